@@ -1,0 +1,130 @@
+"""Options that the models have in common, and the checks that belong to them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from ..embedding import EmbeddingRoles, SharedEmbedding
+from ..sharing import SHARING_METHODS
+
+SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
+    f"{method.name} ({method.summary})" for method in SHARING_METHODS.values()
+)
+
+
+@dataclass
+class SharingConfig(FairseqDataclass):
+    """Which tables are one, and how they are shared."""
+
+    share_decoder_input_output_embed: bool = field(
+        default=False, metadata={"help": "weight tying: decoder input and output embeddings are one table"}
+    )
+    share_all_embeddings: bool = field(
+        default=False,
+        metadata={"help": "three-way weight tying: encoder input too (needs fairseq-preprocess --joined-dictionary)"},
+    )
+    sharing_method: ChoiceEnum(list(SHARING_METHODS)) = field(  # type: ignore[valid-type]
+        default="plain", metadata={"help": SHARING_METHOD_HELP}
+    )
+
+
+def check_shared_sizes(*, share_all: bool, source_dim: int, target_dim: int, output_dim: int) -> None:
+    """Checks that tables to be shared have one width.
+
+    Raises:
+        ValueError: naming the flags and the widths found.
+    """
+    if target_dim != output_dim:
+        flag = "--share-all-embeddings" if share_all else "--share-decoder-input-output-embed"
+        raise ValueError(
+            f"{flag}: needs --decoder-embed-dim equal to --decoder-out-embed-dim; got {target_dim} and {output_dim}. "
+            f"Use --decoder-out-embed-dim {target_dim}."
+        )
+    if share_all and source_dim != target_dim:
+        raise ValueError(
+            f"--share-all-embeddings: needs --encoder-embed-dim equal to --decoder-embed-dim; got {source_dim} and "
+            f"{target_dim}. Use --encoder-embed-dim {target_dim}."
+        )
+
+
+def check_joined_dictionary(source: Dictionary, target: Dictionary) -> None:
+    """Checks that both languages have one dictionary.
+
+    Raises:
+        ValueError: with the sizes, the first word that differs, and the command that joins dictionaries.
+    """
+    if source == target:
+        return
+    index = next((i for i, pair in enumerate(zip(source.symbols, target.symbols)) if pair[0] != pair[1]), None)
+    where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"
+    raise ValueError(
+        f"--share-all-embeddings: needs one dictionary for both languages; got dictionaries of {len(source)} and "
+        f"{len(target)} words{where}. Use fairseq-preprocess --joined-dictionary, or "
+        "--share-decoder-input-output-embed, which needs no joined dictionary."
+    )
+
+
+def check_ranges(cfg: FairseqDataclass) -> None:
+    """Checks that sizes are positive and dropout probabilities lie in [0, 1).
+
+    Raises:
+        ValueError: naming the first flag that is out of range.
+    """
+    for name, value in vars(cfg).items():
+        flag = "--" + name.replace("_", "-")
+        if name.endswith(("_dim", "_size", "_layers")) and value is not None and value < 1:
+            raise ValueError(f"{flag}: needs a positive whole number; got {value}. Use 1 or more.")
+        if "dropout" in name and value is not None and not 0.0 <= value < 1.0:
+            raise ValueError(f"{flag}: needs a probability in [0, 1); got {value}. Use 0.3, say.")
+
+
+def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
+    """Fills rows from a text file of vectors, one ``word x_1 ... x_D`` a line after a header line ``words D``.
+
+    Words that the file lacks keep their initial row.
+
+    Raises:
+        ValueError: if the file does not exist or its vectors have another width.
+    """
+    if not Path(path).is_file():
+        raise ValueError(
+            f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use another path."
+        )
+    vectors = utils.parse_embedding(path)
+    widths = sorted({len(vector) for vector in vectors.values()})
+    if widths != [table.embedding_dim]:
+        raise ValueError(
+            f"{flag}: needs vectors of width {table.embedding_dim}; got widths {widths} in {path!r}. "
+            "Use the embedding dimension of the file."
+        )
+    utils.print_embed_overlap(vectors, dictionary)
+    with torch.no_grad():
+        for index, word in enumerate(dictionary.symbols):
+            if word in vectors:
+                table.weight[index] = vectors[word]
+
+
+def describe_sharing(name: str, model: torch.nn.Module, roles: EmbeddingRoles, method: str) -> str:
+    """One line that says what is shared, with the number of parameters of every role."""
+    total = sum(parameter.numel() for parameter in model.parameters())
+    tables: dict[int, tuple[list[str], int]] = {}
+    for role, table in zip(("encoder input", "decoder input", "decoder output"), roles):
+        size = sum(parameter.numel() for parameter in table.parameters())
+        tables.setdefault(id(table), ([], size))[0].append(role)
+    parts = [f"{' = '.join(names)} {size:,}" for names, size in tables.values()]
+    rest = total - sum(size for _, size in tables.values())
+    share = 100 * (total - rest) / total
+    return (
+        f"{name}: shares {roles.sharing} by method {method!s}; {total:,} parameters: {', '.join(parts)} "
+        f"(embeddings {share:.1f}%), rest {rest:,}"
+    )
+
+
+def first_given(*values: Any) -> Any:
+    """The first value that is not None."""
+    return next(value for value in values if value is not None)

@@ -1,0 +1,165 @@
+"""The conditional recurrent layer of DL4MT (cGRU), and the same with LSTM cells."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .attention import AttentionGradients, Source, attend
+from .cells import Cell
+from .initialization import STD, gaussian_or_orthogonal_
+
+
+class ConditionalLayer(nn.Module):
+    """Two cells with attention between them, once a step:
+
+        s1 = cell1(input y_{t-1}, state s_{t-1});   c_t = attention(query s1);   s_t = cell2(input c_t, state s1)
+
+    The first cell has its bias on the input's side, the second on the recurrent side (for a GRU the difference is real:
+    there it stands inside the reset product). The whole layer is one autograd Function: see ``cells.py`` for why.
+
+    Args:
+        input_size: width of y.
+        hidden_size: H.
+        annotation_size: C, width of the source annotations, and of attention's hidden layer.
+        cell: one of ``cells.CELLS``.
+
+    Source: Firat & Cho 2016; nyu-dl/dl4mt-tutorial session2/nmt.py, ``gru_cond_layer``; the model of Press & Wolf 2016,
+    table 8.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, annotation_size: int, cell: Cell):
+        super().__init__()
+        self.cell = cell
+        self.hidden_size = hidden_size
+        gates = cell.gates * hidden_size
+        self.weight_input = nn.Parameter(torch.empty(gates, input_size))
+        self.bias_input = nn.Parameter(torch.zeros(gates))
+        self.weight_hidden1 = nn.Parameter(torch.empty(gates, hidden_size))
+        self.weight_query = nn.Parameter(torch.empty(annotation_size, hidden_size))
+        self.energy = nn.Parameter(torch.empty(annotation_size))
+        self.energy_bias = nn.Parameter(torch.zeros(1))
+        self.weight_context = nn.Parameter(torch.empty(gates, annotation_size))
+        self.weight_hidden2 = nn.Parameter(torch.empty(gates, hidden_size))
+        self.bias_hidden2 = nn.Parameter(torch.zeros(gates))
+        for weight in (self.weight_input, self.weight_hidden1, self.weight_context, self.weight_hidden2):
+            gaussian_or_orthogonal_(weight, blocks=cell.gates)
+        gaussian_or_orthogonal_(self.weight_query)
+        nn.init.normal_(self.energy, std=STD)
+
+    def forward(self, inputs_TBI: Tensor, state_BK: Tensor, source: Source) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Runs all steps.
+
+        Args:
+            inputs_TBI: y, the embedded previous words.
+            state_BK: s_0, h or [h, c].
+            source: what attention reads; without gradients B may be a multiple of its sentences.
+
+        Returns:
+            States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
+        """
+        states, contexts, weights = _ConditionalRecurrence.apply(
+            self.cell,
+            F.linear(inputs_TBI, self.weight_input, self.bias_input),
+            state_BK,
+            self.weight_hidden1,
+            self.weight_query,
+            self.energy,
+            self.energy_bias,
+            self.weight_context,
+            self.weight_hidden2,
+            self.bias_hidden2,
+            *source,
+        )
+        return states[..., : self.hidden_size], contexts, weights, states[-1]
+
+
+class _ConditionalRecurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        cell: Cell,
+        gates_TBG: Tensor,
+        state_BK: Tensor,
+        hidden1_GH: Tensor,
+        query_AH: Tensor,
+        energy_A: Tensor,
+        energy_bias: Tensor,
+        context_GC: Tensor,
+        hidden2_GH: Tensor,
+        bias2_G: Tensor,
+        annotations_nSC: Tensor,
+        keys_nSA: Tensor,
+        padding_nS: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = hidden1_GH.dtype  # under autocast inputs come in half precision, parameters do not
+        gates_TBG, state_BK = gates_TBG.to(dtype), state_BK.to(dtype)
+        source = Source(annotations_nSC.to(dtype), keys_nSA.to(dtype), padding_nS)
+        steps, bsz, _ = gates_TBG.shape
+        size = hidden1_GH.size(1)
+        states = state_BK.new_empty(steps + 1, *state_BK.shape)
+        states[0] = state_BK
+        middle = torch.empty_like(states[1:])
+        saved1 = state_BK.new_empty(steps, bsz, cell.saved * size)
+        saved2 = torch.empty_like(saved1)
+        contexts = state_BK.new_empty(steps, bsz, annotations_nSC.size(2))
+        weights = state_BK.new_empty(steps, bsz, annotations_nSC.size(1))
+        queries = state_BK.new_empty(steps, bsz, len(energy_A))
+        for t in range(steps):
+            cell.step(gates_TBG[t], states[t], hidden1_GH, None, saved1[t], middle[t])
+            torch.mm(middle[t, :, :size], query_AH.t(), out=queries[t])
+            weights[t], contexts[t] = attend(source, queries[t], energy_A, energy_bias)
+            gates = torch.mm(contexts[t], context_GC.t())
+            cell.step(gates, middle[t], hidden2_GH, bias2_G, saved2[t], states[t + 1])
+        ctx.cell = cell
+        ctx.save_for_backward(
+            states, middle, saved1, saved2, contexts, weights, queries, *source,
+            hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH,
+        )  # fmt: skip
+        ctx.mark_non_differentiable(weights)
+        return states[1:], contexts, weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_states_TBK: Tensor, grad_contexts_TBC: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        (states, middle, saved1, saved2, contexts, weights, queries, annotations_BSC, keys_BSA, padding_BS,
+         hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH) = ctx.saved_tensors  # fmt: skip
+        source = Source(annotations_BSC, keys_BSA, padding_BS)
+        gates, size = hidden1_GH.shape
+        attention = AttentionGradients(source, energy_A)
+        grad_gates1, grad_gates2, grad_recurrent1, grad_recurrent2 = saved1.new_empty(4, *saved1.shape[:2], gates)
+        grad_contexts = torch.empty_like(contexts)
+        grad_queries = torch.empty_like(queries)
+        grad_state = torch.zeros_like(states[0])
+        for t in reversed(range(len(saved1))):
+            grad_state += grad_states_TBK[t]
+            grad_state = ctx.cell.step_backward(
+                grad_state, saved2[t], middle[t], hidden2_GH, grad_gates2[t], grad_recurrent2[t]
+            )
+            torch.addmm(grad_contexts_TBC[t], grad_gates2[t], context_GC, out=grad_contexts[t])
+            grad_queries[t] = attention.step(queries[t], weights[t], grad_contexts[t])
+            grad_state[:, :size].addmm_(grad_queries[t], query_AH)
+            grad_state = ctx.cell.step_backward(
+                grad_state, saved1[t], states[t], hidden1_GH, grad_gates1[t], grad_recurrent1[t]
+            )
+
+        def over_all_steps(grads_TBG: Tensor, inputs_TBI: Tensor) -> Tensor:
+            return grads_TBG.flatten(0, 1).t() @ inputs_TBI.flatten(0, 1)
+
+        return (
+            None,
+            grad_gates1,
+            grad_state,
+            over_all_steps(grad_recurrent1, states[:-1, :, :size]),
+            over_all_steps(grad_queries, middle[..., :size]),
+            attention.grad_vector,
+            torch.zeros_like(energy_A[:1]),
+            over_all_steps(grad_gates2, contexts),
+            over_all_steps(grad_recurrent2, middle[..., :size]),
+            grad_recurrent2.sum((0, 1)),
+            torch.bmm(weights.permute(1, 2, 0), grad_contexts.transpose(0, 1)),
+            attention.grad_keys(),
+            None,
+        )

@@ -1,0 +1,21 @@
+"""How DL4MT draws its weights."""
+
+from torch import Tensor, nn
+
+STD = 0.01
+
+
+def gaussian_or_orthogonal_(weight: Tensor, *, blocks: int = 1) -> None:
+    """Fills a weight matrix in place: orthogonal where a block is square, else Gaussian N(0, 0.01^2).
+
+    Args:
+        weight: (blocks * out, in), blocks stacked as in the gates of a recurrent layer.
+        blocks: how many matrices are stacked.
+
+    Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``norm_weight`` and ``ortho_weight``.
+    """
+    for block in weight.detach().chunk(blocks):
+        if block.size(0) == block.size(1):
+            nn.init.orthogonal_(block)
+        else:
+            nn.init.normal_(block, std=STD)

@@ -1,0 +1,144 @@
+"""A recurrent layer over whole sequences, and the bidirectional encoder layer made of two."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .cells import LSTM, Cell
+from .initialization import gaussian_or_orthogonal_
+
+
+class RecurrentLayer(nn.Module):
+    """One layer of GRU or LSTM in one direction, with one bias per gate.
+
+    The input's share of the gates is one matrix product over all steps; on a CPU the steps run in an autograd Function
+    that gathers the weights' gradients after the loop, on a GPU in cuDNN.
+
+    Args:
+        input_size: width of the inputs.
+        hidden_size: H.
+        cell: one of ``cells.CELLS``.
+
+    Source: lengths and padding are not its business: sequences start at step 0 and padding comes last, where it does
+    no harm.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, cell: Cell):
+        super().__init__()
+        self.cell = cell
+        self.hidden_size = hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(cell.gates * hidden_size, input_size))
+        self.weight_hh = nn.Parameter(torch.empty(cell.gates * hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.zeros(cell.gates * hidden_size))
+        gaussian_or_orthogonal_(self.weight_ih, blocks=cell.gates)
+        gaussian_or_orthogonal_(self.weight_hh, blocks=cell.gates)
+
+    def forward(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
+        """Runs the layer.
+
+        Args:
+            inputs_TBI: inputs, step by step.
+            state_BK: initial state, h or [h, c].
+
+        Returns:
+            Outputs h of every step (T, B, H) and the last state (B, K).
+        """
+        if inputs_TBI.is_cuda:
+            return self._cudnn(inputs_TBI, state_BK)
+        gates_TBG = nn.functional.linear(inputs_TBI, self.weight_ih, self.bias)
+        states_TBK = _Recurrence.apply(self.cell, gates_TBG, state_BK, self.weight_hh)
+        return states_TBK[..., : self.hidden_size], states_TBK[-1]
+
+    def _cudnn(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
+        weights = [self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias)]
+        # has_biases, num_layers, dropout, train, bidirectional, batch_first
+        options = (True, 1, 0.0, self.training, False, False)
+        state = tuple(part.unsqueeze(0).contiguous() for part in state_BK.chunk(self.cell.states, 1))
+        if self.cell is LSTM:
+            outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *options)
+            return outputs, torch.cat((hidden[0], memory[0]), 1)
+        outputs, hidden = torch.gru(inputs_TBI, state[0], weights, *options)
+        return outputs, hidden[0]
+
+
+class BidirectionalLayer(nn.Module):
+    """Two recurrent layers, one reading from left to right and one from right to left.
+
+    Args:
+        input_size: width of the inputs.
+        hidden_size: H of each direction.
+        cell: one of ``cells.CELLS``.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, cell: Cell):
+        super().__init__()
+        self.forwards = RecurrentLayer(input_size, hidden_size, cell)
+        self.backwards = RecurrentLayer(input_size, hidden_size, cell)
+
+    def forward(self, inputs_BSI: Tensor, padding_BS: Tensor) -> Tensor:
+        """Runs both directions; padding, wherever it is, has no influence on the other positions.
+
+        Args:
+            inputs_BSI: inputs.
+            padding_BS: true at padding.
+
+        Returns:
+            Outputs [h_forward, h_backward] of shape (B, S, 2H); zero at padding.
+        """
+        # A stable sort by "is padding" moves the words to the front, in order; padding after them does no harm.
+        forward_order = torch.argsort(padding_BS.byte(), dim=1, stable=True)
+        lengths = (~padding_BS).sum(1, keepdim=True)
+        steps = torch.arange(padding_BS.size(1), device=padding_BS.device).expand_as(padding_BS)
+        reverse = torch.where(steps < lengths, lengths - 1 - steps, steps)
+        backward_order = forward_order.gather(1, reverse)
+        outputs = [
+            self._run(layer, inputs_BSI, order)
+            for layer, order in ((self.forwards, forward_order), (self.backwards, backward_order))
+        ]
+        return torch.cat(outputs, -1).masked_fill(padding_BS.unsqueeze(-1), 0.0)
+
+    @staticmethod
+    def _run(layer: RecurrentLayer, inputs_BSI: Tensor, order_BS: Tensor) -> Tensor:
+        state = inputs_BSI.new_zeros(len(inputs_BSI), layer.cell.states * layer.hidden_size)
+        outputs_SBH, _ = layer(_take(inputs_BSI, order_BS).transpose(0, 1), state)
+        return _take(outputs_SBH.transpose(0, 1), torch.argsort(order_BS, dim=1))
+
+
+def _take(values_BSI: Tensor, order_BS: Tensor) -> Tensor:
+    return values_BSI.gather(1, order_BS.unsqueeze(-1).expand(-1, -1, values_BSI.size(-1)))
+
+
+class _Recurrence(torch.autograd.Function):
+    """States of all steps from the input's share of the gates."""
+
+    @staticmethod
+    def forward(ctx: Any, cell: Cell, gates_TBG: Tensor, state_BK: Tensor, weight_GH: Tensor) -> Tensor:
+        gates_TBG, state_BK = gates_TBG.to(weight_GH.dtype), state_BK.to(weight_GH.dtype)
+        steps, bsz, _ = gates_TBG.shape
+        states = state_BK.new_empty(steps + 1, *state_BK.shape)
+        states[0] = state_BK
+        saved = state_BK.new_empty(steps, bsz, cell.saved * weight_GH.size(1))
+        for t in range(steps):
+            cell.step(gates_TBG[t], states[t], weight_GH, None, saved[t], states[t + 1])
+        ctx.cell = cell
+        ctx.save_for_backward(states, saved, weight_GH)
+        return states[1:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_states_TBK: Tensor) -> tuple[Tensor | None, ...]:
+        states, saved, weight_GH = ctx.saved_tensors
+        steps, bsz, _ = saved.shape
+        gates, size = weight_GH.shape
+        grad_inputs = saved.new_empty(steps, bsz, gates)
+        grad_recurrent = torch.empty_like(grad_inputs)
+        grad_state = torch.zeros_like(states[0])
+        for t in reversed(range(steps)):
+            grad_state += grad_states_TBK[t]
+            grad_state = ctx.cell.step_backward(
+                grad_state, saved[t], states[t], weight_GH, grad_inputs[t], grad_recurrent[t]
+            )
+        grad_weight = grad_recurrent.view(-1, gates).t() @ states[:-1, :, :size].reshape(-1, size)
+        return None, grad_inputs, grad_state, grad_weight
