@@ -60,7 +60,8 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary) -> None:
     """
     if source == target:
         return
-    index = next((i for i, pair in enumerate(zip(source.symbols, target.symbols)) if pair[0] != pair[1]), None)
+    pairs = zip(source.symbols, target.symbols, strict=False)
+    index = next((i for i, (word, other) in enumerate(pairs) if word != other), None)
     where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"
     raise ValueError(
         f"--share-all-embeddings: needs one dictionary for both languages; got dictionaries of {len(source)} and "
@@ -113,7 +114,7 @@ def describe_sharing(name: str, model: torch.nn.Module, roles: EmbeddingRoles, m
     """One line that says what is shared, with the number of parameters of every role."""
     total = sum(parameter.numel() for parameter in model.parameters())
     tables: dict[int, tuple[list[str], int]] = {}
-    for role, table in zip(("encoder input", "decoder input", "decoder output"), roles):
+    for role, table in zip(("encoder input", "decoder input", "decoder output"), roles, strict=True):
         size = sum(parameter.numel() for parameter in table.parameters())
         tables.setdefault(id(table), ([], size))[0].append(role)
     parts = [f"{' = '.join(names)} {size:,}" for names, size in tables.values()]

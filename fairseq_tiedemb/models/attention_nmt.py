@@ -183,8 +183,8 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
 
         t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   scores = output table's scores of t
 
-    The first input is a zero vector and not the embedding of the end of sentence. Layers above the first read the states
-    below them and take no part in attention; the deep output reads the top one.
+    The first input is a zero vector and not the embedding of the end of sentence. Layers above the first read the
+    states below them and take no part in attention; the deep output reads the top one.
 
     Args:
         dictionary: target dictionary.
@@ -272,7 +272,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         first_state, *upper_states = state.chunk(1 + len(self.upper_layers), 1)
         x, contexts, weights, last_state = self.layer(embedded, first_state, encoder_out["source"])
         last_states = [last_state]
-        for layer, upper_state in zip(self.upper_layers, upper_states):
+        for layer, upper_state in zip(self.upper_layers, upper_states, strict=True):
             x, last_state = layer(self.dropout_out(x), upper_state)
             last_states.append(last_state)
         if incremental_state is not None:
@@ -304,7 +304,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
 
 @register_model("lstm_nmt", dataclass=LSTMNMTConfig)
 class AttentionNMTModel(FairseqEncoderDecoderModel):
-    """Translation with a bidirectional encoder and a conditional decoder; embeddings shared two ways, three ways or not.
+    """Translation with a bidirectional encoder and a conditional decoder; embeddings shared two, three ways or not.
 
     Parameters with embedding width e, hidden size d (everywhere) and the GRU cell, as DL4MT has them: core
     12ed + 26d^2 + 17d + e^2 + 3e + 1, plus e(Vs + 2Vt) + Vt untied, e(Vs + Vt) + Vt with weight tying, eVj + Vj with

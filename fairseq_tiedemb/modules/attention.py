@@ -61,8 +61,8 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor, bias: Tensor) -> 
 class AttentionGradients:
     """Gradients of ``attend`` with one row a sentence, gathered over the steps of a decoder.
 
-    The hidden layer is computed again rather than kept, since it has T x B x S x A numbers. With g = d loss / d e, which
-    sums to zero over a sentence as every softmax gradient does, and t = tanh(q + k):
+    The hidden layer is computed again rather than kept, since it has T x B x S x A numbers. With g = d loss / d e,
+    which sums to zero over a sentence as every softmax gradient does, and t = tanh(q + k):
 
         d q   = v * sum_j g_j (1 - t_j^2) = -v * sum_j g_j t_j^2
         d k_j = v * sum_steps g_j (1 - t_j^2)
