@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -42,23 +42,25 @@ DROPOUT_HELP = "dropout probability {}; --dropout if not given"
 class LSTMNMTConfig(SharingConfig):
     """Options of ``lstm_nmt``; names and default sizes are those of fairseq's ``lstm``."""
 
+    # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
     cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
         default="lstm", metadata={"help": "recurrent cell of encoder and decoder"}
     )
     dropout: float = field(default=0.1, metadata={"help": "dropout probability wherever no other is given"})
     encoder_embed_dim: int = field(default=512, metadata={"help": "encoder embedding dimension"})
-    encoder_embed_path: str | None = field(default=None, metadata={"help": "file of pretrained encoder embeddings"})
+    encoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained encoder embeddings"})
     encoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train encoder embeddings"})
     encoder_hidden_size: int = field(default=512, metadata={"help": "encoder hidden size, of each direction"})
     encoder_layers: int = field(default=1, metadata={"help": "number of encoder layers, all bidirectional"})
-    encoder_dropout_in: float | None = field(
+    encoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of encoder embeddings")}
     )
-    encoder_dropout_out: float | None = field(
+    encoder_dropout_out: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of encoder outputs, and between encoder layers")}
     )
     decoder_embed_dim: int = field(default=512, metadata={"help": "decoder embedding dimension"})
-    decoder_embed_path: str | None = field(default=None, metadata={"help": "file of pretrained decoder embeddings"})
+    decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained decoder embeddings"})
     decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train decoder embeddings"})
     decoder_hidden_size: int = field(default=512, metadata={"help": "decoder hidden size"})
     decoder_layers: int = field(
@@ -67,10 +69,10 @@ class LSTMNMTConfig(SharingConfig):
     decoder_out_embed_dim: int = field(
         default=512, metadata={"help": "width of the deep output, which is that of the output embedding"}
     )
-    decoder_dropout_in: float | None = field(
+    decoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of decoder embeddings")}
     )
-    decoder_dropout_out: float | None = field(
+    decoder_dropout_out: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of the deep output, and between decoder layers")}
     )
     max_source_positions: int = II("task.max_source_positions")

@@ -1,8 +1,8 @@
 """One time step of a GRU and of an LSTM, forward and backward, on plain tensors.
 
-The recurrences of this package are autograd Functions over whole sequences (``recurrent.py`` and
-``conditional_cell.py``): a step keeps the gates that its backward needs, and the weights' gradients are one matrix product over all
-steps at the end, instead of one a step. Both cells have the same two functions in the same order, so you read their difference.
+The recurrences of this package are autograd Functions over whole sequences (``recurrent.py``, ``conditional_cell.py``):
+a step keeps the gates that its backward needs, and the weights' gradients are one matrix product over all steps at the
+end, instead of one a step. Both cells have the same functions in the same order, so you read their difference.
 
 What a step is given, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
 
