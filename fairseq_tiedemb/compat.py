@@ -34,6 +34,8 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
+from fairseq.modules import AdaptiveSoftmax
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 
@@ -99,8 +101,7 @@ def checkpoint_classes() -> None:
     """Tell torch which classes a fairseq checkpoint may hold: settings and numpy numbers, none of which run code.
 
     Without it: torch >= 2.6 refuses every fairseq checkpoint, in generate, interactive, eval-lm, validate, resume and
-    finetune (checkpoint_utils.py:340), and the objects that resume sends to the other processes
-    (distributed/utils.py:805). Goes when fairseq's checkpoints hold plain Python only.
+    finetune (checkpoint_utils.py:340). Goes when fairseq's checkpoints hold plain Python only.
     """
     numbers = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
     dtypes = [type(np.dtype(number)) for number in numbers]
@@ -109,9 +110,7 @@ def checkpoint_classes() -> None:
     numpy_functions: list[Any] = [
         (maker, f"numpy.{core}.multiarray.{name}") for name, maker in makers.items() for core in ("core", "_core")
     ]
-    torch.serialization.add_safe_globals(
-        [argparse.Namespace, distributed_utils._TensorPlaceholder, np.ndarray, np.dtype, *dtypes, *numpy_functions]
-    )
+    torch.serialization.add_safe_globals([argparse.Namespace, np.ndarray, np.dtype, *dtypes, *numpy_functions])
 
 
 @contextlib.contextmanager
@@ -301,7 +300,7 @@ def exact_batch_size() -> None:
     """Make batches of `--batch-size` rows, also where that is no multiple of `--required-batch-size-multiple` (8).
 
     Without it: `--batch-size 20` trains with 16 rows, silently (data/data_utils.py:345). The multiple becomes the
-    greatest common divisor of the two, so `--batch-size 20` gives 20 rows, and multiples of 4 where `--max-tokens` cuts; a
+    greatest common divisor of the two: `--batch-size 20` gives 20 rows, and multiples of 4 where `--max-tokens` cuts; a
     batch size that is a multiple of 8, or none, changes nothing. Goes when fairseq rounds no batch size down.
     """
 
@@ -410,6 +409,33 @@ def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) ->
     return kept
 
 
+def tied_adaptive_width() -> None:
+    """Give the adaptive softmax tied by `--tie-adaptive-weights` the width of the features that reach it.
+
+    Without it: where `--decoder-embed-dim` differs from `--decoder-output-dim` training ends in a shape error at the
+    first batch, since a tied model does not project its features to the latter (transformer_decoder.py:131, 144).
+    The tied bands then do that themselves. Goes when the decoder passes `embed_dim` for a tied softmax.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(
+            self: Any,
+            vocab_size: int,
+            input_dim: int,
+            cutoff: list[int],
+            dropout: float,
+            factor: float = 4.0,
+            adaptive_inputs: Any = None,
+            **kwargs: Any,
+        ) -> None:
+            width = input_dim if adaptive_inputs is None else adaptive_inputs.embedding_dim
+            original(self, vocab_size, width, cutoff, dropout, factor, adaptive_inputs, **kwargs)
+
+        return __init__
+
+    replace(AdaptiveSoftmax, "__init__", make)
+
+
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
@@ -453,15 +479,25 @@ def cpu_processes() -> None:
             elif choose_cpu_launch(training):
                 original(cfg, main, **kwargs)
             else:
-                start_rank, training.distributed_rank = training.distributed_rank, None
-                arguments = (main, cfg, {**kwargs, "start_rank": start_rank})
-                torch.multiprocessing.spawn(
-                    distributed_utils.distributed_main, arguments, nprocs=training.distributed_world_size
-                )
+                kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
+                arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
+                torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
 
         return call_main
 
     replace(distributed_utils, "call_main", make)
+
+
+def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
+    """One of the processes of `--distributed-world-size` without GPUs; that it is of this file mends fairseq in it.
+
+    Args:
+        index: its number.
+        start_method: how it starts its data workers: as the first process would, where it would now import all anew.
+        main, cfg, kwargs: as for fairseq's `distributed_main`.
+    """
+    torch.multiprocessing.set_start_method(start_method, force=True)
+    distributed_utils.distributed_main(index, main, cfg, kwargs)
 
 
 def choose_cpu_launch(training: Any) -> bool:
@@ -535,6 +571,45 @@ def gather_on_cpu() -> None:
     replace(distributed_utils, "all_gather_list", make)
 
 
+def empty_batches() -> None:
+    """Let fairseq-validate pass over the empty batches that make several processes' shares equally long.
+
+    Without it: KeyError on `net_input` when the number of batches is no multiple of the number of processes
+    (fairseq_cli/validate.py:113; the trainer has its own way). Goes when validate skips them, as generate does.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def valid_step(self: Any, sample: Any, model: torch.nn.Module, criterion: Any, **kwargs: Any) -> Any:
+            return original(self, sample, model, criterion, **kwargs) if sample else (torch.zeros(()), 0, {})
+
+        return valid_step
+
+    for task in {FairseqTask, *fairseq.tasks.TASK_REGISTRY.values()}:
+        if "valid_step" in vars(task):
+            replace(task, "valid_step", make)
+
+
+def broadcast_objects() -> None:
+    """Send what resume reads to the other processes by torch's own `broadcast_object_list`.
+
+    Without it: resume with several processes, with and without GPUs, is refused by torch >= 2.6: the receiving ones use
+    `torch.load` (distributed/utils.py:805) for a config, which is no weights. It comes from the first process of the
+    same run, which has checked the file; no file is read here. Goes when fairseq does this.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def broadcast_object_slow(obj: Any, src_rank: int, group: Any, dist_device: torch.device) -> Any:
+            if distributed_utils.use_xla():
+                return original(obj, src_rank, group, dist_device)
+            box = [obj]
+            torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
+            return box[0]
+
+        return broadcast_object_slow
+
+    replace(distributed_utils, "_broadcast_object_slow", make)
+
+
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 NOISE = (
@@ -545,6 +620,7 @@ NOISE = (
     r"\s*The strict flag in the compose API is deprecated",
     r"'pin_memory' argument is set as true but no accelerator is found",
     r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
+    r"`broadcast_buffers` is deprecated",
     r"Support for mismatched key_padding_mask and attn_mask is deprecated",
 )
 
@@ -575,10 +651,13 @@ ENTRIES = (
     eval_lm_blocks,
     bf16_without_tpu,
     ema_decays_once,
+    tied_adaptive_width,
     torchrun_world_size,
     cpu_processes,
     ddp_on_cpu,
     gather_on_cpu,
+    empty_batches,
+    broadcast_objects,
     quiet_warnings,
 )
 
