@@ -18,7 +18,9 @@ class ConditionalLayer(nn.Module):
         s1 = cell1(input y_{t-1}, state s_{t-1});   c_t = attention(query s1);   s_t = cell2(input c_t, state s1)
 
     The first cell has its bias on the input's side, the second on the recurrent side (for a GRU the difference is real:
-    there it stands inside the reset product). The whole layer is one autograd Function: see ``cells.py`` for why.
+    there it stands inside the reset product). ``energy_bias`` adds the same to all energies of a softmax: it is kept
+    because DL4MT has it, changes nothing and has gradient zero. The whole layer is one autograd Function: see
+    ``cells.py`` for why.
 
     Args:
         input_size: width of y.
@@ -110,7 +112,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         for t in range(steps):
             cell.step(gates_TBG[t], states[t], hidden1_GH, None, saved1[t], middle[t])
             torch.mm(middle[t, :, :size], query_AH.t(), out=queries[t])
-            weights[t], contexts[t] = attend(source, queries[t], energy_A, energy_bias)
+            weights[t], contexts[t] = attend(source, queries[t], energy_A)
             gates = torch.mm(contexts[t], context_GC.t())
             cell.step(gates, middle[t], hidden2_GH, bias2_G, saved2[t], states[t + 1])
         ctx.cell = cell
@@ -145,6 +147,8 @@ class _ConditionalRecurrence(torch.autograd.Function):
                 grad_state, saved1[t], states[t], hidden1_GH, grad_gates1[t], grad_recurrent1[t]
             )
 
+        grad_energy, grad_keys = attention.finish()
+
         def over_all_steps(grads_TBG: Tensor, inputs_TBI: Tensor) -> Tensor:
             return grads_TBG.flatten(0, 1).t() @ inputs_TBI.flatten(0, 1)
 
@@ -154,12 +158,12 @@ class _ConditionalRecurrence(torch.autograd.Function):
             grad_state,
             over_all_steps(grad_recurrent1, states[:-1, :, :size]),
             over_all_steps(grad_queries, middle[..., :size]),
-            attention.grad_vector,
+            grad_energy,
             torch.zeros_like(energy_A[:1]),
             over_all_steps(grad_gates2, contexts),
             over_all_steps(grad_recurrent2, middle[..., :size]),
             grad_recurrent2.sum((0, 1)),
             torch.bmm(weights.permute(1, 2, 0), grad_contexts.transpose(0, 1)),
-            attention.grad_keys(),
+            grad_keys,
             None,
         )
