@@ -8,8 +8,8 @@
 #   make format     format and repair the sources
 #   make clean      remove everything that make made
 #
-# Another Python:           make venv PYTHON=python3.12
-# Another torch, or CUDA's: make venv TORCH=torch
+# Another Python:           make clean venv PYTHON=python3.12
+# Another torch, or CUDA's: make clean venv TORCH=torch
 
 PYTHON ?= python3
 # The newest torch brings gigabytes of CUDA packages on Linux. The package itself takes any torch from 2.6 on.

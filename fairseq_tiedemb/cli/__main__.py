@@ -1,0 +1,7 @@
+"""`python -m fairseq_tiedemb.cli`: the same as `fairseq-tiedemb`, from a checkout that is not installed."""
+
+import sys
+
+from fairseq_tiedemb.cli import main
+
+sys.exit(main())

@@ -1,0 +1,35 @@
+"""Print the folder of this plugin, for fairseq's --user-dir.
+
+`--user-dir fairseq_tiedemb` alone is enough in a checkout, and anywhere after `pip install .`; after `pip install -e .`
+it is `--user-dir $(fairseq-tiedemb path)`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import fairseq_tiedemb
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds nothing: the command has no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the folder, and on stderr which other copy the bare name would mean here."""
+    del arguments
+    folder = plugin_folder()
+    print(folder)
+    # fairseq looks for the bare name in the current folder before it looks beside itself.
+    nearer = Path.cwd() / folder.name
+    if nearer.is_dir() and nearer.resolve() != folder.resolve():
+        print(
+            f"fairseq-tiedemb path: note that in this folder `--user-dir {folder.name}` means another copy, {nearer}",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def plugin_folder() -> Path:
+    """Returns the folder that holds the imported package."""
+    return Path(fairseq_tiedemb.__file__).parent

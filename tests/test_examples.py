@@ -1,0 +1,152 @@
+"""The generated corpus of examples/number_words: its words against tables typed by hand, its splits, its seed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples" / "number_words"
+sys.path.insert(0, str(FOLDER))
+
+import grammar  # noqa: E402
+import words  # noqa: E402
+
+# Typed by hand: number, English, German.
+NUMBERS = [
+    (0, "zero", "null"),
+    (1, "one", "eins"),
+    (7, "seven", "sieben"),
+    (11, "eleven", "elf"),
+    (12, "twelve", "zwölf"),
+    (16, "sixteen", "sechzehn"),
+    (17, "seventeen", "siebzehn"),
+    (20, "twenty", "zwanzig"),
+    (21, "twenty-one", "einundzwanzig"),
+    (30, "thirty", "dreißig"),
+    (48, "forty-eight", "achtundvierzig"),
+    (66, "sixty-six", "sechsundsechzig"),
+    (77, "seventy-seven", "siebenundsiebzig"),
+    (100, "one hundred", "einhundert"),
+    (101, "one hundred and one", "einhunderteins"),
+    (110, "one hundred and ten", "einhundertzehn"),
+    (347, "three hundred and forty-seven", "dreihundertsiebenundvierzig"),
+    (1000, "one thousand", "eintausend"),
+    (1001, "one thousand and one", "eintausendeins"),
+    (1066, "one thousand and sixty-six", "eintausendsechsundsechzig"),
+    (2300, "two thousand three hundred", "zweitausenddreihundert"),
+    (
+        21_999,
+        "twenty-one thousand nine hundred and ninety-nine",
+        "einundzwanzigtausendneunhundertneunundneunzig",
+    ),
+    (101_000, "one hundred and one thousand", "einhunderteintausend"),
+]
+ORDINALS = [
+    (1, "first", "erste"),
+    (2, "second", "zweite"),
+    (3, "third", "dritte"),
+    (5, "fifth", "fünfte"),
+    (7, "seventh", "siebte"),
+    (8, "eighth", "achte"),
+    (9, "ninth", "neunte"),
+    (12, "twelfth", "zwölfte"),
+    (16, "sixteenth", "sechzehnte"),
+    (19, "nineteenth", "neunzehnte"),
+    (20, "twentieth", "zwanzigste"),
+    (21, "twenty-first", "einundzwanzigste"),
+    (30, "thirtieth", "dreißigste"),
+    (31, "thirty-first", "einunddreißigste"),
+]
+YEARS = [
+    (1100, "eleven hundred", "elfhundert"),
+    (1905, "nineteen oh five", "neunzehnhundertfünf"),
+    (1984, "nineteen eighty-four", "neunzehnhundertvierundachtzig"),
+    (2000, "two thousand", "zweitausend"),
+    (2007, "two thousand and seven", "zweitausendsieben"),
+]
+TIMES = [
+    (7, 0, "seven o'clock", "sieben Uhr"),
+    (1, 0, "one o'clock", "ein Uhr"),
+    (1, 10, "ten past one", "zehn nach eins"),
+    (7, 1, "one minute past seven", "eine Minute nach sieben"),
+    (7, 15, "a quarter past seven", "Viertel nach sieben"),
+    (7, 22, "twenty-two minutes past seven", "zweiundzwanzig Minuten nach sieben"),
+    (7, 25, "twenty-five past seven", "fünf vor halb acht"),
+    (7, 30, "half past seven", "halb acht"),
+    (7, 35, "twenty-five to eight", "fünf nach halb acht"),
+    (12, 30, "half past twelve", "halb eins"),
+    (12, 45, "a quarter to one", "Viertel vor eins"),
+    (7, 59, "one minute to eight", "eine Minute vor acht"),
+]
+
+
+@pytest.mark.parametrize(("number", "english", "german"), NUMBERS)
+def test_numbers(number, english, german):
+    assert (words.english_number(number), words.german_number(number)) == (english, german)
+
+
+@pytest.mark.parametrize(("number", "english", "german"), ORDINALS)
+def test_ordinals(number, english, german):
+    assert (words.english_ordinal(number), words.german_ordinal(number)) == (english, german)
+
+
+@pytest.mark.parametrize(("number", "english", "german"), YEARS)
+def test_years(number, english, german):
+    assert words.year(number) == (english, german)
+
+
+@pytest.mark.parametrize(("hour", "minute", "english", "german"), TIMES)
+def test_times_of_day(hour, minute, english, german):
+    assert words.time_of_day(hour, minute) == (english, german)
+
+
+def test_dates():
+    assert words.date(3, 5) == ("the third of May", "dritten Mai")
+    assert words.date(31, 3) == ("the thirty-first of March", "einunddreißigsten März")
+
+
+def test_every_number_has_its_own_words():
+    numbers = range(10_000)
+    assert len({words.english_number(number) for number in numbers}) == len(numbers)
+    assert len({words.german_number(number) for number in numbers}) == len(numbers)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: words.english_number(-1), "number: needs 0 to 999999; got -1"),
+        (lambda: words.german_number(1_000_000), "number: needs 0 to 999999; got 1000000"),
+        (lambda: words.english_ordinal(0), "ordinal: needs 1 to 39; got 0"),
+        (lambda: words.german_ordinal(40), "ordinal: needs 1 to 39; got 40"),
+        (lambda: words.year(1066), "year: needs 1100 to 2099; got 1066"),
+        (lambda: words.date(1, 13), "month: needs 1 to 12; got 13"),
+        (lambda: words.date(29, 2), "day: needs 1 to 28; got 29"),
+        (lambda: words.time_of_day(13, 0), "hour: needs 1 to 12; got 13"),
+        (lambda: words.time_of_day(1, 60), "minute: needs 0 to 59; got 60"),
+    ],
+)
+def test_values_without_words_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_the_seed_decides_the_corpus():
+    assert grammar.corpus(seed=1, size=50) == grammar.corpus(seed=1, size=50)
+    assert grammar.corpus(seed=1, size=50) != grammar.corpus(seed=2, size=50)
+
+
+def test_splits_share_no_sentence_in_either_language(tmp_path):
+    sizes = {"train": 3000, "valid": 200, "test": 300}
+    command = [sys.executable, str(FOLDER / "grammar.py"), str(tmp_path / "corpus"), "--seed", "7"]
+    subprocess.run(command + [f"--{split}={size}" for split, size in sizes.items()], check=True)
+    for language in ("en", "de"):
+        lines = {split: (tmp_path / "corpus" / f"{split}.{language}").read_text().splitlines() for split in sizes}
+        assert {split: len(part) for split, part in lines.items()} == sizes
+        assert len(set().union(*lines.values())) == sum(sizes.values())
+
+
+def test_every_kind_of_sentence_is_in_a_small_corpus():
+    texts = " / ".join(pair.german for pair in grammar.corpus(seed=1, size=500))
+    for word in ("weiß, dass", "geboren", "gekauft", "kostet", "trifft", "macht", "steht", "halb"):
+        assert word in texts
