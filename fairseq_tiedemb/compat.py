@@ -169,7 +169,7 @@ def refusal(path: str, torch_error: str) -> str:
     """Why `path` is not loaded, from the text of torch's error."""
     found = re.search(r"GLOBAL (\S+)", torch_error) or re.search(r"WeightsUnpickler error: (.*)", torch_error)
     return (
-        f"{path}: needs tensors, numbers, text and settings only; got {found[1] if found else torch_error!r}, which "
+        f"{path}: needs tensors, numbers, text and settings only; got {found[1] if found else torch_error}, which "
         "could run code. Nothing of it was run. Use a checkpoint from a source you trust, saved without that object."
     )
 

@@ -1,0 +1,488 @@
+"""Each entry of compat.py, in this process. tests/test_compat_commands.py runs the commands themselves."""
+
+import argparse
+import ast
+import importlib
+import io
+import logging
+import os
+import random
+import re
+import shutil
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairseq
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils, options, utils
+from fairseq.data import Dictionary, FairseqDataset, ListDataset, TokenBlockDataset, data_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.models import distributed_fairseq_model
+from fairseq.models.ema.ema import EMA
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from omegaconf import OmegaConf
+
+from fairseq_tiedemb import compat
+
+
+def test_applying_twice_changes_nothing() -> None:
+    before = (data_utils.batch_by_size, PathManager.copy, np.percentile, EMA._step_internal, torch.load)
+    compat.apply()
+    assert before == (data_utils.batch_by_size, PathManager.copy, np.percentile, EMA._step_internal, torch.load)
+
+
+# --- numpy -----------------------------------------------------------------------------------------------------------
+
+
+def test_token_blocks_of_one_sentence_each() -> None:
+    sentences = ListDataset([torch.arange(3), torch.arange(5)], [3, 5])
+    blocks = TokenBlockDataset(sentences, [3, 5], block_size=None, pad=1, eos=2, break_mode="eos")
+    assert list(blocks.sizes) == [3, 5]
+
+
+def test_numpy_names_mean_what_they_did() -> None:
+    assert (np.float, np.int, np.compat.long) == (float, int, int)
+
+
+def test_length_buckets() -> None:
+    assert list(data_utils.get_buckets(np.array([2, 3, 5, 9]), 2)) == [3, 9]
+    assert np.percentile([0, 10], 50) == 5
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+class RunsCode:
+    """Unpickling it would create the file `marker`."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.marker}",)
+
+
+def checkpoint(**changes: Any) -> dict[str, Any]:
+    """What fairseq's trainer saves, as far as loading reads it."""
+    cfg = {"task": {"_name": "translation"}, "model": argparse.Namespace(_name="transformer", dropout=0.1)}
+    history = [{"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 1}]
+    state = {"args": None, "cfg": cfg, "model": {}, "optimizer_history": history, "extra_state": {"train_iterator": {}}}
+    return {**state, **changes}
+
+
+def test_settings_and_numpy_numbers_are_loaded(tmp_path: Path) -> None:
+    numbers = [np.float64(2.5), np.int64(3), np.bool_(True), np.float32(0.5), np.array([1.0, 2.0]), np.array([3])]
+    torch.save(checkpoint(numbers=numbers), tmp_path / "checkpoint.pt")
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint.pt"))
+    assert state["cfg"].model.dropout == 0.1
+    assert [np.asarray(number).tolist() for number in state["numbers"]] == [2.5, 3, True, 0.5, [1.0, 2.0], [3]]
+
+
+@pytest.mark.parametrize("core", [b"numpy.core", b"numpy._core"])
+def test_numbers_saved_by_another_numpy_are_loaded(core: bytes, tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    torch.save(checkpoint(numbers=[np.float64(2.5), np.array([1.0])]), buffer, _use_new_zipfile_serialization=False)
+    saved = buffer.getvalue().replace(b"numpy._core", b"numpy.core").replace(b"numpy.core", core)
+    (tmp_path / "checkpoint.pt").write_bytes(saved)
+    assert checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint.pt"))["numbers"] == [2.5, np.array([1.0])]
+
+
+@pytest.mark.parametrize("forced", ["0", "1"])
+@pytest.mark.parametrize("load", ["load_checkpoint_to_cpu", "load_ema_from_checkpoint"])
+def test_a_checkpoint_that_would_run_code_is_refused(
+    load: str, forced: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", forced)
+    marker = tmp_path / "marker"
+    torch.save(checkpoint(extra=RunsCode(marker)), tmp_path / "bad.pt")
+    with pytest.raises(
+        ValueError, match=r"bad\.pt: needs .* got \w+\.system, which could run code\. Nothing .* was run"
+    ):
+        getattr(checkpoint_utils, load)(str(tmp_path / "bad.pt"))
+    assert not marker.exists()
+    assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == forced
+
+
+def test_a_refusal_without_a_class_keeps_the_reason_of_torch() -> None:
+    assert "got Unsupported operand 149, which" in compat.refusal(
+        "bad.pt", "WeightsUnpickler error: Unsupported operand 149"
+    )
+
+
+@pytest.mark.parametrize(("kind", "section"), [("task", {"_name": "nowhere"}), ("model", {"_name": "nowhere"})])
+def test_a_model_or_task_that_nobody_registered_is_named(kind: str, section: dict[str, str], tmp_path: Path) -> None:
+    cfg = {**checkpoint()["cfg"], kind: section}
+    torch.save(checkpoint(cfg=cfg), tmp_path / "other.pt")
+    with pytest.raises(ValueError, match=rf"other\.pt: needs a registered {kind}; got 'nowhere'.* Use --user-dir"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "other.pt"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)] + [(512,2,2)]",
+        "[3,7,15,31]",
+        "(0.9, 0.98)",
+        "{'max_target_positions': 100, 'lr': [-1e-3]}",
+        "True",
+        "None",
+        " 20000,60000 ",
+        "'a text'",
+        "[True] * 4",
+        "2 * 3 - 4 / 2",
+        "{1, 2}",
+    ],
+)
+def test_settings_mean_what_eval_made_of_them(text: str) -> None:
+    assert compat.parse_literal(text) == eval(text.strip())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "open",
+        "[].__class__",
+        "[x for x in (1, 2)]",
+        "lambda: 0",
+        "f'{1}'",
+        "9 ** 9",
+        "[0] * 100000000",
+        "100000000 * 'text'",
+        "{**{}}",
+        "[[0] * 9999] * [2]",
+        "1 +",
+        "1 / 0",
+        "(" * 5000,
+        "-" * 100000 + "1",
+    ],
+)
+def test_other_settings_are_refused_and_not_run(text: str) -> None:
+    with pytest.raises(ValueError, match="needs numbers, text, lists or dicts; got .* nothing of it was run"):
+        compat.parse_literal(text)
+
+
+def test_functions_of_fairseq_parse_settings() -> None:
+    assert utils.eval_str_list("[2, 3] * 2", type=int) == [2, 3, 2, 3]
+    assert utils.eval_str_dict("{'a': 1}") == {"a": 1}
+    assert (utils.eval_bool("False", default=True), utils.eval_bool(True, default=False)) == (False, False)
+    for function in (utils.eval_str_list, utils.eval_str_dict, utils.eval_bool, options.eval_str_list):
+        with pytest.raises(ValueError, match="open"):
+            function("open('x', 'w')")
+
+
+def modules_that_call_eval() -> list[str]:
+    """The names of fairseq's modules, but for its examples, in whose text the built-in `eval` is called."""
+    root = Path(fairseq.__file__).parent
+    names = []
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        text = path.read_text()
+        if parts[0] != "examples" and "eval(" in text:
+            calls = (node.func for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
+            if any(isinstance(func, ast.Name) and func.id == "eval" for func in calls):
+                names.append(".".join(("fairseq", *parts)))
+    return names
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+def test_no_module_of_fairseq_reaches_eval() -> None:
+    names = modules_that_call_eval()
+    assert len(names) > 10
+    assert [
+        name for name in names if getattr(importlib.import_module(name), "eval", None) is not compat.parse_literal
+    ] == []
+
+
+def test_a_copy_that_is_cut_short_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, last = tmp_path / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"
+    new.write_text("new checkpoint")
+    last.write_text("old checkpoint")
+
+    def killed(source: str, destination: str) -> None:
+        Path(destination).write_text("new ch")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", killed)
+        with pytest.raises(KeyboardInterrupt):
+            PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_text() == "old checkpoint"
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_text() == "new checkpoint"
+    assert PathManager.copy(str(new), str(tmp_path / "other.pt"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint2.pt", "checkpoint_last.pt", "other.pt"]
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+class Sentences(FairseqDataset):
+    """A dataset of sentences of which nothing but the sizes is known."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.sizes = np.array(sizes)
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def collater(self, samples: list[int]) -> list[int]:
+        return samples
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        return np.argsort(self.sizes, kind="stable")
+
+
+def batches(sizes: list[int], **limits: Any) -> list[list[int]]:
+    """The batches, as lists of sizes, that fairseq makes of sentences of these sizes."""
+    dataset = Sentences(sizes)
+    return [[sizes[index] for index in batch] for batch in dataset.batch_by_size(dataset.ordered_indices(), **limits)]
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 8])
+@pytest.mark.parametrize("max_sentences", [None, 8, 20])
+@pytest.mark.parametrize("max_tokens", [None, 40, 200])
+def test_every_sentence_is_in_one_batch(max_tokens: int | None, max_sentences: int | None, multiple: int) -> None:
+    for count in (1, 7, 8, 20, 100):
+        sizes = [random.randint(1, 40) for _ in range(count)]
+        made = batches(sizes, max_tokens=max_tokens, max_sentences=max_sentences, required_batch_size_multiple=multiple)
+        assert sorted(sizes) == sorted(size for batch in made for size in batch)
+        assert all(made)
+        assert max_tokens is None or all(len(batch) * max(batch) <= max_tokens for batch in made)
+        assert max_sentences is None or all(len(batch) <= max_sentences for batch in made)
+
+
+@pytest.mark.parametrize("rows", [4, 16, 20])
+def test_every_sentence_is_in_one_batch_of_a_fixed_shape(rows: int) -> None:
+    for count in (1, 20, 99):
+        sizes = np.array(sorted(random.randint(1, 40) for _ in range(count)))
+        shapes = [(rows, 10), (rows, 25), (rows, 40)]
+        made = data_utils.batch_by_size(np.arange(count), sizes.__getitem__, sizes, 10000, rows, 8, fixed_shapes=shapes)
+        assert sorted(index for batch in made for index in batch) == list(range(count))
+
+
+def test_no_sentences_make_no_batches() -> None:
+    assert batches([], max_sentences=4, required_batch_size_multiple=8) == []
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(20, 20), (5, 5), (16, 16), (64, 64)])
+def test_a_batch_has_the_rows_of_batch_size(rows: int, expected: int) -> None:
+    made = batches([3] * 200, max_sentences=rows, required_batch_size_multiple=8)
+    assert [len(batch) for batch in made[:-1]] == [expected] * (len(made) - 1)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(None, 32), (64, 32), (36, 36), (37, 37)])
+def test_batches_cut_by_tokens_keep_to_the_multiple(rows: int | None, expected: int) -> None:
+    made = batches([1] * 200, max_tokens=39, max_sentences=rows, required_batch_size_multiple=8)
+    assert len(made[0]) == expected
+
+
+def eval_lm(sizes: list[int], break_mode: str, **kwargs: Any) -> int:
+    """How many of the blocks of these sizes fairseq-eval-lm would score."""
+    dictionary = Dictionary()
+    task = LanguageModelingTask(argparse.Namespace(sample_break_mode=break_mode, tokens_per_sample=35), dictionary)
+    return sum(len(batch) for batch in task.eval_lm_dataloader(dataset=Sentences(sizes), num_workers=0, **kwargs))
+
+
+def test_eval_lm_refuses_blocks_that_the_model_cannot_read() -> None:
+    refused = r"--tokens-per-sample: needs blocks of at most 20 .* got 2 of 3 .* up to 35 .* Use --tokens-per-sample 20"
+    with pytest.raises(ValueError, match=refused):
+        eval_lm([35, 35, 7], "none", max_positions=20)
+    assert eval_lm([20, 20, 7], "none", max_positions=20) == 3
+    assert eval_lm([35, 35, 7], "eos", max_positions=20) == 1
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
+def test_bf16_does_not_mean_tpu(flag: str) -> None:
+    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "lstm", flag])
+    assert (args.bf16, args.tpu) == (True, False)
+
+
+class Tied(torch.nn.Module):
+    """One weight under two names, and another weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(2, 2, bias=False)
+        self.second = torch.nn.Linear(2, 2, bias=False)
+        self.other = torch.nn.Linear(2, 2, bias=False)
+        self.second.weight = self.first.weight
+        torch.nn.init.zeros_(self.first.weight)
+        torch.nn.init.zeros_(self.other.weight)
+
+
+@pytest.mark.parametrize("ema_fp32", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_average_of_a_tied_weight_decays_once(ema_fp32: bool, dtype: torch.dtype) -> None:
+    config = argparse.Namespace(
+        ema_decay=0.9, ema_seed_model=None, ema_fp32=ema_fp32, ema_start_update=0, ema_update_freq=1
+    )
+    model = Tied().to(dtype)
+    ema = EMA(model, config)
+    torch.nn.init.ones_(model.first.weight)
+    torch.nn.init.ones_(model.other.weight)
+    for update, expected in ((1, 0.10), (2, 0.19)):
+        ema.step(model, update)
+        averages = [weight.weight.mean().item() for weight in (ema.model.first, ema.model.second, ema.model.other)]
+        # bfloat16 has 8 bits of mantissa.
+        assert averages == pytest.approx([expected] * 3, rel=1e-6 if dtype == torch.float32 else 1e-2)
+    assert ema.model.first.weight is ema.model.second.weight
+
+
+@pytest.mark.parametrize("tie_proj", [False, True])
+@pytest.mark.parametrize(("input_dim", "embed_dim"), [(16, 16), (16, 32), (32, 16)])
+def test_tied_adaptive_softmax_takes_the_features_of_the_decoder(
+    input_dim: int, embed_dim: int, tie_proj: bool
+) -> None:
+    embedding = AdaptiveInput(30, 1, input_dim, 2, embed_dim, [6, 10, 30])
+    softmax = AdaptiveSoftmax(30, input_dim, [6, 10], 0.0, factor=2, adaptive_inputs=embedding, tie_proj=tie_proj)
+    features = embedding(torch.arange(28).view(2, 14))
+    log_probs = softmax.get_log_prob(features, None)
+    assert log_probs.shape == (2, 14, 30)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 14))
+
+
+def test_untied_adaptive_softmax_keeps_its_width() -> None:
+    assert AdaptiveSoftmax(30, 16, [6, 10], 0.0).head.in_features == 16
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": "1"}
+
+
+@pytest.fixture
+def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that torchrun sets, and no GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_training_under_torchrun_takes_its_number_of_processes() -> None:
+    assert options.get_training_parser().parse_args([]).distributed_world_size == 2
+    assert options.get_generation_parser().parse_args([]).distributed_world_size == 1
+
+
+def training_section(**changes: Any) -> Any:
+    """The `distributed_training` section of two processes."""
+    defaults = {"distributed_backend": "nccl", "distributed_init_method": None, "distributed_port": -1}
+    defaults |= {"distributed_world_size": 2, "distributed_rank": 0, "distributed_no_spawn": False}
+    return OmegaConf.create({**defaults, **changes})
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_a_process_of_torchrun_knows_its_place() -> None:
+    section = training_section(distributed_world_size=4)
+    assert compat.choose_cpu_launch(section)
+    assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
+    assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
+
+
+def test_a_process_started_by_hand_keeps_its_place() -> None:
+    section = training_section(distributed_init_method="tcp://localhost:1", distributed_rank=1)
+    assert compat.choose_cpu_launch(section)
+    assert (section.distributed_no_spawn, section.distributed_rank, section.distributed_backend) == (True, 1, "gloo")
+
+
+@pytest.mark.parametrize(("port", "address"), [(-1, r"tcp://localhost:\d+"), (12345, "tcp://localhost:12345")])
+def test_the_first_process_starts_the_others(port: int, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    section = training_section(distributed_port=port)
+    assert not compat.choose_cpu_launch(section)
+    assert re.fullmatch(address, section.distributed_init_method)
+
+
+def in_two_processes(check: Callable[[int], None], tmp_path: Path) -> None:
+    """Run `check(rank)` in two processes that share a gloo group; forked, so that nothing is imported again."""
+    torch.multiprocessing.start_processes(_in_group, (check, tmp_path / "store"), nprocs=2, start_method="fork")
+
+
+def _in_group(rank: int, check: Callable[[int], None], store: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    check(rank)
+    torch.distributed.destroy_process_group()
+
+
+def test_two_cpu_processes_share_logs_objects_and_gradients(tmp_path: Path) -> None:
+    in_two_processes(_share, tmp_path)
+
+
+def _share(rank: int) -> None:
+    assert distributed_utils.all_gather_list({"loss": torch.tensor(rank), "name": f"rank {rank}"}) == [
+        {"loss": 0, "name": "rank 0"},
+        {"loss": 1, "name": "rank 1"},
+    ]
+    state = {"cfg": OmegaConf.create({"lr": [0.1]}), "weight": torch.arange(3.0)} if rank == 0 else None
+    received = distributed_utils.broadcast_object(state, 0, distributed_utils.get_global_group())
+    assert (received["cfg"].lr, received["weight"].tolist()) == ([0.1], [0, 1, 2])
+    settings = argparse.Namespace(
+        tpu=False,
+        ddp_backend="pytorch_ddp",
+        ddp_comm_hook="none",
+        device_id=0,
+        broadcast_buffers=False,
+        bucket_cap_mb=25,
+        find_unused_parameters=False,
+        gradient_as_bucket_view=False,
+    )
+    model = torch.nn.Linear(1, 1, bias=False)
+    group = distributed_utils.get_global_group()
+    wrapped = distributed_fairseq_model.DistributedFairseqModel(settings, model, group, torch.device("cpu"))
+    wrapped(torch.tensor([[float(rank)]])).sum().backward()
+    assert model.weight.grad.item() == 0.5
+
+
+def test_an_empty_batch_adds_nothing() -> None:
+    criterion = types.SimpleNamespace(eval=lambda: None)
+    for task in (FairseqTask, fairseq.tasks.TASK_REGISTRY["translation"]):
+        loss, sample_size, logs = task.valid_step(None, {}, torch.nn.Linear(1, 1), criterion)
+        assert (loss.item(), sample_size, logs) == (0, 0, {})
+
+
+# --- noise -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_the_known_warnings_are_silenced() -> None:
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.resetwarnings()
+        compat.quiet_warnings()
+        warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then ...", stacklevel=1)
+        warnings.warn("\n'config' is validated against ConfigStore schema with the same name.", stacklevel=1)
+        warnings.warn("the loss is not finite", stacklevel=1)
+    assert [str(warning.message) for warning in heard] == ["the loss is not finite"]
+
+
+def test_the_root_logger_is_not_left_at_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "level", logging.DEBUG)
+    compat.quiet_warnings()
+    assert root.level == logging.INFO
+    monkeypatch.setenv("LOGLEVEL", "debug")
+    monkeypatch.setattr(root, "level", logging.DEBUG)
+    compat.quiet_warnings()
+    assert root.level == logging.DEBUG
+
+
+def test_every_entry_says_when_it_can_go() -> None:
+    for entry in compat.ENTRIES:
+        assert "Without it: " in entry.__doc__, entry.__name__
+        assert "Goes " in entry.__doc__, entry.__name__
