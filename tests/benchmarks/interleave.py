@@ -1,0 +1,31 @@
+"""Rounds in which every contestant runs once, so that what else the machine does hits all of them alike."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int = 7) -> dict[str, list[float]]:
+    """Runs each contestant once a round, after one unmeasured round.
+
+    Args:
+        contestants: what to run, by name.
+        rounds: measured rounds.
+
+    Returns:
+        Process CPU seconds of every round, by name.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for measured in range(-1, rounds):
+        for name, run in contestants.items():
+            start = time.process_time()
+            run()
+            if measured >= 0:
+                seconds[name].append(time.process_time() - start)
+    return seconds
+
+
+def ratio(seconds: Mapping[str, list[float]], slower: str, faster: str) -> str:
+    """How many times faster ``faster`` is than ``slower``: median of the rounds' ratios, and their range."""
+    ratios = [a / b for a, b in zip(seconds[slower], seconds[faster], strict=True)]
+    return f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
