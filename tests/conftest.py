@@ -55,7 +55,7 @@ def run(
     if user_dir is not None and "." not in name:
         command += [f"common.user_dir={user_dir}"] if name == "hydra-train" else ["--user-dir", str(user_dir)]
     environment = {**os.environ, **kwargs.pop("env", {})}  # type: ignore[dict-item]
-    options = {"timeout": 300, **kwargs}
+    options = {"timeout": 600, **kwargs}
     process = subprocess.run(command, env=environment, capture_output=True, text=True, **options)  # type: ignore[call-overload]
     if check and process.returncode != 0:
         pytest.fail(f"{' '.join(command)}\n--- stdout\n{process.stdout}\n--- stderr\n{process.stderr}", pytrace=False)

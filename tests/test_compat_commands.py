@@ -1,0 +1,303 @@
+"""fairseq's own commands and models with the plugin, each as a real command line in a fresh process.
+
+A process takes about six seconds, so the tests of one trained model share it, and what is rarer is marked slow.
+"""
+
+import os
+import re
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+TRANSLATION = (
+    "--arch transformer_iwslt_de_en --encoder-layers 1 --decoder-layers 1 "
+    "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --share-all-embeddings --dropout 0 --optimizer adam "
+    "--lr 1e-3 --log-format json --num-workers 0"
+).split()
+LANGUAGE_MODEL = (
+    "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 "
+    "--decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --optimizer adam --lr 1e-3 --log-format json "
+    "--num-workers 0 --no-epoch-checkpoints"
+).split()
+
+RunCommand = Callable[..., Any]
+
+
+def logged(text: str, name: str) -> list[float]:
+    """The values of `"name": "1.23"` in the order in which the command logged them."""
+    return [float(value) for value in re.findall(rf'"{name}": "([\d.]+)"', text)]
+
+
+def shown(text: str, name: str) -> list[float]:
+    """The values of `| name 1.23` in the order in which fairseq-validate showed them."""
+    return [float(value) for value in re.findall(rf"\| {name} ([\d.]+)", text)]
+
+
+@pytest.fixture(scope="module")
+def translator(
+    run_command: RunCommand, parallel_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """The checkpoints of a tiny tied transformer, trained for an epoch, and the command that made them."""
+    folder = tmp_path_factory.mktemp("translator")
+    flags = ("--batch-size", 20, "--max-epoch", 1, "--save-dir", folder)
+    return folder, run_command("train", parallel_data, *TRANSLATION, *flags)
+
+
+@pytest.fixture(scope="module")
+def language_model(
+    run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """The checkpoints of a tiny language model that reads 20 tokens, and the command that made them."""
+    folder = tmp_path_factory.mktemp("lm")
+    flags = ("--tokens-per-sample", 20, "--batch-size", 7, "--max-epoch", 1, "--save-dir", folder)
+    return folder, run_command("train", lm_data, *LANGUAGE_MODEL, *flags)
+
+
+def test_training_takes_every_sentence_and_says_nothing_else(translator: tuple[Path, Any]) -> None:
+    folder, command = translator
+    assert logged(command.stdout, "train_bsz") == [20]
+    assert logged(command.stdout, "valid_num_updates") == [5]
+    assert "Warning" not in command.stdout + command.stderr
+    assert {"checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"} == {path.name for path in folder.iterdir()}
+
+
+def test_every_sentence_is_translated(
+    run_command: RunCommand, translator: tuple[Path, Any], parallel_data: Path
+) -> None:
+    path = translator[0] / "checkpoint_best.pt"
+    command = run_command("generate", parallel_data, "--path", path, "--batch-size", 7, "--beam", 2, "--max-len-b", 10)
+    assert sorted(re.findall(r"^H-(\d+)", command.stdout, re.M), key=int) == [str(number) for number in range(100)]
+    # Standard output is the result and nothing but the result.
+    assert [line for line in command.stdout.splitlines() if not re.match(r"[STHDP]-\d+\t|Generate test", line)] == []
+    assert "Warning" not in command.stderr
+    assert "DEBUG" not in command.stderr
+
+
+class RunsCode:
+    """Unpickling it would create the file `marker`."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.marker}",)
+
+
+def by_pickle(state: dict[str, Any], marker: Path) -> None:
+    state["extra_state"]["surprise"] = RunsCode(marker)
+
+
+def by_setting(state: dict[str, Any], marker: Path) -> None:
+    state["cfg"]["model"].adaptive_softmax_cutoff = f"__import__('os').system('touch {marker}')"
+
+
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [
+        (by_pickle, r"bad\.pt: needs tensors.* got \w+\.system, which could run code\. Nothing of it was run"),
+        (by_setting, r"setting in a checkpoint .* got .*system.* could run code, and nothing of it was run"),
+    ],
+)
+def test_a_checkpoint_that_would_run_code_is_refused(
+    attack: Callable[..., None],
+    message: str,
+    run_command: RunCommand,
+    translator: tuple[Path, Any],
+    parallel_data: Path,
+    tmp_path: Path,
+) -> None:
+    marker = tmp_path / "marker"
+    # weights_only=False: this test made the file.
+    state = torch.load(translator[0] / "checkpoint_last.pt", weights_only=False)
+    attack(state, marker)
+    torch.save(state, tmp_path / "bad.pt")
+    # The stronger attack: a user who follows old advice for fairseq on torch 2.6.
+    environment = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    flags = ("--path", tmp_path / "bad.pt", "--batch-size", 7)
+    command = run_command("generate", parallel_data, *flags, env=environment, check=False)
+    assert command.returncode != 0
+    assert re.search(message, command.stderr), command.stderr
+    assert not marker.exists()
+
+
+def test_interactive_translates_what_is_piped_in(
+    run_command: RunCommand, translator: tuple[Path, Any], parallel_data: Path
+) -> None:
+    path = translator[0] / "checkpoint_best.pt"
+    flags = ("--path", path, "--source-lang", "src", "--target-lang", "tgt", "--beam", 2, "--max-len-b", 10)
+    command = run_command("interactive", parallel_data, *flags, input="a b c\nd e\n")
+    assert re.findall(r"^H-(\d+)", command.stdout, re.M) == ["0", "1"]
+
+
+def test_eval_lm_scores_every_token(
+    run_command: RunCommand, language_model: tuple[Path, Any], lm_data: Path, text_folder: Path
+) -> None:
+    path = language_model[0] / "checkpoint_best.pt"
+    tokens = sum(len(line.split()) + 1 for line in text_folder.joinpath("test.src").read_text().splitlines())
+    flags = ("--path", path, "--tokens-per-sample", 20, "--batch-size", 7, "--sample-break-mode", "eos")
+    command = run_command("eval-lm", lm_data, *flags)
+    assert f"Evaluated {tokens:,} tokens" in command.stdout + command.stderr
+
+
+def test_eval_lm_refuses_what_it_would_drop(
+    run_command: RunCommand, language_model: tuple[Path, Any], lm_data: Path
+) -> None:
+    flags = ("--path", language_model[0] / "checkpoint_best.pt", "--tokens-per-sample", 35)
+    command = run_command("eval-lm", lm_data, *flags, check=False)
+    assert command.returncode != 0
+    assert re.search(r"--tokens-per-sample: needs blocks of at most 20 .* up to 35 tokens", command.stderr)
+    assert "Perplexity" not in command.stdout + command.stderr
+
+
+# --- rarer, or several processes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_validate_takes_every_sentence(
+    run_command: RunCommand, translator: tuple[Path, Any], parallel_data: Path
+) -> None:
+    flags = ("--task", "translation", "--path", translator[0] / "checkpoint_best.pt", "--valid-subset", "valid,test")
+    command = run_command("validate", parallel_data, *flags, "--batch-size", 128)
+    assert shown(command.stdout, "bsz") == [20, 100]
+
+
+@pytest.mark.slow
+def test_buckets_keep_every_sentence(run_command: RunCommand, parallel_data: Path, tmp_path: Path) -> None:
+    flags = ("--num-batch-buckets", 3, "--max-tokens", 130, "--max-epoch", 1, "--no-save")
+    command = run_command("train", parallel_data, *TRANSLATION, *flags)
+    updates = logged(command.stdout, "train_num_updates")[-1]
+    assert logged(command.stdout, "train_bsz")[-1] * updates == pytest.approx(100, rel=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16", "--amp"])
+def test_half_precision_on_a_cpu(flag: str, run_command: RunCommand, parallel_data: Path) -> None:
+    command = run_command(
+        "train", parallel_data, *TRANSLATION, flag, "--max-tokens", 500, "--max-epoch", 1, "--no-save"
+    )
+    assert logged(command.stdout, "train_loss")[-1] < 6
+
+
+@pytest.mark.slow
+def test_resume_goes_on_and_finetuning_starts_over(
+    run_command: RunCommand, parallel_data: Path, tmp_path: Path
+) -> None:
+    flags = ("--max-tokens", 200, "--save-interval-updates", 2, "--store-ema", "--ema-decay", 0.9)
+    run_command("train", parallel_data, *TRANSLATION, *flags, "--max-update", 6, "--save-dir", tmp_path / "whole")
+    run_command("train", parallel_data, *TRANSLATION, *flags, "--max-update", 2, "--save-dir", tmp_path / "parts")
+    resumed = run_command(
+        "train", parallel_data, *TRANSLATION, *flags, "--max-update", 6, "--save-dir", tmp_path / "parts"
+    )
+    assert "Loaded checkpoint" in resumed.stdout
+    whole, parts = (torch.load(tmp_path / run / "checkpoint_last.pt", weights_only=False) for run in ("whole", "parts"))
+    for name, value in whole["model"].items():
+        torch.testing.assert_close(parts["model"][name], value, rtol=0, atol=0)
+    for name, value in whole["extra_state"]["ema"].items():
+        torch.testing.assert_close(parts["extra_state"]["ema"][name], value)
+    start = ("--finetune-from-model", tmp_path / "whole" / "checkpoint_last.pt")
+    finetuned = run_command("train", parallel_data, *TRANSLATION, *flags, *start, "--max-update", 1, "--no-save")
+    assert "loading pretrained model" in finetuned.stdout
+    assert logged(finetuned.stdout, "train_num_updates")[-1] == 1
+
+
+@pytest.mark.slow
+def test_tied_adaptive_inputs_of_another_width(run_command: RunCommand, lm_data: Path) -> None:
+    flags = (
+        "--adaptive-input --adaptive-input-cutoff 6,10 --adaptive-softmax-cutoff 6,10 --criterion adaptive_loss "
+        "--tie-adaptive-weights --tie-adaptive-proj --adaptive-input-factor 2 --adaptive-softmax-factor 2 "
+        "--decoder-input-dim 8 --decoder-output-dim 8 --tokens-per-sample 20 --ddp-backend legacy_ddp "
+        "--batch-size 7 --max-epoch 1 --no-save"
+    )
+    command = run_command("train", lm_data, *LANGUAGE_MODEL, *flags.split())
+    assert logged(command.stdout, "train_loss")[-1] < 6
+
+
+@pytest.mark.slow
+def test_hydra_train_and_eval_lm(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
+    settings = (
+        f"task=language_modeling task.data={lm_data} task.tokens_per_sample=20 criterion=cross_entropy optimizer=adam "
+        "optimization.lr=[0.001] lr_scheduler=fixed dataset.batch_size=7 dataset.num_workers=0 "
+        "optimization.max_epoch=1 "
+        "model=transformer_lm/transformer_lm_gpt model.decoder_layers=1 model.decoder_embed_dim=16 "
+        "model.decoder_ffn_embed_dim=16 model.decoder_attention_heads=2 common.log_format=json"
+    )
+    command = run_command("hydra-train", *settings.split(), f"checkpoint.save_dir={tmp_path}", cwd=tmp_path)
+    assert logged(command.stdout + command.stderr, "valid_loss")
+    path = tmp_path / "checkpoint_last.pt"
+    scored = run_command("eval-lm", lm_data, "--path", path, "--tokens-per-sample", 20, "--batch-size", 7)
+    assert "Perplexity" in scored.stdout + scored.stderr
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def one_process(run_command: RunCommand, parallel_data: Path) -> dict[str, list[float]]:
+    """The losses of one process that sums two batches an update, the law for two processes."""
+    flags = ("--batch-size", 10, "--max-epoch", 2, "--update-freq", 2, "--no-save")
+    return losses(run_command("train", parallel_data, *TRANSLATION, *flags).stdout)
+
+
+def losses(text: str) -> dict[str, list[float]]:
+    """What a training run logged of its losses, norms of gradients and sizes."""
+    return {name: logged(text, name) for name in ("train_loss", "train_gnorm", "train_bsz", "valid_loss")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "c10d", "legacy_ddp", "no_c10d"])
+def test_two_processes_train_like_one_with_twice_the_batches(
+    backend: str, run_command: RunCommand, parallel_data: Path, one_process: dict[str, list[float]]
+) -> None:
+    flags = ("--batch-size", 10, "--max-epoch", 2, "--no-save", "--distributed-world-size", 2, "--ddp-backend", backend)
+    command = run_command("train", parallel_data, *TRANSLATION, *flags)
+    assert losses(command.stdout) == one_process
+    assert "Warning" not in command.stdout + command.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_started_by_hand(
+    parallel_data: Path, one_process: dict[str, list[float]], run_command: RunCommand
+) -> None:
+    address = f"tcp://localhost:{free_port()}"
+    flags = ("--batch-size", 10, "--max-epoch", 2, "--no-save", "--distributed-world-size", 2)
+    flags += ("--distributed-init-method", address)
+
+    def start(rank: int) -> Any:
+        return run_command("train", parallel_data, *TRANSLATION, *flags, "--distributed-rank", rank)
+
+    with ThreadPoolExecutor() as pool:
+        commands = list(pool.map(start, (0, 1)))
+    assert losses(commands[0].stdout) == one_process
+
+
+@pytest.mark.slow
+def test_torchrun_trains_resumes_and_validates(
+    run_command: RunCommand, parallel_data: Path, one_process: dict[str, list[float]], tmp_path: Path
+) -> None:
+    user_dir = ("--user-dir", Path(__file__).parent.parent / "fairseq_tiedemb")
+
+    def torchrun(command: str, *args: Any) -> Any:
+        launcher = ("--nproc_per_node", 2, "--master_port", free_port(), "-m", f"fairseq_cli.{command}")
+        return run_command("torch.distributed.run", *launcher, parallel_data, *user_dir, *args)
+
+    flags = (*TRANSLATION, "--batch-size", 10, "--save-dir", tmp_path)
+    first = torchrun("train", *flags, "--max-epoch", 1)
+    assert losses(first.stdout) == {name: values[:1] for name, values in one_process.items()}
+    second = torchrun("train", *flags, "--max-epoch", 2)
+    assert "Loaded checkpoint" in second.stdout
+    assert logged(second.stdout, "train_num_updates") == [10]
+    # An odd number of batches: 7 of 3 sentences.
+    flags = ("--task", "translation", "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 3)
+    one = run_command("validate", parallel_data, *flags)
+    two = torchrun("validate", *flags, "--distributed-world-size", 2)
+    for name in ("loss", "bsz"):
+        assert set(shown(two.stdout, name)) == set(shown(one.stdout, name))
