@@ -85,7 +85,7 @@ class SharedEmbedding(nn.Module):
         input_scale = sharing_method(self.method).input_scale
         if input_scale is None:
             return vectors
-        squared_norms = self._floored(vectors.float().square().sum(-1), tokens.eq(self.padding_idx))
+        squared_norms = self._squared_norms(vectors, tokens.eq(self.padding_idx))
         return vectors * input_scale(squared_norms).unsqueeze(-1).to(vectors.dtype)
 
     def scores(self, features: Tensor) -> Tensor:
@@ -117,12 +117,13 @@ class SharedEmbedding(nn.Module):
         )
 
     def squared_norms(self) -> Tensor:
-        """n_v = ||w_v||^2 in float32, shape (V,), at least ``SMALLEST_SQUARED_NORM``, and 1 for the padding row."""
+        """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row; float32, or float64."""
         is_padding = torch.arange(self.num_embeddings, device=self.weight.device).eq(self.padding_idx)
-        return self._floored(self.weight.float().square().sum(-1), is_padding)
+        return self._squared_norms(self.weight, is_padding)
 
     @staticmethod
-    def _floored(squared_norms: Tensor, is_padding: Tensor) -> Tensor:
+    def _squared_norms(rows: Tensor, is_padding: Tensor) -> Tensor:
+        squared_norms = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
         # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.
         return squared_norms.masked_fill(is_padding, 1.0).clamp(min=SMALLEST_SQUARED_NORM)
 

@@ -26,7 +26,7 @@ class PlainLoop(nn.Module):
     """The model of ``attention_nmt`` as one writes it down, with torch's own cells and the same weights.
 
     Encoder, decoder, readout and scores run step by step, attention keys are computed once, and autograd does the rest.
-    With ``hoisted``, what can leave the loop without a backward pass written by hand has left it: the encoder is torch's
+    With ``hoisted``, what can leave the loop without a hand-written backward pass has left it: the encoder is torch's
     bidirectional layer, and readout and scores are one product over all steps. Neither knows padding.
     """
 

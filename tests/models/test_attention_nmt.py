@@ -1,0 +1,384 @@
+"""DL4MT and its LSTM form: equations, sizes, sharing, decoding, and what is refused."""
+
+import copy
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_tiedemb.models import attention_nmt
+from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .. import reference
+
+PRESETS = {"lstm_nmt": "none", "lstm_nmt_wt": "decoder", "lstm_nmt_twwt": "all"}
+PRESETS |= {name.replace("lstm_nmt", "dl4mt"): sharing for name, sharing in PRESETS.items()}
+every_preset = pytest.mark.parametrize("preset", PRESETS)
+
+
+def dictionary(size: int) -> Dictionary:
+    words = Dictionary()
+    for index in range(size - len(words)):
+        words.add_symbol(f"word{index}")
+    return words
+
+
+WORDS = dictionary(17)
+
+
+def build(
+    preset: str, *, source: Dictionary = WORDS, target: Dictionary = WORDS, left_pad_target: object = False, **options
+) -> AttentionNMTModel:
+    model = ARCH_MODEL_REGISTRY[preset]
+    sizes = {
+        "encoder_embed_dim": 6,
+        "decoder_embed_dim": 6,
+        "decoder_out_embed_dim": 6,
+        "encoder_hidden_size": 5,
+        "decoder_hidden_size": 5,
+        "max_source_positions": 100,
+        "max_target_positions": 100,
+        "dropout": 0.0,
+    }
+    cfg = getattr(model, "__dataclass")(**{**sizes, **options})
+    task = SimpleNamespace(
+        source_dictionary=source, target_dictionary=target, cfg=SimpleNamespace(left_pad_target=left_pad_target)
+    )
+    return model.build_model(cfg, task)
+
+
+def grown(model: AttentionNMTModel, std: float = 0.7) -> AttentionNMTModel:
+    """Weights large enough that every part of the model matters."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model
+
+
+# Source sentences padded on the left, as fairseq pads them.
+SOURCE = torch.tensor([[1, 1, 5, 6, 2], [7, 8, 9, 10, 2], [1, 4, 11, 12, 2]])
+PREVIOUS = torch.tensor([[2, 4, 5, 6], [2, 9, 8, 1], [2, 7, 7, 7]])
+TARGET = torch.tensor([[4, 5, 6, 2], [9, 8, 2, 1], [7, 7, 7, 2]])
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("preset", ["dl4mt", "dl4mt_twwt"])
+def test_scores_are_those_of_the_equations(preset: str, cell: str, layers: int) -> None:
+    model = grown(build(preset, cell=cell, encoder_layers=layers, decoder_layers=layers)).double().eval()
+    weights = {name: value.numpy() for name, value in model.state_dict().items()}
+    scores, extra = model(SOURCE, None, PREVIOUS)
+    for row, (source, previous) in enumerate(zip(SOURCE.tolist(), PREVIOUS.tolist(), strict=True)):
+        words = [word for word in source if word != WORDS.pad()]
+        length = sum(word != WORDS.pad() for word in previous)
+        expected, attention = reference.translate_scores(
+            words, previous[:length], weights, cell=cell, encoder_layers=layers, decoder_layers=layers
+        )
+        np.testing.assert_allclose(scores[row, :length].detach(), expected, rtol=1e-9)
+        found = extra["attn"][0][row, :length].detach()
+        np.testing.assert_allclose(found[:, SOURCE[row].ne(WORDS.pad())], attention, rtol=1e-9)
+        assert found[:, SOURCE[row].eq(WORDS.pad())].abs().sum() == 0
+
+
+@every_preset
+def test_presets_are_ours_and_share_what_they_say(preset: str) -> None:
+    assert ARCH_MODEL_REGISTRY[preset].__module__ == attention_nmt.__name__
+    model = build(preset)
+    encoder, decoder = model.encoder, model.decoder
+    assert (decoder.embed_tokens is decoder.output) == (PRESETS[preset] != "none")
+    assert (encoder.embed_tokens is decoder.output) == (PRESETS[preset] == "all")
+    assert decoder.output.bias is not None
+    with torch.no_grad():  # written through the output, read through the inputs
+        decoder.output.weight[5] = 100.0
+    assert (decoder.embed_tokens.embed(torch.tensor(5))[0] == 100) == (PRESETS[preset] != "none")
+    assert (encoder.embed_tokens.embed(torch.tensor(5))[0] == 100) == (PRESETS[preset] == "all")
+
+
+@pytest.mark.parametrize(
+    ("preset", "flag", "same_as"),
+    [
+        ("lstm_nmt", "share_decoder_input_output_embed", "lstm_nmt_wt"),
+        ("lstm_nmt", "share_all_embeddings", "lstm_nmt_twwt"),
+        ("lstm_nmt_wt", "share_decoder_input_output_embed", "lstm_nmt_wt"),
+        ("lstm_nmt_twwt", "share_all_embeddings", "lstm_nmt_twwt"),
+        ("lstm_nmt_twwt", "share_decoder_input_output_embed", "lstm_nmt_twwt"),
+        ("lstm_nmt_wt", "share_all_embeddings", "lstm_nmt_twwt"),
+    ],
+)
+def test_flags_mean_what_presets_mean(preset: str, flag: str, same_as: str) -> None:
+    with_flag, expected = build(preset, **{flag: True}), build(same_as)
+    assert with_flag.encoder.embed_tokens is with_flag.decoder.embed_tokens or PRESETS[same_as] != "all"
+    assert with_flag.decoder.embed_tokens is with_flag.decoder.output
+    assert count(with_flag) == count(expected)
+
+
+def count(model: AttentionNMTModel) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(("e", "d"), [(6, 5), (4, 8), (7, 7)])
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if "dl4mt" in preset])
+def test_parameter_count_is_the_closed_formula(preset: str, e: int, d: int) -> None:
+    source = WORDS if PRESETS[preset] == "all" else dictionary(23)
+    model = build(
+        preset,
+        source=source,
+        encoder_embed_dim=e,
+        decoder_embed_dim=e,
+        decoder_out_embed_dim=e,
+        encoder_hidden_size=d,
+        decoder_hidden_size=d,
+    )
+    assert count(model) == reference.dl4mt_parameters(
+        e, d, source=len(source), target=len(WORDS), sharing=PRESETS[preset]
+    )
+
+
+@pytest.mark.parametrize(
+    ("preset", "source_size", "target_size", "millions"),
+    [  # English-French, then English-German, whose joint dictionary has the same size
+        ("dl4mt", 87_000, 92_000, 167.9),
+        ("dl4mt_wt", 87_000, 92_000, 121.9),
+        ("dl4mt_twwt", 94_000, 94_000, 79.4),
+        ("dl4mt", 83_000, 91_000, 164.9),
+        ("dl4mt_wt", 83_000, 91_000, 119.4),
+    ],
+)
+def test_sizes_of_the_papers_table_8(preset: str, source_size: int, target_size: int, millions: float) -> None:
+    class Sized(Dictionary):  # a dictionary of the right size, without 90,000 entries
+        def __init__(self, size: int):
+            super().__init__()
+            self.size = size
+
+        def __len__(self) -> int:
+            return self.size
+
+    defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
+    sizes = {name: getattr(defaults, name) for name in vars(defaults) if name.endswith(("_dim", "_size"))}
+    with torch.device("meta"):
+        model = build(preset, source=Sized(source_size), target=Sized(target_size), **sizes)
+    assert round(count(model) / 1e6, 1) == millions
+
+
+def test_initial_weights_are_dl4mts() -> None:
+    model = build("dl4mt", encoder_embed_dim=400, decoder_embed_dim=400, decoder_out_embed_dim=400)
+    for name, weight in model.named_parameters():
+        if name.endswith(("bias", "bias_input", "bias_hidden2")):
+            assert not weight.any(), name
+    table = model.decoder.output.weight[4:]
+    assert table.std().item() == pytest.approx(0.01, rel=0.1)
+    keys = model.encoder.keys.weight  # 2d x 2d, square, hence orthogonal
+    torch.testing.assert_close(keys @ keys.t(), torch.eye(10), rtol=1e-5, atol=1e-5)
+    assert model.decoder.readout_input.weight.std().item() == pytest.approx(0.01, rel=0.1)  # square, yet Gaussian
+
+
+def test_first_input_is_a_zero_vector() -> None:
+    model = grown(build("lstm_nmt")).eval()
+    before = model(SOURCE, None, PREVIOUS)[0]
+    with torch.no_grad():
+        model.decoder.embed_tokens.weight[WORDS.eos()] = 100.0
+    assert torch.equal(model(SOURCE, None, PREVIOUS)[0], before)
+    with torch.no_grad():
+        model.decoder.embed_tokens.weight[PREVIOUS[0, 1]] = 100.0
+    assert not torch.equal(model(SOURCE, None, PREVIOUS)[0], before)
+
+
+@pytest.mark.parametrize("method", SHARING_METHODS)
+@every_preset
+def test_lean_loss_equals_the_loss_of_the_scores(preset: str, method: str) -> None:
+    model = grown(build(preset, sharing_method=method, encoder_layers=2, decoder_layers=2)).double()
+    scores, _ = model(SOURCE, None, PREVIOUS)
+    expected = torch.nn.functional.cross_entropy(
+        scores.flatten(0, 1), TARGET.flatten(), ignore_index=WORDS.pad(), reduction="sum"
+    )
+    found = model(SOURCE, None, PREVIOUS, target=TARGET)
+    torch.testing.assert_close(found.loss, expected)
+    torch.testing.assert_close(found.nll_loss, expected)
+    parameters = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(found.loss, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_padding_does_not_change_the_loss() -> None:
+    model = grown(build("lstm_nmt")).double()
+    whole = model(SOURCE, None, PREVIOUS, target=TARGET).loss
+    one_by_one = torch.zeros_like(whole)
+    for source, previous, target in zip(SOURCE, PREVIOUS, TARGET, strict=True):
+        length = int(target.ne(WORDS.pad()).sum())
+        row = source[source.ne(WORDS.pad())].unsqueeze(0)
+        one_by_one += model(row, None, previous[:length].unsqueeze(0), target=target[:length].unsqueeze(0)).loss
+    torch.testing.assert_close(whole, one_by_one)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_incremental_scores_are_those_of_the_whole(cell: str, layers: int) -> None:
+    model = grown(build("lstm_nmt_wt", cell=cell, decoder_layers=layers)).double().eval()
+    with torch.no_grad():
+        encoder_out = model.encoder(SOURCE)
+        expected, extra = model.decoder(PREVIOUS, encoder_out)
+        state: dict = {}
+        for t in range(PREVIOUS.size(1)):
+            scores, step = model.decoder(PREVIOUS[:, : t + 1], encoder_out, incremental_state=state)
+            torch.testing.assert_close(scores[:, 0], expected[:, t])
+            torch.testing.assert_close(step["attn"][0][:, 0], extra["attn"][0][:, t])
+
+
+def test_reordering_shares_a_sentences_encoding_between_its_beams() -> None:
+    encoder = grown(build("lstm_nmt")).eval().encoder
+    with torch.no_grad():
+        out = encoder(SOURCE)
+        beams = encoder.reorder_encoder_out(out, torch.tensor([0, 0, 1, 1, 2, 2]))
+        moved = encoder.reorder_encoder_out(beams, torch.tensor([1, 0, 2, 2, 5, 4]))
+        left = encoder.reorder_encoder_out(moved, torch.tensor([1, 0, 4, 5]))
+        uneven = encoder.reorder_encoder_out(moved, torch.tensor([0, 2, 3]))
+    assert beams["source"].annotations_nSC is moved["source"].annotations_nSC is out["source"].annotations_nSC
+    assert [each["beams"] for each in (out | {"beams": 1}, beams, moved, left, uneven)] == [1, 2, 2, 2, 1]
+    torch.testing.assert_close(left["source"].keys_nSA, out["source"].keys_nSA[[0, 2]])
+    torch.testing.assert_close(uneven["source"].keys_nSA, out["source"].keys_nSA[[0, 1, 1]])
+
+
+def test_reordering_with_gradients_has_one_row_a_sentence() -> None:
+    encoder = grown(build("lstm_nmt")).encoder
+    out = encoder.reorder_encoder_out(encoder(SOURCE), torch.tensor([0, 0, 1, 1, 2, 2]))
+    assert out["beams"] == 1
+    assert len(out["source"].annotations_nSC) == 6
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_beam_search_scores_are_those_of_the_model(layers: int) -> None:
+    """What beam search says of its best hypothesis is what the model says of it, sentence by sentence."""
+    model = grown(build("lstm_nmt_twwt", decoder_layers=layers), std=0.4).double().eval()
+    generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6, normalize_scores=False)
+    sample = {"net_input": {"src_tokens": SOURCE, "src_lengths": SOURCE.ne(WORDS.pad()).sum(1)}}
+    for row, hypotheses in enumerate(generator.generate([model], sample)):
+        for hypothesis in hypotheses:
+            tokens = hypothesis["tokens"].unsqueeze(0)
+            previous = torch.cat((torch.tensor([[WORDS.eos()]]), tokens[:, :-1]), 1)
+            source = SOURCE[row][SOURCE[row].ne(WORDS.pad())].unsqueeze(0)
+            loss = model(source, None, previous, target=tokens).loss
+            # fairseq keeps the scores of hypotheses in float32
+            assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
+
+
+def test_the_longest_and_shortest_sentences_work() -> None:
+    model = grown(build("dl4mt")).eval()
+    scores, _ = model(torch.tensor([[2]]), None, torch.tensor([[2]]))
+    assert scores.isfinite().all()
+
+
+def test_copies_share_nothing_with_the_original_and_everything_within() -> None:
+    model = build("lstm_nmt_twwt")
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        copied.encoder.embed_tokens.weight.zero_()
+    assert copied.decoder.output.weight.abs().sum() == 0
+    assert model.decoder.output.weight.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_trains(dtype: torch.dtype) -> None:
+    model = build("lstm_nmt_twwt", sharing_method="l2-input").to(dtype)
+    loss = model(SOURCE, None, PREVIOUS, target=TARGET).loss
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    """Or data parallel training waits for it for ever."""
+    model = grown(build("dl4mt", decoder_layers=2))
+    model(SOURCE, None, PREVIOUS, target=TARGET).loss.backward()
+    no_gradient = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    zero = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
+    assert no_gradient == []
+    assert zero == ["decoder.layer.energy_bias"]
+
+
+def test_dropout_only_while_training() -> None:
+    model = grown(build("lstm_nmt", dropout=0.5))
+    assert not torch.equal(*(model(SOURCE, None, PREVIOUS)[0] for _ in range(2)))
+    model.eval()
+    assert torch.equal(*(model(SOURCE, None, PREVIOUS)[0] for _ in range(2)))
+
+
+def test_dropout_places_default_to_dropout() -> None:
+    model = build("lstm_nmt", dropout=0.5, encoder_dropout_in=0.0, decoder_dropout_out=0.25)
+    places = [model.encoder.dropout_in, model.encoder.dropout_out, model.decoder.dropout_in, model.decoder.dropout_out]
+    assert [place.p for place in places] == [0.0, 0.5, 0.5, 0.25]
+
+
+def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        model = build("lstm_nmt_wt", sharing_method="cosine")
+    line = caplog.messages[-1]
+    assert "shares decoder input = decoder output (weight tying) by method cosine" in line
+    assert f"{count(model):,} parameters: encoder input 102, decoder input = decoder output 119" in line
+
+
+def write_vectors(path: Path, width: int) -> Path:
+    path.write_text(f"2 {width}\n" + "".join(f"{word} {' '.join(['0.5'] * width)}\n" for word in ("word0", "other")))
+    return path
+
+
+def test_pretrained_and_frozen_embeddings(tmp_path: Path) -> None:
+    path = str(write_vectors(tmp_path / "vectors.txt", 6))
+    model = build(
+        "lstm_nmt",
+        encoder_embed_path=path,
+        decoder_embed_path=path,
+        encoder_freeze_embed=True,
+        decoder_freeze_embed=True,
+    )
+    for table in (model.encoder.embed_tokens, model.decoder.embed_tokens):
+        assert table.weight[WORDS.index("word0")].eq(0.5).all()
+        assert not table.weight[WORDS.index("word1")].eq(0.5).any()
+        assert not table.weight.requires_grad
+    assert model.decoder.output.weight.requires_grad
+    model(SOURCE, None, PREVIOUS, target=TARGET).loss.backward()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"decoder_out_embed_dim": 7}, "--share-all-embeddings: needs --decoder-embed-dim equal .* got 6 and 7"),
+        ({"encoder_embed_dim": 8}, "--share-all-embeddings: needs --encoder-embed-dim equal .* got 8 and 6"),
+        ({"source": dictionary(18)}, "got dictionaries of 18 and 17 words. Use fairseq-preprocess --joined-dictionary"),
+        ({"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
+        ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
+        ({"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
+        ({"decoder_dropout_in": -0.1}, r"--decoder-dropout-in: needs a probability in \[0, 1\); got -0.1"),
+        ({"encoder_embed_path": "none.txt"}, "--encoder-embed-path: needs a text file .* got 'none.txt'"),
+        ({"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
+        ({"left_pad_target": True}, "--left-pad-target: needs False.* got True"),
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build("lstm_nmt_twwt", **options)
+
+
+def test_weight_tying_refuses_widths_by_its_own_flag() -> None:
+    with pytest.raises(ValueError, match="--share-decoder-input-output-embed: needs .* got 6 and 7"):
+        build("lstm_nmt_wt", decoder_out_embed_dim=7)
+
+
+def test_dictionaries_of_one_size_that_differ_are_refused_with_the_place() -> None:
+    other = dictionary(16)
+    other.add_symbol("else")
+    with pytest.raises(ValueError, match="differ at entry 16 .'word12' and 'else'"):
+        build("dl4mt_twwt", target=other)
+
+
+def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "vectors.txt", 4)
+    with pytest.raises(ValueError, match=r"--decoder-embed-path: needs vectors of width 6; got widths \[4\]"):
+        build("lstm_nmt", decoder_embed_path=str(path))

@@ -1,0 +1,74 @@
+"""Attention and the conditional layer: equations, gradients, beams that share a sentence."""
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_tiedemb.modules.attention import Source, attend
+from fairseq_tiedemb.modules.cells import CELLS
+from fairseq_tiedemb.modules.conditional_cell import ConditionalLayer
+
+from .. import reference
+
+every_cell = pytest.mark.parametrize("cell", CELLS)
+
+
+def a_source(sentences: int, length: int, width: int) -> Source:
+    padding = torch.zeros(sentences, length, dtype=torch.bool)
+    padding[0, -2:] = True
+    return Source(
+        torch.randn(sentences, length, width, dtype=torch.float64, requires_grad=True),
+        torch.randn(sentences, length, width, dtype=torch.float64, requires_grad=True),
+        padding,
+    )
+
+
+def test_attention_is_that_of_the_paper() -> None:
+    source, query, vector = a_source(2, 5, 4), torch.randn(2, 4).double(), torch.randn(4).double()
+    weights, contexts = attend(source, query, vector)
+    for row in range(2):
+        length = 5 - int(source.padding_nS[row].sum())
+        annotations, keys = (part[row, :length].detach().numpy() for part in source[:2])
+        expected, context = reference.attention(query[row].numpy(), keys, annotations, vector.numpy(), 0.7)
+        np.testing.assert_allclose(weights[row, :length].detach(), expected, rtol=1e-10)
+        assert weights[row, length:].abs().sum() == 0
+        np.testing.assert_allclose(contexts[row].detach(), context, rtol=1e-10)
+
+
+def test_beams_share_their_sentence() -> None:
+    source, query, vector = a_source(2, 5, 4), torch.randn(6, 4).double(), torch.randn(4).double()
+    copied = Source(*(part.repeat_interleave(3, 0) for part in source))
+    for ours, expected in zip(attend(source, query, vector), attend(copied, query, vector), strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@every_cell
+def test_gradcheck(cell: str) -> None:
+    layer, source = ConditionalLayer(3, 4, 6, CELLS[cell]).double(), a_source(2, 5, 6)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(std=0.5)
+    inputs = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(2, 4 * CELLS[cell].states, dtype=torch.float64, requires_grad=True)
+    names = [name for name, _ in layer.named_parameters()]
+
+    def run(inputs, state, annotations, keys, *parameters):
+        states, contexts, _, last = torch.func.functional_call(
+            layer, dict(zip(names, parameters, strict=True)), (inputs, state, Source(annotations, keys, source[2]))
+        )
+        return states, contexts, last
+
+    assert torch.autograd.gradcheck(run, (inputs, state, *source[:2], *layer.parameters()))
+
+
+@every_cell
+def test_steps_one_by_one_equal_all_at_once(cell: str) -> None:
+    layer, source = ConditionalLayer(3, 4, 6, CELLS[cell]).double(), a_source(2, 5, 6)
+    inputs, state = torch.randn(4, 2, 3).double(), torch.randn(2, 4 * CELLS[cell].states).double()
+    states, contexts, weights, last = layer(inputs, state, source)
+    for t in range(4):
+        one_state, one_context, one_weight, state = layer(inputs[t : t + 1], state, source)
+        torch.testing.assert_close(one_state[0], states[t])
+        torch.testing.assert_close(one_context[0], contexts[t])
+        torch.testing.assert_close(one_weight[0], weights[t])
+    torch.testing.assert_close(state, last)

@@ -1,0 +1,140 @@
+"""The equations of the papers, restated in the most boring way, in float64, importing nothing of the package.
+
+Vectors are 1-d, one sentence and one word at a time; weights are dictionaries of arrays.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+Array = np.ndarray
+Weights = dict[str, Array]
+
+
+def norm(row: Array) -> float:
+    return math.sqrt(sum(float(x) ** 2 for x in row))
+
+
+def input_vector(method: str, row: Array) -> Array:
+    """Vector of the word with this row (papers: Press & Wolf 2016; Liu et al. 2020, eq. 19, 22, 26, 27)."""
+    return row / norm(row) if method == "l2-input" else row
+
+
+def score(method: str, row: Array, feature: Array) -> float:
+    """Score of the word with this row, without an output bias."""
+    inner = float(np.dot(row, feature))
+    return {
+        "plain": inner,
+        "l2-input": inner / norm(row),
+        "square-output": inner / norm(row) ** 2,
+        "distance": inner - norm(row) ** 2 / 2,
+        "cosine": inner / norm(row),
+    }[method]
+
+
+def softmax(scores: Array) -> Array:
+    weights = np.exp(scores - scores.max())
+    return weights / weights.sum()
+
+
+def smoothed_cross_entropy(scores: Array, target: int, epsilon: float) -> tuple[float, float]:
+    """Label-smoothed loss and negative log-likelihood of one word: epsilon / (V - 1) for each wrong word."""
+    log_p = np.log(softmax(scores))
+    wrong = epsilon / (len(scores) - 1)
+    weights = [1 - epsilon if word == target else wrong for word in range(len(scores))]
+    return -sum(w * lp for w, lp in zip(weights, log_p, strict=True)), -log_p[target]
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def gru(x_share: Array, state: Array, recurrent: Array, bias: Array) -> Array:
+    """One step; ``x_share`` is the input's share of r, z, n, ``bias`` the bias inside the reset product."""
+    h = len(state)
+    r = sigmoid(x_share[:h] + (recurrent @ state + bias)[:h])
+    z = sigmoid(x_share[h : 2 * h] + (recurrent @ state + bias)[h : 2 * h])
+    n = np.tanh(x_share[2 * h :] + r * (recurrent @ state + bias)[2 * h :])
+    return (1 - z) * n + z * state
+
+
+def lstm(x_share: Array, state: Array, recurrent: Array, bias: Array) -> Array:
+    """One step; the state is h and c, one after the other."""
+    size = len(state) // 2
+    h, c = state[:size], state[size:]
+    i, f, g, o = np.split(x_share + recurrent @ h + bias, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return np.concatenate([sigmoid(o) * np.tanh(c), c])
+
+
+CELLS = {"gru": gru, "lstm": lstm}
+
+
+def attention(query: Array, keys: Array, annotations: Array, vector: Array, bias: float) -> tuple[Array, Array]:
+    """Weights and context: e_j = v . tanh(q + k_j) + c (Bahdanau et al. 2015)."""
+    weights = softmax(np.array([vector @ np.tanh(query + key) + bias for key in keys]))
+    return weights, sum(w * x for w, x in zip(weights, annotations, strict=True))
+
+
+def encode(words: Sequence[int], w: Weights, cell: str, layers: int) -> Array:
+    """Annotations of one source sentence, without padding."""
+    step = CELLS[cell]
+    x = [w["encoder.embed_tokens.weight"][word] for word in words]
+    for layer in range(layers):
+        outputs = {}
+        for direction, order in (("forwards", range(len(x))), ("backwards", reversed(range(len(x))))):
+            prefix = f"encoder.layers.{layer}.{direction}."
+            recurrent = w[prefix + "weight_hh"]
+            size = recurrent.shape[1]
+            state = np.zeros(size if cell == "gru" else 2 * size)
+            for j in order:
+                share = w[prefix + "weight_ih"] @ x[j] + w[prefix + "bias"]
+                state = step(share, state, recurrent, np.zeros(len(share)))
+                outputs[direction, j] = state[:size]
+        x = [np.concatenate([outputs["forwards", j], outputs["backwards", j]]) for j in range(len(x))]
+    return np.array(x)
+
+
+def translate_scores(
+    source: Sequence[int], previous: Sequence[int], w: Weights, *, cell: str, encoder_layers: int, decoder_layers: int
+) -> tuple[Array, Array]:
+    """Scores (T, V) and attention weights (T, S) of DL4MT for one sentence (plain sharing, dropout off).
+
+    ``previous[0]`` is the end of sentence, whose vector is zero.
+    """
+    step = CELLS[cell]
+    annotations = encode(source, w, cell, encoder_layers)
+    keys = [w["encoder.keys.weight"] @ x + w["encoder.keys.bias"] for x in annotations]
+    states = np.tanh(w["encoder.bridge.weight"] @ annotations.mean(0) + w["encoder.bridge.bias"])
+    states = np.split(states, decoder_layers)
+    size = w["decoder.layer.weight_hidden1"].shape[1]
+    all_scores, all_weights = [], []
+    for t, word in enumerate(previous):
+        y = np.zeros_like(w["decoder.embed_tokens.weight"][0]) if t == 0 else w["decoder.embed_tokens.weight"][word]
+        share = w["decoder.layer.weight_input"] @ y + w["decoder.layer.bias_input"]
+        middle = step(share, states[0], w["decoder.layer.weight_hidden1"], np.zeros(len(share)))
+        query = w["decoder.layer.weight_query"] @ middle[:size]
+        weights, context = attention(
+            query, keys, annotations, w["decoder.layer.energy"], float(w["decoder.layer.energy_bias"][0])
+        )
+        share = w["decoder.layer.weight_context"] @ context
+        states[0] = step(share, middle, w["decoder.layer.weight_hidden2"], w["decoder.layer.bias_hidden2"])
+        for layer in range(decoder_layers - 1):
+            prefix = f"decoder.upper_layers.{layer}."
+            share = w[prefix + "weight_ih"] @ states[layer][:size] + w[prefix + "bias"]
+            states[layer + 1] = step(share, states[layer + 1], w[prefix + "weight_hh"], np.zeros(len(share)))
+        deep = sum(
+            w[f"decoder.readout_{name}.weight"] @ part + w[f"decoder.readout_{name}.bias"]
+            for name, part in (("state", states[-1][:size]), ("input", y), ("context", context))
+        )
+        all_scores.append(w["decoder.output.weight"] @ np.tanh(deep) + w["decoder.output.bias"])
+        all_weights.append(weights)
+    return np.array(all_scores), np.array(all_weights)
+
+
+def dl4mt_parameters(e: int, d: int, *, source: int, target: int, sharing: str) -> int:
+    """Closed formula of DL4MT's size: sharing is "none", "decoder" (then V = target) or "all"."""
+    core = 12 * e * d + 26 * d**2 + 17 * d + e**2 + 3 * e + 1
+    tables = {"none": e * (source + 2 * target), "decoder": e * (source + target), "all": e * target}
+    return core + tables[sharing] + target

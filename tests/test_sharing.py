@@ -1,0 +1,170 @@
+"""The registry, and the contract that every registered method keeps."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fairseq_tiedemb.embedding import SharedEmbedding
+from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod, register_sharing_method, sharing_method
+
+from . import reference
+
+PAD = 1
+every_method = pytest.mark.parametrize("method", SHARING_METHODS)
+
+
+def embedding(method: str, rows: int = 12, width: int = 5, bias: bool = False) -> SharedEmbedding:
+    table = SharedEmbedding(rows, width, PAD, method=method, bias=bias).double()
+    with torch.no_grad():  # norms that differ, as in a trained table
+        table.weight.mul_(torch.rand(rows, 1, dtype=torch.float64) * 2 + 0.2)
+    return table
+
+
+def words(table: SharedEmbedding) -> list[int]:
+    return [word for word in range(table.num_embeddings) if word != PAD]
+
+
+def test_all_five_methods_are_registered() -> None:
+    assert list(SHARING_METHODS) == ["plain", "l2-input", "square-output", "distance", "cosine"]
+
+
+def test_unknown_method_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match="got 'l3'. Use one of: plain, l2-input"):
+        sharing_method("l3")
+
+
+def test_a_name_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="got 'cosine', which is 'scores divided"):
+        register_sharing_method(SharingMethod(name="cosine", summary="again", source="here"))
+
+
+@every_method
+def test_equations(method: str) -> None:
+    table, features = embedding(method), torch.randn(3, 5, dtype=torch.float64)
+    vectors, scores = table.embed(torch.arange(12)), table.scores(features)
+    for word in words(table):
+        row = table.weight[word].detach().numpy()
+        np.testing.assert_allclose(vectors[word].detach(), reference.input_vector(method, row), rtol=1e-10)
+        expected = [reference.score(method, row, h) for h in features.numpy()]
+        np.testing.assert_allclose(scores[:, word].detach(), expected, rtol=1e-10)
+
+
+@every_method
+def test_tied_gradient_is_the_sum_of_the_two_untied_gradients(method: str) -> None:
+    def loss(source: SharedEmbedding, output: SharedEmbedding) -> Tensor:
+        tokens = torch.tensor([[2, 3, 3], [5, 7, 2]])
+        features = torch.tanh(source.embed(tokens).cumsum(1))
+        return torch.nn.functional.cross_entropy(output.scores(features).flatten(0, 1), tokens.flatten())
+
+    tied = embedding(method)
+    untied = [embedding(method) for _ in range(2)]
+    for table in untied:
+        table.load_state_dict(tied.state_dict())
+    loss(tied, tied).backward()
+    loss(*untied).backward()
+    torch.testing.assert_close(tied.weight.grad, untied[0].weight.grad + untied[1].weight.grad)
+    assert untied[0].weight.grad.abs().sum() > 0
+    assert untied[1].weight.grad.abs().sum() > 0
+
+
+def test_untied_gradients_of_the_plain_model() -> None:
+    """Press & Wolf 2016, section 3: only row i_t of the input; (p(k) - [k = o_t]) h for every row of the output."""
+    source, output = embedding("plain"), embedding("plain")
+    h = source.embed(torch.tensor([4]))
+    scores = output.scores(h)
+    torch.nn.functional.cross_entropy(scores, torch.tensor([6])).backward()
+    p = reference.softmax(scores[0].detach().numpy())
+    expected = np.outer(p - np.eye(12)[6], h[0].detach().numpy())
+    np.testing.assert_allclose(output.weight.grad, expected, rtol=1e-10)
+    assert source.weight.grad.abs().sum(1).nonzero().flatten().tolist() == [4]
+
+
+@pytest.mark.parametrize("method", ["l2-input", "cosine", "distance"])
+def test_identity_holds(method: str) -> None:
+    table = embedding(method, rows=200)
+    best = table.scores(table.weight).argmax(1)
+    assert [int(best[word]) for word in words(table)] == words(table)
+
+
+@pytest.mark.parametrize("method", ["plain", "square-output"])
+def test_identity_is_false_for_square_output_and_plain(method: str) -> None:
+    """w_k = (2, 0) and w_i = (.5, .1): h = w_k scores 1 and 3.85 by square-output; plain fails the other way round."""
+    table = SharedEmbedding(3, 2, PAD, method=method).double()
+    with torch.no_grad():
+        table.weight[0], table.weight[2] = torch.tensor([2.0, 0.0]), torch.tensor([0.5, 0.1])
+    scores = table.scores(table.weight)
+    if method == "square-output":
+        torch.testing.assert_close(scores[0, [0, 2]], torch.tensor([1.0, 1 / 0.26]).double(), rtol=1e-6, atol=0.0)
+        assert scores[0, 2] > scores[0, 0]
+    else:
+        assert scores[2, 0] > scores[2, 2]
+
+
+def test_condition_for_identity_of_square_output() -> None:
+    """Row k wins for h = w_k exactly if cos(w_k, w_i) ||w_k|| < ||w_i|| for every other i."""
+    table = embedding("square-output", rows=300)
+    rows = table.weight.detach()[words(table)].numpy()
+    scores = table.scores(torch.from_numpy(rows)).detach()[:, words(table)]
+    norms = np.linalg.norm(rows, axis=1)
+    holds = rows @ rows.T / norms / norms[:, None] * norms[:, None] < norms
+    holds |= np.eye(len(rows), dtype=bool)
+    wins = scores.argmax(1).numpy() == np.arange(len(rows))
+    np.testing.assert_array_equal(wins, holds.all(1))
+    assert 0 < wins.sum() < len(wins)
+
+
+def test_normality_holds_for_l2_input_only() -> None:
+    """h in the convex hull of input vectors scores at most 1 by l2-input; by cosine h = (3, 0) scores 3."""
+    table = embedding("l2-input")
+    mixture = torch.softmax(torch.randn(100, 11, dtype=torch.float64) * 3, 1)
+    features = mixture @ table.embed(torch.tensor(words(table)))
+    assert table.scores(features).max() <= 1 + 1e-6
+    cosine = SharedEmbedding(2, 2, PAD, method="cosine").double()
+    with torch.no_grad():
+        cosine.weight[0] = torch.tensor([3.0, 0.0])
+    torch.testing.assert_close(cosine.scores(cosine.weight)[0, 0].item(), 3.0, rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize(("method", "unbiased"), [("l2-input", True), ("square-output", True), ("plain", False)])
+def test_unbiased(method: str, unbiased: bool) -> None:
+    """With isotropic directions E(score_k) = alpha_k for h = sum_j alpha_j v_j, v input vectors."""
+    generator = torch.Generator().manual_seed(3)
+    trials, rows, width = 4000, 6, 16
+    alpha = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05]).double()
+    table = SharedEmbedding(rows, width, rows - 1, method=method).double()
+    norms = torch.linspace(0.5, 2.0, rows, dtype=torch.float64).unsqueeze(1)
+    total = torch.zeros(rows - 1, dtype=torch.float64)
+    for _ in range(trials):
+        directions = torch.nn.functional.normalize(torch.randn(rows, width, generator=generator).double())
+        with torch.no_grad():
+            table.weight.copy_(directions * norms)
+            total += table.scores(alpha @ table.embed(torch.arange(rows - 1)))[: rows - 1]
+    # A score's standard deviation is below 0.5, so the mean's is below 0.01.
+    error = (total / trials - alpha).abs().max().item()
+    assert (error < 0.03) == unbiased
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_finite_with_its_padding_row(method: str, dtype: torch.dtype) -> None:
+    table = SharedEmbedding(12, 8, PAD, method=method, bias=True).to(dtype)
+    assert table.weight[PAD].abs().sum() == 0
+    features = table.embed(torch.tensor([PAD, 2, 3])) + torch.randn(3, 8).to(dtype)
+    scores = table.scores(features)
+    assert scores.dtype == dtype
+    (scores.float().logsumexp(1).sum() + table.embed(torch.tensor([PAD])).sum().float()).backward()
+    assert scores.isfinite().all()
+    assert table.weight.grad.isfinite().all()
+    # The padding row counts as norm 1, so its gradient is of the size of the others and not 1/eps times that.
+    others = table.weight.grad[words(table)].abs().max()
+    assert 0 < table.weight.grad[PAD].abs().max() <= 10 * others
+
+
+@every_method
+def test_a_zero_row_that_is_not_padding_is_finite(method: str) -> None:
+    table = SharedEmbedding(4, 3, PAD, method=method)
+    with torch.no_grad():
+        table.weight[2] = 0.0
+    (table.scores(torch.ones(1, 3)).sum() + table.embed(torch.tensor([2])).sum()).backward()
+    assert table.weight.grad.isfinite().all()
