@@ -204,7 +204,7 @@ def parse_literal(text: str) -> Any:
     except (ValueError, SyntaxError, TypeError, ArithmeticError, RecursionError, MemoryError) as error:
         raise ValueError(
             f"setting in a checkpoint or on the command line: needs numbers, text, lists or dicts; got {text!r} "
-            f"({error}). It could run code, and nothing of it was run. "
+            f"({error}). Anything else could run code, so nothing of it was run. "
             'Use a literal such as "[(512, 3)] * 4", or a checkpoint from a source you trust.'
         ) from None
 
@@ -489,11 +489,13 @@ def cpu_processes() -> None:
 
 
 def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
-    """One of the processes of `--distributed-world-size` without GPUs; that it is of this file mends fairseq in it.
+    """One of the processes of `--distributed-world-size` without GPUs.
+
+    A new process imports this function, and with it the plugin, before anything else: fairseq is mended there too.
 
     Args:
         index: its number.
-        start_method: how it starts its data workers: as the first process would, where it would now import all anew.
+        start_method: how it is to start its data workers: as the first process would, not each with all imports anew.
         main, cfg, kwargs: as for fairseq's `distributed_main`.
     """
     torch.multiprocessing.set_start_method(start_method, force=True)

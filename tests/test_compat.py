@@ -411,6 +411,19 @@ def test_the_first_process_starts_the_others(port: int, address: str, monkeypatc
     assert re.fullmatch(address, section.distributed_init_method)
 
 
+@pytest.mark.parametrize(("changes", "launched"), [({}, "spawn"), ({"distributed_world_size": 1}, "main")])
+def test_two_cpu_processes_are_started(changes: dict[str, Any], launched: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda *args, nprocs: calls.append(("spawn", args, nprocs)))
+    common = {"cpu": False, "tpu": False}
+    cfg = OmegaConf.create({"common": common, "distributed_training": training_section(**changes)})
+    cfg.distributed_training.update(tpu=False, pipeline_model_parallel=False)
+    distributed_utils.call_main(cfg, lambda cfg: calls.append(("main", cfg, 1)))
+    assert [(name, count) for name, _, count in calls] == [(launched, cfg.distributed_training.distributed_world_size)]
+
+
 def in_two_processes(check: Callable[[int], None], tmp_path: Path) -> None:
     """Run `check(rank)` in two processes that share a gloo group; forked, so that nothing is imported again."""
     torch.multiprocessing.start_processes(_in_group, (check, tmp_path / "store"), nprocs=2, start_method="fork")

@@ -16,8 +16,8 @@ import torch
 
 TRANSLATION = (
     "--arch transformer_iwslt_de_en --encoder-layers 1 --decoder-layers 1 "
-    "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 --share-all-embeddings --dropout 0 --optimizer adam "
-    "--lr 1e-3 --log-format json --num-workers 0"
+    "--encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim 16 --decoder-ffn-embed-dim 16 "
+    "--share-all-embeddings --dropout 0 --optimizer adam --lr 1e-3 --log-format json --num-workers 0"
 ).split()
 LANGUAGE_MODEL = (
     "--task language_modeling --arch transformer_lm --decoder-layers 1 --decoder-embed-dim 16 "
@@ -100,7 +100,7 @@ def by_setting(state: dict[str, Any], marker: Path) -> None:
     ("attack", "message"),
     [
         (by_pickle, r"bad\.pt: needs tensors.* got \w+\.system, which could run code\. Nothing of it was run"),
-        (by_setting, r"setting in a checkpoint .* got .*system.* could run code, and nothing of it was run"),
+        (by_setting, r"setting in a checkpoint .* got .*system.* could run code, so nothing of it was run"),
     ],
 )
 def test_a_checkpoint_that_would_run_code_is_refused(
@@ -223,8 +223,9 @@ def test_hydra_train_and_eval_lm(run_command: RunCommand, lm_data: Path, tmp_pat
         f"task=language_modeling task.data={lm_data} task.tokens_per_sample=20 criterion=cross_entropy optimizer=adam "
         "optimization.lr=[0.001] lr_scheduler=fixed dataset.batch_size=7 dataset.num_workers=0 "
         "optimization.max_epoch=1 "
-        "model=transformer_lm/transformer_lm_gpt model.decoder_layers=1 model.decoder_embed_dim=16 "
-        "model.decoder_ffn_embed_dim=16 model.decoder_attention_heads=2 common.log_format=json"
+        "model=transformer_lm model.decoder_layers=1 model.decoder_embed_dim=16 model.decoder_input_dim=16 "
+        "model.decoder_output_dim=16 model.decoder_ffn_embed_dim=16 model.decoder_attention_heads=2 "
+        "common.log_format=json"
     )
     command = run_command("hydra-train", *settings.split(), f"checkpoint.save_dir={tmp_path}", cwd=tmp_path)
     assert logged(command.stdout + command.stderr, "valid_loss")
