@@ -156,7 +156,7 @@ class RecurrentEncoder(FairseqEncoder):
             x = self.dropout_out(layer(x, padding_BS))
         lengths = (~padding_BS).sum(1, keepdim=True)
         state = torch.tanh(self.bridge(x.sum(1) / lengths.to(x.dtype)))
-        return {"source": Source(x, self.keys(x), padding_BS), "state": state}
+        return {"source": Source(x, 2 * self.keys(x), padding_BS), "state": state}
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
         """Selects rows; the beams of a sentence that stand side by side go on sharing one copy.

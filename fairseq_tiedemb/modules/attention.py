@@ -8,16 +8,22 @@ depend on the decoder, so the encoder computes them once.
 The hidden layer of every step and source position is most of attention's work, and on a CPU torch's sigmoid is several
 times faster than its tanh. Since tanh(z) = 2 sigmoid(2z) - 1, and a softmax does not see the constant,
 
-    softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2 (q + k_j))
+    softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2q + 2k_j)
+
+It is computed in blocks of sentences that stay in a core's cache. Functions here take 2q and 2k and need no gradients.
 
 Rows of the decoder may outnumber those of the encoder by a whole factor, the beams of a sentence standing side by side:
 then they share one copy of its annotations and keys.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+# Numbers of the hidden layer computed at a time: 1 MiB in float32, as much as a core's own cache holds.
+BLOCK = 2**18
 
 
 class Source(NamedTuple):
@@ -25,7 +31,7 @@ class Source(NamedTuple):
 
     Attributes:
         annotations_nSC: x, (n, S, C).
-        keys_nSA: k, (n, S, A).
+        keys_nSA: 2k, twice the keys, (n, S, A).
         padding_nS: true at padding.
     """
 
@@ -34,11 +40,15 @@ class Source(NamedTuple):
     padding_nS: Tensor
 
 
-def _hidden_layer(source: Source, query_BA: Tensor) -> Tensor:
-    """u = sigmoid(2 (q + k_j)) of shape (n, B / n, S, A)."""
-    keys = source.keys_nSA.unsqueeze(1)
-    query = query_BA.view(len(keys), -1, 1, query_BA.size(1))
-    return torch.add(keys, query).mul_(2).sigmoid_()
+def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Some sentences, and their u of shape (sentences, B / n, S, A), block by block."""
+    keys_n1SA = source.keys_nSA.unsqueeze(1)
+    query_nb1A = query_BA.view(len(keys_n1SA), -1, 1, query_BA.size(1))
+    per_sentence = query_nb1A[0].numel() * keys_n1SA.size(2)
+    sentences = max(1, BLOCK // per_sentence)
+    for first in range(0, len(keys_n1SA), sentences):
+        block = slice(first, first + sentences)
+        yield block, torch.add(keys_n1SA[block], query_nb1A[block]).sigmoid_()
 
 
 def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,15 +56,17 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
 
     Args:
         source: what is attended to.
-        query_BA: q, the beams of a sentence side by side.
+        query_BA: 2q, the beams of a sentence side by side.
         vector_A: v.
 
     Returns:
         Weights a (B, S), zero at padding, and contexts (B, C). The bias c changes neither.
     """
-    hidden = _hidden_layer(source, query_BA)
-    sentences, beams, length, width = hidden.shape
-    energies = torch.mv(hidden.view(-1, width), vector_A * 2).view(sentences, beams, length)
+    sentences, length, width = source.keys_nSA.shape
+    energies = query_BA.new_empty(sentences, len(query_BA) // sentences, length)
+    twice_vector = vector_A * 2
+    for block, hidden in _hidden_blocks(source, query_BA):
+        torch.mv(hidden.view(-1, width), twice_vector, out=energies[block].view(-1))
     energies.masked_fill_(source.padding_nS.unsqueeze(1), float("-inf"))
     exact = torch.promote_types(energies.dtype, torch.float32)
     weights = torch.softmax(energies, -1, dtype=exact).to(energies.dtype)
@@ -68,28 +80,30 @@ class AttentionGradients:
     The hidden layer u is computed again rather than kept, since it has T x B x S x A numbers. With g = d loss / d e,
     which sums to zero over a sentence as every softmax gradient does, so that constants fall out here too:
 
-        d q   = 4 v * sum_j g_j (u_j - u_j^2)
-        d k_j = 4 v * sum_steps g_j (u_j - u_j^2)
-        d v   = 2 sum_steps sum_j g_j u_j
+        d 2q   = 2 v * sum_j g_j (u_j - u_j^2)
+        d 2k_j = 2 v * sum_steps g_j (u_j - u_j^2)
+        d v    = 2 sum_steps sum_j g_j u_j
     """
 
     def __init__(self, source: Source, vector_A: Tensor):
-        self._source, self._vector_A = source, vector_A
+        self._source, self._twice_vector_A = source, vector_A * 2
         self._grad_vector_A = torch.zeros_like(vector_A)
         self._grad_keys_BSA = torch.zeros_like(source.keys_nSA)
 
     def step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
-        """Adds one step; returns the gradient of its query (B, A)."""
+        """Adds one step; returns the gradient of its 2q (B, A)."""
         grad_weights = torch.bmm(self._source.annotations_nSC, grad_contexts_BC.unsqueeze(2)).squeeze(2)
         grad_weights -= (grad_weights * weights_BS).sum(1, keepdim=True)
         grad_energies_BS = grad_weights.mul_(weights_BS)
-        hidden = _hidden_layer(self._source, query_BA).squeeze(1)
-        row = grad_energies_BS.unsqueeze(1)
-        self._grad_vector_A += torch.bmm(row, hidden).sum((0, 1))
-        slope = hidden.addcmul_(hidden, hidden, value=-1)
-        self._grad_keys_BSA.addcmul_(grad_energies_BS.unsqueeze(2), slope)
-        return torch.bmm(row, slope).squeeze(1).mul_(self._vector_A * 4)
+        grad_query_B1A = torch.empty_like(query_BA).unsqueeze(1)
+        for block, hidden_b1SA in _hidden_blocks(self._source, query_BA):
+            hidden, grad_energies = hidden_b1SA.squeeze(1), grad_energies_BS[block]
+            self._grad_vector_A += torch.bmm(grad_energies.unsqueeze(1), hidden).sum((0, 1))
+            slope = hidden.addcmul_(hidden, hidden, value=-1)
+            self._grad_keys_BSA[block].addcmul_(grad_energies.unsqueeze(2), slope)
+            torch.bmm(grad_energies.unsqueeze(1), slope, out=grad_query_B1A[block])
+        return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A)
 
     def finish(self) -> tuple[Tensor, Tensor]:
-        """Gradients of v (A,) and of the keys (B, S, A) over all steps."""
-        return self._grad_vector_A.mul_(2), self._grad_keys_BSA.mul_(self._vector_A * 4)
+        """Gradients of v (A,) and of 2k (B, S, A) over all steps."""
+        return self._grad_vector_A.mul_(2), self._grad_keys_BSA.mul_(self._twice_vector_A)

@@ -109,9 +109,10 @@ class _ConditionalRecurrence(torch.autograd.Function):
         contexts = state_BK.new_empty(steps, bsz, annotations_nSC.size(2))
         weights = state_BK.new_empty(steps, bsz, annotations_nSC.size(1))
         queries = state_BK.new_empty(steps, bsz, len(energy_A))
+        twice_query_HA = query_AH.t() * 2  # attention takes 2q
         for t in range(steps):
             cell.step(gates_TBG[t], states[t], hidden1_GH, None, saved1[t], middle[t])
-            torch.mm(middle[t, :, :size], query_AH.t(), out=queries[t])
+            torch.mm(middle[t, :, :size], twice_query_HA, out=queries[t])
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
             gates = torch.mm(contexts[t], context_GC.t())
             cell.step(gates, middle[t], hidden2_GH, bias2_G, saved2[t], states[t + 1])
@@ -142,7 +143,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
             )
             torch.addmm(grad_contexts_TBC[t], grad_gates2[t], context_GC, out=grad_contexts[t])
             grad_queries[t] = attention.step(queries[t], weights[t], grad_contexts[t])
-            grad_state[:, :size].addmm_(grad_queries[t], query_AH)
+            grad_state[:, :size].addmm_(grad_queries[t], query_AH, alpha=2)
             grad_state = ctx.cell.step_backward(
                 grad_state, saved1[t], states[t], hidden1_GH, grad_gates1[t], grad_recurrent1[t]
             )
@@ -157,7 +158,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
             grad_gates1,
             grad_state,
             over_all_steps(grad_recurrent1, states[:-1, :, :size]),
-            over_all_steps(grad_queries, middle[..., :size]),
+            over_all_steps(grad_queries, middle[..., :size]).mul_(2),
             grad_energy,
             torch.zeros_like(energy_A[:1]),
             over_all_steps(grad_gates2, contexts),

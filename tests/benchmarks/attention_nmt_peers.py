@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.data import Dictionary
+from fairseq.models.lstm import LSTMDecoder, LSTMEncoder, LSTMModel
 from torch import Tensor, nn
 
-from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
+from fairseq_tiedemb.models.attention_nmt import LSTMNMTTWWT, AttentionNMTModel, LSTMNMTConfig
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,75 @@ class Sizes:
     bsz: int
     source: int
     target: int
+
+
+SIZES = {
+    "256/512/10k": Sizes(embed=256, hidden=512, vocabulary=10_000, bsz=72, source=24, target=25),
+    "500/1000/90k": Sizes(embed=500, hidden=1000, vocabulary=90_000, bsz=32, source=24, target=25),
+}
+
+
+def dictionary(size: int) -> Dictionary:
+    """A dictionary of so many words."""
+    words = Dictionary()
+    for index in range(size - len(words)):
+        words.add_symbol(f"w{index}")
+    return words
+
+
+class FairseqLSTM(LSTMModel):
+    """fairseq's `lstm` with a bidirectional encoder, three-way sharing and the loss as its criterion computes it."""
+
+    def __init__(self, words: Dictionary, sizes: Sizes):
+        table = nn.Embedding(len(words), sizes.embed, words.pad())
+        nn.init.uniform_(table.weight, -0.1, 0.1)
+        super().__init__(
+            LSTMEncoder(words, sizes.embed, sizes.hidden, 1, 0.0, 0.0, True, left_pad=False, pretrained_embed=table),
+            LSTMDecoder(
+                words, sizes.embed, sizes.hidden, sizes.embed, 1, 0.0, 0.0, True, 2 * sizes.hidden, table, True
+            ),
+        )
+
+    def loss(self, source: Tensor, previous: Tensor, target: Tensor) -> Tensor:
+        """Cross entropy, summed."""
+        lengths = torch.full((len(source),), source.size(1))
+        log_probabilities = torch.log_softmax(self(source, lengths, previous)[0], -1)
+        return label_smoothed_nll_loss(log_probabilities.flatten(0, 1), target.flatten(), 0.0, 1)[0]
+
+    def training_flops(self, sizes: Sizes) -> int:
+        """Products of a training step: 6 a weight and a word, and attention's."""
+        source, target, attention = self._multiplications(sizes)
+        return 6 * sizes.bsz * (sizes.source * source + sizes.target * (target + attention))
+
+    def decoding_flops(self, sizes: Sizes, beams: int) -> int:
+        """The same of a beam search: 2 a weight and a word, target words once a beam."""
+        source, target, attention = self._multiplications(sizes)
+        return 2 * sizes.bsz * (sizes.source * source + beams * sizes.target * (target + attention))
+
+    def _multiplications(self, sizes: Sizes) -> tuple[int, int, int]:
+        """With weights, of a source word and of a target word; and attention's of a target word."""
+        source = sum(p.numel() for name, p in self.encoder.named_parameters() if "lstm.weight" in name)
+        per_sentence = ("encoder_hidden_proj", "encoder_cell_proj")
+        decoder = self.decoder.named_parameters()
+        target = sum(p.numel() for name, p in decoder if "weight" in name and not name.startswith(per_sentence))
+        return source, target, 2 * sizes.source * 2 * sizes.hidden
+
+
+def build_ours(words: Dictionary, sizes: Sizes, cell: str) -> AttentionNMTModel:
+    """Our model of these sizes, three-way tied."""
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words, cfg=SimpleNamespace())
+    cfg = LSTMNMTConfig(
+        cell=cell,
+        dropout=0.0,
+        encoder_embed_dim=sizes.embed,
+        decoder_embed_dim=sizes.embed,
+        decoder_out_embed_dim=sizes.embed,
+        encoder_hidden_size=sizes.hidden,
+        decoder_hidden_size=sizes.hidden,
+        max_source_positions=1000,
+        max_target_positions=1000,
+    )
+    return LSTMNMTTWWT.build_model(cfg, task)
 
 
 class PlainLoop(nn.Module):
@@ -109,17 +182,28 @@ def _fill(
         parameter.copy_(torch.zeros_like(parameter) if value is None else value)
 
 
-def training_flops(sizes: Sizes, gates: int, states: int) -> int:
-    """Floating point operations of the products of a training step, in closed form: 6 a weight and a word."""
+def weights_per_word(sizes: Sizes, gates: int, states: int) -> tuple[int, int, int]:
+    """Multiplications with weights: of a source word, a target word, and a sentence."""
     e, d = sizes.embed, sizes.hidden
     units = 2 * d
-    source_weights = 2 * gates * d * (e + d) + units * units
-    target_weights = gates * d * (e + d + units + d) + units * d + e * (d + e + units) + e * sizes.vocabulary
-    sentence_weights = units * states * d
-    attention = sizes.bsz * sizes.target * sizes.source * units * (3 + 1)
-    return 2 * (
-        3 * sizes.bsz * (sizes.source * source_weights + sizes.target * target_weights + sentence_weights) + attention
-    )
+    source = 2 * gates * d * (e + d) + units * units
+    target = gates * d * (e + d + units + d) + units * d + e * (d + e + units) + e * sizes.vocabulary
+    return source, target, units * states * d
+
+
+def training_flops(sizes: Sizes, gates: int, states: int) -> int:
+    """Floating point operations of the products of a training step, in closed form: 6 a weight and a word."""
+    source, target, sentence = weights_per_word(sizes, gates, states)
+    attention = sizes.bsz * sizes.target * sizes.source * 2 * sizes.hidden * (3 + 1)
+    words = sizes.source * source + sizes.target * target + sentence
+    return 2 * (3 * sizes.bsz * words + attention)
+
+
+def decoding_flops(sizes: Sizes, gates: int, states: int, beams: int) -> int:
+    """The same of a beam search: 2 a weight and a word, target words once a beam."""
+    source, target, sentence = weights_per_word(sizes, gates, states)
+    attention = sizes.source * 2 * sizes.hidden * 2
+    return 2 * sizes.bsz * (sizes.source * source + sentence + beams * sizes.target * (target + attention))
 
 
 class BareProducts:

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_tiedemb.modules import attention
 from fairseq_tiedemb.modules.attention import Source, attend
 from fairseq_tiedemb.modules.cells import CELLS
 from fairseq_tiedemb.modules.conditional_cell import ConditionalLayer
 
 from .. import reference
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "BLOCK", 20)  # one sentence at a time
+
 
 every_cell = pytest.mark.parametrize("cell", CELLS)
 
@@ -23,18 +30,20 @@ def a_source(sentences: int, length: int, width: int) -> Source:
     )
 
 
+@torch.no_grad()
 def test_attention_is_that_of_the_paper() -> None:
     source, query, vector = a_source(2, 5, 4), torch.randn(2, 4).double(), torch.randn(4).double()
-    weights, contexts = attend(source, query, vector)
+    weights, contexts = attend(source, 2 * query, vector)
     for row in range(2):
         length = 5 - int(source.padding_nS[row].sum())
         annotations, keys = (part[row, :length].detach().numpy() for part in source[:2])
-        expected, context = reference.attention(query[row].numpy(), keys, annotations, vector.numpy(), 0.7)
+        expected, context = reference.attention(query[row].numpy(), keys / 2, annotations, vector.numpy(), 0.7)
         np.testing.assert_allclose(weights[row, :length].detach(), expected, rtol=1e-10)
         assert weights[row, length:].abs().sum() == 0
         np.testing.assert_allclose(contexts[row].detach(), context, rtol=1e-10)
 
 
+@torch.no_grad()
 def test_beams_share_their_sentence() -> None:
     source, query, vector = a_source(2, 5, 4), torch.randn(6, 4).double(), torch.randn(4).double()
     copied = Source(*(part.repeat_interleave(3, 0) for part in source))

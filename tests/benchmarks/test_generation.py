@@ -1,0 +1,50 @@
+"""Beam search as fairseq-generate runs it: ours beside fairseq's `lstm` of the same sizes."""
+
+import statistics
+
+import pytest
+import torch
+from fairseq.models import FairseqModel
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_tiedemb.modules.cells import CELLS
+
+from .attention_nmt_peers import SIZES, FairseqLSTM, Sizes, build_ours, decoding_flops, dictionary
+from .interleave import interleave, ratio
+
+BEAMS = 5
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("bsz", [32, 1])
+@pytest.mark.parametrize("cell", CELLS)
+def test_beam_search(cell: str, bsz: int) -> None:
+    base = SIZES["256/512/10k"]
+    sizes = Sizes(base.embed, base.hidden, base.vocabulary, bsz, base.source, base.target)
+    words = dictionary(sizes.vocabulary)
+    ours, fairseq = build_ours(words, sizes, cell).eval(), FairseqLSTM(words, sizes).eval()
+    source = torch.randint(4, sizes.vocabulary, (bsz, sizes.source))
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.full((bsz,), sizes.source)}}
+
+    def search(model: FairseqModel) -> None:
+        # `target` words and the end of sentence, whatever an untrained model would like
+        length = sizes.target - 1
+        generator = SequenceGenerator([model], words, beam_size=BEAMS, max_len_b=length, min_len=length)
+        hypotheses = generator.generate([model], sample)
+        assert {len(each["tokens"]) for sentence in hypotheses for each in sentence} == {sizes.target}
+
+    seconds = interleave({"ours": lambda: search(ours), "fairseq lstm": lambda: search(fairseq)}, rounds=9)
+    flops = {
+        "ours": decoding_flops(sizes, CELLS[cell].gates, CELLS[cell].states, BEAMS),
+        "fairseq lstm": fairseq.decoding_flops(sizes, BEAMS),
+    }
+    n_words = bsz * sizes.target
+    print(f"\nbeam {BEAMS}, 256/512/10k, {cell}, {bsz} sentences of {sizes.source} words")
+    for contestant, times in seconds.items():
+        rate = n_words / statistics.median(times)
+        work = flops[contestant] / n_words
+        print(f"  {contestant:14s} {rate:8.0f} tokens/s {work / 1e6:7.1f} MFLOP/token {rate * work / 1e9:6.1f} GFLOP/s")
+    more_work = flops["ours"] / flops["fairseq lstm"]
+    print(f"  ours over fairseq's lstm, tokens/s             {ratio(seconds, 'fairseq lstm', 'ours')}")
+    scaled = {**seconds, "fairseq lstm": [time * more_work for time in seconds["fairseq lstm"]]}
+    print(f"  ours over fairseq's lstm, tokens/s * FLOP/token {ratio(scaled, 'fairseq lstm', 'ours')}")
