@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Translates one split with beam 5 and prints its BLEU with sacreBLEU's signature.
+#
+#   recipes/evaluate.sh BIN CHECKPOINT SPLIT REFERENCE
+#
+# BIN         folder of fairseq-preprocess
+# CHECKPOINT  the translations go beside it, to SPLIT.log (fairseq's output) and SPLIT.hyp (one a line, in order)
+# SPLIT       valid or test
+# REFERENCE   the text of the split before BPE, tokenised as the training text was
+#
+# BEAM, LENPEN (length penalty): 5 and 1. DRY_RUN, PLUGIN: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+(($# == 4)) || stop "needs BIN CHECKPOINT SPLIT REFERENCE; got $# arguments."
+bin=$1 checkpoint=$2 split=$3 reference=$4
+output=$(dirname "$checkpoint")/$split
+
+need fairseq-generate sacrebleu
+run_to "$output.log" fairseq-generate "$bin" --user-dir "$PLUGIN" --path "$checkpoint" --gen-subset "$split" \
+    --beam "${BEAM:-5}" --lenpen "${LENPEN:-1}" --max-tokens 2000 --post-process subword_nmt
+# fairseq-generate prints them by length; their numbers tell the order of the corpus.
+run_to "$output.h" grep '^H-' "$output.log"
+run_to "$output.sorted" sort --field-separator=- --key=2 --numeric-sort "$output.h"
+run_to "$output.hyp" cut --fields=3 "$output.sorted"
+run rm "$output.h" "$output.sorted"
+[[ $DRY_RUN ]] || need_lines "$output.hyp" "$(wc -l <"$reference")" "Use the reference of the split $split."
+# Both sides are tokenised, so sacreBLEU must not do it again; --force: nor warn that they are.
+run sacrebleu "$reference" --input "$output.hyp" --tokenize none --force --width 2 --format text

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Multi30k, German to English, text only: trains one model and scores it on test_2016_flickr.
+#
+#   recipes/train-multi30k.sh MODEL     # untied wt twwt dl4mt_twwt fairseq_untied fairseq_wt fairseq_twwt
+#
+# Row        what Press & Wolf (2017, table 8) compare on WMT, on a corpus that one CPU core trains in half an hour
+# Hardware   HARDWARE
+# Expected   EXPECTED
+# Check      the last line; the one before it is of the validation set
+#
+# The corpus comes from prepare-multi30k.sh, which is run first where its result is missing (FROM: see there). A run
+# that was interrupted goes on where it stopped; remove its folder, $WORK/MODEL-SEED, to train again.
+#
+# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: the defaults are those of the results table
+# SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+(($# == 1)) || stop "needs one MODEL; got $# arguments. Use untied, wt, twwt, dl4mt_twwt or fairseq_{untied,wt,twwt}."
+WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+SEED=${SEED:-1}
+if [[ $SMOKE ]]; then
+    : "${UPDATES:=10}" "${EMBED:=16}" "${HIDDEN:=16}"
+fi
+: "${UPDATES:=4000}" "${MAX_TOKENS:=1000}" "${LR:=3e-3}" "${DROPOUT:=0.3}" "${EMBED:=256}" "${HIDDEN:=256}"
+
+# The plugin's criterion never holds all the scores at once; it computes the same loss as fairseq's.
+ours=(--criterion tied_cross_entropy)
+theirs=(--arch lstm --encoder-bidirectional --criterion label_smoothed_cross_entropy)
+case $1 in
+    untied) model=(--arch lstm_nmt "${ours[@]}") ;;
+    wt) model=(--arch lstm_nmt_wt "${ours[@]}") ;;
+    twwt) model=(--arch lstm_nmt_twwt "${ours[@]}") ;;
+    dl4mt_twwt) model=(--arch dl4mt_twwt "${ours[@]}") ;;
+    fairseq_untied) model=("${theirs[@]}") ;;
+    fairseq_wt) model=("${theirs[@]}" --share-decoder-input-output-embed) ;;
+    fairseq_twwt) model=("${theirs[@]}" --share-all-embeddings) ;;
+    *) stop "MODEL: needs untied, wt, twwt, dl4mt_twwt or fairseq_{untied,wt,twwt}; got $1." ;;
+esac
+sizes=(
+    --encoder-embed-dim "$EMBED" --decoder-embed-dim "$EMBED" --decoder-out-embed-dim "$EMBED"
+    --encoder-hidden-size "$HIDDEN" --decoder-hidden-size "$HIDDEN"
+)
+folder=$WORK/$1-$SEED
+
+need fairseq-train
+if [[ ! -f $WORK/bin/dict.en.txt ]]; then
+    WORK=$WORK "$(dirname "${BASH_SOURCE[0]}")/prepare-multi30k.sh"
+fi
+
+run mkdir -p "$folder"
+TIMEFORMAT='CPU seconds of the training: %U user, %S system; wall clock: %R'
+# The learning rate falls in a straight line to 0 at the last update: the best use of a fixed budget. The multiple of 1
+# lets a batch have any number of sentences that MAX_TOKENS allows.
+time run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang de --target-lang en "${model[@]}" "${sizes[@]}" \
+    --dropout "$DROPOUT" --label-smoothing 0.1 --optimizer adam --clip-norm 1 \
+    --lr "$LR" --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 20))" --total-num-update "$UPDATES" \
+    --max-update "$UPDATES" --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --seed "$SEED" \
+    --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple --log-interval 100
+
+for split in valid test; do
+    declare -A reference=([valid]=val [test]=test_2016_flickr)
+    "$(dirname "${BASH_SOURCE[0]}")/evaluate.sh" \
+        "$WORK/bin" "$folder/checkpoint_best.pt" "$split" "$WORK/text/${reference[$split]}.en"
+done

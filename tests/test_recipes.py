@@ -1,0 +1,227 @@
+"""The recipes: which commands they run (DRY_RUN=1), what they refuse, and one whole run on a few lines."""
+
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+
+# What sets each model of train-multi30k.sh apart: its architecture, and the flag that shares.
+MODELS = {
+    "untied": ("lstm_nmt", None),
+    "wt": ("lstm_nmt_wt", None),
+    "twwt": ("lstm_nmt_twwt", None),
+    "dl4mt_twwt": ("dl4mt_twwt", None),
+    "fairseq_untied": ("lstm", None),
+    "fairseq_wt": ("lstm", "--share-decoder-input-output-embed"),
+    "fairseq_twwt": ("lstm", "--share-all-embeddings"),
+}
+SHARING_FLAGS = {flag for _, flag in MODELS.values() if flag}
+
+
+def run_recipe(name: str, *args: object, **variables: object) -> subprocess.CompletedProcess[str]:
+    """Runs a recipe with the commands of this interpreter's environment, and with these variables and no others."""
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": sys.prefix,
+        "OMP_NUM_THREADS": "1",
+        **{key: str(value) for key, value in variables.items()},
+    }
+    command = [RECIPES / name, *map(str, args)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
+    """The words of each command that a recipe would run."""
+    process = run_recipe(name, *args, DRY_RUN=1, **variables)
+    assert process.returncode == 0, process.stderr
+    lines = process.stdout.splitlines()
+    assert all(line.startswith("+ ") for line in lines)
+    return [shlex.split(line.removeprefix("+ ")) for line in lines]
+
+
+def option(command: list[str], name: str) -> str:
+    assert command.count(name) == 1, f"{name} in {command}"
+    return command[command.index(name) + 1]
+
+
+def write_corpus(folder: Path, lines: int) -> None:
+    """Writes what SMOKE=1 reads, in the names of a local folder: "German" is "English" with other letters."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(50)]
+    for split in ("train", "val", "test_2016_flickr"):
+        english = "".join(" ".join(rng.choices(words, k=rng.randint(2, 9))) + " .\n" for _ in range(lines))
+        (folder / f"{split}.en").write_text(english)
+        (folder / f"{split}.de").write_text(english.translate(str.maketrans("abcde", "vwxyz")))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_training_command(model: str, tmp_path: Path) -> None:
+    train = next(words for words in dry_run("train-multi30k.sh", model, RUNS=tmp_path) if words[0] == "fairseq-train")
+    architecture, flag = MODELS[model]
+    assert option(train, "--arch") == architecture
+    assert SHARING_FLAGS.intersection(train) == ({flag} if flag else set())
+    is_ours = architecture != "lstm"
+    assert option(train, "--criterion") == ("tied_cross_entropy" if is_ours else "label_smoothed_cross_entropy")
+    assert ("--encoder-bidirectional" in train) != is_ours
+    assert model in option(train, "--save-dir")
+    assert not list(tmp_path.iterdir()), "DRY_RUN=1 must do nothing"
+
+
+def test_models_differ_in_nothing_but_sharing(tmp_path: Path) -> None:
+    def rest(model: str) -> list[str]:
+        train = next(c for c in dry_run("train-multi30k.sh", model, RUNS=tmp_path) if c[0] == "fairseq-train")
+        own = {*SHARING_FLAGS, option(train, "--arch"), option(train, "--save-dir"), option(train, "--log-file")}
+        return [word for word in train if word not in own]
+
+    assert rest("untied") == rest("wt") == rest("twwt") == rest("dl4mt_twwt")
+    assert rest("fairseq_untied") == rest("fairseq_wt") == rest("fairseq_twwt")
+
+
+def test_training_takes_its_settings_from_variables(tmp_path: Path) -> None:
+    settings = {"SEED": 7, "UPDATES": 123, "MAX_TOKENS": 456, "LR": "1e-2", "DROPOUT": 0.5, "EMBED": 8, "HIDDEN": 9}
+    commands = dry_run("train-multi30k.sh", "wt", RUNS=tmp_path, PLUGIN="/a/plugin", **settings)
+    train = next(words for words in commands if words[0] == "fairseq-train")
+    assert option(train, "--user-dir") == "/a/plugin"
+    assert option(train, "--seed") == "7"
+    assert option(train, "--max-update") == option(train, "--total-num-update") == "123"
+    assert option(train, "--max-tokens") == "456"
+    assert option(train, "--lr") == "1e-2"
+    assert option(train, "--dropout") == "0.5"
+    assert option(train, "--decoder-out-embed-dim") == "8"
+    assert option(train, "--decoder-hidden-size") == "9"
+
+
+def test_everything_in_one_go_and_the_test_score_last(tmp_path: Path) -> None:
+    commands = dry_run("train-multi30k.sh", "twwt", RUNS=tmp_path)
+    order = [words[0] for words in commands if words[0].startswith(("curl", "subword", "fairseq", "sacrebleu"))]
+    assert order == (
+        ["curl"] * 6
+        + ["subword-nmt"] * 7
+        + ["fairseq-preprocess", "fairseq-train"]
+        + ["fairseq-generate", "sacrebleu"] * 2
+    )
+    preprocess = next(words for words in commands if words[0] == "fairseq-preprocess")
+    assert "--joined-dictionary" in preprocess
+    assert {option(words, "--beam") for words in commands if words[0] == "fairseq-generate"} == {"5"}
+    score = commands[-1]
+    assert score[1].endswith("test_2016_flickr.en")
+    assert option(score, "--tokenize") == "none"
+
+
+def test_prepared_data_are_used_again(tmp_path: Path) -> None:
+    (tmp_path / "multi30k/bin").mkdir(parents=True)
+    (tmp_path / "multi30k/bin/dict.en.txt").touch()
+    commands = dry_run("train-multi30k.sh", "twwt", RUNS=tmp_path)
+    assert {"subword-nmt", "fairseq-preprocess"}.isdisjoint(words[0] for words in commands)
+
+
+def test_mirror(tmp_path: Path) -> None:
+    commands = dry_run("prepare-multi30k.sh", RUNS=tmp_path, FROM="https://mirror.example/tok")
+    addresses = [words[-1] for words in commands if words[0] == "curl"]
+    assert len(addresses) == 6
+    assert addresses[0] == "https://mirror.example/tok/train.lc.norm.tok.de"
+    assert addresses[-1] == "https://mirror.example/tok/test_2016_flickr.lc.norm.tok.en"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "needs one MODEL; got 0 arguments"),
+        (["twtw"], "MODEL: needs untied, wt, .*; got twtw"),
+    ],
+)
+def test_train_refuses(args: list[str], message: str) -> None:
+    process = run_recipe("train-multi30k.sh", *args, DRY_RUN=1)
+    assert process.returncode == 1
+    assert re.search(message, process.stderr)
+
+
+def test_prepare_refuses_a_folder_without_the_corpus(tmp_path: Path) -> None:
+    process = run_recipe("prepare-multi30k.sh", RUNS=tmp_path / "runs", FROM=tmp_path)
+    assert process.returncode == 1
+    assert f"FROM={tmp_path}: needs train.lc.norm.tok.de or train.de; found neither" in process.stderr
+
+
+def test_prepare_refuses_another_corpus(tmp_path: Path) -> None:
+    write_corpus(tmp_path, lines=3)
+    process = run_recipe("prepare-multi30k.sh", RUNS=tmp_path / "runs", FROM=tmp_path)
+    assert process.returncode == 1
+    assert "train.de: needs 29000 lines; got 3" in process.stderr
+
+
+def test_missing_command(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "basename", "dirname", "env"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    process = run_recipe("prepare-multi30k.sh", PATH=tmp_path / "bin", RUNS=tmp_path / "runs")
+    assert process.returncode == 1
+    assert "subword-nmt: no such command. Use `make venv`" in process.stderr
+
+
+def evaluate(folder: Path, translations: list[str]) -> subprocess.CompletedProcess[str]:
+    """Scores translations of a fairseq-generate that is not one: it prints them as they are."""
+    references = ["a man sleeps .", "two dogs run on the beach .", "the third one sits here ."]
+    (folder / "reference").write_text("\n".join(references) + "\n")
+    (folder / "bin").mkdir()
+    generate = folder / "bin/fairseq-generate"
+    generate.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(translations) + "\nEND\n")
+    generate.chmod(0o755)
+    path = f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return run_recipe(
+        "evaluate.sh", "bin", folder / "checkpoint.pt", "test", folder / "reference", PATH=path, RUNS=folder
+    )
+
+
+def test_evaluate_puts_translations_in_order(tmp_path: Path) -> None:
+    shuffled = [
+        "S-2\tx",
+        "H-2\t-0.1\tthe third one sits here .",
+        "H-0\t-0.2\ta man sleeps .",
+        "P-0\t-0.2 -0.1",
+        "H-1\t-0.3\ttwo dogs run on the beach .",
+    ]
+    process = evaluate(tmp_path, shuffled)
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "test.hyp").read_text() == (tmp_path / "reference").read_text()
+    score = process.stdout.splitlines()[-1]
+    assert "tok:none" in score
+    assert " = 100.00 " in score
+
+
+def test_evaluate_refuses_lost_sentences(tmp_path: Path) -> None:
+    process = evaluate(tmp_path, ["H-0\t-0.2\ta man sleeps .", "H-2\t-0.1\tthe third one sits here ."])
+    assert process.returncode == 1
+    assert "test.hyp: needs 3 lines; got 2" in process.stderr
+
+
+def test_shellcheck() -> None:
+    if not shutil.which("shellcheck"):
+        pytest.skip("shellcheck is not installed")
+    process = subprocess.run(
+        ["shellcheck", "--external-sources", "--source-path=SCRIPTDIR", *sorted(RECIPES.glob("*.sh"))],
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["twwt", "fairseq_twwt"])
+def test_whole_recipe(model: str, tmp_path: Path) -> None:
+    write_corpus(tmp_path, lines=300)
+    variables = {"SMOKE": 1, "FROM": tmp_path, "RUNS": tmp_path / "runs"}
+    process = run_recipe("train-multi30k.sh", model, **variables)
+    assert process.returncode == 0, process.stderr
+    scores = [line for line in process.stdout.splitlines() if line.startswith("BLEU|")]
+    assert len(scores) == 2
+    assert all("tok:none" in score for score in scores)
+    folder = tmp_path / f"runs/multi30k-smoke/{model}-1"
+    assert len((folder / "test.hyp").read_text().splitlines()) == 40
