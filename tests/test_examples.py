@@ -1,5 +1,6 @@
 """The generated corpus of examples/number_words: its words against tables typed by hand, its splits, its seed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "examples" / "number_words"
 sys.path.insert(0, str(FOLDER))
 
 import grammar  # noqa: E402
+import report  # noqa: E402
 import words  # noqa: E402
 
 # Typed by hand: number, English, German.
@@ -150,3 +152,99 @@ def test_every_kind_of_sentence_is_in_a_small_corpus():
     texts = " / ".join(pair.german for pair in grammar.corpus(seed=1, size=500))
     for word in ("weiß, dass", "geboren", "gekauft", "kostet", "trifft", "macht", "steht", "halb"):
         assert word in texts
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# report.py, and all of it
+# ---------------------------------------------------------------------------------------------------------------------
+
+LOG = """\
+INFO | lstm_nmt: shares nothing by method plain; 1,234,567 parameters: encoder input 2, rest 1 (embeddings 12.3%)
+INFO | train_inner | epoch 001: 1 / 3 loss=2, wps=100.5, ups=1
+INFO | train_inner | epoch 001: 2 / 3 loss=2, wps=3000, ups=1
+INFO | train_inner | epoch 001: 3 / 3 loss=2, wps=2000, ups=1
+"""
+GENERATED = """\
+S-1\tone@@ s two
+T-1\tdrei
+H-1\t-0.5\ted rei@@ n
+D-1\t-0.5\ted rei@@ n
+P-1\t-0.1 -0.2 -0.3 -0.4
+A-1\t0.7,0.2,0.1,0.0 0.2,0.7,0.1,0.0 0.1,0.2,0.7,0.0 0.0,0.0,0.0,1.0
+S-0\tnine
+T-0\tneun
+H-0\t-0.25\tneun
+A-0\t1.0,0.0 0.0,1.0
+Generate test with beam=5: BLEU4 = 12.34
+"""
+
+
+def test_a_row_of_the_table_is_read_from_the_logs(tmp_path):
+    (tmp_path / "lstm_nmt.log").write_text(LOG)
+    (tmp_path / "lstm_nmt.bleu").write_text("98.7\n")
+    row = report.read_result(tmp_path, "lstm_nmt")
+    assert row == ("lstm_nmt", "1,234,567", "12.3%", 2000.0, "98.7")
+    assert list(report.format_table([row]))[1].split() == ["lstm_nmt", "1,234,567", "12.3%", "2,000", "98.7"]
+
+
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ("", r"lstm_nmt.log: needs a line that matches .* parameters"),
+        (LOG.partition("INFO | train_inner")[0], "lstm_nmt.log: needs train_inner lines"),
+    ],
+)
+def test_a_log_that_says_too_little_is_named(tmp_path, log, message):
+    (tmp_path / "lstm_nmt.log").write_text(log)
+    with pytest.raises(ValueError, match=message):
+        report.read_result(tmp_path, "lstm_nmt")
+
+
+def test_translations_are_read_from_fairseq_generate(tmp_path):
+    path = tmp_path / "generate-test.txt"
+    path.write_text(GENERATED)
+    translations = report.read_translations(path)
+    assert list(translations) == [0, 1]
+    assert translations[0] == (["nine"], ["neun"], [[1.0, 0.0], [0.0, 1.0]])
+    assert report.join_subwords(translations[1].hypothesis) == "ed rein"
+    assert report.choose(translations) == [1, 0]
+    lines = list(report.format_translations([0], ["neun"], dict.fromkeys(report.ARCHITECTURES, translations)))
+    assert [line.split() for line in lines[:2]] == [["English", "nine"], ["reference", "neun"]]
+    assert all(line.endswith("the same") for line in lines[2:])
+
+
+def test_attention_is_drawn(tmp_path):
+    path = tmp_path / "generate-test.txt"
+    path.write_text(GENERATED)
+    picture = tmp_path / "attention.png"
+    report.draw_attention(report.read_translations(path)[1], picture, "title")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def run_demo(folder, **options):
+    """Runs the demo with the commands of this Python's environment."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    options = {"check": True, "capture_output": True, "text": True, "env": {**os.environ, "PATH": path}} | options
+    return subprocess.run([FOLDER / "run.sh", folder], **options)
+
+
+def test_a_failed_step_is_removed_with_its_reason(tmp_path):
+    (tmp_path / "demo" / "text").mkdir(parents=True)  # holds no corpus, so that the next step fails
+    process = run_demo(tmp_path / "demo", check=False)
+    assert process.returncode == 1
+    assert "train.en: No such file" in process.stderr
+    assert f"{tmp_path}/demo/codes, which it had begun, is removed" in process.stderr
+    assert [path.name for path in (tmp_path / "demo").iterdir()] == ["text"]
+
+
+@pytest.mark.slow
+def test_the_demo_translates(tmp_path):
+    first = run_demo(tmp_path / "demo").stdout
+    for arch in report.ARCHITECTURES:
+        assert float((tmp_path / "demo" / f"{arch}.bleu").read_text()) >= 90
+    assert (tmp_path / "demo" / "attention.png").read_bytes().startswith(b"\x89PNG")
+    # Again: nothing is made again, and the same is shown.
+    again = run_demo(tmp_path / "demo", timeout=60).stdout
+    assert "fairseq-train" in first
+    assert "fairseq-train" not in again
+    assert again.count("the same") == first.count("the same")
