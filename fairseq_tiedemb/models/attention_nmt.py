@@ -174,7 +174,7 @@ class RecurrentEncoder(FairseqEncoder):
         if len(sentences) != len(state) or not torch.equal(sentences, torch.arange(len(state)).to(sentences)):
             source = Source(*(part.index_select(0, sentences) for part in source))
             state = state.index_select(0, sentences)
-        return {"source": source, "state": state, "beams": beams}
+        return {**encoder_out, "source": source, "state": state, "beams": beams}
 
     def max_positions(self) -> int:
         return self.max_source_positions
@@ -272,7 +272,10 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         embedded = self.dropout_in(embedded).transpose(0, 1)
 
         first_state, *upper_states = state.chunk(1 + len(self.upper_layers), 1)
-        x, contexts, weights, last_state = self.layer(embedded, first_state, encoder_out["source"])
+        if incremental_state is not None:
+            self.project(encoder_out)
+        projected = encoder_out.get("projected", False)
+        x, contexts, weights, last_state = self.layer(embedded, first_state, encoder_out["source"], projected=projected)
         last_states = [last_state]
         for layer, upper_state in zip(self.upper_layers, upper_states, strict=True):
             x, last_state = layer(self.dropout_out(x), upper_state)
@@ -280,8 +283,23 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         if incremental_state is not None:
             self.set_incremental_state(incremental_state, "state", {"state": torch.cat(last_states, 1)})
 
-        deep = self.readout_state(x) + self.readout_input(embedded) + self.readout_context(contexts)
+        deep = self.readout_state(x) + self.readout_input(embedded)
+        deep += contexts[..., -deep.size(-1) :] if projected else self.readout_context(contexts)
         return self.dropout_out(torch.tanh(deep)), weights
+
+    def project(self, encoder_out: dict[str, Any]) -> None:
+        """Replaces annotations x_j by all that is ever made of the contexts c = sum_j a_j x_j, in place.
+
+        Attention's weights sum to one, so sum_j a_j (x_j W + b) = c W + b: what the second cell and the readout make of
+        a context can be computed once for every source word, instead of once for every step and beam. Worth it only
+        where beams share a sentence, hence for step-by-step decoding; needs no gradients.
+        """
+        if "projected" in encoder_out or torch.is_grad_enabled():
+            return
+        annotations = encoder_out["source"].annotations_nSC
+        parts = (nn.functional.linear(annotations, self.layer.weight_context), self.readout_context(annotations))
+        encoder_out["source"] = encoder_out["source"]._replace(annotations_nSC=torch.cat(parts, -1))
+        encoder_out["projected"] = True
 
     def loss(
         self, prev_output_tokens: Tensor, encoder_out: dict[str, Any], target: Tensor, label_smoothing: float

@@ -51,13 +51,17 @@ class ConditionalLayer(nn.Module):
         gaussian_or_orthogonal_(self.weight_query)
         nn.init.normal_(self.energy, std=STD)
 
-    def forward(self, inputs_TBI: Tensor, state_BK: Tensor, source: Source) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(
+        self, inputs_TBI: Tensor, state_BK: Tensor, source: Source, *, projected: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Runs all steps.
 
         Args:
             inputs_TBI: y, the embedded previous words.
             state_BK: s_0, h or [h, c].
             source: what attention reads; without gradients B may be a multiple of its sentences.
+            projected: the annotations of ``source`` begin with their share of the second cell's gates, so that the
+                context c_t does too (without gradients only). See ``ConditionalDecoder.project``.
 
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
@@ -70,7 +74,7 @@ class ConditionalLayer(nn.Module):
             self.weight_query,
             self.energy,
             self.energy_bias,
-            self.weight_context,
+            None if projected else self.weight_context,
             self.weight_hidden2,
             self.bias_hidden2,
             *source,
@@ -89,7 +93,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         query_AH: Tensor,
         energy_A: Tensor,
         energy_bias: Tensor,
-        context_GC: Tensor,
+        context_GC: Tensor | None,
         hidden2_GH: Tensor,
         bias2_G: Tensor,
         annotations_nSC: Tensor,
@@ -109,12 +113,11 @@ class _ConditionalRecurrence(torch.autograd.Function):
         contexts = state_BK.new_empty(steps, bsz, annotations_nSC.size(2))
         weights = state_BK.new_empty(steps, bsz, annotations_nSC.size(1))
         queries = state_BK.new_empty(steps, bsz, len(energy_A))
-        twice_query_HA = query_AH.t() * 2  # attention takes 2q
         for t in range(steps):
             cell.step(gates_TBG[t], states[t], hidden1_GH, None, saved1[t], middle[t])
-            torch.mm(middle[t, :, :size], twice_query_HA, out=queries[t])
+            torch.mm(middle[t, :, :size], query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
-            gates = torch.mm(contexts[t], context_GC.t())
+            gates = contexts[t, :, : len(hidden2_GH)] if context_GC is None else torch.mm(contexts[t], context_GC.t())
             cell.step(gates, middle[t], hidden2_GH, bias2_G, saved2[t], states[t + 1])
         ctx.cell = cell
         ctx.save_for_backward(
