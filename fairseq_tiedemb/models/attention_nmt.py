@@ -335,6 +335,8 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
 
     shares_decoder: ClassVar[bool] = False
     shares_all: ClassVar[bool] = False
+    # As fairseq's lstm draws them, uniform in +-0.1. From DL4MT's 0.01, made for Adadelta, Adam stays at the unigrams.
+    embedding_std: ClassVar[float] = 0.1 / 3**0.5
     computes_loss: ClassVar[bool] = True
 
     @classmethod
@@ -373,7 +375,7 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
             share_decoder=share_decoder,
             share_all=share_all,
             method=str(cfg.sharing_method),
-            std=STD,
+            std=cls.embedding_std,
         )
         _load_and_freeze(cfg, roles, source, target)
         cell = CELLS[str(cfg.cell)]
@@ -449,16 +451,18 @@ class LSTMNMTTWWT(AttentionNMTModel):
 class DL4MT(AttentionNMTModel):
     """The baseline of Press & Wolf 2016, table 8."""
 
+    embedding_std = STD
+
 
 @register_model("dl4mt_wt", dataclass=DL4MTConfig)
-class DL4MTWT(AttentionNMTModel):
+class DL4MTWT(DL4MT):
     """The model with decoder weight tying of Press & Wolf 2016, table 8."""
 
     shares_decoder = True
 
 
 @register_model("dl4mt_twwt", dataclass=DL4MTConfig)
-class DL4MTTWWT(AttentionNMTModel):
+class DL4MTTWWT(DL4MT):
     """The model with three-way weight tying of Press & Wolf 2016, table 8."""
 
     shares_all = True

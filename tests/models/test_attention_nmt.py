@@ -179,6 +179,11 @@ def test_initial_weights_are_dl4mts() -> None:
     assert model.decoder.readout_input.weight.std().item() == pytest.approx(0.01, rel=0.1)  # square, yet Gaussian
 
 
+def test_initial_embeddings_of_the_lstm_form_are_those_of_fairseqs_lstm() -> None:
+    model = build("lstm_nmt", encoder_embed_dim=400, decoder_embed_dim=400, decoder_out_embed_dim=400)
+    assert model.decoder.output.weight[4:].std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
+
+
 def test_first_input_is_a_zero_vector() -> None:
     model = grown(build("lstm_nmt")).eval()
     before = model(SOURCE, None, PREVIOUS)[0]
