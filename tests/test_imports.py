@@ -1,0 +1,48 @@
+"""Imports point one way, and the mathematics need torch alone."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
+# From the bottom up; a layer may import itself and what stands before it.
+LAYERS = ["sharing", "output_loss", "embedding", "modules", "models", "criterions", "tasks", "cli"]
+TORCH_ONLY = {"sharing", "output_loss", "embedding", "modules"}
+SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
+
+
+def imported(path: Path) -> set[str]:
+    """Absolute names of the modules that a file imports."""
+    package = ("fairseq_tiedemb", *path.parent.relative_to(PACKAGE).parts)
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def layer_of(name: str) -> str | None:
+    parts = name.split(".")
+    return parts[1] if parts[0] == "fairseq_tiedemb" and len(parts) > 1 and parts[1] in LAYERS else None
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_up(path: Path) -> None:
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    names = imported(path)
+    layers = {layer for name in names if (layer := layer_of(name))}
+    assert {layer for layer in layers if LAYERS.index(layer) > LAYERS.index(own)} == set()
+    if own in TORCH_ONLY:
+        roots = {name.split(".")[0] for name in names}
+        assert roots <= {"fairseq_tiedemb", "torch", "typing", "collections", "dataclasses"}
+
+
+def test_the_walk_sees_imports() -> None:
+    assert layer_of("fairseq_tiedemb.modules.cells.GRU") == "modules"
+    assert "fairseq_tiedemb.embedding.SharedEmbedding" in imported(PACKAGE / "models" / "attention_nmt.py")
+    assert "fairseq_tiedemb.modules.cells.CELLS" in imported(PACKAGE / "models" / "attention_nmt.py")
