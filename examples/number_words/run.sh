@@ -20,8 +20,9 @@ clean_up() {
     status=$?
     if [[ $unfinished ]]; then
         rm -rf "$unfinished"
-        echo "demo: the command above failed (status $status); $unfinished, which it had begun, is removed." >&2
-        echo "demo: its reason is above${log:+, or at the end of $log}. What was made before stays: run the demo again to go on." >&2
+        if [[ -s $log ]]; then tail -n 3 "$log" >&2; fi
+        echo "demo: the last command failed (status $status), for the reason above${log:+ or in $log}." >&2
+        echo "demo: $unfinished, which it had begun, is removed. Run the demo again to go on from there." >&2
     fi
     exit "$status"
 }
@@ -50,7 +51,7 @@ title "A corpus, written by a grammar: no test sentence is in the training set"
 make "$demo/text" "python $examples/grammar.py $demo/text"
 
 title "Subwords, learnt from both languages together (a few seconds)"
-make "$demo/codes" "cat $demo/text/train.en $demo/text/train.de | subword-nmt learn-bpe --symbols 500 > $demo/codes"
+make "$demo/codes" "cat $demo/text/train.en $demo/text/train.de | subword-nmt learn-bpe --symbols 300 > $demo/codes"
 make "$demo/bpe" "mkdir $demo/bpe; for part in {train,valid,test}.{en,de}; do
     subword-nmt apply-bpe --codes $demo/codes --input $demo/text/\$part --output $demo/bpe/\$part
 done"
@@ -58,7 +59,7 @@ done"
 title "One dictionary for both languages, which sharing all embeddings needs (10 seconds)"
 log=$demo/preprocess.log
 make "$demo/bin" "fairseq-preprocess --user-dir fairseq_tiedemb --source-lang en --target-lang de --joined-dictionary \\
-    --trainpref $demo/bpe/train --validpref $demo/bpe/valid --testpref $demo/bpe/test --destdir $demo/bin > $log"
+    --trainpref $demo/bpe/train --validpref $demo/bpe/valid --testpref $demo/bpe/test --destdir $demo/bin > $log 2>&1"
 
 for arch in lstm_nmt lstm_nmt_wt lstm_nmt_twwt; do
     case $arch in
@@ -70,12 +71,12 @@ for arch in lstm_nmt lstm_nmt_wt lstm_nmt_twwt; do
     make "$demo/$arch" "fairseq-train $demo/bin --user-dir fairseq_tiedemb --arch $arch --save-dir $demo/$arch \\
     --encoder-embed-dim 128 --encoder-hidden-size 64 --decoder-embed-dim 128 --decoder-hidden-size 128 \\
     --decoder-out-embed-dim 128 --dropout 0 --criterion tied_cross_entropy \\
-    --optimizer adam --lr 0.006 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update 1400 \\
+    --optimizer adam --lr 0.01 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update 1400 \\
     --clip-norm 1 --max-tokens 400 --max-update 1400 --no-epoch-checkpoints --seed 1 > $log"
 
     log=$demo/$arch.generate.log
     make "$demo/$arch/generate-test.txt" "fairseq-generate $demo/bin --user-dir fairseq_tiedemb --beam 5 --batch-size 100 \\
-    --path $demo/$arch/checkpoint_last.pt --print-alignment soft --results-path $demo/$arch > $log"
+    --path $demo/$arch/checkpoint_last.pt --print-alignment soft --results-path $demo/$arch > $log 2>&1"
     # The hypotheses in the order of the test set, their subwords joined.
     make "$demo/$arch.de" "grep ^H- $demo/$arch/generate-test.txt | sort -t- -k2n | cut -f3 | sed 's/@@ //g' > $demo/$arch.de"
     make "$demo/$arch.bleu" "sacrebleu $demo/text/test.de -i $demo/$arch.de --score-only > $demo/$arch.bleu"
