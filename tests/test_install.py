@@ -82,6 +82,70 @@ def test_no_requirement_pins_one_version(requirements):
     assert {specifier.operator for requirement in requirements for specifier in requirement.specifier} == {">="}
 
 
+def test_a_package_without_version_is_not_built(source, tmp_path):
+    shutil.copytree(source, tmp_path / "source")
+    (tmp_path / "source" / NAME / "__init__.py").write_text("")
+    process = run(sys.executable, "setup.py", "egg_info", cwd=tmp_path / "source", check=False)
+    assert process.returncode != 0
+    assert f"{NAME}/__init__.py: needs a line `__version__" in process.stdout
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# make venv
+# ---------------------------------------------------------------------------------------------------------------------
+
+# A Python whose pip finds no network.
+OFFLINE_PYTHON = """\
+#!/bin/sh
+case "$*" in
+    --version) echo Python 3.12.0 ;;
+    "-m venv"*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
+    *pip*) echo no network >&2; exit 1 ;;
+esac
+"""
+
+
+def make_venv(folder, python, check=False):
+    return run(ROOT / ".ci" / "make_venv", folder, python, "torch", check=check)
+
+
+def test_make_venv_names_a_python_that_is_not_there(tmp_path):
+    process = make_venv(tmp_path / "venv", "python9.9")
+    assert process.returncode == 1
+    assert "PYTHON=python9.9: no such command. Use PYTHON=python3.11" in process.stdout
+
+
+def test_make_venv_names_a_python_that_is_too_old(tmp_path):
+    old = tmp_path / "old"
+    old.write_text('#!/bin/sh\nif [ "$1" = --version ]; then echo Python 3.9.2; else exit 1; fi\n')
+    old.chmod(0o755)
+    process = make_venv(tmp_path / "venv", old)
+    assert process.returncode == 1
+    assert f"PYTHON={old}: needs Python 3.11 or newer; got Python 3.9.2." in process.stdout
+
+
+def test_make_venv_that_fails_leaves_nothing(tmp_path):
+    offline = tmp_path / "offline"
+    offline.write_text(OFFLINE_PYTHON)
+    offline.chmod(0o755)
+    process = make_venv(tmp_path / "venv", offline)
+    assert process.returncode == 1
+    assert "no network" in process.stdout
+    assert "nothing half-made is left" in process.stdout
+    assert not (tmp_path / "venv").exists()
+
+
+def test_make_venv_that_fails_keeps_an_environment_that_was_there(tmp_path):
+    offline = tmp_path / "venv" / "bin" / "python"
+    offline.parent.mkdir(parents=True)
+    offline.write_text(OFFLINE_PYTHON)
+    offline.chmod(0o755)
+    (tmp_path / "venv" / ".ready").touch()
+    assert make_venv(tmp_path / "venv", offline).returncode == 1
+    assert offline.exists()
+    assert not (tmp_path / "venv" / ".ready").exists()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Installed
 # ---------------------------------------------------------------------------------------------------------------------
