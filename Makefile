@@ -24,7 +24,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: venv demo test lint types pytest slow gpu benchmark format clean
+.PHONY: venv demo test lint pytest slow gpu benchmark format clean
 
 # With two threads on a machine that has other work, torch becomes many times slower than with one.
 export OMP_NUM_THREADS := 1
@@ -35,11 +35,13 @@ unexport PYTHONPATH
 test: lint pytest
 
 lint: $(READY)
+	@echo "Formatting, lint and types: half a minute; less when run again."
 	ruff format --check
 	ruff check
 	mypy
 
 pytest: $(READY)
+	@echo "The quick tests: about two minutes."
 	$(PYTEST) -n auto
 
 slow: $(READY)

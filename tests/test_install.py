@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NAME = "fairseq_tiedemb"
 
 
-def run(*command, check=True, cwd=None, **variables):
-    """Runs a command, with both its streams in `stdout`, as if nothing of this checkout were on any path."""
+def run(*command, check=True, cwd=None, stderr=subprocess.STDOUT, **variables):
+    """Runs a command, with both its streams in `stdout` unless told, as if this checkout were on no path."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environment |= {"OMP_NUM_THREADS": "1", **variables}
     process = subprocess.run(
@@ -22,7 +22,7 @@ def run(*command, check=True, cwd=None, **variables):
         cwd=cwd,
         env=environment,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=stderr,
         text=True,
     )
     if check:
@@ -206,7 +206,8 @@ def test_every_file_is_installed(environment, source):
 
 @pytest.mark.slow
 def test_command_prints_the_installed_folder(environment, tmp_path):
-    assert run(environment.bin / "fairseq-tiedemb", "path", cwd=tmp_path).stdout == f"{environment.package}\n"
+    process = run(environment.bin / "fairseq-tiedemb", "path", cwd=tmp_path, stderr=None)
+    assert process.stdout == f"{environment.package}\n"
 
 
 @pytest.mark.slow
@@ -283,5 +284,5 @@ def test_a_checkout_with_nothing_installed(environment, other_copy):
     run(environment.bin / "python", "-m", "pip", "--quiet", "uninstall", "--yes", "fairseq-tiedemb")
     assert not environment.package.exists()
     assert f"imported {other_copy}\n" in environment.user_dir(NAME, cwd=other_copy.parent)
-    path = run(environment.bin / "python", "-m", f"{NAME}.cli", "path", cwd=other_copy.parent)
+    path = run(environment.bin / "python", "-m", f"{NAME}.cli", "path", cwd=other_copy.parent, stderr=None)
     assert path.stdout == f"{other_copy}\n"
