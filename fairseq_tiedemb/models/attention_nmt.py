@@ -351,7 +351,7 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
         source, target = task.source_dictionary, task.target_dictionary
         if getattr(task.cfg, "left_pad_target", False) is True:
             raise ValueError(
-                "--left-pad-target: needs False, since the decoder starts at the first column; got True. Use False."
+                "--left-pad-target: needs False, since the decoder starts at the first column; got True. Leave it out."
             )
         # A preset shares, whatever the flags say; so passing its flag as well changes nothing.
         share_all = cfg.share_all_embeddings or cls.shares_all

@@ -1,0 +1,104 @@
+"""TiedCrossEntropy against fairseq's two cross entropies: loss, gradients and what is logged; and what it refuses."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.criterions import FairseqCriterion
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+from fairseq.models import FairseqEncoderDecoderModel
+
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
+
+from .models.test_attention_nmt import PREVIOUS, SOURCE, TARGET, WORDS, build, grown
+
+TASK = SimpleNamespace(target_dictionary=WORDS)
+SAMPLE = {
+    "net_input": {
+        "src_tokens": SOURCE,
+        "src_lengths": SOURCE.ne(WORDS.pad()).sum(1),
+        "prev_output_tokens": PREVIOUS,
+    },
+    "target": TARGET,
+    "ntokens": int(TARGET.ne(WORDS.pad()).sum()),
+    "nsentences": len(TARGET),
+}
+# One sentence, so that sums over batches of different sizes are seen.
+FIRST = {
+    "net_input": {name: value[:1] for name, value in SAMPLE["net_input"].items()},
+    "target": TARGET[:1],
+    "ntokens": 4,
+    "nsentences": 1,
+}
+
+
+def fairseqs(label_smoothing: float, sentence_avg: bool) -> FairseqCriterion:
+    """The criterion of fairseq that a user would take instead."""
+    if label_smoothing == 0:
+        return CrossEntropyCriterion(TASK, sentence_avg)
+    return LabelSmoothedCrossEntropyCriterion(TASK, sentence_avg, label_smoothing)
+
+
+def logged(criterion: FairseqCriterion, logging_outputs: list[dict[str, Any]]) -> dict[str, float]:
+    """What the progress bar would show, unrounded."""
+    with metrics.aggregate(new_root=True) as aggregator:
+        criterion.reduce_metrics(logging_outputs)
+    return {name: float(value) for name, value in aggregator.get_smoothed_values().items()}
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("preset", ["lstm_nmt", "dl4mt_twwt"])
+def test_equals_fairseqs_criterion(preset: str, label_smoothing: float, sentence_avg: bool) -> None:
+    model = grown(build(preset))  # float32, since fairseq's log-softmax is never anything else
+    ours = TiedCrossEntropy(TASK, sentence_avg, label_smoothing)
+    theirs = fairseqs(label_smoothing, sentence_avg)
+    all_logs = []
+    for criterion in (ours, theirs):
+        logs = []
+        gradients = []
+        for sample in (SAMPLE, FIRST):
+            loss, sample_size, log = criterion(model, sample)
+            assert sample_size == (sample["nsentences"] if sentence_avg else sample["ntokens"])
+            gradients.append(torch.autograd.grad(loss / sample_size, list(model.parameters())))
+            logs.append(log)
+        all_logs.append((logs, gradients))
+    (our_logs, our_gradients), (their_logs, their_gradients) = all_logs
+    for our_log, their_log in zip(our_logs, their_logs, strict=True):
+        for name, value in their_log.items():
+            torch.testing.assert_close(our_log[name], value)
+        assert not our_log["loss"].requires_grad
+    for our_batch, their_batch in zip(our_gradients, their_gradients, strict=True):
+        for gradient, expected in zip(our_batch, their_batch, strict=True):
+            torch.testing.assert_close(gradient, expected)
+    # fairseq's cross_entropy shows no nll_loss where it is the loss.
+    shown, expected_shown = logged(ours, our_logs), logged(theirs, their_logs)
+    assert {name: shown[name] for name in expected_shown} == pytest.approx(expected_shown)
+
+
+def test_logs_of_processes_can_be_summed() -> None:
+    """As fairseq does over processes, when the criterion says that it may."""
+    criterion = TiedCrossEntropy(TASK, sentence_avg=True, label_smoothing=0.1)
+    assert criterion.logging_outputs_can_be_summed()
+    model = grown(build("lstm_nmt_wt")).double()
+    logs = [criterion(model, sample)[2] for sample in (SAMPLE, FIRST)]
+    summed = {name: sum(log[name] for log in logs) for name in logs[0]}
+    assert logged(criterion, [summed]) == pytest.approx(logged(criterion, logs))
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, 2.5])
+def test_label_smoothing_out_of_range_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match=rf"--label-smoothing: needs a value in \[0, 1\); got {value}\. Use 0.1"):
+        TiedCrossEntropy(TASK, sentence_avg=False, label_smoothing=value)
+
+
+def test_a_model_that_does_not_compute_its_loss_is_refused() -> None:
+    class Foreign(FairseqEncoderDecoderModel):
+        def __init__(self) -> None:
+            torch.nn.Module.__init__(self)
+
+    with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs a model of .* got Foreign. Use --crit"):
+        TiedCrossEntropy(TASK, sentence_avg=False, label_smoothing=0.0)(Foreign(), SAMPLE)
