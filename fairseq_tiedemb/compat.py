@@ -630,8 +630,9 @@ NOISE = (
 def quiet_warnings() -> None:
     """Silence the warnings that fairseq's own code draws from hydra and torch, and that no user can act upon.
 
-    Without it: every command writes some twenty lines to stderr before its first result. One line comes while fairseq
-    itself is imported, `Please install tensorboardX`, out of a plugin's reach: installing tensorboardX ends it.
+    Without it: every command writes some twenty lines to stderr before its first result. Two come while fairseq itself
+    is imported, out of a plugin's reach: `Please install tensorboardX`, which installing it ends, and from torch 2.15
+    one about `torch.jit.script`. Standard output of generate and interactive has the results only.
     Goes line by line, as fairseq stops calling what is deprecated.
     """
     for message in NOISE:

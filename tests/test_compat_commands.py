@@ -38,6 +38,12 @@ def shown(text: str, name: str) -> list[float]:
     return [float(value) for value in re.findall(rf"\| {name} ([\d.]+)", text)]
 
 
+def noise(text: str) -> list[str]:
+    """Warnings and debugging, but for the one of torch >= 2.15 that comes while fairseq is imported, before a plugin."""
+    lines = [line for line in text.splitlines() if "Warning" in line or line.startswith("DEBUG")]
+    return [line for line in lines if "`torch.jit.script` is deprecated" not in line]
+
+
 @pytest.fixture(scope="module")
 def translator(
     run_command: RunCommand, parallel_data: Path, tmp_path_factory: pytest.TempPathFactory
@@ -62,7 +68,7 @@ def test_training_takes_every_sentence_and_says_nothing_else(translator: tuple[P
     folder, command = translator
     assert logged(command.stdout, "train_bsz") == [20]
     assert logged(command.stdout, "valid_num_updates") == [5]
-    assert "Warning" not in command.stdout + command.stderr
+    assert noise(command.stdout + command.stderr) == []
     assert {"checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"} == {path.name for path in folder.iterdir()}
 
 
@@ -74,8 +80,7 @@ def test_every_sentence_is_translated(
     assert sorted(re.findall(r"^H-(\d+)", command.stdout, re.M), key=int) == [str(number) for number in range(100)]
     # Standard output is the result and nothing but the result.
     assert [line for line in command.stdout.splitlines() if not re.match(r"[STHDP]-\d+\t|Generate test", line)] == []
-    assert "Warning" not in command.stderr
-    assert "DEBUG" not in command.stderr
+    assert noise(command.stderr) == []
 
 
 class RunsCode:
@@ -261,7 +266,7 @@ def test_two_processes_train_like_one_with_twice_the_batches(
     flags = ("--batch-size", 10, "--max-epoch", 2, "--no-save", "--distributed-world-size", 2, "--ddp-backend", backend)
     command = run_command("train", parallel_data, *TRANSLATION, *flags)
     assert losses(command.stdout) == one_process
-    assert "Warning" not in command.stdout + command.stderr
+    assert noise(command.stdout + command.stderr) == []
 
 
 @pytest.mark.slow
