@@ -632,7 +632,7 @@ def quiet_warnings() -> None:
 
     Without it: every command writes some twenty lines to stderr before its first result. Two come while fairseq itself
     is imported, out of a plugin's reach: `Please install tensorboardX`, which installing it ends, and from torch 2.15
-    one about `torch.jit.script`. Standard output of generate and interactive has the results only.
+    one about `torch.jit.script`. The standard output of fairseq-generate has its results only.
     Goes line by line, as fairseq stops calling what is deprecated.
     """
     for message in NOISE:
