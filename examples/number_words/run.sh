@@ -71,8 +71,8 @@ for arch in lstm_nmt lstm_nmt_wt lstm_nmt_twwt; do
     make "$demo/$arch" "fairseq-train $demo/bin --user-dir fairseq_tiedemb --arch $arch --save-dir $demo/$arch \\
     --encoder-embed-dim 128 --encoder-hidden-size 64 --decoder-embed-dim 128 --decoder-hidden-size 128 \\
     --decoder-out-embed-dim 128 --dropout 0 --criterion tied_cross_entropy \\
-    --optimizer adam --lr 0.01 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update 1400 \\
-    --clip-norm 1 --max-tokens 400 --max-update 1400 --no-epoch-checkpoints --seed 1 > $log"
+    --optimizer adam --lr 0.01 --lr-scheduler polynomial_decay --warmup-updates 100 --total-num-update 1200 \\
+    --clip-norm 1 --max-tokens 400 --max-update 1200 --no-epoch-checkpoints --seed 1 > $log"
 
     log=$demo/$arch.generate.log
     make "$demo/$arch/generate-test.txt" "fairseq-generate $demo/bin --user-dir fairseq_tiedemb --beam 5 --batch-size 100 \\
