@@ -95,8 +95,8 @@ def join_subwords(subwords: list[str]) -> str:
 
 
 def choose(translations: dict[int, Translation]) -> list[int]:
-    """Returns the sentences to show: the one with the longest translation first, then the first of the test set."""
-    longest = max(translations, key=lambda sentence: len(translations[sentence].hypothesis))
+    """Returns the sentences to show: the one of the most words first, then the first of the test set."""
+    longest = max(translations, key=lambda sentence: join_subwords(translations[sentence].source).count(" "))
     return [longest, *(sentence for sentence in sorted(translations) if sentence != longest)][:SHOWN]
 
 
