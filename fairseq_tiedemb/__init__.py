@@ -9,8 +9,9 @@ Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in
     K  states * H: a recurrent state, [h] or [h, c]        I  width of a layer's inputs
 """
 
-from . import compat
+from . import compat, user_dir
 
+user_dir.apply()
 compat.apply()
 
 from . import criterions as criterions  # noqa: E402

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from .output_loss import OutputLoss, output_loss
 from .sharing import sharing_method
 
-# Smallest squared norm that is divided by. A row this short (norm 1e-3) has no direction worth keeping, and 1/n stays
-# finite in fp16 once multiplied by the row.
+# Smallest squared norm that is divided by: a row this short (norm 1e-3) has no direction worth keeping.
 SMALLEST_SQUARED_NORM = 1e-6
 
 
@@ -59,7 +58,7 @@ class SharedEmbedding(nn.Module):
         self.method = method
         self.weight = nn.Parameter(torch.empty(num_embeddings, embedding_dim))
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
-        # (key, scale, offset) of the last forward without gradients. Not a buffer: it is float32 after `.half()` too.
+        # (key, scale, offset) of the last forward without gradients. Not buffers: they are float32 after `.half()` too.
         self._cached: tuple[tuple, Tensor | None, Tensor | None] | None = None
         self.reset_parameters(std)
 
@@ -97,11 +96,17 @@ class SharedEmbedding(nn.Module):
         Returns:
             A fresh tensor of shape (*, V).
         """
+        if not sharing_method(self.method).uses_norms:
+            return F.linear(features, self.weight, self.bias)
         scale, offset = self._scale_and_offset()
-        if scale is None:
-            return F.linear(features, self.weight, None if offset is None else offset.to(features.dtype))
-        scores = F.linear(features, self.weight) * scale.to(features.dtype)
-        return scores if offset is None else scores + offset.to(features.dtype)
+        scores = F.linear(features, self.weight)
+        dtype = scores.dtype
+        # In float32, whose range 1/n needs.
+        if scale is not None:
+            scores = scores * scale
+        if offset is not None:
+            scores = scores + offset
+        return scores.to(dtype)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, *, label_smoothing: float = 0.0) -> OutputLoss:
         """Cross entropy of ``scores(features)``, summed over tokens, without holding the scores (see ``output_loss``).
@@ -128,32 +133,27 @@ class SharedEmbedding(nn.Module):
         return squared_norms.masked_fill(is_padding, 1.0).clamp(min=SMALLEST_SQUARED_NORM)
 
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
-        """Scale (V,) and offset (V,) with the bias in it, kept between calls where no gradient is wanted."""
-        method = sharing_method(self.method)
-        if not method.uses_norms:
-            return None, self.bias
-        if torch.is_grad_enabled():
-            return self._computed_scale_and_offset()
+        """Scale (V,) and offset (V,), the bias in it; what comes of the norms is kept where no gradient is wanted."""
         weight = self.weight
-        key = (
-            weight._version,
-            weight.data_ptr(),
-            weight.dtype,
-            weight.device,
-            None if self.bias is None else self.bias._version,
-        )
-        if self._cached is None or self._cached[0] != key:
-            self._cached = (key, *self._computed_scale_and_offset())
-        return self._cached[1], self._cached[2]
-
-    def _computed_scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
-        method = sharing_method(self.method)
-        squared_norms = self.squared_norms()
-        scale = None if method.scale is None else method.scale(squared_norms)
-        offset = None if method.offset is None else method.offset(squared_norms)
+        if not sharing_method(self.method).uses_norms:
+            return None, self.bias
+        if torch.is_grad_enabled() or weight.is_inference():  # an inference tensor counts no versions
+            scale, offset = self._norm_scale_and_offset()
+        else:
+            key = (weight._version, weight.data_ptr(), weight.dtype, weight.device)
+            if self._cached is None or self._cached[0] != key:
+                self._cached = (key, *self._norm_scale_and_offset())
+            _, scale, offset = self._cached
         if self.bias is not None:
             offset = self.bias if offset is None else offset + self.bias
         return scale, offset
+
+    def _norm_scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
+        method, squared_norms = sharing_method(self.method), self.squared_norms()
+        return (
+            None if method.scale is None else method.scale(squared_norms),
+            None if method.offset is None else method.offset(squared_norms),
+        )
 
     def train(self, mode: bool = True) -> "SharedEmbedding":
         # fairseq's optimisers write through `p.data`, which the version counter of the key does not see.
@@ -221,8 +221,7 @@ def embedding_roles(
         raise ValueError(f"shared embeddings: need one (vocabulary, width) for all roles; got {got}. Use equal sizes.")
 
     def table(role: str) -> SharedEmbedding:
-        bias = role == "output" or role in shared and "output" in shared
-        return SharedEmbedding(*sizes[role], padding_idx, method=method, bias=bias, std=std)
+        return SharedEmbedding(*sizes[role], padding_idx, method=method, bias=role == "output", std=std)
 
     output = table("output")
     target = output if "target" in shared else table("target")

@@ -8,6 +8,9 @@ from torch.autograd.function import once_differentiable
 
 # Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products.
 ROWS = 512
+# Probabilities are multiplied by this before they are rounded to half precision: fp16 has nothing below 6e-8, and their
+# products with features stay below its largest number.
+HALF_SCALE = 128.0
 
 
 class OutputLoss(NamedTuple):
@@ -51,9 +54,14 @@ def output_loss(
     Raises:
         ValueError: if ``label_smoothing`` is out of range.
     """
+    check_label_smoothing(label_smoothing)
+    return OutputLoss(*_OutputLoss.apply(features_ND, table_VD, scale, offset, target_N, label_smoothing))
+
+
+def check_label_smoothing(label_smoothing: float) -> None:
+    """Raises ValueError if label smoothing is out of range."""
     if not 0.0 <= label_smoothing < 1.0:
         raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {label_smoothing}. Use 0.1, say.")
-    return OutputLoss(*_OutputLoss.apply(features_ND, table_VD, scale, offset, target_N, label_smoothing))
 
 
 class _OutputLoss(torch.autograd.Function):
@@ -68,11 +76,11 @@ class _OutputLoss(torch.autograd.Function):
         label_smoothing: float,
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast(features.device.type, enabled=False):
-            parts = _Parts(features.to(table.dtype), table, scale, offset, any(ctx.needs_input_grad))
+            parts = _ChunkedLoss(features.to(table.dtype), table, scale, offset, any(ctx.needs_input_grad))
             for first in range(0, len(target), ROWS):
                 parts.add_rows(slice(first, first + ROWS), target[first : first + ROWS], label_smoothing)
-        grads = parts.gradients(features.dtype, scale, offset) if any(ctx.needs_input_grad) else ()
-        ctx.save_for_backward(*grads)
+        ctx.dtypes = [None if each is None else each.dtype for each in (features, table, scale, offset)]
+        ctx.save_for_backward(*(parts.gradients() if any(ctx.needs_input_grad) else ()))
         ctx.mark_non_differentiable(parts.nll)
         return parts.loss, parts.nll
 
@@ -82,11 +90,13 @@ class _OutputLoss(torch.autograd.Function):
         grads = ctx.saved_tensors
         # Without loss scaling the factor is 1, and the product would be one more pass over V x D.
         if grad_loss.is_cuda or grad_loss.item() != 1.0:
-            grads = tuple(None if grad is None else (grad * grad_loss).to(grad.dtype) for grad in grads)
+            grads = tuple(None if grad is None else grad * grad_loss for grad in grads)
+        # To half precision only now, when fp16's loss scaling has lifted small gradients into its range.
+        grads = tuple(None if each is None else each.to(dtype) for each, dtype in zip(grads, ctx.dtypes, strict=True))
         return *grads, None, None
 
 
-class _Parts:
+class _ChunkedLoss:
     """Losses and gradients of the rows seen so far."""
 
     def __init__(self, features: Tensor, table: Tensor, scale: Tensor | None, offset: Tensor | None, want_grad: bool):
@@ -97,7 +107,7 @@ class _Parts:
         self.loss = table.new_zeros((), dtype=self.exact)
         self.nll = table.new_zeros((), dtype=self.exact)
         if want_grad:
-            self.grad_features = torch.empty_like(features)
+            self.grad_features = torch.empty_like(features, dtype=self.exact)
             self.grad_table = torch.zeros_like(table, dtype=self.exact)
             self.grad_offset = table.new_zeros(len(table), dtype=self.exact)
 
@@ -122,7 +132,7 @@ class _Parts:
         grad_scores = scores.mul_((confidence + smoothing * vocabulary) / partition)
         if smoothing:
             grad_scores.sub_(smoothing)
-        grad_scores.scatter_add_(1, target, torch.full_like(target_scores.expand(target.shape), -confidence))
+        grad_scores.scatter_add_(1, target, grad_scores.new_full(target.shape, -confidence))
         self._add_gradients(rows, features, grad_scores)
 
     def _scores(self, features: Tensor) -> Tensor:
@@ -138,22 +148,18 @@ class _Parts:
             self.grad_offset += grad_scores.sum(0)
         if self.scale is not None:
             grad_scores.mul_(self.scale)
-        grad = grad_scores.to(self.table.dtype)
-        torch.mm(grad, self.table, out=self.grad_features[rows])
         if self.exact == self.table.dtype:
-            self.grad_table.addmm_(grad.t(), features)
-        else:  # the sum over chunks is kept in float32
-            self.grad_table += torch.mm(grad.t(), features)
+            torch.mm(grad_scores, self.table, out=self.grad_features[rows])
+            self.grad_table.addmm_(grad_scores.t(), features)
+        else:  # products in half precision, their sum over chunks in float32
+            grad = (grad_scores * HALF_SCALE).to(self.table.dtype)
+            self.grad_features[rows] = torch.mm(grad, self.table) / HALF_SCALE
+            self.grad_table.add_(torch.mm(grad.t(), features), alpha=1 / HALF_SCALE)
 
-    def gradients(self, dtype: torch.dtype, scale: Tensor | None, offset: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Gradients of features, table, scale and offset, in the dtypes of their inputs."""
+    def gradients(self) -> tuple[Tensor | None, ...]:
+        """Gradients of features, table, scale and offset."""
         # d loss / d scale_v = w_v . A_v, where the table's gradient is scale_v A_v
         grad_scale = None
-        if self.scale is not None and scale is not None:
-            grad_scale = (torch.linalg.vecdot(self.grad_table, self.table.to(self.exact)) / self.scale).to(scale.dtype)
-        return (
-            self.grad_features.to(dtype),
-            self.grad_table.to(self.table.dtype),
-            grad_scale,
-            None if offset is None else self.grad_offset.to(offset.dtype),
-        )
+        if self.scale is not None:
+            grad_scale = torch.linalg.vecdot(self.grad_table, self.table.to(self.exact)) / self.scale
+        return self.grad_features, self.grad_table, grad_scale, None if self.offset is None else self.grad_offset

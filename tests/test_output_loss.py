@@ -104,8 +104,8 @@ def test_backward_twice_gives_the_same() -> None:
 def test_never_holds_all_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     table, features, target = case("cosine", bias=True)
     sizes = []
-    scores = module._Parts._scores
-    monkeypatch.setattr(module._Parts, "_scores", lambda parts, h: sizes.append(len(h)) or scores(parts, h))
+    scores = module._ChunkedLoss._scores
+    monkeypatch.setattr(module._ChunkedLoss, "_scores", lambda parts, h: sizes.append(len(h)) or scores(parts, h))
     table.loss(features, target)
     assert sizes == [3, 3, 1]
 

@@ -12,6 +12,8 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
+from ..output_loss import check_label_smoothing
+
 
 @dataclass
 class TiedCrossEntropyConfig(FairseqDataclass):
@@ -36,8 +38,7 @@ class TiedCrossEntropy(FairseqCriterion):
 
     def __init__(self, task: Any, sentence_avg: bool, label_smoothing: float):
         super().__init__(task)
-        if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {label_smoothing}. Use 0.1, say.")
+        check_label_smoothing(label_smoothing)
         self.sentence_avg = sentence_avg
         self.label_smoothing = label_smoothing
 

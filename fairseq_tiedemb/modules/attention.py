@@ -10,7 +10,8 @@ times faster than its tanh. Since tanh(z) = 2 sigmoid(2z) - 1, and a softmax doe
 
     softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2q + 2k_j)
 
-It is computed in blocks of sentences that stay in a core's cache. Functions here take 2q and 2k and need no gradients.
+It is computed in blocks of sentences that stay in a core's cache, and in float32 at least: sigmoids lie near 1/2, where
+half precision has few digits left. Functions here take 2q and 2k and need no gradients.
 
 Rows of the decoder may outnumber those of the encoder by a whole factor, the beams of a sentence standing side by side:
 then they share one copy of its annotations and keys.
@@ -48,7 +49,11 @@ def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Te
     sentences = max(1, BLOCK // per_sentence)
     for first in range(0, len(keys_n1SA), sentences):
         block = slice(first, first + sentences)
-        yield block, torch.add(keys_n1SA[block], query_nb1A[block]).sigmoid_()
+        yield block, torch.add(_exact(keys_n1SA[block]), _exact(query_nb1A[block])).sigmoid_()
+
+
+def _exact(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,13 +68,13 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
         Weights a (B, S), zero at padding, and contexts (B, C). The bias c changes neither.
     """
     sentences, length, width = source.keys_nSA.shape
-    energies = query_BA.new_empty(sentences, len(query_BA) // sentences, length)
-    twice_vector = vector_A * 2
+    twice_vector = _exact(vector_A) * 2
+    energies = twice_vector.new_empty(sentences, len(query_BA) // sentences, length)
     for block, hidden in _hidden_blocks(source, query_BA):
         torch.mv(hidden.view(-1, width), twice_vector, out=energies[block].view(-1))
-    energies.masked_fill_(source.padding_nS.unsqueeze(1), float("-inf"))
-    exact = torch.promote_types(energies.dtype, torch.float32)
-    weights = torch.softmax(energies, -1, dtype=exact).to(energies.dtype)
+    # Not -inf, of which a sentence of padding alone, an empty line, would make NaN.
+    energies.masked_fill_(source.padding_nS.unsqueeze(1), torch.finfo(energies.dtype).min)
+    weights = torch.softmax(energies, -1).to(query_BA.dtype)
     contexts = torch.bmm(weights, source.annotations_nSC)
     return weights.flatten(0, 1), contexts.flatten(0, 1)
 
@@ -86,23 +91,24 @@ class AttentionGradients:
     """
 
     def __init__(self, source: Source, vector_A: Tensor):
-        self._source, self._twice_vector_A = source, vector_A * 2
-        self._grad_vector_A = torch.zeros_like(vector_A)
-        self._grad_keys_BSA = torch.zeros_like(source.keys_nSA)
+        self._source, self._twice_vector_A = source, _exact(vector_A) * 2
+        self._grad_vector_A = torch.zeros_like(self._twice_vector_A)
+        self._grad_keys_BSA = torch.zeros_like(_exact(source.keys_nSA))
 
     def step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
         """Adds one step; returns the gradient of its 2q (B, A)."""
         grad_weights = torch.bmm(self._source.annotations_nSC, grad_contexts_BC.unsqueeze(2)).squeeze(2)
-        grad_weights -= (grad_weights * weights_BS).sum(1, keepdim=True)
+        grad_weights, weights_BS = _exact(grad_weights), _exact(weights_BS)
+        grad_weights = grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)
         grad_energies_BS = grad_weights.mul_(weights_BS)
-        grad_query_B1A = torch.empty_like(query_BA).unsqueeze(1)
+        grad_query_B1A = torch.empty_like(_exact(query_BA)).unsqueeze(1)
         for block, hidden_b1SA in _hidden_blocks(self._source, query_BA):
             hidden, grad_energies = hidden_b1SA.squeeze(1), grad_energies_BS[block]
             self._grad_vector_A += torch.bmm(grad_energies.unsqueeze(1), hidden).sum((0, 1))
             slope = hidden.addcmul_(hidden, hidden, value=-1)
             self._grad_keys_BSA[block].addcmul_(grad_energies.unsqueeze(2), slope)
             torch.bmm(grad_energies.unsqueeze(1), slope, out=grad_query_B1A[block])
-        return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A)
+        return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A).to(query_BA.dtype)
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """Gradients of v (A,) and of 2k (B, S, A) over all steps."""

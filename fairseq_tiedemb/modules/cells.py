@@ -9,16 +9,38 @@ What a step is given, with B rows, H units, G = ``gates`` * H and K = ``states``
     inputs_BG    the input's share of the gates, x W_ih^T + b_ih, computed for all steps at once
     state_BK     the previous state: h, or [h, c]
     weight_GH    recurrent weights W_hh; bias_G the recurrent bias b_hh, or None for zero
-    saved        (B, ``saved`` * H), written by ``step``, read by ``step_backward``
+    saved        (B, ``kept`` * H), written by ``step``, read by ``step_backward``
 
 Gates are stacked in torch's order, so that ``torch.gru`` and ``torch.lstm`` take the same weights.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
 
+Result = TypeVar("Result")
+
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+def without_autocast(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Runs an autograd Function's forward or backward in the precision of its weights.
+
+    Under autocast (``--amp``) inputs come in half precision and each product would give half precision again, while
+    parameters and buffers are float32.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any) -> Result:
+        device = next(arg.device.type for arg in args if isinstance(arg, Tensor))
+        with torch.autocast(device, enabled=False):
+            return function(*args)
+
+    return run
 
 
 def _recurrent_share(state_BH: Tensor, weight_GH: Tensor, bias_G: Tensor | None) -> Tensor:
@@ -39,7 +61,7 @@ class GRU:
     name = "gru"
     gates = 3
     states = 1
-    saved = 4  # r, z, n, recurrent_n
+    kept = 4  # r, z, n, recurrent_n
 
     @staticmethod
     def step(
@@ -88,7 +110,7 @@ class LSTM:
     name = "lstm"
     gates = 4
     states = 2
-    saved = 5  # i, f, g, o, tanh(c')
+    kept = 5  # i, f, g, o, tanh(c')
 
     @staticmethod
     def step(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .attention import AttentionGradients, Source, attend
-from .cells import Cell
+from .cells import Cell, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
 
 
@@ -84,6 +84,7 @@ class ConditionalLayer(nn.Module):
 
 class _ConditionalRecurrence(torch.autograd.Function):
     @staticmethod
+    @without_autocast
     def forward(
         ctx: Any,
         cell: Cell,
@@ -100,7 +101,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         keys_nSA: Tensor,
         padding_nS: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = hidden1_GH.dtype  # under autocast inputs come in half precision, parameters do not
+        dtype = hidden1_GH.dtype
         gates_TBG, state_BK = gates_TBG.to(dtype), state_BK.to(dtype)
         source = Source(annotations_nSC.to(dtype), keys_nSA.to(dtype), padding_nS)
         steps, bsz, _ = gates_TBG.shape
@@ -108,7 +109,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         states = state_BK.new_empty(steps + 1, *state_BK.shape)
         states[0] = state_BK
         middle = torch.empty_like(states[1:])
-        saved1 = state_BK.new_empty(steps, bsz, cell.saved * size)
+        saved1 = state_BK.new_empty(steps, bsz, cell.kept * size)
         saved2 = torch.empty_like(saved1)
         contexts = state_BK.new_empty(steps, bsz, annotations_nSC.size(2))
         weights = state_BK.new_empty(steps, bsz, annotations_nSC.size(1))
@@ -129,6 +130,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast
     def backward(ctx: Any, grad_states_TBK: Tensor, grad_contexts_TBC: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (states, middle, saved1, saved2, contexts, weights, queries, annotations_BSC, keys_BSA, padding_BS,
          hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH) = ctx.saved_tensors  # fmt: skip

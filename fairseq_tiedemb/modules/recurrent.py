@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .cells import LSTM, Cell
+from .cells import LSTM, Cell, without_autocast
 from .initialization import gaussian_or_orthogonal_
 
 
@@ -14,15 +14,13 @@ class RecurrentLayer(nn.Module):
     """One layer of GRU or LSTM in one direction, with one bias per gate.
 
     The input's share of the gates is one matrix product over all steps; on a CPU the steps run in an autograd Function
-    that gathers the weights' gradients after the loop, on a GPU in cuDNN.
+    that gathers the weights' gradients after the loop, on a GPU in cuDNN. Lengths and padding are not its business:
+    sequences start at step 0 and padding comes last, where it does no harm.
 
     Args:
         input_size: width of the inputs.
         hidden_size: H.
         cell: one of ``cells.CELLS``.
-
-    Source: lengths and padding are not its business: sequences start at step 0 and padding comes last, where it does
-    no harm.
     """
 
     def __init__(self, input_size: int, hidden_size: int, cell: Cell):
@@ -114,12 +112,13 @@ class _Recurrence(torch.autograd.Function):
     """States of all steps from the input's share of the gates."""
 
     @staticmethod
+    @without_autocast
     def forward(ctx: Any, cell: Cell, gates_TBG: Tensor, state_BK: Tensor, weight_GH: Tensor) -> Tensor:
         gates_TBG, state_BK = gates_TBG.to(weight_GH.dtype), state_BK.to(weight_GH.dtype)
         steps, bsz, _ = gates_TBG.shape
         states = state_BK.new_empty(steps + 1, *state_BK.shape)
         states[0] = state_BK
-        saved = state_BK.new_empty(steps, bsz, cell.saved * weight_GH.size(1))
+        saved = state_BK.new_empty(steps, bsz, cell.kept * weight_GH.size(1))
         for t in range(steps):
             cell.step(gates_TBG[t], states[t], weight_GH, None, saved[t], states[t + 1])
         ctx.cell = cell
@@ -128,6 +127,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @without_autocast
     def backward(ctx: Any, grad_states_TBK: Tensor) -> tuple[Tensor | None, ...]:
         states, saved, weight_GH = ctx.saved_tensors
         steps, bsz, _ = saved.shape
