@@ -154,8 +154,8 @@ def checkpoint_errors() -> None:
             try:
                 with weights_only():
                     state = original(path, *args, **kwargs)
-            except pickle.UnpicklingError as error:
-                raise ValueError(refusal(path, str(error))) from None
+            except (pickle.UnpicklingError, EOFError, LookupError, RuntimeError) as error:
+                raise ValueError(refusal(path, str(error))) from error
             require_registered(state, path)
             return state
 
@@ -168,9 +168,14 @@ def checkpoint_errors() -> None:
 def refusal(path: str, torch_error: str) -> str:
     """Why `path` is not loaded, from the text of torch's error."""
     found = re.search(r"GLOBAL (\S+)", torch_error) or re.search(r"WeightsUnpickler error: (.*)", torch_error)
+    if found is None:
+        return (
+            f"{path}: needs a whole checkpoint; got one that cannot be read ({torch_error[:200].strip()}). "
+            "Use another one: this is no checkpoint, or a damaged one."
+        )
     return (
-        f"{path}: needs tensors, numbers, text and settings only; got {found[1] if found else torch_error}, which "
-        "could run code. Nothing of it was run. Use a checkpoint from a source you trust, saved without that object."
+        f"{path}: needs tensors, numbers, text and settings only; got {found[1]}, which could run code. "
+        "Nothing of it was run. Use a checkpoint from a source you trust, saved without that object."
     )
 
 

@@ -111,6 +111,14 @@ def test_a_checkpoint_that_would_run_code_is_refused(
     assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == forced
 
 
+@pytest.mark.parametrize("content", [b"embedding of nothing\n", b"", b"PK\x03\x04 cut off"])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "text.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"text\.pt: needs a whole checkpoint; got one that cannot be read"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
+
+
 def test_a_refusal_without_a_class_keeps_the_reason_of_torch() -> None:
     assert "got Unsupported operand 149, which" in compat.refusal(
         "bad.pt", "WeightsUnpickler error: Unsupported operand 149"

@@ -166,6 +166,21 @@ def test_norms_are_computed_once_without_gradients() -> None:
 
 
 @every_method
+def test_inference_mode(method: str) -> None:
+    with torch.inference_mode():
+        table = SharedEmbedding(7, 4, PAD, method=method, bias=True).eval()
+        torch.testing.assert_close(table.scores(torch.ones(1, 4)), table.scores(torch.ones(1, 4)))
+
+
+def test_kept_norms_keep_no_bias() -> None:
+    table, features = SharedEmbedding(7, 4, PAD, method="cosine", bias=True).eval(), torch.ones(1, 4)
+    with torch.no_grad():
+        before = table.scores(features)
+        table.bias = torch.nn.Parameter(torch.ones(7))
+        torch.testing.assert_close(table.scores(features), before + 1)
+
+
+@every_method
 def test_scores_are_a_fresh_tensor(method: str) -> None:
     """fairseq's generator divides scores by the temperature in place."""
     table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True).eval(), torch.randn(2, 4)

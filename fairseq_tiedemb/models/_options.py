@@ -1,16 +1,18 @@
 """Options that the models have in common, and the checks that belong to them."""
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from ..embedding import EmbeddingRoles, SharedEmbedding
 from ..sharing import SHARING_METHODS
+
+logger = logging.getLogger(__name__)
 
 SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
     f"{method.name} ({method.summary})" for method in SHARING_METHODS.values()
@@ -33,26 +35,25 @@ class SharingConfig(FairseqDataclass):
     )
 
 
-def check_shared_sizes(*, share_all: bool, source_dim: int, target_dim: int, output_dim: int) -> None:
+def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, target_dim: int, output_dim: int) -> None:
     """Checks that tables to be shared have one width.
 
     Raises:
-        ValueError: naming the flags and the widths found.
+        ValueError: naming the flag or preset that shares them, and the widths found.
     """
     if target_dim != output_dim:
-        flag = "--share-all-embeddings" if share_all else "--share-decoder-input-output-embed"
         raise ValueError(
-            f"{flag}: needs --decoder-embed-dim equal to --decoder-out-embed-dim; got {target_dim} and {output_dim}. "
-            f"Use --decoder-out-embed-dim {target_dim}."
+            f"{asked_by}: needs --decoder-embed-dim equal to --decoder-out-embed-dim; got {target_dim} and "
+            f"{output_dim}. Use --decoder-out-embed-dim {target_dim}."
         )
     if share_all and source_dim != target_dim:
         raise ValueError(
-            f"--share-all-embeddings: needs --encoder-embed-dim equal to --decoder-embed-dim; got {source_dim} and "
-            f"{target_dim}. Use --encoder-embed-dim {target_dim}."
+            f"{asked_by}: needs --encoder-embed-dim equal to --decoder-embed-dim; got {source_dim} and {target_dim}. "
+            f"Use --encoder-embed-dim {target_dim}."
         )
 
 
-def check_joined_dictionary(source: Dictionary, target: Dictionary) -> None:
+def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by: str) -> None:
     """Checks that both languages have one dictionary.
 
     Raises:
@@ -64,9 +65,8 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary) -> None:
     index = next((i for i, (word, other) in enumerate(pairs) if word != other), None)
     where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"
     raise ValueError(
-        f"--share-all-embeddings: needs one dictionary for both languages; got dictionaries of {len(source)} and "
-        f"{len(target)} words{where}. Use fairseq-preprocess --joined-dictionary, or "
-        "--share-decoder-input-output-embed, which needs no joined dictionary."
+        f"{asked_by}: needs one dictionary for both languages; got dictionaries of {len(source)} and {len(target)} "
+        f"words{where}. Use fairseq-preprocess --joined-dictionary, or share the decoder's embeddings alone."
     )
 
 
@@ -85,29 +85,38 @@ def check_ranges(cfg: FairseqDataclass) -> None:
 
 
 def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
-    """Fills rows from a text file of vectors, one ``word x_1 ... x_D`` a line after a header line ``words D``.
+    """Fills rows from a text file of vectors, one ``word x_1 ... x_D`` a line, with or without a header ``words D``.
 
     Words that the file lacks keep their initial row.
 
     Raises:
-        ValueError: if the file does not exist or its vectors have another width.
+        ValueError: if the file does not exist, or a line is no vector of the table's width.
     """
     if not Path(path).is_file():
         raise ValueError(
-            f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use another path."
+            f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use another path; or, for a "
+            f"model that is trained already, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
         )
-    vectors = utils.parse_embedding(path)
-    widths = sorted({len(vector) for vector in vectors.values()})
-    if widths != [table.embedding_dim]:
-        raise ValueError(
-            f"{flag}: needs vectors of width {table.embedding_dim}; got widths {widths} in {path!r}. "
-            "Use the embedding dimension of the file."
-        )
-    utils.print_embed_overlap(vectors, dictionary)
-    with torch.no_grad():
-        for index, word in enumerate(dictionary.symbols):
-            if word in vectors:
-                table.weight[index] = vectors[word]
+    found = 0
+    with open(path, encoding="utf-8") as file, torch.no_grad():
+        for number, line in enumerate(file, start=1):
+            word, *numbers = line.rstrip().split(" ")
+            if number == 1 and len(numbers) == 1:  # the header
+                continue
+            try:
+                vector = torch.tensor([float(x) for x in numbers])
+            except ValueError:
+                vector = torch.empty(0)
+            if len(vector) != table.embedding_dim:
+                raise ValueError(
+                    f"{flag}: needs a word and {table.embedding_dim} numbers a line; got {len(vector)} in line "
+                    f"{number} of {path!r}, {line[:60].rstrip()!r}. Use the embedding dimension of the file."
+                )
+            index = dictionary.index(word)
+            if index != dictionary.unk() or word == dictionary.unk_word:
+                table.weight[index] = vector
+                found += 1
+    logger.info(f"{flag}: {found:,} of {len(dictionary):,} words found in {path}")
 
 
 def describe_sharing(name: str, model: torch.nn.Module, roles: EmbeddingRoles, method: str) -> str:
@@ -116,7 +125,8 @@ def describe_sharing(name: str, model: torch.nn.Module, roles: EmbeddingRoles, m
     tables: dict[int, tuple[list[str], int]] = {}
     for role, table in zip(("encoder input", "decoder input", "decoder output"), roles, strict=True):
         size = sum(parameter.numel() for parameter in table.parameters())
-        tables.setdefault(id(table), ([], size))[0].append(role)
+        frozen = "" if table.weight.requires_grad else " (frozen)"
+        tables.setdefault(id(table), ([], size))[0].append(role + frozen)
     parts = [f"{' = '.join(names)} {size:,}" for names, size in tables.values()]
     rest = total - sum(size for _, size in tables.values())
     share = 100 * (total - rest) / total

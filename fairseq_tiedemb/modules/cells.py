@@ -16,18 +16,16 @@ Gates are stacked in torch's order, so that ``torch.gru`` and ``torch.lstm`` tak
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
-
-Result = TypeVar("Result")
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
-def without_autocast(function: Callable[..., Result]) -> Callable[..., Result]:
+def without_autocast(function: Callable[..., Any]) -> Any:
     """Runs an autograd Function's forward or backward in the precision of its weights.
 
     Under autocast (``--amp``) inputs come in half precision and each product would give half precision again, while
@@ -35,7 +33,7 @@ def without_autocast(function: Callable[..., Result]) -> Callable[..., Result]:
     """
 
     @functools.wraps(function)
-    def run(*args: Any) -> Result:
+    def run(*args: Any) -> Any:
         device = next(arg.device.type for arg in args if isinstance(arg, Tensor))
         with torch.autocast(device, enabled=False):
             return function(*args)

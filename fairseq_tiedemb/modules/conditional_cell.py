@@ -61,7 +61,7 @@ class ConditionalLayer(nn.Module):
             state_BK: s_0, h or [h, c].
             source: what attention reads; without gradients B may be a multiple of its sentences.
             projected: the annotations of ``source`` begin with their share of the second cell's gates, so that the
-                context c_t does too (without gradients only). See ``ConditionalDecoder.project``.
+                context c_t does too (without gradients only). See ``ConditionalDecoder``.
 
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
@@ -129,8 +129,8 @@ class _ConditionalRecurrence(torch.autograd.Function):
         return states[1:], contexts, weights
 
     @staticmethod
-    @once_differentiable
     @without_autocast
+    @once_differentiable
     def backward(ctx: Any, grad_states_TBK: Tensor, grad_contexts_TBC: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         (states, middle, saved1, saved2, contexts, weights, queries, annotations_BSC, keys_BSA, padding_BS,
          hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH) = ctx.saved_tensors  # fmt: skip

@@ -19,3 +19,14 @@ def gaussian_or_orthogonal_(weight: Tensor, *, blocks: int = 1) -> None:
             nn.init.orthogonal_(block)
         else:
             nn.init.normal_(block, std=STD)
+
+
+def dl4mt_linear(inputs: int, outputs: int, *, orthogonal: bool = True) -> nn.Linear:
+    """A linear layer with DL4MT's initial weights: bias zero, square matrices orthogonal unless said otherwise."""
+    layer = nn.Linear(inputs, outputs)
+    if orthogonal:
+        gaussian_or_orthogonal_(layer.weight)
+    else:
+        nn.init.normal_(layer.weight, std=STD)
+    nn.init.zeros_(layer.bias)
+    return layer

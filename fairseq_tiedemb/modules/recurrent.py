@@ -126,8 +126,8 @@ class _Recurrence(torch.autograd.Function):
         return states[1:]
 
     @staticmethod
-    @once_differentiable
     @without_autocast
+    @once_differentiable
     def backward(ctx: Any, grad_states_TBK: Tensor) -> tuple[Tensor | None, ...]:
         states, saved, weight_GH = ctx.saved_tensors
         steps, bsz, _ = saved.shape

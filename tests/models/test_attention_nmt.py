@@ -48,6 +48,7 @@ def build(
         "dropout": 0.0,
     }
     cfg = getattr(model, "__dataclass")(**{**sizes, **options})
+    cfg._name = preset
     task = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, cfg=SimpleNamespace(left_pad_target=left_pad_target)
     )
@@ -354,8 +355,8 @@ def test_pretrained_and_frozen_embeddings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"decoder_out_embed_dim": 7}, "--share-all-embeddings: needs --decoder-embed-dim equal .* got 6 and 7"),
-        ({"encoder_embed_dim": 8}, "--share-all-embeddings: needs --encoder-embed-dim equal .* got 8 and 6"),
+        ({"decoder_out_embed_dim": 7}, "--arch lstm_nmt_twwt: needs --decoder-embed-dim equal .* got 6 and 7"),
+        ({"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* got 8 and 6"),
         ({"source": dictionary(18)}, "got dictionaries of 18 and 17 words. Use fairseq-preprocess --joined-dictionary"),
         ({"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
         ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
@@ -371,9 +372,18 @@ def test_what_cannot_work_is_refused(options: dict, message: str) -> None:
         build("lstm_nmt_twwt", **options)
 
 
-def test_weight_tying_refuses_widths_by_its_own_flag() -> None:
-    with pytest.raises(ValueError, match="--share-decoder-input-output-embed: needs .* got 6 and 7"):
-        build("lstm_nmt_wt", decoder_out_embed_dim=7)
+@pytest.mark.parametrize(
+    ("preset", "flag", "named"),
+    [
+        ("lstm_nmt", "share_decoder_input_output_embed", "--share-decoder-input-output-embed"),
+        ("lstm_nmt", "share_all_embeddings", "--share-all-embeddings"),
+        ("lstm_nmt_wt", "share_all_embeddings", "--share-all-embeddings"),
+        ("lstm_nmt_wt", "share_decoder_input_output_embed", "--arch lstm_nmt_wt"),
+    ],
+)
+def test_refusals_name_who_asked_for_sharing(preset: str, flag: str, named: str) -> None:
+    with pytest.raises(ValueError, match=f"{named}: needs .* got 6 and 7"):
+        build(preset, decoder_out_embed_dim=7, **{flag: True})
 
 
 def test_dictionaries_of_one_size_that_differ_are_refused_with_the_place() -> None:
@@ -383,7 +393,62 @@ def test_dictionaries_of_one_size_that_differ_are_refused_with_the_place() -> No
         build("dl4mt_twwt", target=other)
 
 
-def test_vectors_of_another_width_are_refused(tmp_path: Path) -> None:
-    path = write_vectors(tmp_path / "vectors.txt", 4)
-    with pytest.raises(ValueError, match=r"--decoder-embed-path: needs vectors of width 6; got widths \[4\]"):
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2 4\nword0 1 2 3 4\n", "got 4 in line 2"),
+        ("word0 1 2 3 4 5 6\nword1 1 2 three 4 5 6\n", "got 0 in line 2 .*, 'word1 1 2 three"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str, found: str) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"--decoder-embed-path: needs a word and 6 numbers a line; {found}"):
         build("lstm_nmt", decoder_embed_path=str(path))
+
+
+def test_vectors_without_a_header_are_all_read(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("word0 1 2 3 4 5 6\nword1 6 5 4 3 2 1\n")
+    table = build("lstm_nmt", encoder_embed_path=str(path)).encoder.embed_tokens
+    assert table.weight[WORDS.index("word0")].tolist() == [1, 2, 3, 4, 5, 6]
+    assert table.weight[WORDS.index("word1")].tolist() == [6, 5, 4, 3, 2, 1]
+
+
+def test_two_files_for_one_table_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="needs one file of vectors for one table; got .*'a.txt' and .*'b.txt'"):
+        build("lstm_nmt_twwt", encoder_embed_path="a.txt", decoder_embed_path="b.txt")
+
+
+def test_start_up_says_that_a_table_is_frozen(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        build("lstm_nmt_wt", encoder_freeze_embed=True)
+    assert "encoder input (frozen) 102" in caplog.messages[-1]
+
+
+def test_an_empty_source_sentence_harms_nobody() -> None:
+    model = grown(build("lstm_nmt"))
+    empty = torch.cat((SOURCE, torch.full((1, 5), WORDS.pad())))
+    previous, target = torch.cat((PREVIOUS, PREVIOUS[:1])), torch.cat((TARGET, TARGET[:1]))
+    scores, _ = model(empty, None, previous)
+    torch.testing.assert_close(scores[:3], model(SOURCE, None, PREVIOUS)[0])
+    model(empty, None, previous, target=target).loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_features_and_output_layer_keep_fairseqs_contract() -> None:
+    model = grown(build("lstm_nmt_wt")).eval()
+    features, extra = model.extract_features(SOURCE, None, PREVIOUS)
+    scores, _ = model(SOURCE, None, PREVIOUS)
+    torch.testing.assert_close(model.output_layer(features), scores)
+    torch.testing.assert_close(model(SOURCE, None, PREVIOUS, features_only=True)[0], features)
+    assert extra["attn"][0].shape == (3, 4, 5)
+
+
+def test_decoding_step_by_step_leaves_the_encoding_fit_for_training() -> None:
+    model = grown(build("lstm_nmt"))
+    out = model.encoder(SOURCE)
+    with torch.no_grad():
+        model.decoder(PREVIOUS[:, :1], out, incremental_state={})
+    model.decoder(PREVIOUS, out)[0].sum().backward()
+    assert model.encoder.keys.weight.grad.abs().sum() > 0

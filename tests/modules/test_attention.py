@@ -51,6 +51,35 @@ def test_beams_share_their_sentence() -> None:
         torch.testing.assert_close(ours, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mean", [0.0, 0.05])
+@torch.no_grad()
+def test_half_precision_is_as_exact_as_tanh(dtype: torch.dtype, mean: float) -> None:
+    keys, query, annotations = torch.randn(8, 20, 1000), torch.randn(8, 1000), torch.randn(8, 20, 4)
+    vector = torch.randn(1000) * 0.1 + mean
+    keys, query, annotations, vector = (part.to(dtype) for part in (keys, query, annotations, vector))
+    exact = torch.softmax(torch.tanh(keys.double() + query.double().unsqueeze(1)) @ vector.double(), 1)
+    theirs = torch.softmax((torch.tanh(keys + query.unsqueeze(1)) @ vector).float(), 1)
+    source = Source(annotations, keys * 2, torch.zeros(8, 20, dtype=torch.bool))
+    ours, _ = attend(source, query * 2, vector)
+    assert ours.dtype == dtype
+    assert (ours - exact).abs().max() <= (theirs - exact).abs().max() + torch.finfo(dtype).eps
+
+
+@every_cell
+def test_autocast_leaves_the_layer_in_the_precision_of_its_weights(cell: str) -> None:
+    layer, source = ConditionalLayer(3, 4, 6, CELLS[cell]), a_source(2, 5, 6)
+    source = Source(source[0].float(), source[1].float(), source[2])
+    inputs, state = torch.randn(3, 2, 3), torch.randn(2, 4 * CELLS[cell].states)
+    expected = layer(inputs, state, source)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        states, contexts, _, _ = layer(inputs, state, source)
+        (states.sum() + contexts.sum()).backward()
+    assert states.dtype == torch.float32
+    # The inputs' share of the gates is a product in half precision.
+    torch.testing.assert_close(states, expected, rtol=0.02, atol=0.01)
+
+
 @every_cell
 def test_gradcheck(cell: str) -> None:
     layer, source = ConditionalLayer(3, 4, 6, CELLS[cell]).double(), a_source(2, 5, 6)

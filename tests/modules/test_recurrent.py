@@ -52,6 +52,18 @@ def test_the_gpu_path_computes_the_same(cell: str) -> None:
 
 
 @every_cell
+def test_autocast_leaves_the_layer_in_the_precision_of_its_weights(cell: str) -> None:
+    layer = RecurrentLayer(3, 4, CELLS[cell])
+    inputs, state = torch.randn(6, 2, 3), torch.zeros(2, 4 * CELLS[cell].states)
+    expected, _ = layer(inputs, state)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, _ = layer(inputs, state)
+        outputs.sum().backward()
+    assert outputs.dtype == torch.float32
+    torch.testing.assert_close(outputs, expected, rtol=0.02, atol=0.01)
+
+
+@every_cell
 def test_gradcheck(cell: str) -> None:
     layer, _ = layer_and_oracle(cell)
     inputs = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)

@@ -1,0 +1,171 @@
+"""The decoder of attention translation."""
+
+from typing import Any
+
+import torch
+from fairseq.models import FairseqIncrementalDecoder
+from fairseq.modules import FairseqDropout
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..modules.attention import Source
+from ..modules.cells import Cell
+from ..modules.conditional_cell import ConditionalLayer
+from ..modules.initialization import dl4mt_linear
+from ..modules.recurrent import RecurrentLayer
+from ..output_loss import OutputLoss
+
+
+class ConditionalDecoder(FairseqIncrementalDecoder):
+    """Conditional recurrent decoder with a deep output of the embedding's width.
+
+        t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   scores = output table's scores of t
+
+    The first input is a zero vector and not the embedding of the end of sentence. Layers above the first read the
+    states below them and take no part in attention; the deep output reads the top one.
+
+    Args:
+        dictionary: target dictionary.
+        embed_tokens: table of the decoder's input.
+        output: table of the decoder's output; the same object when tied.
+        cell: recurrent cell.
+        hidden_size: H.
+        num_layers: layers.
+        annotation_size: C, width of the encoder's annotations.
+        dropout_in: dropout of the embeddings.
+        dropout_out: dropout of the deep output and between layers.
+        max_target_positions: longest sentence accepted, in tokens.
+
+    Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model`` and ``gru_cond_layer``.
+    """
+
+    def __init__(
+        self,
+        dictionary: Any,
+        embed_tokens: SharedEmbedding,
+        output: SharedEmbedding,
+        *,
+        cell: Cell,
+        hidden_size: int,
+        num_layers: int,
+        annotation_size: int,
+        dropout_in: float,
+        dropout_out: float,
+        max_target_positions: int,
+    ):
+        super().__init__(dictionary)
+        self.embed_tokens = embed_tokens
+        self.output = output
+        self.end_of_sentence = dictionary.eos()
+        self.max_target_positions = max_target_positions
+        self.dropout_in = FairseqDropout(dropout_in, module_name=type(self).__name__)
+        self.dropout_out = FairseqDropout(dropout_out, module_name=type(self).__name__)
+        self.layer = ConditionalLayer(embed_tokens.embedding_dim, hidden_size, annotation_size, cell)
+        self.upper_layers = nn.ModuleList(RecurrentLayer(hidden_size, hidden_size, cell) for _ in range(num_layers - 1))
+        width = output.embedding_dim
+        self.readout_state = dl4mt_linear(hidden_size, width, orthogonal=False)
+        self.readout_input = dl4mt_linear(embed_tokens.embedding_dim, width, orthogonal=False)
+        self.readout_context = dl4mt_linear(annotation_size, width, orthogonal=False)
+
+    def forward(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, Any],
+        incremental_state: dict[str, Any] | None = None,
+        features_only: bool = False,
+        **_: Any,
+    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
+        """Decodes with the right previous words, or one step with an incremental state.
+
+        Args:
+            prev_output_tokens: previous words (B, T); a zero vector stands for the end of sentence.
+            encoder_out: result of the encoder.
+            incremental_state: fairseq's cache; then only the last column of the previous words is read.
+            features_only: return deep outputs and not scores.
+
+        Returns:
+            Scores (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
+        """
+        x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        return x if features_only else self.output_layer(x), extra
+
+    def output_layer(self, features: Tensor, **_: Any) -> Tensor:
+        """Scores of all words (*, V) from deep outputs (*, D)."""
+        return self.output.scores(features)
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, Any],
+        incremental_state: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
+        """Deep outputs (B, T, D), and the attention weights (B, T, S) under ``attn``."""
+        features_TBD, weights_TBS = self._features(prev_output_tokens, encoder_out, incremental_state)
+        return features_TBD.transpose(0, 1), {"attn": [weights_TBS.transpose(0, 1)]}
+
+    def _features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, Any],
+        incremental_state: dict[str, Any] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Deep outputs (T, B, D) and attention weights (T, B, S)."""
+        state, source, projected = encoder_out["state"], encoder_out["source"], False
+        if incremental_state is not None:
+            prev_output_tokens = prev_output_tokens[:, -1:]
+            cached = self.get_incremental_state(incremental_state, "state")
+            state = state if cached is None else cached["state"]
+            if not torch.is_grad_enabled():
+                source, projected = self._projected_source(encoder_out), True
+        state = state.repeat_interleave(len(prev_output_tokens) // len(state), 0)
+        is_first = prev_output_tokens.eq(self.end_of_sentence).unsqueeze(-1)
+        embedded = self.embed_tokens.embed(prev_output_tokens).masked_fill(is_first, 0.0)
+        embedded = self.dropout_in(embedded).transpose(0, 1)
+
+        first_state, *upper_states = state.chunk(1 + len(self.upper_layers), 1)
+        x, contexts, weights, last_state = self.layer(embedded, first_state, source, projected=projected)
+        last_states = [last_state]
+        for layer, upper_state in zip(self.upper_layers, upper_states, strict=True):
+            x, last_state = layer(self.dropout_out(x), upper_state)
+            last_states.append(last_state)
+        if incremental_state is not None:
+            self.set_incremental_state(incremental_state, "state", {"state": torch.cat(last_states, 1)})
+
+        deep = self.readout_state(x) + self.readout_input(embedded)
+        deep = deep + (contexts[..., -deep.size(-1) :] if projected else self.readout_context(contexts))
+        return self.dropout_out(torch.tanh(deep)), weights
+
+    def _projected_source(self, encoder_out: dict[str, Any]) -> Source:
+        """The source with, in the place of annotations x_j, all that is ever made of the contexts c = sum_j a_j x_j.
+
+        Attention's weights sum to one, so sum_j a_j (x_j W + b) = c W + b: what the second cell and the readout make of
+        a context can be computed once for every source word, instead of once for every step and beam. Worth it where
+        beams share a sentence, hence for step-by-step decoding. Kept in ``encoder_out``, which is reordered with it.
+        """
+        if "projected_source" not in encoder_out:
+            source = encoder_out["source"]
+            gates = nn.functional.linear(source.annotations_nSC, self.layer.weight_context)
+            values = torch.cat((gates, self.readout_context(source.annotations_nSC)), -1)
+            encoder_out["projected_source"] = source._replace(annotations_nSC=values)
+        return encoder_out["projected_source"]
+
+    def loss(
+        self, prev_output_tokens: Tensor, encoder_out: dict[str, Any], target: Tensor, label_smoothing: float
+    ) -> OutputLoss:
+        """Cross entropy of the targets that are not padding, summed; see ``output_loss``."""
+        features_TBD, _ = self._features(prev_output_tokens, encoder_out)
+        target_TB = target.t()
+        is_word = target_TB.ne(self.output.padding_idx)
+        return self.output.loss(features_TBD[is_word], target_TB[is_word], label_smoothing=label_smoothing)
+
+    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+        """Selects rows of the cached state."""
+        cached = self.get_incremental_state(incremental_state, "state")
+        if cached is not None:
+            self.set_incremental_state(
+                incremental_state, "state", {"state": cached["state"].index_select(0, new_order)}
+            )
+
+    def max_positions(self) -> int:
+        return self.max_target_positions

@@ -1,0 +1,100 @@
+"""The encoder of attention translation."""
+
+from typing import Any
+
+import torch
+from fairseq.models import FairseqEncoder
+from fairseq.modules import FairseqDropout
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..modules.attention import Source
+from ..modules.cells import Cell
+from ..modules.initialization import dl4mt_linear
+from ..modules.recurrent import BidirectionalLayer
+
+
+class RecurrentEncoder(FairseqEncoder):
+    """Bidirectional recurrent encoder, and all that the decoder needs of the source, computed once.
+
+    Annotations x_j = [h_forward_j, h_backward_j]; attention keys x_j W + b; the decoder's initial state
+    tanh(mean_j(x_j) W + b), the mean over words.
+
+    Args:
+        dictionary: source dictionary.
+        embed_tokens: table of the encoder's input.
+        cell: recurrent cell.
+        hidden_size: H of each direction.
+        num_layers: layers, each of which reads both directions of the one below.
+        state_size: width of the decoder's initial state, all layers together.
+        dropout_in: dropout of the embeddings.
+        dropout_out: dropout of every layer's output.
+        max_source_positions: longest sentence accepted, in tokens.
+
+    Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model``.
+    """
+
+    def __init__(
+        self,
+        dictionary: Any,
+        embed_tokens: SharedEmbedding,
+        *,
+        cell: Cell,
+        hidden_size: int,
+        num_layers: int,
+        state_size: int,
+        dropout_in: float,
+        dropout_out: float,
+        max_source_positions: int,
+    ):
+        super().__init__(dictionary)
+        self.embed_tokens = embed_tokens
+        self.output_units = 2 * hidden_size
+        self.max_source_positions = max_source_positions
+        self.dropout_in = FairseqDropout(dropout_in, module_name=type(self).__name__)
+        self.dropout_out = FairseqDropout(dropout_out, module_name=type(self).__name__)
+        widths = [embed_tokens.embedding_dim] + [self.output_units] * (num_layers - 1)
+        self.layers = nn.ModuleList(BidirectionalLayer(width, hidden_size, cell) for width in widths)
+        self.keys = dl4mt_linear(self.output_units, self.output_units)
+        self.bridge = dl4mt_linear(self.output_units, state_size)
+
+    def forward(self, src_tokens: Tensor, src_lengths: Tensor | None = None, **_: Any) -> dict[str, Any]:
+        """Encodes a batch.
+
+        Args:
+            src_tokens: source words (B, S), padded on either side.
+            src_lengths: not needed; padding is read off the words.
+
+        Returns:
+            ``source``, what attention reads, and ``state``, the decoder's initial state.
+        """
+        padding_BS = src_tokens.eq(self.embed_tokens.padding_idx)
+        x = self.dropout_in(self.embed_tokens.embed(src_tokens))
+        for layer in self.layers:
+            x = self.dropout_out(layer(x, padding_BS))
+        lengths = (~padding_BS).sum(1, keepdim=True)
+        state = torch.tanh(self.bridge(x.sum(1) / lengths.clamp(min=1).to(x.dtype)))
+        return {"source": Source(x, 2 * self.keys(x), padding_BS), "state": state}
+
+    def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
+        """Selects rows; the beams of a sentence that stand side by side go on sharing one copy.
+
+        fairseq calls this at every step of beam search, mostly with an order that moves beams within their sentence:
+        then nothing is copied at all.
+        """
+        beams = encoder_out.get("beams", 1)
+        sentences, counts = torch.unique_consecutive(new_order // beams, return_counts=True)
+        beams = int(counts[0]) if len(counts) else 1
+        # The backward pass of the conditional layer has one row a sentence.
+        if torch.is_grad_enabled() or not counts.eq(beams).all():
+            sentences, beams = new_order // encoder_out.get("beams", 1), 1
+        reordered = {**encoder_out, "beams": beams}
+        if not torch.equal(sentences, torch.arange(len(encoder_out["state"])).to(sentences)):
+            reordered["state"] = encoder_out["state"].index_select(0, sentences)
+            for name in ("source", "projected_source"):  # the decoder adds the latter
+                if name in encoder_out:
+                    reordered[name] = Source(*(part.index_select(0, sentences) for part in encoder_out[name]))
+        return reordered
+
+    def max_positions(self) -> int:
+        return self.max_source_positions
