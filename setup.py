@@ -27,6 +27,8 @@ INSTALL_REQUIRES = [
     "sacrebleu>=2.4",
     "sentencepiece>=0.2.0",
     "subword-nmt>=0.3.8",
+    # For fairseq's --tensorboard-logdir; without it every command begins with "Please install tensorboardX".
+    "tensorboardX>=2.6",
     "torch>=2.6",
 ]
 

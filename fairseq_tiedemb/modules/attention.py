@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Numbers of the hidden layer computed at a time: 1 MiB in float32, as much as a core's own cache holds.
+# Numbers of the hidden layer computed at a time: 1 MiB in float32, as much as a core's own cache holds; all on a GPU.
 BLOCK = 2**18
 
 
@@ -46,7 +46,7 @@ def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Te
     keys_n1SA = source.keys_nSA.unsqueeze(1)
     query_nb1A = query_BA.view(len(keys_n1SA), -1, 1, query_BA.size(1))
     per_sentence = query_nb1A[0].numel() * keys_n1SA.size(2)
-    sentences = max(1, BLOCK // per_sentence)
+    sentences = len(keys_n1SA) if keys_n1SA.is_cuda else max(1, BLOCK // per_sentence)
     for first in range(0, len(keys_n1SA), sentences):
         block = slice(first, first + sentences)
         yield block, torch.add(_exact(keys_n1SA[block]), _exact(query_nb1A[block])).sigmoid_()
