@@ -6,14 +6,21 @@
 # Every command is printed before it runs, and can be copied. What is in FOLDER (default .demo) already is not made
 # again; what a failed or interrupted command had begun is removed.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+demo=${1:-$root/.demo}
+demo=$(realpath -m "$demo")
+if [[ $demo == *[[:space:]]* ]]; then
+    echo "demo: FOLDER: needs a path without spaces, so that commands can be copied; got $demo. Use another." >&2
+    exit 2
+fi
+cd "$root"
+demo=${demo#"$root"/}
 # With two threads on a machine that has other work, torch becomes many times slower than with one.
 export OMP_NUM_THREADS=1
 # Sorted the same everywhere, and UTF-8 whatever the machine's language.
 export LC_ALL=C PYTHONUTF8=1
 
 examples=examples/number_words
-demo=${1:-.demo}
 unfinished=
 
 clean_up() {
