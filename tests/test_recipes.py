@@ -81,8 +81,15 @@ def test_models_differ_in_nothing_but_sharing(tmp_path: Path) -> None:
         own = {*SHARING_FLAGS, option(train, "--arch"), option(train, "--save-dir"), option(train, "--log-file")}
         return [word for word in train if word not in own]
 
-    assert rest("untied") == rest("wt") == rest("twwt") == rest("dl4mt_twwt")
+    assert rest("untied") == rest("wt") == rest("twwt")
     assert rest("fairseq_untied") == rest("fairseq_wt") == rest("fairseq_twwt")
+
+
+def test_only_dl4mt_is_trained_with_its_own_optimizer(tmp_path: Path) -> None:
+    for model in MODELS:
+        train = next(c for c in dry_run("train-multi30k.sh", model, RUNS=tmp_path) if c[0] == "fairseq-train")
+        expected = ("adadelta", "1") if model == "dl4mt_twwt" else ("adam", "3e-3")
+        assert (option(train, "--optimizer"), option(train, "--lr")) == expected
 
 
 def test_training_takes_its_settings_from_variables(tmp_path: Path) -> None:
