@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from omegaconf import DictConfig
 
 from ..embedding import EmbeddingRoles, SharedEmbedding
 from ..sharing import SHARING_METHODS
@@ -70,13 +71,17 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by:
     )
 
 
-def check_ranges(cfg: FairseqDataclass) -> None:
+def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:
     """Checks that sizes are positive and dropout probabilities lie in [0, 1).
+
+    Args:
+        cfg: options of a model; a DictConfig from fairseq's commands, a dataclass from Python.
 
     Raises:
         ValueError: naming the first flag that is out of range.
     """
-    for name, value in vars(cfg).items():
+    options = cfg if isinstance(cfg, DictConfig) else vars(cfg)
+    for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if name.endswith(("_dim", "_size", "_layers")) and value is not None and value < 1:
             raise ValueError(f"{flag}: needs a positive whole number; got {value}. Use 1 or more.")

@@ -118,7 +118,7 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
         source, target = task.source_dictionary, task.target_dictionary
         if getattr(task.cfg, "left_pad_target", False) is True:
             raise ValueError(
-                "--left-pad-target: needs False, since the decoder starts at the first column; got True. Use False."
+                "--left-pad-target: needs False, since the decoder starts at the first column; got True. Leave it out."
             )
         roles = cls._build_roles(cfg, source, target)
         cell = CELLS[str(cfg.cell)]

@@ -1,0 +1,593 @@
+"""DL4MT and its LSTM form through fairseq's commands: recipes, training in all its ways, decoding, and refusals.
+
+Each command runs in a fresh process once; where only its options differ, its `main` is called here, which is ten times
+quicker. What is rarer is marked slow.
+"""
+
+import logging
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairseq_cli.generate
+import fairseq_cli.preprocess
+import fairseq_cli.train
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .conftest import USER_DIR
+from .test_compat_commands import logged, losses, shown
+
+CONFIG = USER_DIR / "config"
+PRESETS = ("dl4mt", "dl4mt_wt", "dl4mt_twwt", "lstm_nmt", "lstm_nmt_wt", "lstm_nmt_twwt")
+WIDTHS = ("encoder_embed_dim", "encoder_hidden_size", "decoder_embed_dim", "decoder_hidden_size")
+WIDTHS += ("decoder_out_embed_dim",)
+
+
+def sizes(width: int) -> list[str]:
+    """Flags that give every layer one width."""
+    return [part for name in WIDTHS for part in ("--" + name.replace("_", "-"), str(width))]
+
+
+COMMON = (*sizes(16), "--dropout", "0", "--log-format", "json", "--num-workers", "0", "--clip-norm", "1")
+TIED = (*COMMON, "--criterion", "tied_cross_entropy")
+ADAM = ("--optimizer", "adam", "--lr", "1e-2")
+LSTM = ("--arch", "lstm_nmt_twwt", *TIED, *ADAM)
+BRIEF = ("--batch-size", "20", "--max-epoch", "2", "--no-save")
+
+RunCommand = Callable[..., Any]
+InProcess = Callable[..., str]
+
+
+def configuration(parser: Any, data: Path, *flags: object) -> Any:
+    """What a command makes of its command line."""
+    arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+
+
+@pytest.fixture
+def train(caplog: pytest.LogCaptureFixture) -> InProcess:
+    """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
+
+    def train(data: Path, *flags: object) -> str:
+        caplog.clear()
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training in this process
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.train.main(configuration(options.get_training_parser(), data, *flags))
+        return "\n".join(caplog.messages)
+
+    return train
+
+
+@pytest.fixture
+def generate(capsys: pytest.CaptureFixture) -> InProcess:
+    """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
+
+    def generate(data: Path, *flags: object) -> str:
+        capsys.readouterr()
+        flags = ("--batch-size", 7, "--max-len-b", 15, *flags)
+        fairseq_cli.generate.main(configuration(options.get_generation_parser(), data, *flags))
+        return capsys.readouterr().out
+
+    return generate
+
+
+def printed(text: str, letter: str) -> dict[int, str]:
+    """The lines `letter-number` of fairseq-generate by number; of several, the last."""
+    return {int(number): line for number, line in re.findall(rf"^{letter}-(\d+)\t(.*)", text, re.M)}
+
+
+def hypotheses(text: str) -> dict[int, tuple[float, str]]:
+    """Score and words of every hypothesis."""
+    pairs = {number: line.split("\t") for number, line in printed(text, "H").items()}
+    return {number: (float(score), words) for number, (score, words) in pairs.items()}
+
+
+def model_state(folder: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint_to_cpu(folder / "checkpoint_last.pt")["model"]
+
+
+# --- recipes for fairseq-hydra-train ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def composed(request: pytest.FixtureRequest) -> Any:
+    """`composed(preset, *overrides)` is the configuration that fairseq-hydra-train makes of a recipe."""
+
+    def composed(preset: str, *overrides: str) -> Any:
+        hydra_init(preset)
+        with initialize_config_dir(str(CONFIG), version_base="1.1"):
+            cfg = compose(preset, [*overrides, "task.data=data-bin"])
+        add_defaults(cfg)
+        return cfg
+
+    yield composed
+    GlobalHydra.instance().clear()
+
+
+def test_every_preset_has_its_recipe() -> None:
+    assert {path.stem for path in CONFIG.glob("*.yaml")} == set(PRESETS)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_recipes_have_the_sizes_of_their_presets(preset: str, composed: Any) -> None:
+    model = composed(preset).model
+    defaults = OmegaConf.structured(getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")())
+    assert model._name == preset
+    assert {name: model[name] for name in WIDTHS} == {name: defaults[name] for name in WIDTHS}
+    assert not model.share_all_embeddings
+    assert not model.share_decoder_input_output_embed
+
+
+def test_recipe_of_dl4mt_is_the_papers(composed: Any) -> None:
+    cfg = composed("dl4mt_twwt")
+    assert dict(cfg.optimizer) == {
+        "_name": "adadelta",
+        "adadelta_rho": 0.95,
+        "adadelta_eps": 1e-6,
+        "weight_decay": 0.0,
+        "lr": [1.0],
+    }
+    assert (cfg.lr_scheduler._name, cfg.optimization.clip_norm, cfg.optimization.sentence_avg) == ("fixed", 1.0, True)
+    assert (cfg.dataset.batch_size, cfg.optimization.max_update) == (80, 300_000)
+    assert (cfg.task.max_source_positions, cfg.task.max_target_positions) == (50, 50)
+    assert (cfg.model.dropout, cfg.criterion.label_smoothing) == (0.0, 0.0)
+
+
+def hydra_settings(data: Path, folder: Path) -> list[str]:
+    """Everything that a recipe is not about, and tiny sizes."""
+    settings = [f"model.{name}=16" for name in WIDTHS]
+    settings += [f"task.data={data}", f"checkpoint.save_dir={folder}", "common.log_format=json"]
+    return [*settings, "dataset.num_workers=0", "optimization.max_update=4"]
+
+
+ADADELTA = (
+    "--optimizer adadelta --adadelta-rho 0.95 --adadelta-eps 1e-6 --lr 1.0 --lr-scheduler fixed --sentence-avg "
+    "--batch-size 80 --max-source-positions 50 --max-target-positions 50"
+).split()
+
+
+def test_hydra_trains_what_the_command_line_trains(
+    run_command: RunCommand, train: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    settings = hydra_settings(parallel_data, tmp_path / "hydra")
+    hydra = run_command("hydra-train", "--config-dir", CONFIG, "--config-name", "dl4mt_wt", *settings, cwd=tmp_path)
+    flags = ("--arch", "dl4mt_wt", *TIED, *ADADELTA, "--max-update", 4)
+    command_line = train(parallel_data, *flags, "--save-dir", tmp_path / "command_line")
+    assert losses(hydra.stdout) == losses(command_line)
+    # Tied: one table, though no flag says so.
+    assert "dl4mt_wt: shares decoder input = decoder output (weight tying)" in hydra.stdout
+    counts = [re.findall(r"num. shared model params: ([\d,]+)", text) for text in (hydra.stdout, command_line)]
+    assert counts[0] == counts[1] != []
+    states = [model_state(tmp_path / name) for name in ("hydra", "command_line")]
+    assert torch.equal(states[0]["decoder.embed_tokens.weight"], states[0]["decoder.output.weight"])
+    for name, value in states[1].items():
+        torch.testing.assert_close(states[0][name], value)
+
+
+@pytest.mark.slow
+def test_a_hydra_checkpoint_translates_and_resumes(
+    run_command: RunCommand, generate: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    settings = hydra_settings(parallel_data, tmp_path)
+    name = ("--config-dir", CONFIG, "--config-name", "lstm_nmt_twwt")
+    run_command("hydra-train", *name, *settings, cwd=tmp_path)
+    resumed = run_command("hydra-train", *name, *settings, "optimization.max_update=6", cwd=tmp_path)
+    assert "Loaded checkpoint" in resumed.stdout
+    assert logged(resumed.stdout, "train_num_updates")[-1] == 6
+    assert len(hypotheses(generate(parallel_data, "--path", tmp_path / "checkpoint_last.pt"))) == 100
+
+
+@pytest.mark.slow
+def test_longer_sentences_than_those_of_training_are_translated_when_asked(
+    train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    limits = ("--max-source-positions", 8, "--max-target-positions", 8)
+    flags = (*LSTM, *limits, "--batch-size", 20, "--max-epoch", 1, "--skip-invalid-size-inputs-valid-test")
+    train(parallel_data, *flags, "--save-dir", tmp_path)
+    overrides = "{'max_source_positions': 1024, 'max_target_positions': 1024}"
+    text = generate(parallel_data, "--path", tmp_path / "checkpoint_last.pt", "--model-overrides", overrides)
+    assert len(hypotheses(text)) == 100
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+OPTIMIZERS = {
+    "adadelta, as the paper": "--optimizer adadelta --adadelta-rho 0.95 --adadelta-eps 1e-6 --lr 1.0 --sentence-avg",
+    "adafactor": "--optimizer adafactor --lr 1e-2",
+    "adagrad": "--optimizer adagrad --lr 1e-1",
+    "adam": "--optimizer adam --lr 1e-2",
+    "adamax": "--optimizer adamax --lr 1e-2",
+    "nag": "--optimizer nag --lr 0.5",
+    "sgd": "--optimizer sgd --lr 0.5 --momentum 0.9",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name if "paper" in name else pytest.param(name, marks=pytest.mark.slow) for name in OPTIMIZERS]
+)
+def test_every_optimizer_learns(name: str, train: InProcess, parallel_data: Path) -> None:
+    text = train(parallel_data, "--arch", "dl4mt_twwt", *TIED, *OPTIMIZERS[name].split(), *BRIEF)
+    first, second = logged(text, "train_nll_loss")
+    assert first < 4.1  # bits a word; 4 is a guess among 16 words
+    assert second < first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16", "--amp"])
+def test_half_precision_trains_as_single_does(flag: str, train: InProcess, parallel_data: Path) -> None:
+    expected = logged(train(parallel_data, *LSTM, *BRIEF), "train_loss")
+    found = logged(train(parallel_data, *LSTM, *BRIEF, flag), "train_loss")
+    assert found == pytest.approx(expected, rel=3e-3)  # bfloat16 has eight bits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("average", [(), ("--sentence-avg",)])
+def test_four_batches_an_update_are_one_of_four_times_the_size(
+    average: tuple[str, ...], train: InProcess, parallel_data: Path
+) -> None:
+    """Where both are the whole corpus, whose sentences would otherwise be grouped by length in other ways."""
+    flags = (*LSTM, *average, "--max-epoch", 3, "--no-save")
+    texts = [
+        train(parallel_data, *flags, "--batch-size", 100 // parts, "--update-freq", parts, "--batch-size-valid", 20)
+        for parts in (1, 4)
+    ]
+    for name in ("train_loss", "train_nll_loss", "train_gnorm", "valid_loss"):
+        assert logged(texts[0], name) == pytest.approx(logged(texts[1], name), abs=2e-3), name  # three digits are shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("average", [(), ("--sentence-avg",)])
+@pytest.mark.parametrize("smoothing", ["0", "0.1"])
+def test_fairseqs_criterions_train_the_same(
+    smoothing: str, average: tuple[str, ...], train: InProcess, parallel_data: Path
+) -> None:
+    flags = ("--arch", "lstm_nmt_wt", *COMMON, *ADAM, *average, *BRIEF)
+    ours = train(parallel_data, *flags, "--criterion", "tied_cross_entropy", "--label-smoothing", smoothing)
+    theirs = (
+        ("cross_entropy",) if smoothing == "0" else ("label_smoothed_cross_entropy", "--label-smoothing", smoothing)
+    )
+    assert losses(train(parallel_data, *flags, "--criterion", *theirs)) == losses(ours)
+
+
+@pytest.mark.slow
+def test_resume_goes_on_and_finetuning_starts_over(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    flags = (*LSTM, "--dropout", 0.2, "--batch-size", 20, "--store-ema", "--ema-decay", 0.9)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    text = train(parallel_data, *flags, "--max-update", 7, "--save-dir", whole)
+    train(parallel_data, *flags, "--max-update", 3, "--save-dir", parts)
+    assert "Loaded checkpoint" in train(parallel_data, *flags, "--max-update", 7, "--save-dir", parts)
+    states = [load_checkpoint_to_cpu(folder / "checkpoint_last.pt") for folder in (whole, parts)]
+    for name, value in states[0]["model"].items():
+        torch.testing.assert_close(states[1]["model"][name], value, rtol=0, atol=0)
+    for name, value in states[0]["extra_state"]["ema"].items():
+        torch.testing.assert_close(states[1]["extra_state"]["ema"][name], value)
+    start = ("--finetune-from-model", whole / "checkpoint_last.pt", "--max-update", 1, "--no-save")
+    finetuned = train(parallel_data, *flags, *start)
+    assert "loading pretrained model" in finetuned
+    assert logged(finetuned, "train_num_updates") == [1]
+    assert logged(finetuned, "train_nll_loss")[0] < logged(text, "train_nll_loss")[0] - 0.1
+
+
+def test_pretrained_and_frozen_embeddings(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("2 16\n" + "".join(f"{word} {' '.join(['0.25'] * 16)}\n" for word in ("a", "unheard")))
+    vectors = ("--encoder-embed-path", path, "--encoder-freeze-embed", "--decoder-embed-path", path)
+    flags = ("--arch", "lstm_nmt", *TIED, *ADAM, *vectors, "--batch-size", 20, "--max-epoch", 1)
+    text = train(parallel_data, *flags, "--save-dir", tmp_path)
+    assert f"--encoder-embed-path: 1 of 16 words found in {path}" in text
+    state = model_state(tmp_path)
+    row = next(i for i, line in enumerate((parallel_data / "dict.src.txt").read_text().split("\n")) if line[:1] == "a")
+    row += 4  # after the special symbols
+    assert state["encoder.embed_tokens.weight"][row].eq(0.25).all()
+    trained = state["decoder.embed_tokens.weight"][row]
+    assert not trained.eq(0.25).any()
+    torch.testing.assert_close(trained, torch.full((16,), 0.25), rtol=0, atol=0.1)
+
+
+@pytest.mark.slow
+def test_bleu_is_followed_during_training(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 12}', "--best-checkpoint-metric", "bleu")
+    bleu += ("--maximize-best-checkpoint-metric", "--no-epoch-checkpoints")
+    text = train(parallel_data, *LSTM, *bleu, "--batch-size", 20, "--max-epoch", 1, "--save-dir", tmp_path)
+    assert logged(text, "valid_bleu") != []
+    assert (tmp_path / "checkpoint_best.pt").is_file()
+
+
+# --- translation -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def translator(
+    run_command: RunCommand, parallel_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """Checkpoints of a three-way tied model that has begun to learn, and the command that trained it."""
+    folder = tmp_path_factory.mktemp("translator")
+    flags = (*LSTM, "--batch-size", 20, "--max-epoch", 12, "--save-interval", 6, "--save-dir", folder)
+    return folder, run_command("train", parallel_data, *flags)
+
+
+@pytest.fixture
+def path(translator: tuple[Path, Any]) -> tuple[str, Path]:
+    """`--path` and the last checkpoint."""
+    return "--path", translator[0] / "checkpoint_last.pt"
+
+
+def test_training_says_what_is_shared(translator: tuple[Path, Any]) -> None:
+    folder, command = translator
+    assert "lstm_nmt_twwt: shares encoder input = decoder input = decoder output" in command.stdout
+    # 16 words of width 16, and 16 biases.
+    assert "parameters: encoder input = decoder input = decoder output 272" in command.stdout
+    assert "Warning" not in command.stdout + command.stderr
+    state = model_state(folder)
+    tables = [value for name, value in state.items() if name.endswith(("embed_tokens.weight", "output.weight"))]
+    assert len(tables) == 3
+    assert all(torch.equal(value, tables[0]) for value in tables)
+
+
+def test_every_sentence_is_translated_and_aligned_with_its_own_words(
+    run_command: RunCommand, generate: InProcess, path: tuple[str, Path], parallel_data: Path
+) -> None:
+    flags = (*path, "--beam", 5, "--max-len-b", 15, "--print-alignment")
+    text = run_command("generate", parallel_data, *flags, "--batch-size", 7).stdout
+    assert sorted(printed(text, "H")) == list(range(100))
+    for number, source in printed(text, "S").items():
+        pairs = [tuple(map(int, pair.split("-"))) for pair in printed(text, "A")[number].split()]
+        targets = len(hypotheses(text)[number][1].split())
+        assert all(0 <= i < len(source.split()) + 1 and 0 <= j < targets + 1 for i, j in pairs)
+    # Padded on the left, on the right and not at all: the same translations, aligned in the same way.
+    for other in (("--batch-size", 7, "--left-pad-source"), ("--batch-size", 1)):
+        again = generate(parallel_data, *flags, *other)
+        assert printed(again, "A") == printed(text, "A")
+        for number, (score, words) in hypotheses(text).items():
+            assert hypotheses(again)[number] == (pytest.approx(score, abs=1e-5), words)
+
+
+@pytest.mark.slow
+def test_beam_search_scores_are_those_of_scoring_a_reference(
+    generate: InProcess, path: tuple[str, Path], parallel_data: Path, tmp_path: Path
+) -> None:
+    """What it found is given back as if it were the reference, through another way of the code."""
+    text = generate(parallel_data, *path, "--beam", 3, "--gen-subset", "valid")
+    sources, found = printed(text, "S"), hypotheses(text)
+    prefix = tmp_path / "valid"
+    prefix.with_suffix(".src").write_text("".join(f"{sources[number]}\n" for number in range(20)))
+    prefix.with_suffix(".tgt").write_text("".join(f"{found[number][1]}\n" for number in range(20)))
+    preprocess_again(prefix, parallel_data, tmp_path / "again")
+    scored = hypotheses(generate(tmp_path / "again", *path, "--score-reference", "--gen-subset", "valid"))
+    for number, (score, words) in found.items():
+        assert scored[number] == (pytest.approx(score, abs=1e-4), words)
+
+
+def preprocess_again(prefix: Path, like: Path, folder: Path) -> None:
+    """Binarize `prefix` with the dictionaries of another corpus, in this process."""
+    flags = ("--source-lang", "src", "--target-lang", "tgt", "--validpref", prefix, "--destdir", folder)
+    flags += ("--srcdict", like / "dict.src.txt", "--joined-dictionary")
+    fairseq_cli.preprocess.main(options.get_preprocessing_parser().parse_args([str(flag) for flag in flags]))
+
+
+@pytest.mark.slow
+def test_prefixes_lengths_and_lists(generate: InProcess, path: tuple[str, Path], parallel_data: Path) -> None:
+    few = ("--gen-subset", "valid", *path)
+    text = generate(parallel_data, *few, "--beam", 3, "--prefix-size", 2)
+    for number, target in printed(text, "T").items():
+        assert hypotheses(text)[number][1].split()[:2] == target.split()[:2]
+    text = generate(parallel_data, *few, "--beam", 4, "--nbest", 4)
+    assert len(re.findall(r"^H-", text, re.M)) == 4 * 20
+    text = generate(parallel_data, *few, "--max-len-a", 0, "--max-len-b", 3, "--min-len", 2)
+    assert {len(words.split()) for _, words in hypotheses(text).values()} <= {2, 3}
+    text = generate(parallel_data, *few, "--beam", 4, "--lenpen", 0.5, "--no-repeat-ngram-size", 2, "--unkpen", 1)
+    assert len(hypotheses(text)) == 20
+    for way in ((), ("--sampling-topk", 2), ("--sampling-topp", 0.9)):
+        text = generate(parallel_data, *few, "--sampling", "--beam", 2, "--nbest", 2, *way)
+        assert len(re.findall(r"^H-", text, re.M)) == 2 * 20
+
+
+@pytest.mark.slow
+def test_ensembles(
+    train: InProcess, generate: InProcess, path: tuple[str, Path], parallel_data: Path, tmp_path: Path
+) -> None:
+    """Twice the same model changes nothing; another architecture may join in."""
+    few = ("--gen-subset", "valid", "--beam", 3)
+    alone = hypotheses(generate(parallel_data, *few, *path))
+    twice = hypotheses(generate(parallel_data, *few, "--path", f"{path[1]}:{path[1]}"))
+    for number, (score, words) in alone.items():
+        assert twice[number] == (pytest.approx(score, abs=1e-5), words)
+    train(parallel_data, "--arch", "dl4mt", *TIED, *ADAM, "--batch-size", 20, "--max-epoch", 1, "--save-dir", tmp_path)
+    text = generate(parallel_data, *few, "--path", f"{path[1]}:{tmp_path / 'checkpoint_last.pt'}")
+    assert len(hypotheses(text)) == 20
+
+
+@pytest.mark.slow
+def test_interactive_translates_what_is_piped_in(
+    run_command: RunCommand, path: tuple[str, Path], parallel_data: Path, generate: InProcess
+) -> None:
+    text = generate(parallel_data, *path, "--beam", 2)
+    sources = printed(text, "S")
+    flags = (*path, "--source-lang", "src", "--target-lang", "tgt", "--beam", 2, "--max-len-b", 15)
+    lines = "".join(f"{sources[number]}\n" for number in range(3))
+    command = run_command("interactive", parallel_data, *flags, "--buffer-size", 3, "--batch-size", 3, input=lines)
+    for number in range(3):
+        score, words = hypotheses(text)[number]
+        assert hypotheses(command.stdout)[number] == (pytest.approx(score, abs=1e-4), words)
+
+
+def test_from_pretrained_translates(path: tuple[str, Path], parallel_data: Path, generate: InProcess) -> None:
+    text = generate(parallel_data, *path, "--beam", 5, "--max-len-b", 200)
+    folder, name = path[1].parent, path[1].name
+    hub = AttentionNMTModel.from_pretrained(str(folder), name, str(parallel_data), user_dir=str(USER_DIR))
+    sources = printed(text, "S")
+    expected = [hypotheses(text)[number][1] for number in range(5)]
+    assert hub.translate([sources[number] for number in range(5)], beam=5) == expected
+    assert hub.models[0].encoder.embed_tokens is hub.models[0].decoder.output
+
+
+@pytest.mark.slow
+def test_averaged_and_saved_checkpoints_stay_tied(
+    translator: tuple[Path, Any], generate: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    """As fairseq's scripts/average_checkpoints.py does it, which no wheel has."""
+    states = [torch.load(translator[0] / f"checkpoint{epoch}.pt") for epoch in (6, 12)]
+    models = [state["model"] for state in states]
+    states[0]["model"] = {name: (value + models[1][name]) / 2 for name, value in models[0].items()}
+    torch.save(states[0], tmp_path / "average.pt")
+    loaded = AttentionNMTModel.from_pretrained(str(tmp_path), "average.pt", str(parallel_data)).models[0]
+    assert loaded.encoder.embed_tokens is loaded.decoder.embed_tokens is loaded.decoder.output
+    expected = (models[0]["decoder.output.weight"] + models[1]["decoder.output.weight"]) / 2
+    torch.testing.assert_close(loaded.encoder.embed_tokens.weight.detach(), expected)
+    assert len(hypotheses(generate(parallel_data, "--path", tmp_path / "average.pt"))) == 100
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_dictionaries_that_differ_are_refused_before_anything_is_written(
+    train: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    apart = shutil.copytree(parallel_data, tmp_path / "apart")
+    with (apart / "dict.tgt.txt").open("a") as dictionary:
+        dictionary.write("else 1\n")
+    message = ": needs one dictionary .* 16 and 17 words.* fairseq-preprocess --joined-dictionary"
+    for arch in (("lstm_nmt_twwt",), ("dl4mt", "--share-all-embeddings")):
+        with pytest.raises(ValueError, match=arch[-1] + message):
+            train(apart, "--arch", *arch, *TIED, *ADAM, "--batch-size", 20, "--save-dir", tmp_path / "checkpoints")
+    assert files(tmp_path / "checkpoints") == []
+    assert "weight tying" in train(apart, "--arch", "lstm_nmt_wt", *TIED, *ADAM, *BRIEF)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--left-pad-target", "--left-pad-target: needs False.* got True. Leave it out"),
+        ("--decoder-out-embed-dim 8", "needs --decoder-embed-dim equal to --decoder-out-embed-dim; got 16 and 8"),
+        ("--encoder-embed-dim 8", "needs --encoder-embed-dim equal to --decoder-embed-dim; got 8 and 16"),
+        ("--decoder-hidden-size 0", "--decoder-hidden-size: needs a positive whole number; got 0"),
+        ("--dropout 1.5", r"--dropout: needs a probability in \[0, 1\); got 1.5"),
+        ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0"),
+        ("--encoder-embed-path none.txt", "--encoder-embed-path: needs a text file .* got 'none.txt'"),
+    ],
+)
+def test_what_cannot_work_is_refused(
+    flags: str, message: str, train: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(parallel_data, *LSTM, *flags.split(), "--batch-size", 20, "--max-epoch", 1, "--save-dir", tmp_path)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "choices"), [("--sharing-method", list(SHARING_METHODS)), ("--cell", ["gru", "lstm"])]
+)
+def test_unknown_choices_are_refused_with_those_that_exist(
+    flag: str, choices: list[str], train: InProcess, parallel_data: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit):
+        train(parallel_data, *LSTM, *BRIEF, flag, "other")
+    message = capsys.readouterr().err
+    assert f"argument {flag}: invalid choice: 'other'" in message
+    assert all(choice in message for choice in choices)
+
+
+def test_fairseqs_own_models_are_refused_by_the_lean_criterion(train: InProcess, parallel_data: Path) -> None:
+    with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs a model of .* got LSTMModel"):
+        train(parallel_data, "--arch", "lstm", *TIED, *ADAM, *BRIEF)
+
+
+# --- longer trainings, several processes -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "arch"), zip(SHARING_METHODS, PRESETS[1:], strict=True))
+def test_every_sharing_method_learns_a_small_corpus_by_heart(
+    method: str, arch: str, train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    flags = ("--arch", arch, *TIED, *ADAM, *sizes(96), "--sharing-method", method, "--lr-scheduler", "polynomial_decay")
+    flags += ("--total-num-update", 250, "--max-update", 250, "--train-subset", "valid", "--disable-validation")
+    flags += ("--batch-size", 20, "--save-interval", 250, "--no-epoch-checkpoints", "--save-dir", tmp_path)
+    text = train(parallel_data, *flags)
+    assert logged(text, "train_loss")[-1] < 0.2
+    few = ("--gen-subset", "valid", "--path", tmp_path / "checkpoint_last.pt")
+    found = generate(parallel_data, *few, "--beam", 2)
+    right = [hypotheses(found)[number][1] == target for number, target in printed(found, "T").items()]
+    # Beam search may stop before a long best hypothesis: fairseq's does once it has as many as beams.
+    assert sum(right) >= 19
+
+
+@pytest.mark.slow
+def test_validate_scores_what_training_scored(
+    run_command: RunCommand, translator: tuple[Path, Any], parallel_data: Path
+) -> None:
+    flags = ("--task", "translation", "--path", translator[0] / "checkpoint_last.pt", "--batch-size", 20)
+    command = run_command("validate", parallel_data, *flags)
+    assert shown(command.stdout, "loss")[-1] == logged(translator[1].stdout, "valid_loss")[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--arch lstm_nmt --criterion tied_cross_entropy --ddp-backend pytorch_ddp --find-unused-parameters",
+        "--arch lstm_nmt_twwt --criterion tied_cross_entropy --ddp-backend c10d --sentence-avg",
+        "--arch dl4mt_twwt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --find-unused-parameters",
+        "--arch lstm_nmt_wt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --ddp-backend legacy_ddp",
+    ],
+)
+def test_two_processes_train_like_one_with_twice_the_batches(
+    flags: str, run_command: RunCommand, train: InProcess, parallel_data: Path
+) -> None:
+    """Of five batches, so that the last update has one, and one process none."""
+    common = (*COMMON, *ADAM, *flags.split(), *BRIEF)
+    one = train(parallel_data, *common, "--update-freq", 2)
+    two = run_command("train", parallel_data, *common, "--distributed-world-size", 2)
+    for name, expected in losses(one).items():
+        assert losses(two.stdout)[name] == pytest.approx(expected, abs=2e-3), name  # three digits are shown
+    assert "Warning" not in two.stdout + two.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("constraints", "order"), [("ordered", "a.* j"), ("unordered", "a.* j|j.* a")], ids=["ordered", "unordered"]
+)
+def test_words_can_be_demanded(
+    constraints: str, order: str, run_command: RunCommand, path: tuple[str, Path], parallel_data: Path
+) -> None:
+    flags = (*path, "--source-lang", "src", "--target-lang", "tgt", "--beam", 10, "--max-len-b", 15)
+    command = run_command("interactive", parallel_data, *flags, "--constraints", constraints, input="b c d\ta\tj\n")
+    assert re.search(order, hypotheses(command.stdout)[0][1])
+
+
+@pytest.mark.slow
+def test_from_pretrained_in_a_fresh_process_with_subwords(
+    path: tuple[str, Path], parallel_data: Path, tmp_path: Path
+) -> None:
+    """The plugin is named by `user_dir` alone, as for a model that fairseq does not know."""
+    codes = tmp_path / "codes"
+    codes.write_text("#version: 0.2\n")
+    code = (
+        "from fairseq.models import BaseFairseqModel\n"
+        f"hub = BaseFairseqModel.from_pretrained({str(path[1].parent)!r}, {path[1].name!r}, {str(parallel_data)!r}, "
+        f"user_dir={str(USER_DIR)!r}, bpe='subword_nmt', bpe_codes={str(codes)!r})\n"
+        "print('translation', repr(hub.translate('a b c', beam=5)))\n"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr
+    assert re.search(r"translation '[a-j ]*'", process.stdout)
