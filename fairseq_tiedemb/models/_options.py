@@ -1,6 +1,7 @@
 """Options that the models have in common, and the checks that belong to them."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:
     Raises:
         ValueError: naming the first flag that is out of range.
     """
-    options = cfg if isinstance(cfg, DictConfig) else vars(cfg)
+    options: Mapping[str, Any] = dict(cfg if isinstance(cfg, DictConfig) else vars(cfg))
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if name.endswith(("_dim", "_size", "_layers")) and value is not None and value < 1:
