@@ -1,4 +1,7 @@
-"""Training steps of attention translation: ours, a plain loop, the bare products, and fairseq's `lstm`."""
+"""Training steps of attention translation: ours, a plain loop, the bare products, and fairseq's `lstm`.
+
+What is asked of ours: 1.25 times the plain loop at 256/512/10k, 1.2 times at 500/1000/90k, and 0.60 of the bare products.
+"""
 
 import statistics
 

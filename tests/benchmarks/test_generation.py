@@ -1,4 +1,7 @@
-"""Beam search as fairseq-generate runs it: ours beside fairseq's `lstm` of the same sizes."""
+"""Beam search as fairseq-generate runs it: ours beside fairseq's `lstm` of the same sizes.
+
+What is asked of ours: 1.2 times the `lstm` in tokens/s times the floating point operations of a token.
+"""
 
 import statistics
 
