@@ -1,6 +1,6 @@
 """Training steps of attention translation: ours, a plain loop, the bare products, and fairseq's `lstm`.
 
-What is asked of ours: 1.25 times the plain loop at 256/512/10k, 1.2 times at 500/1000/90k, and 0.60 of the bare products.
+What is asked of ours: 1.25 times the plain loop at 256/512/10k, 1.2 times at 500/1000/90k, 0.60 of the products.
 """
 
 import statistics
