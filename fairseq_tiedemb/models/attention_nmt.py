@@ -102,8 +102,8 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
 
     shares_decoder: ClassVar[bool] = False
     shares_all: ClassVar[bool] = False
-    # The spread of fairseq's lstm, uniform in +-0.1. From DL4MT's 0.01, which goes with Adadelta, Adam at 3e-3 on Multi30k
-    # had learnt word frequencies only after 300 updates.
+    # The spread of fairseq's lstm, uniform in +-0.1. From DL4MT's 0.01, which goes with Adadelta, Adam at 3e-3 had
+    # learnt word frequencies only after 300 updates on Multi30k.
     embedding_std: ClassVar[float] = 0.1 / 3**0.5
     computes_loss: ClassVar[bool] = True
 
