@@ -1,0 +1,60 @@
+"""A stack of LSTM layers in torch's fused kernels, with one bias per gate."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LSTMStack(nn.Module):
+    """Layers of LSTM, each with the outputs of the one below as inputs, and dropout between them.
+
+    The kernels are oneDNN's on a CPU and cuDNN's on a GPU. They add two biases to the gates; the second is a constant
+    zero here, as Zaremba et al. (2014) have one. Gates in torch's order: input, forget, candidate, output.
+
+    Args:
+        input_size: width of the inputs.
+        hidden_size: H.
+        num_layers: number of layers L.
+        dropout: dropout of the outputs of all layers but the last.
+
+    Source: Zaremba et al. 2014, section 3 (dropout on the connections from layer to layer, not on the recurrent ones).
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float = 0.0):
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.dropout = dropout
+        sizes = [input_size] + [hidden_size] * (num_layers - 1)
+        self.weight_ih = nn.ParameterList(torch.empty(4 * hidden_size, size) for size in sizes)
+        self.weight_hh = nn.ParameterList(torch.empty(4 * hidden_size, hidden_size) for _ in sizes)
+        self.bias = nn.ParameterList(torch.empty(4 * hidden_size) for _ in sizes)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -(hidden_size**-0.5), hidden_size**-0.5)
+
+    def initial_state(self, bsz: int) -> Tensor:
+        """A state of zeros, (L, B, 2H)."""
+        return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
+
+    def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
+        """Runs the stack.
+
+        Args:
+            inputs_TBI: inputs, step by step.
+            state_LBK: [h, c] of each layer, (L, B, 2H).
+
+        Returns:
+            Outputs h of the last layer (T, B, H), and the last state (L, B, 2H).
+        """
+        outputs, states = inputs_TBI, []
+        for layer, (weight_ih, weight_hh, bias) in enumerate(
+            zip(self.weight_ih, self.weight_hh, self.bias, strict=True)
+        ):
+            if layer:
+                outputs = F.dropout(outputs, self.dropout, self.training)
+            hidden, memory = (part.contiguous() for part in state_LBK[layer : layer + 1].chunk(2, 2))
+            weights = [weight_ih, weight_hh, bias, torch.zeros_like(bias)]
+            # has_biases, num_layers, dropout, train, bidirectional, batch_first
+            options = (True, 1, 0.0, self.training, False, False)
+            outputs, hidden, memory = torch.lstm(outputs, (hidden, memory), weights, *options)
+            states.append(torch.cat((hidden, memory), 2))
+        return outputs, torch.cat(states)

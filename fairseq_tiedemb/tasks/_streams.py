@@ -1,0 +1,125 @@
+"""A corpus as one stream of tokens, cut into rows that are read side by side, chunk by chunk."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset
+from torch import Tensor
+
+
+class TokenStream(FairseqDataset):
+    """One split of a corpus: its sentences, each with its end of sentence, one after the other.
+
+    Args:
+        sentences: fairseq's indexed dataset.
+        dictionary: for the symbols of padding and end of sentence, and to check that the corpus was made with it.
+        split: name of the split, for error messages.
+
+    Raises:
+        ValueError: if the split is empty, or has an index that the dictionary lacks.
+    """
+
+    def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
+        self.sentences = sentences
+        self.pad, self.eos = dictionary.pad(), dictionary.eos()
+        self.split = split
+        self.ends = np.cumsum(sentences.sizes)
+        self.length = int(self.ends[-1]) if len(self.ends) else 0
+        if self.length == 0:
+            raise ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
+        largest = max(int(sentence.max()) for sentence in sentences if len(sentence))
+        if largest >= len(dictionary):
+            raise ValueError(
+                f"split {split}: needs word indices below {len(dictionary)}, the size of dict.txt; got {largest}. "
+                "Use the dict.txt that fairseq-preprocess wrote beside it."
+            )
+
+    def __len__(self) -> int:
+        return self.length
+
+    def tokens(self, start: int, stop: int) -> Tensor:
+        """The tokens [start, stop) of the stream; only the sentences they are in are read."""
+        first, last = np.searchsorted(self.ends, [start, stop - 1], side="right")
+        text = torch.cat([self.sentences[i] for i in range(first, last + 1)]).long()
+        before = start - (int(self.ends[first - 1]) if first else 0)
+        return text[before : before + stop - start]
+
+    def pair(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Input and target of the tokens [start, stop): each is predicted from the one before, the first from </s>."""
+        if start:
+            tokens = self.tokens(start - 1, stop)
+            return tokens[:-1], tokens[1:]
+        target = self.tokens(0, stop)
+        return torch.cat((target.new_tensor([self.eos]), target[:-1])), target
+
+
+class StreamRows(FairseqDataset):
+    """A stream cut into rows of equal length (but for one token) and those into chunks of ``chunk`` tokens.
+
+    Item ``step * rows + row`` is chunk number ``step`` of a row. Every token of the stream is the target of exactly
+    one item. Where rows differ in length the shorter ones' last chunk is padded, or empty.
+
+    Args:
+        stream: the tokens.
+        rows: number of rows over all processes.
+        chunk: tokens of a row in a batch.
+
+    Raises:
+        ValueError: if the stream has fewer tokens than rows.
+    """
+
+    def __init__(self, stream: TokenStream, rows: int, chunk: int):
+        if len(stream) < rows:
+            raise ValueError(
+                f"--batch-size: needs at most {len(stream)} rows over all processes, one for each token of split "
+                f"{stream.split}; got {rows}. Use a smaller batch or a longer text."
+            )
+        self.stream, self.rows, self.chunk = stream, rows, chunk
+        self.bounds = [row * len(stream) // rows for row in range(rows + 1)]
+        longest = max(stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False))
+        self.steps = -(-longest // chunk)
+
+    def __len__(self) -> int:
+        return self.steps * self.rows
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        step, row = divmod(index, self.rows)
+        start = min(self.bounds[row] + step * self.chunk, self.bounds[row + 1])
+        stop = min(start + self.chunk, self.bounds[row + 1])
+        source, target = self.stream.pair(start, stop) if start < stop else 2 * (torch.empty(0, dtype=torch.long),)
+        return {"id": index, "position": step * self.chunk, "source": source, "target": target}
+
+    def num_tokens(self, index: int) -> int:
+        return self.chunk
+
+    def size(self, index: int) -> int:
+        return self.chunk
+
+    def batches(self, num_shards: int) -> list[list[int]]:
+        """Item numbers of each batch: step after step, and in a step shard after shard.
+
+        fairseq deals batches out to shards in turn, so each shard reads its own rows in order, and all shards have the
+        same number of batches.
+        """
+        per_shard = self.rows // num_shards
+        return [list(range(first, first + per_shard)) for first in range(0, len(self), per_shard)]
+
+    def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        """A batch of one chunk of each row, with the position that the chunk has in its rows."""
+        sources, targets = (
+            torch.nn.utils.rnn.pad_sequence([sample[key] for sample in samples], True, self.stream.pad)
+            for key in ("source", "target")
+        )
+        lengths = torch.tensor([len(sample["target"]) for sample in samples])
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": int(lengths.sum()),
+            "net_input": {
+                "src_tokens": sources,
+                "src_lengths": lengths,
+                "stream_position": samples[0]["position"],
+            },
+            "target": targets,
+        }

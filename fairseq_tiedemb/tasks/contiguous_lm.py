@@ -1,0 +1,229 @@
+"""Language modelling over one stream of text, whose recurrent state carries over from batch to batch."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed
+from fairseq.data import FairseqDataset, data_utils, iterators
+from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from torch import Tensor
+
+from ._streams import StreamRows, TokenStream
+
+# Options of `language_modeling` that make samples of their own, and the value at which they leave the text alone.
+MADE_FOR_SAMPLES: dict[str, Any] = {
+    "self_target": False,
+    "past_target": False,
+    "add_bos_token": False,
+    "output_dictionary_size": -1,
+    "shorten_method": "none",
+    "pad_to_fixed_length": False,
+    "pad_to_fixed_bsz": False,
+}
+
+
+@dataclass
+class ContiguousLMConfig(LanguageModelingConfig):
+    """Options of ``contiguous_lm``: those of fairseq's ``language_modeling``."""
+
+
+@register_task("contiguous_lm", dataclass=ContiguousLMConfig)
+class ContiguousLMTask(LanguageModelingTask):
+    """Language modelling over one stream.
+
+    A split is one stream of tokens, cut into ``--batch-size`` rows a process; a batch holds ``--tokens-per-sample``
+    tokens of each row and goes on where the batch before stopped. The model carries its state over, detached; it
+    starts from zero in each epoch and split. Every token is predicted exactly once, whatever the batch size, the first
+    one of the text from the end of sentence, every other one from the token before it. Without ``--batch-size`` there
+    is one row.
+
+    With ``--sample-break-mode eos`` a sample is a sentence and its state starts from zero, as in fairseq's
+    ``language_modeling``.
+
+    The state of all processes is part of the checkpoint, so that training goes on where it stopped, bit for bit.
+
+    Raises:
+        ValueError: for options of ``language_modeling`` that do not go with a stream.
+
+    Source: Zaremba et al. 2014, section 4.1 (rows, unroll, state carried over).
+    """
+
+    def __init__(self, args: Any, dictionary: Any, output_dictionary: Any = None, targets: Any = None):
+        super().__init__(args, dictionary, output_dictionary, targets)
+        self._carried: dict[str, Any] = {}
+        self._restored: dict[str, Any] = {}
+
+    @classmethod
+    def setup_task(cls, args: Any, **kwargs: Any) -> "ContiguousLMTask":
+        """Checks the options and loads the dictionary.
+
+        Raises:
+            ValueError: see the class.
+        """
+        if str(args.sample_break_mode) not in ("none", "eos"):
+            raise ValueError(
+                "--sample-break-mode: needs none (one stream) or eos (sentences) with --task contiguous_lm; got "
+                f"{args.sample_break_mode}. Use --task language_modeling for other samples."
+            )
+        if args.tokens_per_sample < 1:
+            raise ValueError(
+                f"--tokens-per-sample: needs at least 1 token of a row in a batch; got {args.tokens_per_sample}. "
+                "Use 20, say."
+            )
+        if str(args.sample_break_mode) == "none":
+            for name, neutral in MADE_FOR_SAMPLES.items():
+                value = getattr(args, name, neutral)
+                if value is not None and str(value) != str(neutral):
+                    raise ValueError(
+                        f"--{name.replace('_', '-')}: needs to be left out with one stream of text; got {value}. "
+                        "Use --sample-break-mode eos, or --task language_modeling."
+                    )
+        return super().setup_task(args, **kwargs)
+
+    @property
+    def one_stream(self) -> bool:
+        """Whether the text is one stream, and not sentences."""
+        return str(self.args.sample_break_mode) == "none"
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> torch.nn.Module:
+        """Builds the model.
+
+        Raises:
+            ValueError: if it cannot carry a state over.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if self.one_stream and not hasattr(model, "carried_state"):
+            raise ValueError(
+                "--task contiguous_lm: needs a recurrent model of fairseq_tiedemb, which carries its state over; got "
+                f"{type(model).__name__}. Use --task language_modeling, or --arch tied_lstm_lm."
+            )
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Loads a split as one stream, or as sentences.
+
+        Raises:
+            FileNotFoundError: if there is no such split.
+            ValueError: if it is empty, or made with another dictionary.
+        """
+        if not self.one_stream:
+            super().load_dataset(split, epoch, combine, **kwargs)
+            return
+        paths = self.args.data.split(":")
+        path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
+        sentences = data_utils.load_indexed_dataset(path, self.dictionary, self.args.dataset_impl, combine=combine)
+        if sentences is None:
+            raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
+        self.datasets[split] = TokenStream(sentences, self.dictionary, split)
+
+    def get_batch_iterator(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> iterators.EpochBatchIterating:
+        """Batches in the order of the text, for a stream; fairseq's own for anything else."""
+        if not isinstance(dataset, TokenStream):
+            return super().get_batch_iterator(dataset, *args, **kwargs)
+        return self._stream_batches(dataset, *args, **kwargs)
+
+    def _stream_batches(
+        self,
+        stream: TokenStream,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        *,
+        seed: int = 1,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 0,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        skip_remainder_batch: bool = False,
+        **_: Any,  # what shuffles, filters and sorts samples
+    ) -> iterators.EpochBatchIterator:
+        rows = StreamRows(stream, (max_sentences or 1) * num_shards, self.args.tokens_per_sample)
+        return iterators.EpochBatchIterator(
+            dataset=rows,
+            collate_fn=rows.collater,
+            batch_sampler=rows.batches(num_shards),
+            seed=seed,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            disable_shuffling=True,
+            skip_remainder_batch=skip_remainder_batch,
+        )
+
+    def eval_lm_dataloader(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> Any:
+        """Batches for fairseq-eval-lm.
+
+        Raises:
+            ValueError: for ``--context-window``, which a carried state makes needless.
+        """
+        if kwargs.get("context_window", 0) > 0:
+            raise ValueError(
+                f"--context-window: needs 0 with --task contiguous_lm, whose state carries all context; got "
+                f"{kwargs['context_window']}. Leave it out."
+            )
+        return super().eval_lm_dataloader(dataset, *args, **kwargs)
+
+    def build_generator(self, *args: Any, **kwargs: Any) -> Any:
+        """Builds the generator.
+
+        Raises:
+            ValueError: if a split is loaded as one stream, which has no prefixes to go on from.
+        """
+        if any(isinstance(dataset, TokenStream) for dataset in self.datasets.values()):
+            raise ValueError(
+                "--sample-break-mode: needs eos for fairseq-generate, whose prefixes are sentences; got none. "
+                "Use --sample-break-mode eos."
+            )
+        return super().build_generator(*args, **kwargs)
+
+    def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        """fairseq's step, with a restored state put into the model before it and the new one kept after it."""
+        if self._restored:
+            self._restore(model)
+        result = super().train_step(sample, model, *args, **kwargs)
+        if self.one_stream:
+            position, state = model.carried_state()
+            self._carried = {"position": position, "state": _rows_of_all_processes(state)}
+        return result
+
+    def get_checkpoint_dict(self) -> dict[str, Any]:
+        """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position."""
+        carried = {**self._carried}
+        if carried:
+            carried["state"] = carried["state"].cpu()
+        return {type(self).__name__: carried}
+
+    def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
+        """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model."""
+        self._restored = checkpoint
+
+    def _restore(self, model: Any) -> None:
+        state, self._restored, position = self._restored["state"], {}, self._restored["position"]
+        rank, world_size = _rank_and_world_size()
+        rows, expected = state.size(1), (self.args.batch_size or 1) * world_size
+        if rows != expected:
+            raise ValueError(
+                f"--batch-size: needs {rows} rows over all processes, as the checkpoint's recurrent state has; got "
+                f"{expected}. Use as many, or begin at the start of the text with --reset-dataloader."
+            )
+        model.restore_state(position, state.chunk(world_size, 1)[rank])
+
+
+def _rank_and_world_size() -> tuple[int, int]:
+    if not torch.distributed.is_initialized():
+        return 0, 1
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def _rows_of_all_processes(state_LBK: Tensor) -> Tensor:
+    """The states of all processes side by side, on each of them: only one writes the checkpoint, without the others."""
+    _, world_size = _rank_and_world_size()
+    if world_size == 1:
+        return state_LBK
+    states = [torch.empty_like(state_LBK) for _ in range(world_size)]
+    torch.distributed.all_gather(states, state_LBK.contiguous())
+    return torch.cat(states, 1)
