@@ -26,15 +26,17 @@ class SharedEmbedding(nn.Module):
 
     The padding row starts at zero and counts as having norm 1 in every method, so its score and its gradient are finite
     in half precision too. As an input it gets no gradient; as an output it gets the softmax's, like any other row.
+    Called like a function, a table embeds, so that it can stand where fairseq's models have an ``nn.Embedding``.
 
     Args:
         num_embeddings: V, size of the dictionary.
         embedding_dim: D, width of the vectors and of the features.
-        padding_idx: row of the padding symbol.
+        padding_idx: row of the padding symbol; None where the table holds only a part of the words, without it.
         method: name of a registered sharing method.
         bias: whether scores have a bias of their own for each word, as in Press & Wolf's models.
         std: standard deviation of the initial Gaussian rows; D^-0.5 (rows of norm about 1) for methods that divide by
             the norm, whatever is given here.
+        weight: W itself, taken as it is, with no random number drawn; None makes a new one.
 
     Source: Press & Wolf 2016, section 3; Liu et al. 2020, section 3.
     """
@@ -45,29 +47,32 @@ class SharedEmbedding(nn.Module):
         self,
         num_embeddings: int,
         embedding_dim: int,
-        padding_idx: int,
+        padding_idx: int | None,
         *,
         method: str = "plain",
         bias: bool = False,
         std: float = 0.01,
+        weight: nn.Parameter | None = None,
     ):
         super().__init__()
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_idx
         self.method = method
-        self.weight = nn.Parameter(torch.empty(num_embeddings, embedding_dim))
+        self.weight = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
         # (key, scale, offset) of the last forward without gradients. Not buffers: they are float32 after `.half()` too.
         self._cached: tuple[tuple, Tensor | None, Tensor | None] | None = None
-        self.reset_parameters(std)
+        if weight is None:
+            self.reset_parameters(std)
 
     def reset_parameters(self, std: float) -> None:
         """Draws the rows from N(0, std^2) (see the class for the exception) and sets padding row and bias to zero."""
         if sharing_method(self.method).divides_by_norm:
             std = self.embedding_dim**-0.5
         nn.init.normal_(self.weight, std=std)
-        nn.init.zeros_(self.weight[self.padding_idx])
+        if self.padding_idx is not None:
+            nn.init.zeros_(self.weight[self.padding_idx])
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -84,8 +89,12 @@ class SharedEmbedding(nn.Module):
         input_scale = sharing_method(self.method).input_scale
         if input_scale is None:
             return vectors
-        squared_norms = self._squared_norms(vectors, tokens.eq(self.padding_idx))
+        squared_norms = self._squared_norms(vectors, tokens)
         return vectors * input_scale(squared_norms).unsqueeze(-1).to(vectors.dtype)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``embed``."""
+        return self.embed(tokens)
 
     def scores(self, features: Tensor) -> Tensor:
         """Scores of all words, not normalised.
@@ -123,14 +132,14 @@ class SharedEmbedding(nn.Module):
 
     def squared_norms(self) -> Tensor:
         """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row; float32, or float64."""
-        is_padding = torch.arange(self.num_embeddings, device=self.weight.device).eq(self.padding_idx)
-        return self._squared_norms(self.weight, is_padding)
+        return self._squared_norms(self.weight, torch.arange(self.num_embeddings, device=self.weight.device))
 
-    @staticmethod
-    def _squared_norms(rows: Tensor, is_padding: Tensor) -> Tensor:
+    def _squared_norms(self, rows: Tensor, words: Tensor) -> Tensor:
         squared_norms = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
         # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.
-        return squared_norms.masked_fill(is_padding, 1.0).clamp(min=SMALLEST_SQUARED_NORM)
+        if self.padding_idx is not None:
+            squared_norms = squared_norms.masked_fill(words.eq(self.padding_idx), 1.0)
+        return squared_norms.clamp(min=SMALLEST_SQUARED_NORM)
 
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale (V,) and offset (V,), the bias in it; what comes of the norms is kept where no gradient is wanted."""

@@ -156,7 +156,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         """Cross entropy of the targets that are not padding, summed; see ``output_loss``."""
         features_TBD, _ = self._features(prev_output_tokens, encoder_out)
         target_TB = target.t()
-        is_word = target_TB.ne(self.output.padding_idx)
+        is_word = target_TB.ne(self.dictionary.pad())
         return self.output.loss(features_TBD[is_word], target_TB[is_word], label_smoothing=label_smoothing)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:

@@ -68,7 +68,7 @@ class RecurrentEncoder(FairseqEncoder):
         Returns:
             ``source``, what attention reads, and ``state``, the decoder's initial state.
         """
-        padding_BS = src_tokens.eq(self.embed_tokens.padding_idx)
+        padding_BS = src_tokens.eq(self.dictionary.pad())
         x = self.dropout_in(self.embed_tokens.embed(src_tokens))
         for layer in self.layers:
             x = self.dropout_out(layer(x, padding_BS))

@@ -1,0 +1,79 @@
+"""fairseq's LightConv and DynamicConv, for translation and as language models, with shared embeddings."""
+
+from typing import Any
+
+from fairseq.models import register_model
+from fairseq.models.lightconv import LightConvModel
+from fairseq.models.lightconv_lm import LightConvLanguageModel
+
+from ._transplant import (
+    TiedModel,
+    add_sharing_args,
+    check_options,
+    check_translation_options,
+    register_presets,
+    transplant,
+)
+
+
+@register_model("tied_lightconv")
+class TiedLightConvModel(TiedModel, LightConvModel):
+    """fairseq's ``lightconv`` with a sharing method; DynamicConv unless ``--encoder-conv-type lightweight`` is given.
+
+    As ``tied_transformer``. The encoder of the presets has 7 blocks.
+
+    Source: Wu et al. 2019; Liu et al. 2020, section 4.
+    """
+
+    @staticmethod
+    def add_args(parser: Any) -> None:
+        """fairseq's flags, and those of shared embeddings."""
+        LightConvModel.add_args(parser)
+        add_sharing_args(parser)
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "TiedLightConvModel":
+        """Builds fairseq's model and replaces its tables.
+
+        Raises:
+            ValueError: for options or dictionaries that do not go together.
+        """
+        check_translation_options(args, task)
+        # Its decoder reads options of adaptive softmax that only fairseq's language model has.
+        for name, value in (
+            ("adaptive_softmax_factor", 4.0),
+            ("tie_adaptive_weights", False),
+            ("tie_adaptive_proj", False),
+        ):
+            setattr(args, name, getattr(args, name, value))
+        theirs = super().build_model(args, task)  # of fairseq's class, whichever class is asked
+        model = cls(theirs.encoder, theirs.decoder)
+        transplant(model, args, name="tied_lightconv")
+        return model
+
+
+@register_model("tied_lightconv_lm")
+class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
+    """fairseq's ``lightconv_lm`` with a sharing method, in bands too; as ``tied_transformer_lm``."""
+
+    @staticmethod
+    def add_args(parser: Any) -> None:
+        """fairseq's flags, and those of shared embeddings."""
+        LightConvLanguageModel.add_args(parser)
+        add_sharing_args(parser)
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "TiedLightConvLanguageModel":
+        """Builds fairseq's model and replaces its tables.
+
+        Raises:
+            ValueError: for options that do not go together.
+        """
+        check_options(args, adaptive_input=True)
+        model = cls(super().build_model(args, task).decoder)
+        transplant(model, args, name="tied_lightconv_lm")
+        return model
+
+
+register_presets("lightconv")
+register_presets("lightconv_lm")

@@ -1,0 +1,40 @@
+"""fairseq's Transformer for translation with shared embeddings."""
+
+from typing import Any
+
+from fairseq.models import register_model
+from fairseq.models.transformer import TransformerModel
+
+from ._transplant import TiedModel, add_sharing_args, check_translation_options, register_presets, transplant
+
+
+@register_model("tied_transformer")
+class TiedTransformerModel(TiedModel, TransformerModel):
+    """fairseq's ``transformer`` with a sharing method, factorised embeddings, and a loss without the scores in memory.
+
+    With ``--sharing-method plain`` it computes exactly what ``transformer`` computes. The multiplier sqrt(D) of input
+    vectors is kept in every method. Presets are fairseq's, with ``tied_`` before their names.
+
+    Source: Vaswani et al. 2017; Liu et al. 2020, section 4.
+    """
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """fairseq's flags, and those of shared embeddings."""
+        super().add_args(parser)
+        add_sharing_args(parser)
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "TiedTransformerModel":
+        """Builds fairseq's model and replaces its tables.
+
+        Raises:
+            ValueError: for options or dictionaries that do not go together.
+        """
+        check_translation_options(args, task)
+        model = super().build_model(args, task)
+        transplant(model, args, name="tied_transformer")
+        return model
+
+
+register_presets("transformer")

@@ -1,0 +1,49 @@
+"""fairseq's Transformer language model with shared embeddings."""
+
+# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.models import register_model
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
+
+from ..sharing import SHARING_METHODS
+from ._options import SHARING_METHOD_HELP
+from ._transplant import EMBEDDING_RANK_HELP, TiedModel, check_options, register_presets, transplant
+
+
+@dataclass
+class TiedTransformerLanguageModelConfig(TransformerLanguageModelConfig):
+    """Options of fairseq's ``transformer_lm``, and those of shared embeddings."""
+
+    sharing_method: ChoiceEnum(list(SHARING_METHODS)) = field(  # type: ignore[valid-type]
+        default="plain", metadata={"help": SHARING_METHOD_HELP}
+    )
+    embedding_rank: Optional[int] = field(default=None, metadata={"help": EMBEDDING_RANK_HELP})
+
+
+@register_model("tied_transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
+class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
+    """fairseq's ``transformer_lm`` with a sharing method, in bands too (``--adaptive-input --tie-adaptive-weights``).
+
+    As ``tied_transformer``.
+
+    Source: Baevski & Auli 2019 (adaptive input); Liu et al. 2020.
+    """
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> "TiedTransformerLanguageModel":
+        """Builds fairseq's model and replaces its tables.
+
+        Raises:
+            ValueError: for options that do not go together.
+        """
+        check_options(args, adaptive_input=True)
+        model = super().build_model(args, task)
+        transplant(model, args, name="tied_transformer_lm")
+        return model
+
+
+register_presets("transformer_lm")

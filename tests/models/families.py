@@ -1,0 +1,129 @@
+"""The families of fairseq's models that have a form with shared embeddings, in sizes that build in milliseconds."""
+
+import argparse
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+
+def dictionary(size: int, prefix: str = "word") -> Dictionary:
+    words = Dictionary()
+    for index in range(size - len(words)):
+        words.add_symbol(f"{prefix}{index}")
+    return words
+
+
+WORDS = dictionary(24)
+PAD = WORDS.pad()
+SOURCE = torch.tensor([[1, 1, 5, 6, 2], [7, 8, 9, 10, 2], [1, 4, 11, 12, 2]])  # padded on the left, as fairseq does
+LENGTHS = SOURCE.ne(PAD).sum(1)
+PREVIOUS = torch.tensor([[2, 4, 5, 6], [2, 9, 8, 1], [2, 7, 7, 7]])
+TARGET = torch.tensor([[4, 5, 6, 2], [9, 8, 2, 1], [7, 7, 7, 2]])
+
+SIZES: dict[str, Any] = {
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 16,
+    "encoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_embed_dim": 16,
+    "decoder_ffn_embed_dim": 16,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+    "max_source_positions": 30,
+    "max_target_positions": 30,
+    "tokens_per_sample": 30,
+    "add_bos_token": False,
+    "tpu": False,
+}
+CONVOLUTION: dict[str, Any] = {
+    "encoder_kernel_size_list": [3, 3],
+    "decoder_kernel_size_list": [3, 3],
+    "encoder_conv_type": "dynamic",
+    "decoder_conv_type": "dynamic",
+    "weight_softmax": True,
+    "attention_dropout": 0.1,
+    "dropout": 0.1,
+    "relu_dropout": 0.0,
+    "no_token_positional_embeddings": False,
+}
+LIGHTWEIGHT = {"encoder_conv_type": "lightweight", "decoder_conv_type": "lightweight"}
+# family -> fairseq's name of the model, options
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "transformer": ("transformer", {}),
+    "lightconv": ("lightconv", {**CONVOLUTION, **LIGHTWEIGHT}),
+    "dynamicconv": ("lightconv", CONVOLUTION),
+    "transformer_lm": ("transformer_lm", {}),
+    "lightconv_lm": ("lightconv_lm", {**CONVOLUTION, "share_decoder_input_output_embed": False}),
+}
+TRANSLATION = ("transformer", "lightconv", "dynamicconv")
+DECODER = {"share_decoder_input_output_embed": True}
+ALL = {"share_all_embeddings": True}
+BANDS = {
+    "adaptive_input": True,
+    "adaptive_input_cutoff": "8,16",
+    "adaptive_softmax_cutoff": "8,16",
+    "tie_adaptive_weights": True,
+    "adaptive_input_factor": 2.0,
+    "adaptive_softmax_factor": 2.0,
+}
+# every family in every way it can share: id -> family, options
+SHARINGS = {f"{family}-decoder": (family, DECODER) for family in FAMILIES}
+SHARINGS |= {f"{family}-all": (family, ALL) for family in TRANSLATION}
+SHARINGS |= {f"{family}-untied": (family, {}) for family in FAMILIES}
+
+every_method = pytest.mark.parametrize("method", SHARING_METHODS)
+every_family = pytest.mark.parametrize("family", FAMILIES)
+every_sharing = pytest.mark.parametrize(("family", "options"), SHARINGS.values(), ids=SHARINGS)
+
+
+def options_of(family: str, **options: Any) -> Any:
+    """What fairseq's commands hand to `build_model`: fairseq's defaults, tiny sizes, and these options."""
+    model, sizes = FAMILIES[family]
+    args = argparse.Namespace(**{**SIZES, **sizes, **options})
+    ARCH_CONFIG_REGISTRY["transformer_lm_big" if model == "transformer_lm" else model](args)
+    if model == "transformer_lm":
+        name = "tied_transformer_lm" if hasattr(args, "sharing_method") else "transformer_lm"
+        args = getattr(ARCH_MODEL_REGISTRY[name], "__dataclass").from_namespace(args)
+    return args
+
+
+def task_of(source: Dictionary, target: Dictionary) -> Any:
+    return SimpleNamespace(
+        source_dictionary=source, target_dictionary=target, dictionary=target, output_dictionary=target
+    )
+
+
+def build(
+    family: str, *, ours: bool = True, source: Dictionary = WORDS, target: Dictionary = WORDS, seed: int = 3, **options
+) -> Any:
+    """A tiny model of a family, ours or fairseq's own, with random numbers of its own."""
+    if ours:
+        options = {"sharing_method": "plain", **options}
+    model = ARCH_MODEL_REGISTRY[("tied_" if ours else "") + FAMILIES[family][0]]
+    torch.manual_seed(seed)
+    return model.build_model(options_of(family, **options), task_of(source, target))
+
+
+def inputs(family: str) -> dict[str, torch.Tensor]:
+    """The `net_input` of a batch."""
+    if family in TRANSLATION:
+        return {"src_tokens": SOURCE, "src_lengths": LENGTHS, "prev_output_tokens": PREVIOUS}
+    return {"src_tokens": PREVIOUS, "src_lengths": PREVIOUS.ne(PAD).sum(1)}
+
+
+def scores(model: Any, family: str) -> torch.Tensor:
+    return model(**inputs(family))[0]
+
+
+def grown(model: Any, std: float = 0.5) -> Any:
+    """Weights large enough that every part matters, and rows of different norms."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model
