@@ -17,6 +17,7 @@ compat.apply()
 
 from . import criterions as criterions  # noqa: E402
 from . import models as models  # noqa: E402
+from . import optim as optim  # noqa: E402
 from . import tasks as tasks  # noqa: E402
 
 __version__ = "0.1.0"

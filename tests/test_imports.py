@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it.
-LAYERS = ["sharing", "output_loss", "embedding", "modules", "models", "criterions", "tasks", "cli"]
+LAYERS = ["sharing", "output_loss", "embedding", "modules", "models", "criterions", "optim", "tasks", "cli"]
 TORCH_ONLY = {"sharing", "output_loss", "embedding", "modules"}
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
 

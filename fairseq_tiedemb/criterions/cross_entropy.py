@@ -27,6 +27,10 @@ class TiedCrossEntropyConfig(FairseqDataclass):
         default=0.0,
         metadata={"help": "lambda of lambda/2 ||P||^2, P being the model's --projection; 0.15 in Press & Wolf (2016)"},
     )
+    l2_regularization: float = field(
+        default=0.0,
+        metadata={"help": "mu of mu/2 ||all parameters||^2, added to the mean loss: weight decay that clipping sees"},
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
 
 
@@ -37,30 +41,41 @@ class TiedCrossEntropy(FairseqCriterion):
     Same values as fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``, without the
     N x V scores, their logarithms and their gradients in memory, and without products for padding.
 
-    With projection regularization the gradient is that of
+    With projection regularization (lambda) and L2 regularization (mu) of all parameters w, an update's gradient is that
+    of
 
-        (1 / sample size) * (sum of all token losses of an update + lambda/2 * ||P||_F^2)
+        (sum of all token losses + lambda/2 * ||P||_F^2) / sample size + mu/2 * ||w||^2
 
-    as in Press & Wolf's code, with P's bias left alone; loss and perplexity are logged without it, ``penalty`` apart,
-    in bits per unit of sample size, as ``loss`` is.
+    lambda as in Press & Wolf's code, with P's bias left alone, mu as in Zilly et al.'s. Loss and perplexity are logged
+    without penalties, ``penalty`` apart, in bits per unit of sample size, as ``loss`` is.
 
     Raises:
-        ValueError: if ``--label-smoothing`` or ``--projection-regularization`` is out of range, or the model does not
-            compute its loss, or has no projection to regularize.
+        ValueError: if an option is out of range, or the model does not compute its loss, or has no projection to
+            regularize.
 
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """
 
-    def __init__(self, task: Any, sentence_avg: bool, label_smoothing: float, projection_regularization: float = 0.0):
+    def __init__(
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float,
+        projection_regularization: float = 0.0,
+        l2_regularization: float = 0.0,
+    ):
         super().__init__(task)
         check_label_smoothing(label_smoothing)
-        if projection_regularization < 0.0:
-            raise ValueError(
-                f"--projection-regularization: needs 0 or more; got {projection_regularization}. Use 0.15, say."
-            )
+        for flag, value in (
+            ("--projection-regularization", projection_regularization),
+            ("--l2-regularization", l2_regularization),
+        ):
+            if not value >= 0.0:
+                raise ValueError(f"{flag}: needs 0 or more; got {value}. Use a positive number, or leave it out.")
         self.sentence_avg = sentence_avg
         self.label_smoothing = label_smoothing
         self.projection_regularization = projection_regularization
+        self.l2_regularization = l2_regularization
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
@@ -81,26 +96,35 @@ class TiedCrossEntropy(FairseqCriterion):
             "nsentences": target.size(0),
             "sample_size": sample_size,
         }
-        if not (self.projection_regularization and model.training):
-            return result.loss, sample_size, logging_output
-        penalty = self._penalty(model)
-        return result.loss + penalty, sample_size, {**logging_output, "penalty": penalty.detach()}
+        loss = result.loss
+        if model.training and (self.projection_regularization or self.l2_regularization):
+            penalty = self._penalty(model, sample_size)
+            loss = loss + penalty
+            logging_output["penalty"] = penalty.detach()
+        return loss, sample_size, logging_output
 
-    def _penalty(self, model: Any) -> Tensor:
-        """This batch's share of lambda/2 ||P||^2: all of an update's shares add up to it once.
+    def _penalty(self, model: Any, sample_size: int) -> Tensor:
+        """This batch's share of the penalties, in a sum that the trainer divides by all batches' sample sizes.
 
         The trainer adds the gradients of all batches of an update and of all processes, whose number may differ from
-        update to update. So the first batch of each process, which finds no gradient yet, takes all of the process's.
+        update to update. lambda/2 ||P||^2 is to be there once, so the first batch of each process, which finds no
+        gradient yet, takes the process's share; mu/2 ||w||^2 as often as the sum of sample sizes says.
         """
-        if model.projection is None:
-            raise ValueError(
-                "--projection-regularization: needs a model with --projection; got one without. Use --projection."
-            )
-        weight = model.projection.weight
-        if weight.grad is not None:
-            return weight.new_zeros((), dtype=torch.float32)
-        strength = self.projection_regularization / 2 / get_data_parallel_world_size()
-        return strength * weight.float().square().sum()
+        penalty = torch.zeros((), device=next(model.parameters()).device)
+        if self.projection_regularization:
+            projection = getattr(model, "projection", None)
+            if projection is None:
+                raise ValueError(
+                    "--projection-regularization: needs a model with --projection; got "
+                    f"{self.projection_regularization} and a model without. Use --projection."
+                )
+            if projection.weight.grad is None:
+                strength = self.projection_regularization / 2 / get_data_parallel_world_size()
+                penalty = penalty + strength * projection.weight.float().square().sum()
+        if self.l2_regularization:
+            norms = torch.stack([parameter.float().square().sum() for parameter in model.parameters()])
+            penalty = penalty + sample_size * self.l2_regularization / 2 * norms.sum()
+        return penalty
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
@@ -113,7 +137,7 @@ class TiedCrossEntropy(FairseqCriterion):
         metrics.log_scalar("nll_loss", total["nll_loss"] / total["ntokens"] / math.log(2), total["ntokens"], round=3)
         if any("penalty" in log for log in logging_outputs):
             metrics.log_scalar(
-                "penalty", total["penalty"] / total["sample_size"] / math.log(2), total["sample_size"], round=3
+                "penalty", total["penalty"] / total["sample_size"] / math.log(2), total["sample_size"], round=6
             )
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
 

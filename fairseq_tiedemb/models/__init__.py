@@ -1,6 +1,7 @@
 """Model families, one a file; importing a file registers its models and presets with fairseq."""
 
 from . import attention_nmt as attention_nmt
+from . import highway_lm as highway_lm
 from . import lightconv as lightconv
 from . import tied_lstm_lm as tied_lstm_lm
 from . import transformer as transformer

@@ -12,6 +12,7 @@ from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
+from ..modules.dropout import VariationalDropout, WordDropout
 from ..output_loss import OutputLoss
 from ..sharing import SHARING_METHODS, sharing_method
 from ._options import SHARING_METHOD_HELP, check_ranges, load_pretrained
@@ -56,6 +57,18 @@ class RecurrentLMConfig(FairseqDataclass):
         default=False, metadata={"help": "P has a bias, as in the paper's code; its presets have it"}
     )
     no_projection_bias: bool = field(default=False, metadata={"help": "P has no bias, whatever the preset says"})
+    dropout_words: float = field(
+        default=0.0, metadata={"help": "variational dropout: probability with which a word type is dropped from a row"}
+    )
+    dropout_inputs: float = field(
+        default=0.0, metadata={"help": "variational dropout: probability in the masks of each layer's inputs"}
+    )
+    dropout_states: float = field(
+        default=0.0, metadata={"help": "variational dropout: probability in the masks of the recurrent states"}
+    )
+    dropout_outputs: float = field(
+        default=0.0, metadata={"help": "variational dropout: probability in the mask of the last layer's outputs"}
+    )
     init_range: float = field(
         default=0.1, metadata={"help": "all parameters start uniformly distributed between -init-range and init-range"}
     )
@@ -72,6 +85,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         output: output table; the same object when tied.
         stack: recurrent layers.
         projection: P, or None for the identity.
+        word_dropout: variational dropout of input words.
         dropout_in: dropout of the input vectors.
         dropout_out: dropout of the last layer's outputs.
 
@@ -86,6 +100,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         stack: RecurrentStack,
         *,
         projection: nn.Linear | None,
+        word_dropout: float,
         dropout_in: nn.Module,
         dropout_out: nn.Module,
     ):
@@ -94,6 +109,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         self.output = output
         self.stack = stack
         self.projection = projection
+        self.word_dropout = WordDropout(word_dropout)
         self.dropout_in = dropout_in
         self.dropout_out = dropout_out
         # Validation comes between two training steps and must not disturb their state. Not buffers: a checkpoint of the
@@ -146,10 +162,10 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             kept = self.get_incremental_state(incremental_state, "recurrent")
             if kept is not None:
                 state, prev_output_tokens = kept["state"], prev_output_tokens[:, -1:]
-        tokens_TB = prev_output_tokens.t()
-        hidden, state = self.stack(self.dropout_in(self.embed_tokens.embed(tokens_TB)), state)
+        vectors_BTD = self.word_dropout(self.embed_tokens.embed(prev_output_tokens), prev_output_tokens)
+        hidden, state = self.stack(self.dropout_in(vectors_BTD.transpose(0, 1)), state)
         if stream_position is not None:
-            stream.carry(stream_position + len(tokens_TB), state)
+            stream.carry(stream_position + prev_output_tokens.size(1), state)
             if not self.training:
                 stream.forget_all_but_last()
         elif incremental_state is not None:
@@ -218,8 +234,8 @@ class RecurrentLM(FairseqLanguageModel):
 
     @classmethod
     def build_dropout(cls, cfg: Any) -> tuple[nn.Module, nn.Module]:
-        """Builds the dropout of input vectors and of the last layer's outputs."""
-        raise NotImplementedError
+        """Builds the dropout of input vectors and of the last layer's outputs: variational."""
+        return nn.Identity(), VariationalDropout(cfg.dropout_outputs)
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "RecurrentLM":
@@ -255,6 +271,7 @@ class RecurrentLM(FairseqLanguageModel):
             output,
             cls.build_stack(cfg),
             projection=nn.Linear(cfg.decoder_hidden_size, width, bias=bias) if projects else None,
+            word_dropout=cfg.dropout_words,
             dropout_in=dropout_in,
             dropout_out=dropout_out,
         )

@@ -10,6 +10,7 @@ from fairseq.modules import FairseqDropout
 from torch import nn
 
 from ..modules.lstm import LSTMStack
+from ..modules.variational_lstm import VariationalLSTM
 from ._options import first_given
 from ._recipe import with_defaults
 from ._recurrent_lm import RecurrentLM, RecurrentLMConfig
@@ -35,19 +36,41 @@ class TiedLSTMLMConfig(RecurrentLMConfig):
 
 @register_model("tied_lstm_lm", dataclass=TiedLSTMLMConfig)
 class TiedLSTMLM(RecurrentLM):
-    """LSTM language model with tied or untied embeddings, with or without projection."""
+    """LSTM language model with tied or untied embeddings, with or without projection.
+
+    Dropout is that of Zaremba et al. (2014), drawn anew for every number, or the variational dropout of Gal &
+    Ghahramani (2016), with masks that a row keeps for all its steps.
+    """
 
     @classmethod
-    def build_stack(cls, cfg: Any) -> LSTMStack:
-        """Layers of LSTM with dropout between them."""
-        return LSTMStack(cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers, cfg.dropout)
+    def build_stack(cls, cfg: Any) -> LSTMStack | VariationalLSTM:
+        """Layers of LSTM.
+
+        Raises:
+            ValueError: if both kinds of dropout are asked for.
+        """
+        sizes = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers
+        if not _variational(cfg):
+            return LSTMStack(*sizes, cfg.dropout)
+        if cfg.dropout:
+            raise ValueError(
+                f"--dropout: needs 0 with variational dropout (--dropout-inputs, ...); got {cfg.dropout}. "
+                "Use one kind of dropout."
+            )
+        return VariationalLSTM(*sizes, dropout_i=cfg.dropout_inputs, dropout_h=cfg.dropout_states)
 
     @classmethod
     def build_dropout(cls, cfg: Any) -> tuple[nn.Module, nn.Module]:
-        """Dropout drawn anew for every number."""
+        """Dropout of input vectors and of the last layer's outputs."""
+        if _variational(cfg):
+            return super().build_dropout(cfg)
         dropout_in = first_given(cfg.decoder_dropout_in, cfg.dropout)
         dropout_out = first_given(cfg.decoder_dropout_out, cfg.dropout)
         return FairseqDropout(dropout_in, cls.__name__), FairseqDropout(dropout_out, cls.__name__)
+
+
+def _variational(cfg: Any) -> bool:
+    return any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs))
 
 
 SmallConfig = with_defaults(
@@ -73,6 +96,15 @@ LargeConfig = with_defaults(
     decoder_hidden_size=1500,
     dropout=0.65,
     init_range=0.04,
+)
+GalConfig = with_defaults(
+    LargeConfig,
+    "GalConfig",
+    dropout=0.0,
+    dropout_words=0.3,
+    dropout_inputs=0.5,
+    dropout_states=0.3,
+    dropout_outputs=0.5,
 )
 
 # What the three sizes have in common: the gradient is that of a sum over time and a mean over rows, clipped.
@@ -172,3 +204,26 @@ class ZarembaLargeWT(ZarembaLarge):
     """Press & Wolf 2016, table 5, "Large + WT"."""
 
     ties = True
+
+
+@register_model("gal_lm_large", dataclass=GalConfig)
+class GalLarge(TiedLSTMLM):
+    """The large model with variational dropout of Gal & Ghahramani 2016; Press & Wolf 2016, table 5, "Large + BD + WD".
+
+    Weight decay is subtracted after the step and not multiplied by the learning rate, which is 1 for eleven epochs.
+    """
+
+    recipe: ClassVar[dict[str, Any]] = {
+        **ZarembaLarge.recipe,
+        "optimizer": "sgdw",
+        "weight_decay": 1e-7,
+        "force_anneal": 12,
+    }
+
+
+@register_model("gal_lm_large_wt", dataclass=GalConfig)
+class GalLargeWT(GalLarge):
+    """Press & Wolf 2016, table 5, "Large + BD + WT", which has no weight decay."""
+
+    ties = True
+    recipe: ClassVar[dict[str, Any]] = {**GalLarge.recipe, "weight_decay": 0.0}

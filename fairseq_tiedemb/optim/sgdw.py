@@ -1,0 +1,77 @@
+"""Stochastic gradient descent with decoupled weight decay."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from omegaconf import II
+
+
+class DecoupledSGD(torch.optim.SGD):
+    """SGD that takes a part off every parameter after its step, whatever the learning rate.
+
+        w <- w - lr * g;    w <- (1 - decay) w
+
+    Args:
+        params: parameters or groups of them.
+        lr: learning rate.
+        momentum: of the gradients.
+        decay: fraction taken off at each step.
+
+    Source: yaringal/BayesianRNN LM_code/main_new_dropout_SOTA.lua, where Gal & Ghahramani (2016) subtract weight decay
+    after the step; Loshchilov & Hutter 2019, algorithm 1, with a schedule of 1 for the decay.
+    """
+
+    def __init__(self, params: Any, *, lr: float, momentum: float, decay: float):
+        super().__init__(params, lr=lr, momentum=momentum)
+        for group in self.param_groups:
+            group["decay"] = decay
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Updates the parameters that have a gradient."""
+        loss = super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None and group["decay"]:
+                    parameter.mul_(1.0 - group["decay"])
+        return loss
+
+
+@dataclass
+class SGDWConfig(FairseqDataclass):
+    """Options of ``sgdw``."""
+
+    momentum: float = field(default=0.0, metadata={"help": "momentum factor"})
+    weight_decay: float = field(
+        default=0.0, metadata={"help": "fraction of each parameter that a step takes off, whatever the learning rate"}
+    )
+    lr: list[float] = II("optimization.lr")
+
+
+@register_optimizer("sgdw", dataclass=SGDWConfig)
+class FairseqSGDW(FairseqOptimizer):
+    """``DecoupledSGD`` for fairseq.
+
+    Raises:
+        ValueError: if an option is out of range.
+    """
+
+    def __init__(self, cfg: SGDWConfig, params: Any):
+        super().__init__(cfg)
+        for flag, value in (("--momentum", cfg.momentum), ("--weight-decay", cfg.weight_decay)):
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"{flag}: needs a number in [0, 1); got {value}. Use 0, say.")
+        self._optimizer = DecoupledSGD(params, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """What the command line says in place of what a checkpoint says."""
+        return {"lr": self.cfg.lr[0], "momentum": self.cfg.momentum, "decay": self.cfg.weight_decay}
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """Yes: every parameter is treated alike."""
+        return True

@@ -1,0 +1,48 @@
+"""Weight decay that the learning rate leaves alone."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.optim import build_optimizer
+from omegaconf import OmegaConf
+
+import fairseq_tiedemb  # noqa: F401
+
+
+def optimizer(parameters: list[torch.nn.Parameter], **options: float) -> object:
+    cfg = {"_name": "sgdw", "momentum": 0.0, "weight_decay": 0.0, "lr": [0.5], **options}
+    return build_optimizer(OmegaConf.create(cfg), parameters)
+
+
+def test_decay_is_a_fraction_of_the_parameter_after_its_step() -> None:
+    start, gradient = torch.randn(3, 4, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+    for lr in (0.5, 0.01):
+        weight = torch.nn.Parameter(start.clone())
+        weight.grad = gradient.clone()
+        optimizer([weight], weight_decay=0.1, lr=[lr]).step()
+        torch.testing.assert_close(weight.data, (start - lr * gradient) * 0.9, rtol=1e-15, atol=0)
+
+
+def test_without_decay_it_is_torchs_sgd() -> None:
+    ours = torch.nn.Parameter(torch.randn(5))
+    theirs = copy.deepcopy(ours)
+    peer, mine = torch.optim.SGD([theirs], lr=0.5, momentum=0.9), optimizer([ours], momentum=0.9)
+    for _ in range(3):
+        ours.grad = torch.randn(5)
+        theirs.grad = ours.grad.clone()
+        mine.step()
+        peer.step()
+    assert torch.equal(ours, theirs)
+
+
+def test_frozen_parameters_do_not_decay() -> None:
+    frozen = torch.nn.Parameter(torch.ones(2))
+    optimizer([frozen], weight_decay=0.1).step()
+    assert torch.equal(frozen.data, torch.ones(2))
+
+
+@pytest.mark.parametrize(("option", "value"), [("weight_decay", -1e-7), ("weight_decay", 1.0), ("momentum", 1.5)])
+def test_refuses(option: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"--{option.replace('_', '-')}: needs a number in \[0, 1\); got {value}"):
+        optimizer([torch.nn.Parameter(torch.ones(2))], **{option: value})
