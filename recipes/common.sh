@@ -5,9 +5,12 @@
 # SMOKE=1     the same commands in a minute, on a few lines and tiny sizes: does everything run?
 # RUNS        folder for corpora, checkpoints and logs; the default is runs/ of the checkout, which git ignores
 # PLUGIN      what --user-dir gets; the default is the plugin of the checkout
+# GPUS        for the recipes that say so: 0 trains on the CPU; 1 or more on that many GPUs of this machine, with --fp16;
+#             the default is one process in float32, on a GPU if there is one
 set -euo pipefail
 
-repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(dirname "$recipes")
 DRY_RUN=${DRY_RUN:-}
 SMOKE=${SMOKE:-}
 RUNS=${RUNS:-$repository/runs}
@@ -50,6 +53,48 @@ run_to() {
     printf ' %q' "$@"
     printf ' > %q\n' "$file"
     [[ $DRY_RUN ]] || "$@" >"$file"
+}
+
+# run_log FILE COMMAND...: the same with its errors, which are shown if it fails.
+run_log() {
+    local file=$1
+    shift
+    printf '+'
+    printf ' %q' "$@"
+    printf ' > %q 2>&1\n' "$file"
+    [[ $DRY_RUN ]] || "$@" >"$file" 2>&1 || {
+        tail -n 5 "$file" >&2
+        stop "the last command failed, for the reason above; all it said is in $file."
+    }
+}
+
+# need_sha256 FILE SHA256: stops if FILE is not the one with this checksum.
+need_sha256() {
+    local found
+    [[ $DRY_RUN ]] && return
+    [[ -f $1 ]] || stop "FROM: needs the file $1; found none. Use FROM=... with the place where it is."
+    found=$(sha256sum <"$1")
+    [[ ${found%% *} == "$2" ]] || stop "$1: needs the SHA-256 $2; got ${found%% *}. Remove it, and get the whole file."
+}
+
+# fetch SOURCE FOLDER SHA256: sets $fetched to a file with this checksum: SOURCE itself, or, where it is an address, its
+# download in FOLDER. A download that was interrupted goes on, and is made once.
+fetch() {
+    local source=$1 target=$2/${1##*/} sha256=$3 status=0
+    fetched=$source
+    if [[ $source == *://* ]]; then
+        fetched=$target
+        if [[ $DRY_RUN || ! -f $target ]]; then
+            run mkdir -p "$2"
+            run curl --fail --silent --show-error --location --retry 3 --continue-at - --output "$target.part" "$source" ||
+                status=$?
+            # 22: the address has no such file, or no more of it. 33: it cannot go on in the middle.
+            ((status != 22 && status != 33)) || rm -f "$target.part"
+            ((status == 0)) || stop "$source: curl stopped with status $status. Run this again, or use FROM=... with a local copy."
+            run mv "$target.part" "$target"
+        fi
+    fi
+    need_sha256 "$fetched" "$sha256"
 }
 
 # need_lines FILE COUNT REMEDY: stops if FILE has another number of lines. Translations are compared line by line.

@@ -47,8 +47,8 @@ sizes=(
 folder=$WORK/$1-$SEED
 
 need fairseq-train
-if [[ ! -f $WORK/bin/dict.en.txt ]]; then
-    WORK=$WORK "$(dirname "${BASH_SOURCE[0]}")/prepare-multi30k.sh"
+if [[ ! -d $WORK/bin ]]; then
+    WORK=$WORK "$recipes/prepare-multi30k.sh"
 fi
 
 run mkdir -p "$folder"
@@ -63,6 +63,6 @@ time run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang de --targe
 
 for split in valid test; do
     declare -A reference=([valid]=val [test]=test_2016_flickr)
-    "$(dirname "${BASH_SOURCE[0]}")/evaluate.sh" \
+    "$recipes/evaluate.sh" \
         "$WORK/bin" "$folder/checkpoint_best.pt" "$split" "$WORK/text/${reference[$split]}.en"
 done

@@ -1,9 +1,8 @@
-"""The recipes: which commands they run (DRY_RUN=1), what they refuse, and one whole run on a few lines."""
+"""Recipes for Multi30k: which commands they run (DRY_RUN=1), what they refuse, and one whole run on a few lines."""
 
 import os
 import random
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+from .shell import command_of, dry_run, option, run_recipe
 
 # What sets each model of train-multi30k.sh apart: its architecture, and the flag that shares.
 MODELS = {
@@ -26,32 +25,6 @@ MODELS = {
 SHARING_FLAGS = {flag for _, flag in MODELS.values() if flag}
 
 
-def run_recipe(name: str, *args: object, **variables: object) -> subprocess.CompletedProcess[str]:
-    """Runs a recipe with the commands of this interpreter's environment, and with these variables and no others."""
-    environment = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": sys.prefix,
-        "OMP_NUM_THREADS": "1",
-        **{key: str(value) for key, value in variables.items()},
-    }
-    command = [RECIPES / name, *map(str, args)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-
-
-def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
-    """The words of each command that a recipe would run."""
-    process = run_recipe(name, *args, DRY_RUN=1, **variables)
-    assert process.returncode == 0, process.stderr
-    lines = process.stdout.splitlines()
-    assert all(line.startswith("+ ") for line in lines)
-    return [shlex.split(line.removeprefix("+ ")) for line in lines]
-
-
-def option(command: list[str], name: str) -> str:
-    assert command.count(name) == 1, f"{name} in {command}"
-    return command[command.index(name) + 1]
-
-
 def write_corpus(folder: Path, lines: int) -> None:
     """Writes what SMOKE=1 reads, in the names of a local folder: "German" is "English" with other letters."""
     rng = random.Random(1)
@@ -64,7 +37,7 @@ def write_corpus(folder: Path, lines: int) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_training_command(model: str, tmp_path: Path) -> None:
-    train = next(words for words in dry_run("train-multi30k.sh", model, RUNS=tmp_path) if words[0] == "fairseq-train")
+    train = command_of(dry_run("train-multi30k.sh", model, RUNS=tmp_path), "fairseq-train")
     architecture, flag = MODELS[model]
     assert option(train, "--arch") == architecture
     assert SHARING_FLAGS.intersection(train) == ({flag} if flag else set())
@@ -77,7 +50,7 @@ def test_training_command(model: str, tmp_path: Path) -> None:
 
 def test_models_differ_in_nothing_but_sharing(tmp_path: Path) -> None:
     def rest(model: str) -> list[str]:
-        train = next(c for c in dry_run("train-multi30k.sh", model, RUNS=tmp_path) if c[0] == "fairseq-train")
+        train = command_of(dry_run("train-multi30k.sh", model, RUNS=tmp_path), "fairseq-train")
         own = {*SHARING_FLAGS, option(train, "--arch"), option(train, "--save-dir"), option(train, "--log-file")}
         return [word for word in train if word not in own]
 
@@ -87,7 +60,7 @@ def test_models_differ_in_nothing_but_sharing(tmp_path: Path) -> None:
 
 def test_only_dl4mt_is_trained_with_its_own_optimizer(tmp_path: Path) -> None:
     for model in MODELS:
-        train = next(c for c in dry_run("train-multi30k.sh", model, RUNS=tmp_path) if c[0] == "fairseq-train")
+        train = command_of(dry_run("train-multi30k.sh", model, RUNS=tmp_path), "fairseq-train")
         expected = ("adadelta", "1") if model == "dl4mt_twwt" else ("adam", "3e-3")
         assert (option(train, "--optimizer"), option(train, "--lr")) == expected
 
@@ -95,7 +68,7 @@ def test_only_dl4mt_is_trained_with_its_own_optimizer(tmp_path: Path) -> None:
 def test_training_takes_its_settings_from_variables(tmp_path: Path) -> None:
     settings = {"SEED": 7, "UPDATES": 123, "MAX_TOKENS": 456, "LR": "1e-2", "DROPOUT": 0.5, "EMBED": 8, "HIDDEN": 9}
     commands = dry_run("train-multi30k.sh", "wt", RUNS=tmp_path, PLUGIN="/a/plugin", **settings)
-    train = next(words for words in commands if words[0] == "fairseq-train")
+    train = command_of(commands, "fairseq-train")
     assert option(train, "--user-dir") == "/a/plugin"
     assert option(train, "--seed") == "7"
     assert option(train, "--max-update") == option(train, "--total-num-update") == "123"
@@ -115,7 +88,7 @@ def test_everything_in_one_go_and_the_test_score_last(tmp_path: Path) -> None:
         + ["fairseq-preprocess", "fairseq-train"]
         + ["fairseq-generate", "sacrebleu"] * 2
     )
-    preprocess = next(words for words in commands if words[0] == "fairseq-preprocess")
+    preprocess = command_of(commands, "fairseq-preprocess")
     assert "--joined-dictionary" in preprocess
     assert {option(words, "--beam") for words in commands if words[0] == "fairseq-generate"} == {"5"}
     score = commands[-1]
@@ -125,9 +98,16 @@ def test_everything_in_one_go_and_the_test_score_last(tmp_path: Path) -> None:
 
 def test_prepared_data_are_used_again(tmp_path: Path) -> None:
     (tmp_path / "multi30k/bin").mkdir(parents=True)
-    (tmp_path / "multi30k/bin/dict.en.txt").touch()
     commands = dry_run("train-multi30k.sh", "twwt", RUNS=tmp_path)
     assert {"subword-nmt", "fairseq-preprocess"}.isdisjoint(words[0] for words in commands)
+
+
+def test_a_preparation_that_was_interrupted_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "multi30k/bin.partial").mkdir(parents=True)
+    commands = dry_run("train-multi30k.sh", "twwt", RUNS=tmp_path)
+    folder = tmp_path / "multi30k"
+    assert option(command_of(commands, "fairseq-preprocess"), "--destdir") == f"{folder}/bin.partial"
+    assert ["mv", f"{folder}/bin.partial", f"{folder}/bin"] in commands
 
 
 def test_mirror(tmp_path: Path) -> None:
@@ -207,17 +187,6 @@ def test_evaluate_refuses_lost_sentences(tmp_path: Path) -> None:
     process = evaluate(tmp_path, ["H-0\t-0.2\ta man sleeps .", "H-2\t-0.1\tthe third one sits here ."])
     assert process.returncode == 1
     assert "test.hyp: needs 3 lines; got 2" in process.stderr
-
-
-def test_shellcheck() -> None:
-    if not shutil.which("shellcheck"):
-        pytest.skip("shellcheck is not installed")
-    process = subprocess.run(
-        ["shellcheck", "--external-sources", "--source-path=SCRIPTDIR", *sorted(RECIPES.glob("*.sh"))],
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 0, process.stdout
 
 
 @pytest.mark.slow

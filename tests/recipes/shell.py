@@ -1,0 +1,46 @@
+"""Runs the recipes, and reads what they would run."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+RECIPES = REPOSITORY / "recipes"
+# Real corpora, which may not be part of the project; tests that need them skip where they are absent.
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def run_recipe(name: str, *args: object, **variables: object) -> subprocess.CompletedProcess[str]:
+    """Runs a recipe with the commands of this interpreter's environment, and with these variables and no others."""
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "VIRTUAL_ENV": sys.prefix,
+        "OMP_NUM_THREADS": "1",
+        **{key: str(value) for key, value in variables.items()},
+    }
+    command = [RECIPES / name, *map(str, args)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+
+
+def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
+    """The words of each command that a recipe would run."""
+    process = run_recipe(name, *args, DRY_RUN=1, **variables)
+    assert process.returncode == 0, process.stderr
+    lines = process.stdout.splitlines()
+    assert all(line.startswith("+ ") for line in lines)
+    return [shlex.split(line.removeprefix("+ ")) for line in lines]
+
+
+def option(command: list[str], name: str) -> str:
+    """The value of an option that a command has once."""
+    assert command.count(name) == 1, f"{name} in {command}"
+    return command[command.index(name) + 1]
+
+
+def command_of(commands: list[list[str]], name: str) -> list[str]:
+    """The one command of this name."""
+    found = [words for words in commands if words[0] == name]
+    assert len(found) == 1, f"{name}: {len(found)} times"
+    return found[0]

@@ -1,0 +1,185 @@
+"""Recipes for language models: which commands they run (DRY_RUN=1), what they refuse, and whole runs on a few lines."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .corpora import write_ptb
+from .shell import RECIPES, command_of, dry_run, option, run_recipe
+
+# Each row of the papers' tables: script, row, corpus, what fairseq-train gets, the checkpoint that is scored.
+ROWS = [
+    ("train-table5-large.sh", "large", "ptb", ["--arch", "zaremba_lm_large"], "last"),
+    ("train-table5-large.sh", "large-wt", "ptb", ["--arch", "zaremba_lm_large_wt"], "last"),
+    ("train-table5-large.sh", "gal", "ptb", ["--arch", "gal_lm_large"], "last"),
+    ("train-table5-large.sh", "gal-wt", "ptb", ["--arch", "gal_lm_large_wt"], "last"),
+    ("train-table5-large.sh", "rhn", "ptb", ["--arch", "highway_lm_8x890"], "best"),
+    ("train-table5-large.sh", "rhn-wt", "ptb", ["--arch", "highway_lm_9x860_wt"], "best"),
+    ("train-table6-small.sh", "small", "ptb", ["--arch", "zaremba_lm_small"], "last"),
+    ("train-table6-small.sh", "wt", "ptb", ["--arch", "zaremba_lm_small_wt"], "last"),
+    ("train-table6-small.sh", "pr", "ptb", ["--arch", "zaremba_lm_small_pr"], "last"),
+    ("train-table6-small.sh", "wt-pr", "ptb", ["--arch", "zaremba_lm_small_wt_pr"], "last"),
+    (
+        "train-table6-small.sh",
+        "wt-pr-no-bias",
+        "ptb",
+        ["--arch", "zaremba_lm_small_wt_pr", "--no-projection-bias"],
+        "last",
+    ),
+    ("train-table7-bbc-small.sh", "small", "bbc", ["--arch", "zaremba_lm_small"], "last"),
+    ("train-table7-bbc-small.sh", "wt", "bbc", ["--arch", "zaremba_lm_small_wt"], "last"),
+    ("train-table7-bbc-small.sh", "pr", "bbc", ["--arch", "zaremba_lm_small_pr"], "last"),
+    ("train-table7-bbc-small.sh", "wt-pr", "bbc", ["--arch", "zaremba_lm_small_wt_pr"], "last"),
+]
+SCRIPTS = sorted({script for script, *_ in ROWS})
+
+
+def prepared(folder: Path) -> Path:
+    """A folder for RUNS in which both corpora are there already."""
+    for corpus in ("ptb", "bbc"):
+        (folder / corpus / "bin").mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize(("script", "row", "corpus", "model", "checkpoint"), ROWS)
+def test_commands_of_a_row(
+    script: str, row: str, corpus: str, model: list[str], checkpoint: str, tmp_path: Path
+) -> None:
+    commands = dry_run(script, row, RUNS=prepared(tmp_path))
+    folder = f"{tmp_path}/{corpus}/{row}-1"
+    train = command_of(commands, "fairseq-train")
+    assert train[1] == f"{tmp_path}/{corpus}/bin"
+    # The recipe itself comes from the preset: nothing else is given that changes it.
+    assert train[4:-1] == [
+        *model,
+        *["--seed", "1", "--distributed-world-size", "1"],
+        *["--save-dir", folder, "--no-epoch-checkpoints", "--log-file", f"{folder}/train.log", "--log-format"],
+    ]
+    scores = [words for words in commands if words[0] == "fairseq-eval-lm"]
+    assert [option(words, "--gen-subset") for words in scores] == ["train", "valid", "test"]
+    for words in scores:
+        assert words[1] == train[1]
+        assert option(words, "--path") == f"{folder}/checkpoint_{checkpoint}.pt"
+        assert option(words, "--task") == "contiguous_lm"
+    logs = {words[words.index(">") + 1] for words in commands if ">" in words}
+    assert len(logs) == 3, "each score has a log of its own"
+    assert f"{folder}/train.log" not in logs, "the training's log must stay"
+    assert not (tmp_path / corpus / f"{row}-1").exists(), "DRY_RUN=1 must do nothing"
+
+
+@pytest.mark.parametrize(("script", "row", "corpus", "model", "checkpoint"), ROWS)
+def test_the_header_of_a_script_names_its_rows(
+    script: str, row: str, corpus: str, model: list[str], checkpoint: str
+) -> None:
+    header = (RECIPES / script).read_text().partition("source")[0]
+    line = next(line for line in header.splitlines() if line.startswith(f"#   {row} "))
+    assert model[-1] in line.split(), "the command"
+    assert row == "wt-pr-no-bias" or re.search(r"[\d.]+ / [\d.]+ / [\d.]+", line), "the paper's numbers"
+    for word in ("Press & Wolf", "table", "Hardware", "Expected", "Check"):
+        assert word in header
+
+
+def test_the_corpus_is_prepared_where_it_is_missing(tmp_path: Path) -> None:
+    ptb = dry_run("train-table6-small.sh", "wt", RUNS=tmp_path)
+    bbc = dry_run("train-table7-bbc-small.sh", "wt", RUNS=tmp_path)
+    for commands, downloads in ((ptb, 3), (bbc, 1)):
+        names = [words[0] for words in commands]
+        assert names.count("curl") == downloads
+        assert names.index("fairseq-preprocess") < names.index("fairseq-train")
+        preprocess = command_of(commands, "fairseq-preprocess")
+        assert option(preprocess, "--padding-factor") == "1"
+        assert "--only-source" in preprocess
+
+
+def test_kneser_ney_reads_the_same_text(tmp_path: Path) -> None:
+    commands = dry_run("train-table6-small.sh", "kn5", RUNS=prepared(tmp_path))
+    text = f"{tmp_path}/ptb/text"
+    assert commands == [
+        ["fairseq-tiedemb", "ngram", f"{text}/train.txt", "--order", "5", "--test", f"{text}/valid.txt"]
+        + [f"{text}/test.txt"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "training", "scoring"),
+    [
+        ("0", ["--distributed-world-size", "1", "--cpu"], ["--distributed-world-size", "1", "--cpu"]),
+        ("1", ["--distributed-world-size", "1", "--fp16", "--batch-size", "20"], ["--distributed-world-size", "1"]),
+        ("4", ["--distributed-world-size", "4", "--fp16", "--batch-size", "5"], ["--distributed-world-size", "1"]),
+        ("8", ["--distributed-world-size", "8", "--fp16", "--batch-size", "3"], ["--distributed-world-size", "1"]),
+    ],
+)
+def test_gpus(gpus: str, training: list[str], scoring: list[str], tmp_path: Path) -> None:
+    commands = dry_run("train-table5-large.sh", "large", RUNS=prepared(tmp_path), GPUS=gpus)
+    train = command_of(commands, "fairseq-train")
+    assert train[train.index("--seed") + 2 : train.index("--save-dir")] == training
+    for score in (words for words in commands if words[0] == "fairseq-eval-lm"):
+        assert score[score.index("200") + 1 : score.index(">")] == scoring
+
+
+def test_settings_from_variables(tmp_path: Path) -> None:
+    variables = {"SEED": 7, "SPLITS": "test", "PLUGIN": "/a/plugin"}
+    commands = dry_run("train-table6-small.sh", "pr", RUNS=prepared(tmp_path), **variables)
+    assert [words[0] for words in commands] == ["mkdir", "fairseq-train", "fairseq-eval-lm", "tail"]
+    for words in commands[1:3]:
+        assert option(words, "--user-dir") == "/a/plugin"
+    assert option(commands[1], "--seed") == "7"
+    assert option(commands[1], "--save-dir") == f"{tmp_path}/ptb/pr-7"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_refused_rows(script: str, tmp_path: Path) -> None:
+    for args, message in (([], "needs one ROW; got 0 arguments"), (["twt"], r"ROW: needs \w.* or .*; got twt")):
+        process = run_recipe(script, *args, RUNS=tmp_path, DRY_RUN=1)
+        assert process.returncode == 1
+        assert re.search(message, process.stderr)
+        assert process.stdout == ""
+
+
+def test_refused_gpus(tmp_path: Path) -> None:
+    process = run_recipe("train-table6-small.sh", "wt", RUNS=prepared(tmp_path), DRY_RUN=1, GPUS="two")
+    assert process.returncode == 1
+    assert "GPUS: needs a number; got two" in process.stderr
+
+
+def test_a_failed_score_shows_why(tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, script in (("fairseq-train", "true"), ("fairseq-eval-lm", "echo some reason >&2; exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    process = run_recipe("train-table6-small.sh", "wt", RUNS=prepared(tmp_path), PATH=f"{programs}:/usr/bin:/bin")
+    assert process.returncode == 1
+    assert "some reason" in process.stderr
+    assert f"all it said is in {tmp_path}/ptb/wt-1/score-train.log" in process.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "row"), [("train-table6-small.sh", "wt-pr"), ("train-table5-large.sh", "rhn-wt")])
+def test_whole_recipe(script: str, row: str, tmp_path: Path) -> None:
+    source = write_ptb(tmp_path / "source", train=500, held_out=50)
+    variables = {**source, "RUNS": tmp_path / "runs", "SMOKE": 1, "GPUS": 0}
+    process = run_recipe(script, row, **variables)
+    assert process.returncode == 0, process.stderr
+    scores = re.findall(r"Evaluated ([\d,]+) tokens.*\n.*Perplexity: ([\d.]+)", process.stdout)
+    text = tmp_path / "runs/ptb-smoke/text"
+    tokens = {split: (text / f"{split}.txt").read_text().replace("\n", " . ").split() for split in ("train", "test")}
+    assert len(scores) == 3
+    assert int(scores[0][0].replace(",", "")) == len(tokens["train"])
+    assert int(scores[2][0].replace(",", "")) == len(tokens["test"])
+
+    # Run again, as after an interruption: the checkpoint is loaded, and nothing trained once more.
+    again = run_recipe(script, row, **variables)
+    assert again.returncode == 0, again.stderr
+    assert "Loaded checkpoint" in again.stdout
+    assert "begin training epoch" not in again.stdout
+    assert re.findall(r"Perplexity: ([\d.]+)", again.stdout) == [perplexity for _, perplexity in scores]
+
+
+@pytest.mark.slow
+def test_whole_kneser_ney(tmp_path: Path) -> None:
+    source = write_ptb(tmp_path / "source", train=500, held_out=50)
+    process = run_recipe("train-table6-small.sh", "kn5", **source, RUNS=tmp_path / "runs", SMOKE=1)
+    assert process.returncode == 0, process.stderr
+    assert f"{tmp_path}/runs/ptb-smoke/text/test.txt" in process.stdout

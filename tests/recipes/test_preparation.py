@@ -1,0 +1,222 @@
+"""Preparing PTB and BBC news: runs on small corpora, files that are refused, what is left when a step fails."""
+
+import hashlib
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from .corpora import write_ptb, write_stories
+from .shell import RECIPES, SHARED_DATA, run_recipe
+
+# Stands for fairseq-preprocess, which takes 8 seconds: counts as it does, and fails in the middle if told to.
+PREPROCESS = """#!/usr/bin/env bash
+while (($#)); do
+    case $1 in
+        --destdir) folder=$2 ;;
+        --*pref) files+=("$2") ;;
+    esac
+    shift
+done
+mkdir -p "$folder"
+tr ' ' '\\n' <"${files[0]}" | grep -v '<unk>' | grep . | sort -u >"$folder/dict.txt"
+[[ -z ${FAIL_IN_THE_MIDDLE:-} ]] || exit 9
+for file in "${files[@]}"; do
+    echo "[None] $file: $(wc -l <"$file") sents, $(($(wc -w <"$file") + $(wc -l <"$file"))) tokens, 0.0% replaced"
+done >"$folder/preprocess.log"
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> str:
+    """A PATH on which fairseq-preprocess is a short script."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "fairseq-preprocess").write_text(PREPROCESS)
+    (folder / "fairseq-preprocess").chmod(0o755)
+    return f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
+
+
+@pytest.fixture
+def ptb(tmp_path: Path) -> dict[str, object]:
+    """The variables for a small corpus in a local folder."""
+    return {**write_ptb(tmp_path / "source"), "RUNS": tmp_path / "runs"}
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_ptb_with_the_real_command(ptb: dict[str, object], tmp_path: Path) -> None:
+    process = run_recipe("prepare-ptb.sh", **ptb)
+    assert process.returncode == 0, process.stderr
+    folder = tmp_path / "runs/ptb"
+    assert {path.name for path in folder.iterdir()} == {"text", "bin"}
+    for split in ("train", "valid", "test"):
+        assert (folder / f"text/{split}.txt").read_bytes() == (tmp_path / f"source/ptb.{split}.txt").read_bytes()
+        assert (folder / f"bin/{split}.bin").exists()
+    words = {line.split()[0] for line in (folder / "bin/dict.txt").read_text().splitlines()}
+    assert not words & {"<unk>", "madeupword0000"}, "<unk> is fairseq's own, and nothing was added"
+
+
+def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    variables = {**ptb, "FROM": f"file://{ptb['FROM']}", "PATH": programs}
+    downloads = tmp_path / "runs/download"
+    downloads.mkdir(parents=True)
+    # What an interrupted download leaves: the beginning of the file.
+    source = tmp_path / "source/ptb.train.txt"
+    (downloads / "ptb.train.txt.part").write_bytes(source.read_bytes()[:100])
+    process = run_recipe("prepare-ptb.sh", **variables)
+    assert process.returncode == 0, process.stderr
+    assert (downloads / "ptb.train.txt").read_bytes() == source.read_bytes()
+    assert not list(downloads.glob("*.part"))
+    assert "curl" not in run_recipe("prepare-ptb.sh", **variables).stdout
+
+
+def test_a_missing_download(ptb: dict[str, object], programs: str) -> None:
+    process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": "file:///nowhere", "PATH": programs})
+    assert process.returncode == 1
+    assert "file:///nowhere/ptb.train.txt: curl stopped with status 37" in process.stderr
+
+
+def test_a_wrong_download_is_not_gone_on_with(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    (tmp_path / "source/ptb.valid.txt").write_text("another text\n")
+    process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": f"file://{ptb['FROM']}", "PATH": programs})
+    assert process.returncode == 1
+    found = sha256(tmp_path / "source/ptb.valid.txt")
+    assert re.search(rf"download/ptb.valid.txt: needs the SHA-256 \w{{64}}; got {found}\. Remove it", process.stderr)
+    assert not (tmp_path / "runs/ptb/bin").exists()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "another"])
+def test_a_wrong_local_file(damage: str, ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    path = tmp_path / "source/ptb.train.txt"
+    text = path.read_text()
+    path.write_text(text[:-7] if damage == "truncated" else text.replace("N", "M", 1))
+    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
+    assert process.returncode == 1
+    assert re.search(rf"ptb.train.txt: needs the SHA-256 \w{{64}}; got {sha256(path)}", process.stderr)
+    assert not list((tmp_path / "runs/ptb/text").iterdir()), "nothing of it may be taken"
+
+
+def test_a_folder_without_the_corpus(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    (tmp_path / "source/ptb.test.txt").unlink()
+    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
+    assert process.returncode == 1
+    assert f"FROM: needs the file {tmp_path}/source/ptb.test.txt; found none" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"COUNTS": "1 2 3"}, "COUNTS: needs tokens of train, valid and test, and types; got 1 2 3."),
+        ({"CHECKSUMS": "/nowhere"}, "CHECKSUMS: needs a file; found none at /nowhere"),
+    ],
+)
+def test_wrong_variables(variables: dict[str, object], message: str, ptb: dict[str, object], programs: str) -> None:
+    process = run_recipe("prepare-ptb.sh", **{**ptb, **variables}, PATH=programs)
+    assert process.returncode == 1
+    assert message in process.stderr
+
+
+def test_a_checksum_that_is_not_there(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    (tmp_path / "source/sha256").write_text("0  another.txt\n")
+    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
+    assert process.returncode == 1
+    assert "CHECKSUMS: needs a line for ptb.train.txt; found none in" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("position", "message"),
+    [
+        (0, r"train: needs 7 tokens; got \d+\."),
+        (2, r"test: needs 7 tokens; got \d+\."),
+        (3, r"dict.txt: needs 7 lines; got \d+\."),
+    ],
+)
+def test_other_counts(position: int, message: str, ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    counts = str(ptb["COUNTS"]).split()
+    counts[position] = "7"
+    process = run_recipe("prepare-ptb.sh", **{**ptb, "COUNTS": " ".join(counts)}, PATH=programs)
+    assert process.returncode == 1
+    assert re.search(message, process.stderr)
+    assert not (tmp_path / "runs/ptb/bin").exists()
+
+
+def test_interrupted_and_run_again(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs, FAIL_IN_THE_MIDDLE=1)
+    assert process.returncode == 9
+    assert not (tmp_path / "runs/ptb/bin").exists(), "half of it must not be taken for the whole"
+    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "runs/ptb/bin/preprocess.log").exists()
+
+
+def test_the_checksums_are_those_of_the_published_files() -> None:
+    folder = SHARED_DATA / "ptb"
+    if not folder.is_dir():
+        pytest.skip(f"PTB is not at {folder}")
+    process = subprocess.run(
+        ["sha256sum", "--check", "--strict", RECIPES / "ptb.sha256"], cwd=folder, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stdout
+    assert process.stdout.count(": OK") == 3
+
+
+def zip_stories(folder: Path, archive: Path) -> dict[str, object]:
+    """Zips stories as the BBC's archive does, and returns the variables that make prepare-bbc.sh take it."""
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in sorted(folder.rglob("*.txt")):
+            file.write(path, f"bbc/{path.relative_to(folder)}")
+    return {"FROM": archive, "SHA256": sha256(archive)}
+
+
+def test_bbc_from_a_small_archive(programs: str, tmp_path: Path) -> None:
+    variables = zip_stories(write_stories(tmp_path / "stories"), tmp_path / "bbc.zip")
+    process = run_recipe("prepare-bbc.sh", **variables, RUNS=tmp_path / "runs", PATH=programs, SMOKE=1)
+    assert process.returncode == 0, process.stderr
+    folder = tmp_path / "runs/bbc-smoke"
+    assert {path.name for path in folder.iterdir()} == {"text", "bin"}
+    # 2 stories of 40 in each held-out set, 5 lines each; and the first 400 lines, of which there are 180.
+    lines = {split: len((folder / f"text/{split}.txt").read_text().splitlines()) for split in ("train", "valid")}
+    assert lines == {"train": 36 * 5, "valid": 2 * 5}
+
+
+def test_bbc_refuses_an_archive_that_leads_out(programs: str, tmp_path: Path) -> None:
+    archive = tmp_path / "bbc.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("bbc/tech/001.txt", "Title\n\nText.\n")
+        file.writestr("../../escaped.txt", "out")
+    variables = {"FROM": archive, "SHA256": sha256(archive), "RUNS": tmp_path / "runs"}
+    process = run_recipe("prepare-bbc.sh", **variables, PATH=programs)
+    assert process.returncode == 1
+    assert "needs members inside its own folder; got '../../escaped.txt'" in process.stderr
+    assert not list(tmp_path.rglob("escaped.txt"))
+    assert not list(tmp_path.rglob("001.txt")), "nothing at all may be unpacked"
+
+
+def test_bbc_refuses_another_archive(programs: str, tmp_path: Path) -> None:
+    variables = zip_stories(write_stories(tmp_path / "stories"), tmp_path / "bbc.zip")
+    process = run_recipe("prepare-bbc.sh", FROM=variables["FROM"], RUNS=tmp_path / "runs", PATH=programs)
+    assert process.returncode == 1
+    assert "bbc.zip: needs the SHA-256 8e7881a2b5dc" in process.stderr
+    assert f"got {variables['SHA256']}" in process.stderr
+
+
+def test_bbc_refuses_wrong_counts(programs: str, tmp_path: Path) -> None:
+    process = run_recipe("prepare-bbc.sh", COUNTS="many", RUNS=tmp_path / "runs", PATH=programs)
+    assert process.returncode == 1
+    assert "COUNTS: needs tokens of train, valid and test, and types; got many." in process.stderr
+
+
+@pytest.mark.slow
+def test_bbc_from_the_real_archive(tmp_path: Path) -> None:
+    archive = SHARED_DATA / "archives/bbc-fulltext.zip"
+    if not archive.exists():
+        pytest.skip(f"the archive is not at {archive}")
+    process = run_recipe("prepare-bbc.sh", FROM=archive, RUNS=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert len((tmp_path / "bbc/bin/dict.txt").read_text().splitlines()) == 9998

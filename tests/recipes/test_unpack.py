@@ -1,0 +1,140 @@
+"""Unpacking: archives that lead out of their folder, with links, damaged ones, and honest ones."""
+
+import io
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from .shell import RECIPES
+
+CONTENT = b"some text\n" * 1000
+
+
+def unpack(archive: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, RECIPES / "unpack.py", archive, folder], capture_output=True, text=True)
+
+
+def write_zip(path: Path, *names: str, mode: int = 0) -> Path:
+    """A zip whose first member is honest, and which has these besides, with this Unix mode."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("corpus/train.txt", CONTENT)
+        for name in names:
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            archive.writestr(info, b"/etc")
+    return path
+
+
+def write_tar(path: Path, *members: tarfile.TarInfo) -> Path:
+    """A tar whose first member is honest, and which has these besides."""
+    with tarfile.open(path, "w:gz") as archive:
+        honest = tarfile.TarInfo("corpus/train.txt")
+        honest.size = len(CONTENT)
+        archive.addfile(honest, io.BytesIO(CONTENT))
+        for member in members:
+            archive.addfile(member)
+    return path
+
+
+def tar_member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type = kind
+    member.linkname = target
+    return member
+
+
+@pytest.mark.parametrize("kind", ["zip", "tgz"])
+def test_an_honest_archive(kind: str, tmp_path: Path) -> None:
+    if kind == "zip":
+        archive = write_zip(tmp_path / "a.zip", "corpus/empty/", "top.txt", "with spaces/..dots..txt")
+    else:
+        folder = tar_member("corpus/empty", tarfile.DIRTYPE)
+        archive = write_tar(tmp_path / "a.tgz", folder, tar_member("top.txt"), tar_member("with spaces/..dots..txt"))
+    process = unpack(archive, tmp_path / "new/folder")
+    assert process.returncode == 0, process.stderr
+    folder_ = tmp_path / "new/folder"
+    assert (folder_ / "corpus/train.txt").read_bytes() == CONTENT
+    assert (folder_ / "corpus/empty").is_dir()
+    assert (folder_ / "with spaces/..dots..txt").is_file()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["folder"]
+
+
+OUTSIDE = ["../escaped.txt", "corpus/../../escaped.txt", "/escaped.txt", "C:\\escaped.txt", "..\\escaped.txt", ".."]
+
+
+def assert_refused(process: subprocess.CompletedProcess[str], message: str, folder: Path) -> None:
+    """Refused with this message, and nothing written beside the archive."""
+    assert process.returncode == 1
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
+    assert len(list(folder.rglob("*"))) == 1
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_zip_that_leads_out(name: str, tmp_path: Path) -> None:
+    process = unpack(write_zip(tmp_path / "a.zip", name), tmp_path / "new")
+    assert_refused(process, f"needs members inside its own folder; got {name!r}", tmp_path)
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_tar_that_leads_out(name: str, tmp_path: Path) -> None:
+    process = unpack(write_tar(tmp_path / "a.tgz", tar_member(name)), tmp_path / "new")
+    assert_refused(process, f"needs members inside its own folder; got {name!r}", tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "kind"), [(stat.S_IFLNK, "link"), (stat.S_IFIFO, "device")])
+def test_a_zip_with_a_link(mode: int, kind: str, tmp_path: Path) -> None:
+    process = unpack(write_zip(tmp_path / "a.zip", "corpus/etc", mode=mode | 0o777), tmp_path / "new")
+    assert_refused(process, f"needs files and folders only; got 'corpus/etc', a {kind}", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [(tarfile.SYMTYPE, "link"), (tarfile.LNKTYPE, "link"), (tarfile.CHRTYPE, "device")]
+)
+def test_a_tar_with_a_link(kind: bytes, word: str, tmp_path: Path) -> None:
+    member = tar_member("corpus/etc", kind, "/etc/passwd")
+    process = unpack(write_tar(tmp_path / "a.tgz", member), tmp_path / "new")
+    assert_refused(process, f"needs files and folders only; got 'corpus/etc', a {word}", tmp_path)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 0.9])
+@pytest.mark.parametrize("kind", ["zip", "tgz"])
+def test_a_truncated_archive(kind: str, kept: float, tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "a.zip") if kind == "zip" else write_tar(tmp_path / "a.tgz")
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(kept * len(content))])
+    process = unpack(archive, tmp_path / "new")
+    assert_refused(process, f"{archive}: needs a whole zip or tar archive; got", tmp_path)
+
+
+def test_a_zip_with_a_damaged_member(tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "a.zip")
+    content = bytearray(archive.read_bytes())
+    content[60] ^= 0xFF
+    archive.write_bytes(content)
+    process = unpack(archive, tmp_path / "new")
+    assert_refused(process, f"{archive}: needs a whole zip or tar archive; got", tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_members_of_one_name(tmp_path: Path) -> None:
+    process = unpack(write_zip(tmp_path / "a.zip", "twice", "twice"), tmp_path / "new")
+    assert_refused(process, "File exists", tmp_path)
+
+
+def test_a_missing_archive(tmp_path: Path) -> None:
+    process = unpack(tmp_path / "none.zip", tmp_path / "new")
+    assert process.returncode == 1
+    assert "No such file" in process.stderr
+
+
+def test_a_folder_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    process = unpack(write_zip(tmp_path / "a.zip"), tmp_path / "new")
+    assert process.returncode == 1
+    assert f"FOLDER: needs a new one; {tmp_path}/new is there" in process.stderr
