@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from fairseq import options
 
 from .corpora import write_ptb
 from .shell import RECIPES, command_of, dry_run, option, run_recipe
@@ -66,6 +67,19 @@ def test_commands_of_a_row(
     assert len(logs) == 3, "each score has a log of its own"
     assert f"{folder}/train.log" not in logs, "the training's log must stay"
     assert not (tmp_path / corpus / f"{row}-1").exists(), "DRY_RUN=1 must do nothing"
+
+
+@pytest.mark.parametrize(("script", "row", "corpus", "model", "checkpoint"), ROWS)
+def test_fairseq_understands_the_command_of_a_row(
+    script: str, row: str, corpus: str, model: list[str], checkpoint: str, tmp_path: Path
+) -> None:
+    train = command_of(dry_run(script, row, RUNS=prepared(tmp_path), GPUS=4), "fairseq-train")
+    args = options.parse_args_and_arch(options.get_training_parser(), train[1:])
+    assert args.arch == model[1]
+    # The command line has its say; what it does not say comes from the preset.
+    assert args.batch_size == 5
+    assert args.task == "contiguous_lm"
+    assert args.sentence_avg
 
 
 @pytest.mark.parametrize(("script", "row", "corpus", "model", "checkpoint"), ROWS)
