@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
@@ -28,6 +29,8 @@ class TokenStream(FairseqDataset):
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
             raise ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
+        if sentences.supports_prefetch:
+            sentences.prefetch(range(len(sentences)))
         largest = max(int(sentence.max()) for sentence in sentences if len(sentence))
         if largest >= len(dictionary):
             raise ValueError(
@@ -107,11 +110,13 @@ class StreamRows(FairseqDataset):
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """A batch of one chunk of each row, with the position that the chunk has in its rows."""
+        lengths = torch.tensor([len(sample["target"]) for sample in samples])
+        # Rows that have all ended, while another process's have one token left, still make a step.
+        columns = max(int(lengths.max()), 1)
         sources, targets = (
-            torch.nn.utils.rnn.pad_sequence([sample[key] for sample in samples], True, self.stream.pad)
+            torch.stack([F.pad(each[key], (0, columns - len(each[key])), value=self.stream.pad) for each in samples])
             for key in ("source", "target")
         )
-        lengths = torch.tensor([len(sample["target"]) for sample in samples])
         return {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),

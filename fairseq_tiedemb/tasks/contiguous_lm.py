@@ -113,7 +113,9 @@ class ContiguousLMTask(LanguageModelingTask):
             return
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
-        sentences = data_utils.load_indexed_dataset(path, self.dictionary, self.args.dataset_impl, combine=combine)
+        # "lazy" is one open file, whose place the data workers would move for each other.
+        kind = "cached" if self.args.dataset_impl == "lazy" else self.args.dataset_impl
+        sentences = data_utils.load_indexed_dataset(path, self.dictionary, kind, combine=combine)
         if sentences is None:
             raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
         self.datasets[split] = TokenStream(sentences, self.dictionary, split)
@@ -199,7 +201,7 @@ class ContiguousLMTask(LanguageModelingTask):
 
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
         """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model."""
-        self._restored = checkpoint
+        self._restored = checkpoint if self.one_stream else {}
 
     def _restore(self, model: Any) -> None:
         state, self._restored, position = self._restored["state"], {}, self._restored["position"]
