@@ -4,7 +4,7 @@
 #   recipes/train-multi30k.sh MODEL     # untied wt twwt dl4mt_twwt fairseq_untied fairseq_wt fairseq_twwt
 #
 # Row        what Press & Wolf (2016, table 8) compare on WMT, on a corpus that one CPU core trains in half an hour
-# Hardware   one core of a CPU; 28 CPU minutes on an AMD EPYC (Zen 4), dl4mt_twwt untried
+# Hardware   one core of a CPU; 28 CPU minutes on an AMD EPYC (Zen 4)
 # Expected   test BLEU 42 to 43 for untied, wt and twwt, 41 to 42 for fairseq_*; see README.md
 # Check      the last line; the one before it is of the validation set
 #
