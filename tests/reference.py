@@ -138,3 +138,51 @@ def dl4mt_parameters(e: int, d: int, *, source: int, target: int, sharing: str) 
     core = 12 * e * d + 26 * d**2 + 17 * d + e**2 + 3 * e + 1
     tables = {"none": e * (source + 2 * target), "decoder": e * (source + target), "all": e * target}
     return core + tables[sharing] + target
+
+
+def masked_lstm(x: Array, state: Array, w_ih: Array, w_hh: Array, bias: Array, mask_i: Array, mask_h: Array) -> Array:
+    """One step of Gal's LSTM: gate a (i, f, g, o) has input mask ``mask_i[a]`` and recurrent mask ``mask_h[a]``."""
+    size = len(state) // 2
+    h, c = state[:size], state[size:]
+    gates = []
+    for a in range(4):
+        rows = slice(a * size, (a + 1) * size)
+        gates.append(w_ih[rows] @ (x * mask_i[a]) + w_hh[rows] @ (h * mask_h[a]) + bias[rows])
+    c = sigmoid(gates[1]) * c + sigmoid(gates[0]) * np.tanh(gates[2])
+    return np.concatenate([sigmoid(gates[3]) * np.tanh(c), c])
+
+
+def recurrent_highway(
+    x: Array, state: Array, w_input: Array, w_recurrent: Array, bias: Array, mask_i: Array, mask_h: Array
+) -> Array:
+    """One step of a recurrent highway network (Zilly et al. 2017): rows of weights and biases are h's, then t's."""
+    size = len(state)
+    for layer in range(len(w_recurrent)):
+        total = w_recurrent[layer] @ (state * mask_h) + bias[layer]
+        if layer == 0:
+            total = total + w_input @ (x * mask_i)
+        h, t = np.tanh(total[:size]), sigmoid(total[size:])
+        state = h * t + state * (1 - t)
+    return state
+
+
+def highway_parameters(units: int, depth: int) -> int:
+    """Size of a recurrent highway network whose inputs are as wide as its states: h and t, one bias each a layer."""
+    return 2 * units**2 + depth * (2 * units**2 + 2 * units)
+
+
+def language_model_scores(words: Sequence[int], w: Weights, layers: int) -> Array:
+    """Scores (T, V) of a row of text: LSTM layers with one bias a gate, P with its bias if there is one, output."""
+    tables = (f"decoder.stack.weight_hh.{layer}" for layer in range(layers))
+    states = [np.zeros(2 * w[table].shape[1]) for table in tables]
+    scores = []
+    for word in words:
+        x = w["decoder.embed_tokens.weight"][word]
+        for layer in range(layers):
+            share = w[f"decoder.stack.weight_ih.{layer}"] @ x + w[f"decoder.stack.bias.{layer}"]
+            states[layer] = lstm(share, states[layer], w[f"decoder.stack.weight_hh.{layer}"], np.zeros(len(share)))
+            x = states[layer][: len(states[layer]) // 2]
+        if "decoder.projection.weight" in w:
+            x = w["decoder.projection.weight"] @ x + w.get("decoder.projection.bias", 0.0)
+        scores.append(w["decoder.output.weight"] @ x + w["decoder.output.bias"])
+    return np.array(scores)

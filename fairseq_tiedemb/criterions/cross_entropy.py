@@ -120,9 +120,9 @@ class TiedCrossEntropy(FairseqCriterion):
                 )
             if projection.weight.grad is None:
                 strength = self.projection_regularization / 2 / get_data_parallel_world_size()
-                penalty = penalty + strength * projection.weight.float().square().sum()
+                penalty = penalty + strength * _squared_norm(projection.weight)
         if self.l2_regularization:
-            norms = torch.stack([parameter.float().square().sum() for parameter in model.parameters()])
+            norms = torch.stack([_squared_norm(parameter) for parameter in model.parameters()])
             penalty = penalty + sample_size * self.l2_regularization / 2 * norms.sum()
         return penalty
 
@@ -145,3 +145,8 @@ class TiedCrossEntropy(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """Yes: every value is a sum."""
         return True
+
+
+def _squared_norm(weight: Tensor) -> Tensor:
+    """In float32 at least, whose range squares need."""
+    return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum()

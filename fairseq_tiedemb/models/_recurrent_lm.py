@@ -5,33 +5,24 @@
 import argparse
 import logging
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Optional, Protocol
+from typing import Any, ClassVar, Optional
 
+from fairseq import utils
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.models import FairseqIncrementalDecoder, FairseqLanguageModel
+from fairseq.models import FairseqLanguageModel
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..modules.dropout import VariationalDropout, WordDropout
+from ..modules.adaptive import embed_bands, tie_bands
+from ..modules.dropout import VariationalDropout
 from ..output_loss import OutputLoss
 from ..sharing import SHARING_METHODS, sharing_method
 from ._options import SHARING_METHOD_HELP, check_ranges, load_pretrained
 from ._recipe import add_recipe
-from ._stream_state import StreamState
+from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
 
 logger = logging.getLogger(__name__)
-
-
-class RecurrentStack(Protocol):
-    """What stands between the input vectors and the projection."""
-
-    hidden_size: int
-
-    def initial_state(self, bsz: int) -> Tensor:
-        """A state of zeros, (L, B, K)."""
-
-    def __call__(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs (T, B, H) and the last state."""
 
 
 @dataclass
@@ -57,6 +48,16 @@ class RecurrentLMConfig(FairseqDataclass):
         default=False, metadata={"help": "P has a bias, as in the paper's code; its presets have it"}
     )
     no_projection_bias: bool = field(default=False, metadata={"help": "P has no bias, whatever the preset says"})
+    adaptive_softmax_cutoff: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "sizes at which the words, by frequency, are cut into bands, such as 2000,6000; tied embeddings have "
+            "the same bands; needs --criterion adaptive_loss"
+        },
+    )
+    adaptive_softmax_factor: float = field(
+        default=4.0, metadata={"help": "each band is narrower than the one before by this factor"}
+    )
     dropout_words: float = field(
         default=0.0, metadata={"help": "variational dropout: probability with which a word type is dropped from a row"}
     )
@@ -72,138 +73,6 @@ class RecurrentLMConfig(FairseqDataclass):
     init_range: float = field(
         default=0.1, metadata={"help": "all parameters start uniformly distributed between -init-range and init-range"}
     )
-
-
-class RecurrentDecoder(FairseqIncrementalDecoder):
-    """Input table, recurrent stack, projection, output table.
-
-        h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   scores_t = output table's scores of P h_t + b_P
-
-    Args:
-        dictionary: of the language.
-        embed_tokens: input table.
-        output: output table; the same object when tied.
-        stack: recurrent layers.
-        projection: P, or None for the identity.
-        word_dropout: variational dropout of input words.
-        dropout_in: dropout of the input vectors.
-        dropout_out: dropout of the last layer's outputs.
-
-    Source: Zaremba et al. 2014, section 3; Press & Wolf 2016, section 3.
-    """
-
-    def __init__(
-        self,
-        dictionary: Any,
-        embed_tokens: SharedEmbedding,
-        output: SharedEmbedding,
-        stack: RecurrentStack,
-        *,
-        projection: nn.Linear | None,
-        word_dropout: float,
-        dropout_in: nn.Module,
-        dropout_out: nn.Module,
-    ):
-        super().__init__(dictionary)
-        self.embed_tokens = embed_tokens
-        self.output = output
-        self.stack = stack
-        self.projection = projection
-        self.word_dropout = WordDropout(word_dropout)
-        self.dropout_in = dropout_in
-        self.dropout_out = dropout_out
-        # Validation comes between two training steps and must not disturb their state. Not buffers: a checkpoint of the
-        # model is not tied to a number of rows.
-        self.streams = {True: StreamState(), False: StreamState()}
-        self._num_updates = 0
-
-    def forward(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: None = None,
-        incremental_state: dict[str, Any] | None = None,
-        src_lengths: Tensor | None = None,
-        stream_position: int | None = None,
-        features_only: bool = False,
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Scores of the next words (B, T, V), or features (B, T, D).
-
-        Args:
-            prev_output_tokens: previous words (B, T); with an incremental state, only the last column is read.
-            encoder_out: none; there is no encoder.
-            incremental_state: of generation.
-            src_lengths: not needed: padding comes last, where it does no harm.
-            stream_position: tokens before these in their rows, if the state is carried over; else it starts from zero.
-            features_only: return features and not scores.
-        """
-        features = self.features(prev_output_tokens, incremental_state, stream_position).transpose(0, 1)
-        return (features if features_only else self.output_layer(features)), {}
-
-    def extract_features(self, prev_output_tokens: Tensor, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D), see ``forward``."""
-        return self.forward(prev_output_tokens, features_only=True, **kwargs)
-
-    def output_layer(self, features: Tensor) -> Tensor:
-        """Scores of the words (*, V)."""
-        return self.output.scores(features)
-
-    def features(
-        self,
-        prev_output_tokens: Tensor,
-        incremental_state: dict[str, Any] | None = None,
-        stream_position: int | None = None,
-    ) -> Tensor:
-        """Features, step by step: (T, B, D); for the arguments see ``forward``."""
-        state = self.stack.initial_state(len(prev_output_tokens))
-        stream = self.streams[self.training]
-        if stream_position is not None:
-            state = stream.at(stream_position, state)
-        elif incremental_state is not None:
-            kept = self.get_incremental_state(incremental_state, "recurrent")
-            if kept is not None:
-                state, prev_output_tokens = kept["state"], prev_output_tokens[:, -1:]
-        vectors_BTD = self.word_dropout(self.embed_tokens.embed(prev_output_tokens), prev_output_tokens)
-        hidden, state = self.stack(self.dropout_in(vectors_BTD.transpose(0, 1)), state)
-        if stream_position is not None:
-            stream.carry(stream_position + prev_output_tokens.size(1), state)
-            if not self.training:
-                stream.forget_all_but_last()
-        elif incremental_state is not None:
-            self.set_incremental_state(incremental_state, "recurrent", {"state": state})
-        hidden = self.dropout_out(hidden)
-        return hidden if self.projection is None else self.projection(hidden)
-
-    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Moves the beams' states to where the beams are now."""
-        kept = self.get_incremental_state(incremental_state, "recurrent")
-        if kept is not None:
-            self.set_incremental_state(
-                incremental_state, "recurrent", {"state": kept["state"].index_select(1, new_order)}
-            )
-
-    def set_num_updates(self, num_updates: int) -> None:
-        """fairseq calls this before each batch of training; in a new update no batch of the last one comes again."""
-        if num_updates != self._num_updates:
-            self._num_updates = num_updates
-            self.streams[True].forget_all_but_last()
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        """Checks that a checkpoint has as many words as the dictionary.
-
-        Raises:
-            ValueError: with both numbers.
-        """
-        rows = len(state_dict[f"{name}.output.weight"])
-        if rows != len(self.dictionary):
-            raise ValueError(
-                f"dict.txt: needs the {rows} words (with fairseq's own) that the model was trained with; got "
-                f"{len(self.dictionary)}. Use the data folder of the training."
-            )
-        return state_dict
-
-    def max_positions(self) -> int:
-        """No limit: a state has no positions."""
-        return 2**31 - 1
 
 
 class RecurrentLM(FairseqLanguageModel):
@@ -259,17 +128,14 @@ class RecurrentLM(FairseqLanguageModel):
                 "--share-decoder-input-output-embed: needs --decoder-embed-dim equal to --decoder-hidden-size, or "
                 f"--projection; got {cfg.decoder_embed_dim} and {cfg.decoder_hidden_size}. Use --projection."
             )
-        method = str(cfg.sharing_method)
-        output = SharedEmbedding(len(dictionary), width, dictionary.pad(), method=method, bias=True)
-        embed_tokens = (
-            output if tied else SharedEmbedding(len(dictionary), cfg.decoder_embed_dim, dictionary.pad(), method=method)
-        )
+        embed_tokens, output, adaptive_softmax = cls._build_tables(cfg, dictionary, width, tied)
         dropout_in, dropout_out = cls.build_dropout(cfg)
         decoder = RecurrentDecoder(
             dictionary,
             embed_tokens,
             output,
             cls.build_stack(cfg),
+            adaptive_softmax=adaptive_softmax,
             projection=nn.Linear(cfg.decoder_hidden_size, width, bias=bias) if projects else None,
             word_dropout=cfg.dropout_words,
             dropout_in=dropout_in,
@@ -277,12 +143,38 @@ class RecurrentLM(FairseqLanguageModel):
         )
         model = cls(decoder)
         model.reset_parameters(cfg.init_range)
+        if cfg.decoder_embed_path or cfg.decoder_freeze_embed:
+            if not isinstance(embed_tokens, SharedEmbedding):
+                raise ValueError(
+                    "--decoder-embed-path, --decoder-freeze-embed: need one table of input vectors; got bands of words. "
+                    "Leave out --adaptive-softmax-cutoff, or the tying."
+                )
         if cfg.decoder_embed_path:
             load_pretrained(embed_tokens, cfg.decoder_embed_path, dictionary, flag="--decoder-embed-path")
         if cfg.decoder_freeze_embed:
             embed_tokens.weight.requires_grad_(False)
         logger.info(model.describe(cfg._name or cls.__name__))
         return model
+
+    @classmethod
+    def _build_tables(
+        cls, cfg: Any, dictionary: Any, width: int, tied: bool
+    ) -> tuple[nn.Module, SharedEmbedding | None, nn.Module | None]:
+        """Input table, output table and adaptive softmax, of which one of the last two is None."""
+        size, embed_dim, method = len(dictionary), cfg.decoder_embed_dim, str(cfg.sharing_method)
+        if cfg.adaptive_softmax_cutoff is None:
+            output = SharedEmbedding(size, width, dictionary.pad(), method=method, bias=True)
+            embed_tokens = output if tied else SharedEmbedding(size, embed_dim, dictionary.pad(), method=method)
+            return embed_tokens, output, None
+        cutoff, factor = utils.eval_str_list(cfg.adaptive_softmax_cutoff, type=int), cfg.adaptive_softmax_factor
+        if not tied:
+            table = SharedEmbedding(size, embed_dim, dictionary.pad(), method=method)
+            return table, None, AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor)
+        bands = AdaptiveInput(size, dictionary.pad(), embed_dim, factor, embed_dim, cutoff)
+        adaptive_softmax = AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor, adaptive_inputs=bands)
+        embed_bands(bands, method)
+        tie_bands(adaptive_softmax, bands)
+        return bands, None, adaptive_softmax
 
     def reset_parameters(self, init_range: float) -> None:
         """Draws every parameter uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
@@ -291,11 +183,14 @@ class RecurrentLM(FairseqLanguageModel):
         """
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -init_range, init_range)
-        for table in {self.decoder.embed_tokens, self.decoder.output}:
+        for table in self.modules():
+            if not isinstance(table, SharedEmbedding):
+                continue
             if sharing_method(table.method).divides_by_norm:
                 limit = (3.0 / table.embedding_dim) ** 0.5
                 nn.init.uniform_(table.weight, -limit, limit)
-            nn.init.zeros_(table.weight[table.padding_idx])
+            if table.padding_idx is not None:
+                nn.init.zeros_(table.weight[table.padding_idx])
 
     def describe(self, name: str) -> str:
         """One line: what is shared, and the number of parameters, with and without fairseq's own symbols.
@@ -303,8 +198,10 @@ class RecurrentLM(FairseqLanguageModel):
         fairseq's dictionaries have ``<s>`` and ``<pad>``, which no text has: two rows more in each table.
         """
         embed_tokens, output = self.decoder.embed_tokens, self.decoder.output
-        tied = embed_tokens is output
         total = sum(parameter.numel() for parameter in self.parameters())
+        if output is None:
+            return f"{name}: adaptive softmax; {total:,} parameters"
+        tied = embed_tokens is output
         extra = 2 * (output.embedding_dim + 1) + (0 if tied else 2 * embed_tokens.embedding_dim)
         return (
             f"{name}: {'input = output (weight tying)' if tied else 'input and output are two tables'}, method "
@@ -331,6 +228,11 @@ class RecurrentLM(FairseqLanguageModel):
         """
         if target is None:
             return self.decoder(src_tokens, **kwargs)
+        if self.decoder.output is None:
+            raise ValueError(
+                "--criterion: needs adaptive_loss with --adaptive-softmax-cutoff; got tied_cross_entropy. "
+                "Use --criterion adaptive_loss."
+            )
         features_TBD = self.decoder.features(src_tokens, stream_position=kwargs.get("stream_position"))
         words = target.t().ne(self.decoder.dictionary.pad())
         return self.decoder.output.loss(features_TBD[words], target.t()[words], label_smoothing=label_smoothing)

@@ -1,0 +1,59 @@
+"""Small recurrent language models for tests, built as fairseq builds them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+
+
+def dictionary(words: int) -> Dictionary:
+    """A dictionary of ``words`` words and fairseq's four symbols."""
+    symbols = Dictionary()
+    for index in range(words):
+        symbols.add_symbol(f"word{index}")
+    return symbols
+
+
+WORDS = dictionary(13)
+
+
+def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options: Any) -> RecurrentLM:
+    """A model of a preset, with widths of 6 and no dropout unless options say otherwise."""
+    model = ARCH_MODEL_REGISTRY[preset]
+    sizes = {"decoder_embed_dim": 6, "decoder_hidden_size": 6, "dropout": 0.0}
+    cfg = getattr(model, "__dataclass")(**{**sizes, **options})
+    cfg._name = preset
+    return model.build_model(cfg, SimpleNamespace(target_dictionary=words, source_dictionary=words))
+
+
+def grown(model: RecurrentLM, std: float = 0.7) -> RecurrentLM:
+    """Weights large enough that every part of the model matters."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model
+
+
+def text(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
+    """Random words, (rows, columns)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(4, len(WORDS), (rows, columns), generator=generator)
+
+
+def batch(tokens: torch.Tensor, position: int | None = None) -> dict[str, Any]:
+    """A batch that predicts each column of ``tokens`` but the first, as a task makes it."""
+    source, target = tokens[:, :-1], tokens[:, 1:]
+    net_input = {"src_tokens": source, "src_lengths": target.ne(WORDS.pad()).sum(1)}
+    if position is not None:
+        net_input["stream_position"] = position
+    return {
+        "id": torch.arange(len(tokens)),
+        "net_input": net_input,
+        "target": target,
+        "nsentences": len(tokens),
+        "ntokens": int(target.ne(WORDS.pad()).sum()),
+    }

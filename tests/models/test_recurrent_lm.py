@@ -1,0 +1,474 @@
+"""LSTM language models: equations, the state carried along a stream, sizes, sharing, decoding, and what is refused."""
+
+import copy
+import logging
+import math
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .. import reference
+from .recurrent_lms import WORDS, build, dictionary, grown, text
+
+TIED = {"share_decoder_input_output_embed": True}
+PROJECTED = {"projection": True, "projection_bias": True}
+WAYS = {"untied": {}, "tied": TIED, "projected": PROJECTED, "tied, projected": {**TIED, **PROJECTED}}
+every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+
+
+def features(model: RecurrentLM, tokens: torch.Tensor, position: int | None = None) -> torch.Tensor:
+    return model.decoder.features(tokens, stream_position=position).transpose(0, 1)
+
+
+def count(model: RecurrentLM) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+# --- equations -------------------------------------------------------------------------------------------------------
+
+
+@every_way
+def test_scores_are_those_of_the_equations(options: dict) -> None:
+    model = grown(build(**options)).double().eval()
+    weights = {name: value.numpy() for name, value in model.state_dict().items()}
+    tokens = text(3, 7)
+    scores, _ = model(tokens)
+    assert scores.shape == (3, 7, len(WORDS))
+    for row, words in enumerate(tokens.tolist()):
+        expected = reference.language_model_scores(words, weights, layers=2)
+        np.testing.assert_allclose(scores[row].detach(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+@every_way
+def test_loss_is_the_cross_entropy_of_the_scores(options: dict, label_smoothing: float) -> None:
+    model = grown(build(**options)).double()
+    tokens, target = text(3, 7), text(3, 7, seed=2)
+    target[1, 4:] = WORDS.pad()
+    target[2] = WORDS.pad()
+    scores, _ = model(tokens)
+    words = target.ne(WORDS.pad())
+    log_p = scores.log_softmax(2)[words]
+    nll = -log_p.gather(1, target[words].unsqueeze(1)).sum()
+    rest = label_smoothing / (len(WORDS) - 1)  # fairseq's label smoothing
+    expected = (1 - label_smoothing - rest) * nll - rest * log_p.sum()
+    found = model(tokens, target=target, label_smoothing=label_smoothing)
+    torch.testing.assert_close(found.loss, expected)
+    torch.testing.assert_close(found.nll_loss, nll)
+    parameters = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(found.loss, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+
+
+def test_a_batch_of_padding_alone_is_worth_nothing() -> None:
+    """As in the last step of a process whose rows have ended."""
+    model = grown(build(**TIED, **PROJECTED))
+    pad = torch.full((2, 1), WORDS.pad())
+    loss = model(pad, target=pad, stream_position=0).loss
+    loss.backward()
+    assert loss == 0
+    assert all(not parameter.grad.any() for parameter in model.parameters())
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    """Or data parallel training waits for it for ever."""
+    model = grown(build(**PROJECTED))
+    model(text(3, 7), target=text(3, 7, seed=2)).loss.backward()
+    assert [name for name, parameter in model.named_parameters() if not parameter.grad.any()] == []
+
+
+# --- the state carried along a stream --------------------------------------------------------------------------------
+
+
+def chunks(tokens: torch.Tensor, length: int) -> Iterator[tuple[int, torch.Tensor]]:
+    """Positions and pieces of a text."""
+    return ((start, tokens[:, start : start + length]) for start in range(0, tokens.size(1), length))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 5, 11, 12, 40])
+def test_a_stream_in_chunks_is_the_stream_in_one(length: int, training: bool) -> None:
+    model = grown(build(**PROJECTED)).double().train(training)
+    tokens = text(3, 12)
+    expected = features(model, tokens)
+    for _ in range(2):  # the second time from zero again, as in the next epoch or split
+        found = torch.cat([features(model, piece, start) for start, piece in chunks(tokens, length)], 1)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_without_a_position_nothing_is_carried() -> None:
+    model = grown(build()).eval()
+    first = features(model, text(3, 5))
+    assert torch.equal(features(model, text(3, 5)), first)
+    assert model.decoder.streams[False].states == {}
+
+
+def test_evaluation_in_mid_epoch_leaves_training_alone() -> None:
+    model = grown(build()).double()
+    tokens = text(3, 12)
+    expected = features(model, tokens)[:, 5:]
+    features(model, tokens[:, :5], 0)
+    model.eval()
+    for start, piece in chunks(text(7, 12, seed=2), 4):
+        features(model, piece, start)
+    model.train()
+    torch.testing.assert_close(features(model, tokens[:, 5:], 5), expected)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_batch_out_of_order_is_refused(training: bool) -> None:
+    model = build().train(training)
+    with pytest.raises(ValueError, match="needs the batch at position 0, where the one before stopped; got position 5"):
+        features(model, text(3, 5), 5)
+    features(model, text(3, 5), 0)
+    with pytest.raises(ValueError, match="needs the batch at position 5, .* got position 10.* --task contiguous_lm"):
+        features(model, text(3, 5), 10)
+
+
+def test_another_number_of_rows_is_refused() -> None:
+    model = build()
+    features(model, text(3, 5), 0)
+    with pytest.raises(ValueError, match="--batch-size: needs the 3 rows of the batch before; got 4. Use the same"):
+        features(model, text(4, 5), 5)
+
+
+def test_a_batch_may_come_again_in_its_update_only() -> None:
+    """Automatic mixed precision feeds the batches of an update again when their gradients overflow."""
+    model = grown(build()).double()
+    pieces = dict(chunks(text(3, 15), 5))
+    model.set_num_updates(0)
+    first = [features(model, pieces[start], start) for start in (0, 5)]  # an update of two batches
+    model.set_num_updates(0)
+    again = [features(model, pieces[start], start) for start in (0, 5)]
+    assert all(map(torch.equal, first, again))
+    model.set_num_updates(1)
+    with pytest.raises(ValueError, match="position 10, .* got position 5"):
+        features(model, pieces[5], 5)
+    features(model, pieces[10], 10)
+    assert set(model.decoder.streams[True].states) == {10, 15}
+
+
+def test_evaluation_keeps_one_state() -> None:
+    model = build().eval()
+    for start, piece in chunks(text(1, 40), 2):
+        features(model, piece, start)
+    assert set(model.decoder.streams[False].states) == {40}
+
+
+def test_no_gradient_passes_from_batch_to_batch() -> None:
+    model = grown(build())
+    features(model, text(3, 5), 0)
+    position, state = model.carried_state()
+    assert (position, state.shape) == (5, (2, 3, 12))
+    assert not state.requires_grad
+    features(model, text(3, 5), 5).sum().backward()
+
+
+def test_a_restored_state_goes_on_where_it_stood() -> None:
+    model, other = (grown(build()).double() for _ in range(2))
+    other.load_state_dict(model.state_dict())
+    tokens = text(3, 12)
+    expected = features(model, tokens)[:, 5:]
+    features(model, tokens[:, :5], 0)
+    other.restore_state(*model.carried_state())
+    other.set_num_updates(7)
+    torch.testing.assert_close(features(other, tokens[:, 5:], 5), expected)
+
+
+def test_a_state_follows_the_models_precision() -> None:
+    model = build().eval()
+    features(model, text(3, 5), 0)
+    model.double()
+    assert features(model, text(3, 5), 5).dtype == torch.float64
+
+
+# --- sizes and presets -----------------------------------------------------------------------------------------------
+
+
+class Sized(Dictionary):
+    """A dictionary of 10,000 words and two more symbols, <s> and <pad>, without 10,000 entries."""
+
+    def __len__(self) -> int:
+        return 10_002
+
+
+# Parameters with the paper's dictionary of 10,000 words, and the width.
+PAPERS = {
+    "zaremba_lm_small": (4_651_600, 200),
+    "zaremba_lm_small_wt": (2_651_600, 200),
+    "zaremba_lm_small_pr": (4_691_800, 200),
+    "zaremba_lm_small_wt_pr": (2_691_800, 200),
+    "zaremba_lm_medium": (19_775_200, 650),
+    "zaremba_lm_medium_wt": (13_275_200, 650),
+    "zaremba_lm_large": (66_022_000, 1500),
+    "zaremba_lm_large_wt": (51_022_000, 1500),
+}
+
+
+def papers_model(preset: str, caplog: pytest.LogCaptureFixture, **options: Any) -> tuple[RecurrentLM, str]:
+    """A preset at its own sizes, and the line it logs."""
+    width = {"decoder_embed_dim": PAPERS[preset][1], "decoder_hidden_size": PAPERS[preset][1]}
+    with torch.device("meta"), caplog.at_level(logging.INFO):
+        return build(preset, words=Sized(), **width, **options), caplog.messages[-1]
+
+
+@pytest.mark.parametrize("preset", PAPERS)
+def test_sizes_are_the_papers(preset: str, caplog: pytest.LogCaptureFixture) -> None:
+    expected, width = PAPERS[preset]
+    model, line = papers_model(preset, caplog)
+    tied = "_wt" in preset
+    assert (model.decoder.embed_tokens is model.decoder.output) == tied
+    # Rows of <s> and <pad> in each table, and their output biases.
+    assert count(model) == expected + 2 * (1 if tied else 2) * width + 2
+    assert line.startswith(f"{preset}: {'input = output (weight tying)' if tied else 'input and output are two'}")
+    assert f"{count(model):,} parameters, {expected:,} without the rows of <s> and <pad>" in line
+
+
+@pytest.mark.parametrize("preset", ["zaremba_lm_small_pr", "zaremba_lm_small_wt_pr"])
+def test_the_bias_of_p_has_200_parameters(preset: str, caplog: pytest.LogCaptureFixture) -> None:
+    model, line = papers_model(preset, caplog, no_projection_bias=True)
+    assert model.projection is not None
+    assert model.projection.bias is None
+    assert f" {PAPERS[preset][0] - 200:,} without the rows" in line
+
+
+@pytest.mark.parametrize("preset", PAPERS)
+def test_a_preset_has_the_sizes_it_says(preset: str) -> None:
+    defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
+    assert defaults.decoder_embed_dim == defaults.decoder_hidden_size == PAPERS[preset][1]
+    size = preset.split("_")[2]
+    assert (defaults.dropout, defaults.init_range) == {"small": (0, 0.1), "medium": (0.5, 0.05), "large": (0.65, 0.04)}[
+        size
+    ]
+    assert defaults.decoder_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "same_as"),
+    [
+        ("zaremba_lm_small", TIED, "zaremba_lm_small_wt"),
+        ("zaremba_lm_small_wt", TIED, "zaremba_lm_small_wt"),
+        ("zaremba_lm_small_wt", PROJECTED, "zaremba_lm_small_wt_pr"),
+        ("zaremba_lm_small_pr", {**TIED, "projection": True}, "zaremba_lm_small_wt_pr"),
+        ("zaremba_lm_small_wt_pr", {**TIED, **PROJECTED}, "zaremba_lm_small_wt_pr"),
+        ("tied_lstm_lm", PROJECTED, "zaremba_lm_small_pr"),
+    ],
+)
+def test_flags_mean_what_presets_mean(preset: str, options: dict, same_as: str) -> None:
+    model, expected = build(preset, **options), build(same_as)
+    for each in (model, expected):
+        assert (each.decoder.embed_tokens is each.decoder.output) == ("_wt" in same_as)
+    assert count(model) == count(expected)
+
+
+def test_every_parameter_starts_uniform() -> None:
+    model = build("zaremba_lm_small_wt_pr", decoder_embed_dim=50, decoder_hidden_size=50, init_range=0.04)
+    for name, parameter in model.named_parameters():
+        numbers = parameter.detach()
+        assert numbers.abs().max() <= 0.04, name
+        if numbers.numel() > 100:
+            assert numbers.std().item() == pytest.approx(0.04 / 3**0.5, rel=0.1), name
+            assert numbers.abs().max() > 0.035, name
+    assert model.decoder.stack.bias[0].detach().mean().abs() < 0.01  # no forget bias
+    assert not model.decoder.output.weight[WORDS.pad()].any()
+
+
+@pytest.mark.parametrize("method", SHARING_METHODS)
+@every_way
+def test_training_starts_at_a_guess(method: str, options: dict) -> None:
+    words = dictionary(1000)
+    sizes = {"decoder_embed_dim": 200, "decoder_hidden_size": 200}
+    model = build(words=words, sharing_method=method, **sizes, **options)
+    tokens = torch.randint(4, len(words), (20, 21))
+    loss = model(tokens[:, :-1], target=tokens[:, 1:]).loss
+    assert loss.item() / 400 == pytest.approx(math.log(len(words)), abs=1)
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+# --- sharing, copies, checkpoints ------------------------------------------------------------------------------------
+
+
+def one_table(model: RecurrentLM) -> bool:
+    """Whether what is written through the output is read through the input, and nothing but one table is there."""
+    with torch.no_grad():
+        model.decoder.output.weight[5] = 100.0
+    return bool((model.decoder.embed_tokens.embed(torch.tensor([5])) == 100).all())
+
+
+def test_copies_share_nothing_with_the_original_and_everything_within() -> None:
+    model = build(**TIED)
+    features(model, text(3, 5), 0)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.deepcopy(model).half()):
+        assert one_table(copied)
+        assert not (model.decoder.output.weight == 100).any()
+    assert one_table(model.half())
+    assert not one_table(build())
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_checkpoint_of_a_tied_model_is_loaded_tied(assign: bool) -> None:
+    model, other = grown(build(**TIED)), build(**TIED)
+    state = model.state_dict()
+    assert torch.equal(state["decoder.embed_tokens.weight"], state["decoder.output.weight"])
+    torch.nn.Module.load_state_dict(other, state, assign=assign)
+    tokens = text(3, 5)
+    assert torch.equal(model(tokens)[0], other(tokens)[0])
+
+
+def test_the_state_of_a_stream_is_no_part_of_the_model() -> None:
+    model = build()
+    before = set(model.state_dict())
+    features(model, text(3, 5), 0)
+    assert set(model.state_dict()) == before
+
+
+def test_a_checkpoint_of_another_dictionary_is_refused() -> None:
+    with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
+        build(**TIED).load_state_dict(build(words=dictionary(15), **TIED).state_dict())
+
+
+def write_vectors(path: Path, width: int) -> str:
+    path.write_text(f"2 {width}\n" + "".join(f"{word} {' '.join(['0.5'] * width)}\n" for word in ("word0", "other")))
+    return str(path)
+
+
+@pytest.mark.parametrize("options", [{}, TIED], ids=["untied", "tied"])
+def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "vectors.txt", 6)
+    model = build(decoder_embed_path=path, decoder_freeze_embed=True, **options)
+    table = model.decoder.embed_tokens
+    assert table.weight[WORDS.index("word0")].eq(0.5).all()
+    assert not table.weight[WORDS.index("word1")].eq(0.5).any()
+    assert not table.weight.requires_grad
+    assert model.decoder.output.weight.requires_grad == (not options)
+    model(text(3, 5), target=text(3, 5)).loss.backward()
+    assert table.weight.grad is None
+    assert model.decoder.output.bias is not None
+    assert model.decoder.output.bias.grad is not None
+
+
+@every_way
+def test_embeddings_may_be_narrower_than_the_layers(options: dict) -> None:
+    model = grown(build(decoder_hidden_size=8, **{**options, "projection": True}))
+    assert model.projection is not None
+    assert model.projection.weight.shape == (6, 8)
+    assert model(text(3, 5))[0].shape == (3, 5, len(WORDS))
+
+
+def test_untied_tables_may_have_two_widths() -> None:
+    model = build(decoder_hidden_size=8)
+    assert (model.decoder.embed_tokens.embedding_dim, model.decoder.output.embedding_dim) == (6, 8)
+    assert model(text(3, 5))[0].shape == (3, 5, len(WORDS))
+
+
+# --- dropout, precision ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["dropout", "decoder_dropout_in", "decoder_dropout_out"])
+def test_dropout_only_while_training(place: str) -> None:
+    model, without = (grown(build(**each)) for each in ({place: 0.5}, {}))
+    without.load_state_dict(model.state_dict())
+    tokens = text(3, 5)
+    assert not torch.equal(model(tokens)[0], model(tokens)[0])
+    model.eval()
+    torch.testing.assert_close(model(tokens)[0], without(tokens)[0])
+
+
+def test_dropout_between_layers_is_not_that_of_inputs_and_outputs() -> None:
+    model = grown(build(dropout=0.5, decoder_dropout_in=0.0, decoder_dropout_out=0.0))
+    tokens = text(3, 5)
+    assert not torch.equal(model(tokens)[0], model(tokens)[0])
+    one_layer = grown(build(dropout=0.5, decoder_dropout_in=0.0, decoder_dropout_out=0.0, decoder_layers=1))
+    assert torch.equal(one_layer(tokens)[0], one_layer(tokens)[0])
+
+
+@pytest.mark.parametrize("options", [{}, {"sharing_method": "l2-input"}], ids=["plain", "l2-input"])
+def test_bfloat16_trains_on_a_cpu(options: dict) -> None:
+    model = build(**TIED, **PROJECTED, **options).bfloat16()
+    for start, piece in chunks(text(3, 10), 5):
+        loss = model(piece, target=piece, stream_position=start).loss
+        loss.backward()
+        assert loss.isfinite()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+@every_way
+def test_incremental_scores_are_those_of_the_whole(options: dict) -> None:
+    model = grown(build(**options)).double().eval()
+    tokens = text(4, 6)
+    expected, _ = model(tokens)
+    state: dict = {}
+    order = torch.arange(4)
+    for t in range(tokens.size(1)):
+        scores, _ = model.decoder(tokens[order, : t + 1], incremental_state=state)
+        torch.testing.assert_close(scores[:, -1], expected[order, t])
+        moved = torch.tensor([2, 0, 1, 3])
+        model.decoder.reorder_incremental_state(state, moved)
+        order = order[moved]
+
+
+def test_features_are_what_the_output_layer_takes() -> None:
+    model = grown(build(**PROJECTED)).eval()
+    tokens = text(3, 5)
+    found, _ = model.extract_features(tokens)
+    torch.testing.assert_close(model.decoder.output_layer(found), model(tokens)[0])
+
+
+def test_beam_search_scores_are_those_of_the_model() -> None:
+    model = grown(build(**TIED), std=0.4).double().eval()
+    generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6, normalize_scores=False)
+    prefix = text(2, 2)
+    sample = {"net_input": {"src_tokens": prefix, "src_lengths": torch.tensor([2, 2])}}
+    for row, hypotheses in enumerate(generator.generate([model], sample, prefix_tokens=prefix)):
+        for hypothesis in hypotheses:
+            tokens = hypothesis["tokens"].unsqueeze(0)
+            assert torch.equal(tokens[0, :2], prefix[row])
+            previous = F.pad(tokens[:, :-1], (1, 0), value=WORDS.eos())
+            loss = model(previous, target=tokens).loss
+            # fairseq keeps the scores of hypotheses in float32
+            assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {**TIED, "decoder_hidden_size": 8},
+            "--share-decoder-input-output-embed: needs --decoder-embed-dim equal to --decoder-hidden-size, or "
+            "--projection; got 6 and 8. Use --projection.",
+        ),
+        ({"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use --proj"),
+        ({"init_range": 0.0}, "--init-range: needs a positive number; got 0.0. Use 0.1"),
+        ({"init_range": -0.5}, "--init-range: needs a positive number; got -0.5"),
+        ({"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
+        ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
+        ({"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
+        ({"decoder_dropout_in": -0.1}, r"--decoder-dropout-in: needs a probability in \[0, 1\); got -0.1"),
+        ({"decoder_embed_path": "none.txt"}, "--decoder-embed-path: needs a text file .* got 'none.txt'"),
+        ({"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
+    ],
+)
+def test_what_cannot_work_is_refused(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(**options)
