@@ -1,4 +1,4 @@
-"""Imports point one way, and the mathematics need torch alone."""
+"""Imports point one way, and the mathematics need torch alone, or numpy alone."""
 
 import ast
 import sys
@@ -8,7 +8,20 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it.
-LAYERS = ["sharing", "output_loss", "embedding", "modules", "models", "criterions", "optim", "tasks", "cli"]
+LAYERS = [
+    "ngram",
+    "sharing",
+    "output_loss",
+    "embedding",
+    "modules",
+    "models",
+    "criterions",
+    "optim",
+    "tasks",
+    "analysis",
+    "cli",
+]
+NUMPY_ONLY = {"ngram"}
 TORCH_ONLY = {"sharing", "output_loss", "embedding", "modules"}
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
 
@@ -38,8 +51,10 @@ def test_imports_point_up(path: Path) -> None:
     names = imported(path)
     layers = {layer for name in names if (layer := layer_of(name))}
     assert {layer for layer in layers if LAYERS.index(layer) > LAYERS.index(own)} == set()
+    roots = {name.split(".")[0] for name in names}
+    if own in NUMPY_ONLY:
+        assert roots <= {"numpy", *sys.stdlib_module_names}
     if own in TORCH_ONLY:
-        roots = {name.split(".")[0] for name in names}
         assert roots <= {"fairseq_tiedemb", "torch", *sys.stdlib_module_names}
 
 

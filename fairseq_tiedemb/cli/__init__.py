@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Sequence
 
 from fairseq_tiedemb import __version__
-from fairseq_tiedemb.cli import path
+from fairseq_tiedemb.cli import curves, ngram, path
 
-COMMANDS = (path,)
+COMMANDS = (curves, ngram, path)
 
 
 def create_parser() -> argparse.ArgumentParser:

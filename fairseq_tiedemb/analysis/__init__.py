@@ -1,0 +1,1 @@
+"""What is measured on trainings and trained tables, and its pictures."""

@@ -1,0 +1,181 @@
+"""Learning curves, perplexity by epoch, from the logs of fairseq-train."""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Perplexity by epoch.
+Curve = dict[int, float]
+
+# What fairseq prints at the end of an epoch, whatever its loggers put before it: with --log-format simple or tqdm, and
+# with json. The number of updates or the time always follows, so a value at the end of a line is a broken line.
+TEXT = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ([\d.]+(?:e\+\d+)?|inf|nan) \|")
+JSON = re.compile(r'\{"epoch": .*\}')
+
+# Perplexities further apart than this have a logarithmic axis.
+WIDE = 5
+
+
+@dataclass
+class Run:
+    """The curves of one training.
+
+    Attributes:
+        train: running perplexity of the training data.
+        valid: perplexity of each validation subset, in the order of the log.
+    """
+
+    train: Curve = field(default_factory=dict)
+    valid: dict[str, Curve] = field(default_factory=dict)
+
+    def add(self, epoch: int, subset: str | None, perplexity: float) -> None:
+        """Adds a value, of the training data if the subset is None, in place of an earlier one of that epoch."""
+        curve = self.train if subset is None else self.valid.setdefault(subset, {})
+        curve[epoch] = perplexity
+
+    def forget(self, epoch: int) -> None:
+        """Drops everything from an epoch on."""
+        for curve in (self.train, *self.valid.values()):
+            for later in [e for e in curve if e >= epoch]:
+                del curve[later]
+
+    def valid_curve(self, subset: str | None, *, path: str | Path) -> Curve:
+        """Returns the curve of a validation subset; if it is None, of the first, which may be missing.
+
+        Raises:
+            ValueError: naming the log at `path` and its subsets, if it lacks this one.
+        """
+        if subset is None:
+            return next(iter(self.valid.values()), {})
+        if subset not in self.valid:
+            names = list(self.valid)
+            found = f"{path} has {', '.join(names)}" if names else f"{path} has no validation"
+            raise ValueError(
+                f"--subset: needs a validation subset that every log has; got {subset!r}, but {found}. Use "
+                f"{f'--subset {names[0]}' if names else 'logs of runs with validation'}."
+            )
+        return self.valid[subset]
+
+
+def read_log(path: str | Path) -> Run:
+    """Reads the perplexities at the end of epochs from a log of fairseq-train.
+
+    It may be what the command prints, what `--log-file` writes or what hydra writes, with any `--log-format` but
+    `none`, and may break off. Where it goes back, the run was resumed or started again: the values from that epoch on
+    are replaced.
+
+    Raises:
+        ValueError: naming the file, if it cannot be read or has no perplexity.
+    """
+    run = Run()
+    newest = 0
+    try:
+        # tqdm ends lines with \r, which counts here.
+        with open(path, encoding="utf-8", errors="replace") as log:
+            for line in log:
+                for epoch, subset, perplexity in epoch_values(line):
+                    if epoch < newest:
+                        run.forget(epoch)
+                    newest = epoch
+                    run.add(epoch, subset, perplexity)
+    except OSError as error:
+        raise ValueError(
+            f"LOG: needs a log of fairseq-train; got {path} ({error.strerror}). Use another path."
+        ) from error
+    if newest == 0:
+        raise ValueError(
+            f"LOG: needs perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got {path}, "
+            f"which has none. Use the log of a fairseq-train that ended an epoch, with --log-format simple or json."
+        )
+    return run
+
+
+def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
+    """Yields the epoch, the validation subset (None for the training data) and the perplexity that a line reports."""
+    if found := TEXT.search(line):
+        yield int(found[1]), found[2], float(found[3])
+    elif found := JSON.search(line):
+        try:
+            values = json.loads(found[0])
+        except json.JSONDecodeError:  # two processes may write on one line
+            return
+        for name, value in values.items():
+            if name.endswith("_ppl"):
+                subset = name.removesuffix("_ppl")
+                yield values["epoch"], None if subset == "train" else subset, float(value)
+
+
+@dataclass
+class Series:
+    """One run as it is shown: a label and two curves, either of which may be empty."""
+
+    label: str
+    train: Curve
+    valid: Curve
+
+
+def table(series: Sequence[Series]) -> str:
+    """The curves as text: a line an epoch, two columns a run, and each run's lowest validation perplexity."""
+    curves = [
+        (f"{one.label} {kind}", curve) for one in series for kind, curve in (("train", one.train), ("valid", one.valid))
+    ]
+    epochs = sorted({epoch for _, curve in curves for epoch in curve})
+    columns = [["epoch", *map(str, epochs)]]
+    for name, curve in curves:
+        columns.append([name, *(f"{curve[epoch]:.2f}" if epoch in curve else "-" for epoch in epochs)])
+    widths = [max(map(len, column)) for column in columns]
+    lines = ["  ".join(map(str.rjust, row, widths)) for row in zip(*columns, strict=True)]
+    for one in series:
+        finite = {value: epoch for epoch, value in reversed(one.valid.items()) if math.isfinite(value)}
+        if finite:
+            lines.append(f"{one.label}: lowest valid {min(finite):.2f}, epoch {finite[min(finite)]}")
+    return "\n".join(lines)
+
+
+def picture_formats() -> list[str]:
+    """The file name extensions that `draw` can write."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    return sorted(FigureCanvasBase.get_supported_filetypes())
+
+
+def draw(series: Sequence[Series], path: Path, *, picture_format: str) -> None:
+    """Draws the curves: a colour a run, valid solid, train dashed; values that are not finite are left out.
+
+    Args:
+        series: the runs.
+        path: the file to write.
+        picture_format: one of `picture_formats`.
+    """
+    # matplotlib takes a second to import, which no other command should wait for.
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    values: list[float] = []
+    for number, one in enumerate(series):
+        color = colormaps["tab10"](number) if len(series) <= 10 else colormaps["turbo"](number / (len(series) - 1))
+        for curve, style in ((one.train, "dashed"), (one.valid, "solid")):
+            points = {epoch: curve[epoch] for epoch in sorted(curve) if math.isfinite(curve[epoch])}
+            marker = "." if len(points) < 30 else ""
+            axes.plot(list(points), list(points.values()), linestyle=style, color=color, marker=marker)
+            values += points.values()
+        axes.plot([], [], color=color, label=one.label)
+    axes.plot([], [], color="grey", label="valid")
+    axes.plot([], [], color="grey", linestyle="dashed", label="train")
+    if values and max(values) > WIDE * min(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("perplexity")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, format=picture_format, dpi=150)

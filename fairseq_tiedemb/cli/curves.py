@@ -1,0 +1,57 @@
+"""Draw and print learning curves from logs of fairseq-train.
+
+A curve is perplexity by epoch, of the training data (running) and of a validation subset. A log is what the command
+printed, what --log-file wrote, or what hydra wrote; --log-format simple, tqdm and json are read. Of a run that was
+resumed or started again in the same log, the last values count.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_tiedemb.analysis.curves import Series, draw, picture_formats, read_log, table
+from fairseq_tiedemb.cli._output import check_output, written_aside
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the logs, the picture, and what is shown how."""
+    parser.add_argument("logs", nargs="+", metavar="LOG", help="a log a run")
+    parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw too; .png, .svg, .pdf or the like")
+    parser.add_argument("--subset", metavar="NAME", help="validation subset (default: the first of each log)")
+    parser.add_argument("--label", nargs="+", metavar="NAME", help="what to call each run (default: the log's name)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the table and draws the picture."""
+    picture = arguments.output
+    if picture is not None:
+        check_output(picture, flag="--output")
+        formats = picture_formats()
+        if picture.suffix[1:].lower() not in formats:
+            raise ValueError(
+                f"--output: needs a name that ends in one of {', '.join('.' + name for name in formats)}; got "
+                f"{picture}. Use {picture.stem}.png."
+            )
+    series = []
+    for label, path in zip(labels(arguments.logs, arguments.label), arguments.logs, strict=True):
+        log = read_log(path)
+        series.append(Series(label, log.train, log.valid_curve(arguments.subset, path=path)))
+    print(table(series))
+    if picture is not None:
+        with written_aside(picture) as aside:
+            draw(series, aside, picture_format=picture.suffix[1:].lower())
+    return 0
+
+
+def labels(logs: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
+    """What to call each log: the label given, else its name without the extension, or its path if names are the same.
+
+    Raises:
+        ValueError: if there are more or fewer labels than logs.
+    """
+    if given is not None:
+        if len(given) != len(logs):
+            raise ValueError(f"--label: needs one for each log; got {len(given)} for {len(logs)}. Use {len(logs)}.")
+        return given
+    names = [Path(log).stem for log in logs]
+    return names if len(set(names)) == len(names) else logs

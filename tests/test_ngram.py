@@ -1,0 +1,353 @@
+"""The n-gram baseline: the equations restated with dictionaries, the laws, ARPA files, the command, Penn Treebank."""
+
+import math
+import os
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairseq_tiedemb import cli, ngram
+from fairseq_tiedemb.ngram import BOS, EOS, FALLBACK_DISCOUNTS, KneserNey, Vocabulary, discounts
+
+PTB = Path(os.environ.get("PTB", "ptb"))
+
+Gram = tuple[str, ...]
+
+
+class Oracle:
+    """The equations of fairseq_tiedemb/ngram.py, one probability at a time."""
+
+    def __init__(self, text: str, order: int):
+        sentences = [("<s>", *line.split(), "</s>") for line in text.splitlines()]
+        self.words = {word for sentence in sentences for word in sentence} - {"<s>"}
+        plain = Counter(
+            sentence[i : i + n]
+            for sentence in sentences
+            for n in range(1, order + 1)
+            for i in range(len(sentence) - n + 1)
+        )
+        before: dict[Gram, set[str]] = {}
+        for gram in plain:
+            before.setdefault(gram[1:], set()).add(gram[0])
+        self.counts = {
+            gram: count if len(gram) == order or gram[0] == "<s>" else len(before[gram])
+            for gram, count in plain.items()
+            if gram != ("<s>",)
+        }
+        self.discounts = {n: self.order_discounts(n) for n in range(1, order + 1)}
+
+    def order_discounts(self, n: int) -> dict[int, float]:
+        number = Counter(count for gram, count in self.counts.items() if len(gram) == n)
+        if all(number[k] for k in (1, 2, 3, 4)):
+            y = number[1] / (number[1] + 2 * number[2])
+            found = {k: k - (k + 1) * y * number[k + 1] / number[k] for k in (1, 2, 3)}
+            if all(discount > 0 for discount in found.values()):
+                return found
+        return {1: 0.5, 2: 1.0, 3: 1.5}
+
+    def probability(self, word: str, history: Gram) -> float:
+        n = len(history) + 1
+        lower = self.probability(word, history[1:]) if history else 1 / len(self.words)
+        following = {w: self.counts[*history, w] for w in self.words if (*history, w) in self.counts}
+        total = sum(following.values())
+        if total == 0:
+            return lower
+        discount = {w: self.discounts[n][min(count, 3)] for w, count in following.items()}
+        return (following.get(word, 0) - discount.get(word, 0)) / total + sum(discount.values()) / total * lower
+
+
+def random_text(seed: int, sentences: int = 60, words: str = "abcdefghijklm") -> str:
+    """Few words, some much more frequent than others, sentences from empty to longer than any order tested."""
+    rng = random.Random(seed)
+    weights = [1 / rank for rank in range(1, len(words) + 1)]
+    return "".join(" ".join(rng.choices(words, weights, k=rng.randint(0, 9))) + "\n" for _ in range(sentences))
+
+
+def trained(folder: Path, text: str, order: int) -> tuple[Vocabulary, KneserNey]:
+    (folder / "train.txt").write_text(text)
+    vocabulary = Vocabulary()
+    tokens = vocabulary.read([folder / "train.txt"], flag="TRAIN")
+    vocabulary.close()
+    return vocabulary, KneserNey(tokens, order, vocabulary.size)
+
+
+def histories(oracle: Oracle, order: int) -> list[Gram]:
+    """Every history of order - 1 words or from <s> on that was seen, and as many at random, most of them not seen."""
+    seen = {gram[:-1] for gram in oracle.counts if len(gram) == order or gram[0] == "<s>"}
+    rng = random.Random(2)
+    words = sorted(oracle.words - {"</s>"})
+    return sorted(seen) + [tuple(rng.choices(words, k=order - 1)) for _ in seen]
+
+
+def distribution(model: KneserNey, vocabulary: Vocabulary, history: Gram) -> dict[str, float]:
+    """p(w | history) of every word, as the last words of as many sequences."""
+    index = {"<s>": BOS, "</s>": EOS, **vocabulary}
+    words = [word for word in index if word != "<s>"]
+    tokens = np.array([[index[word] for word in (*history, last)] for last in words], dtype=np.int32)
+    return dict(zip(words, model.probabilities(tokens.ravel()).reshape(tokens.shape)[:, -1].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5, 12])
+def test_probabilities_are_those_of_the_equations(order, tmp_path):
+    # Order 12 is longer than any sentence.
+    text = random_text(seed=order)
+    vocabulary, model = trained(tmp_path, text, order)
+    oracle = Oracle(text, order)
+    assert [len(keys) for keys in model.keys[1:]] == [
+        sum(len(gram) == n for gram in oracle.counts) for n in range(2, order + 1)
+    ]
+    for history in histories(oracle, order)[:: max(1, order - 2)]:
+        probs = distribution(model, vocabulary, history)
+        assert probs == pytest.approx({w: oracle.probability(w, history) for w in probs}, rel=1e-12, abs=0)
+
+
+def test_most_orders_of_the_tests_determine_their_discounts(tmp_path):
+    """So that the equations are tested with them, and with the fallback."""
+    _, model = trained(tmp_path, random_text(seed=5, sentences=300), order=5)
+    assert 0 < len(model.fallbacks) < 4
+    oracle = Oracle(random_text(seed=5, sentences=300), order=5)
+    for n, found in enumerate(model.discounts, start=1):
+        assert found == pytest.approx(tuple(oracle.discounts[n].values()), rel=1e-12)
+        assert (found == FALLBACK_DISCOUNTS) == (n in model.fallbacks)
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_probabilities_sum_to_one_after_any_history(order, tmp_path):
+    text = random_text(seed=7)
+    vocabulary, model = trained(tmp_path, text, order)
+    for history in histories(Oracle(text, order), order):
+        probs = distribution(model, vocabulary, history)
+        assert math.fsum(probs.values()) == pytest.approx(1, abs=1e-13)
+        assert min(probs.values()) > 0
+
+
+def test_perplexity_is_that_of_the_equations_and_predicts_each_word_and_end_once(tmp_path):
+    text, other = random_text(seed=8), random_text(seed=9)
+    vocabulary, model = trained(tmp_path, text, order=3)
+    (tmp_path / "test.txt").write_text(other)
+    tokens = vocabulary.read([tmp_path / "test.txt"], flag="--test")
+    oracle = Oracle(text, 3)
+    logs = []
+    for line in other.splitlines():
+        sentence = ("<s>", *line.split(), "</s>")
+        logs += [
+            math.log(oracle.probability(sentence[i], sentence[max(0, i - 2) : i])) for i in range(1, len(sentence))
+        ]
+    assert np.count_nonzero(tokens != BOS) == len(logs) == len(other.split()) + 60
+    assert model.perplexity(tokens) == pytest.approx(math.exp(-sum(logs) / len(logs)), rel=1e-12)
+
+
+def test_histories_end_at_the_start_of_their_sentence(tmp_path):
+    vocabulary, model = trained(tmp_path, random_text(seed=10), order=4)
+    (tmp_path / "one.txt").write_text("a b c\n")
+    (tmp_path / "two.txt").write_text("b a\na b c\n")
+    one, two = (vocabulary.read([tmp_path / name], flag="--test") for name in ("one.txt", "two.txt"))
+    np.testing.assert_array_equal(model.probabilities(one), model.probabilities(two)[-len(one) :])
+
+
+# n_1 ... n_4, and what they give
+COUNTS_OF_COUNTS = [
+    ((8, 4, 2, 1), (0.5, 1.25, 2.0)),  # by hand: Y = 8 / 16
+    ((0, 4, 2, 1), None),
+    ((8, 0, 2, 1), None),
+    ((8, 4, 0, 1), None),
+    ((8, 4, 2, 0), None),
+    ((1, 1, 100, 1), None),  # D(2) = 2 - 3 / 3 * 100
+    ((8, 4, 2, 3), None),  # D(3 and more) = 3 - 4 / 2 * 3 / 2 = 0: would leave nothing for words not seen
+    ((0, 0, 0, 0), None),
+]
+
+
+@pytest.mark.parametrize(("numbers", "expected"), COUNTS_OF_COUNTS)
+def test_discounts(numbers, expected):
+    counts = np.repeat([1, 2, 3, 4, 5, 9], [*numbers, 3, 2])
+    np.random.default_rng(1).shuffle(counts)
+    assert discounts(counts) == expected
+
+
+def arpa_tables(path: Path) -> tuple[list[int], dict[Gram, float], dict[Gram, float]]:
+    """Numbers of n-grams in the header, and base-10 logarithms of probabilities and backoff weights."""
+    header, *sections = path.read_text(encoding="utf-8").removesuffix("\n\\end\\\n").split("\n\\")
+    sizes = [int(line.partition("=")[2]) for line in header.splitlines()[1:] if line]
+    logs, backoffs = {}, {}
+    for n, section in enumerate(sections, start=1):
+        title, *lines = section.strip().splitlines()
+        assert title == f"{n}-grams:"
+        assert len(lines) == sizes[n - 1]
+        for line in lines:
+            log, gram, *backoff = line.split("\t")
+            logs[tuple(gram.split(" "))] = float(log)
+            assert len(gram.split(" ")) == n
+            assert len(backoff) == (n < len(sizes))
+            backoffs[tuple(gram.split(" "))] = float(backoff[0]) if backoff else 0.0
+    return sizes, logs, backoffs
+
+
+def test_an_arpa_file_says_what_the_model_says(tmp_path, monkeypatch):
+    """Evaluated as readers of such files do: the longest n-gram there is, and the weights of those that are not."""
+    vocabulary, model = trained(tmp_path, random_text(seed=11), order=4)
+    monkeypatch.setattr(ngram, "ARPA_CHUNK", 7)
+    assert cli.main(["ngram", str(tmp_path / "train.txt"), "--order", "4", "--arpa", str(tmp_path / "out.arpa")]) == 0
+    sizes, logs, backoffs = arpa_tables(tmp_path / "out.arpa")
+    assert sizes == [len(keys) for keys in model.keys]
+    assert logs["<s>",] == -99
+    assert backoffs["</s>",] == 0  # nothing follows
+
+    def log10(word: str, history: Gram) -> float:
+        if (*history, word) in logs:
+            return logs[*history, word]
+        return backoffs.get(history, 0.0) + log10(word, history[1:])
+
+    for history in histories(Oracle(random_text(seed=11), 4), 4)[::3]:
+        for word, prob in distribution(model, vocabulary, history).items():
+            assert log10(word, history) == pytest.approx(math.log10(prob), abs=2e-8)  # nine digits are written
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
+
+
+def table_rows(output: str) -> list[list[str]]:
+    return [line.split() for line in output.splitlines()[2:-1]]
+
+
+def test_the_command_prints_what_was_counted_and_a_line_a_text(tmp_path, run_command):
+    (tmp_path / "train.txt").write_text(random_text(seed=12) + "<unk> a\n")
+    (tmp_path / "a.txt").write_text("a b <unk>\n\nc q\n")  # a blank line is a sentence, as for fairseq-preprocess
+    (tmp_path / "b.txt").write_text("a")
+    paths = [str(tmp_path / name) for name in ("train.txt", "a.txt", "b.txt")]
+    output = run_command("fairseq_tiedemb.cli", "ngram", paths[0], "--test", *paths[1:], "--order", 2).stdout
+    train = (tmp_path / "train.txt").read_text()
+    types = len({*train.split()}) + 1
+    bigrams = sum(len(gram) == 2 for gram in Oracle(train, 2).counts)
+    assert output.splitlines()[0] == (
+        f"modified Kneser-Ney, order 2: {len(train.split()) + 61} tokens, {types} types with </s>; "
+        f"n-grams by order: {types + 1}, {bigrams}"
+    )
+    assert [(row[0], row[1], row[3]) for row in table_rows(output)] == [("8", "2", paths[1]), ("2", "0", paths[2])]
+    oracle = Oracle(train, 2)
+    expected = (oracle.probability("a", ("<s>",)) * oracle.probability("</s>", ("a",))) ** (-1 / 2)
+    assert table_rows(output)[1][2] == f"{expected:.2f}"
+
+
+def test_several_training_texts_are_one(tmp_path, capsys):
+    lines = random_text(seed=13).splitlines(keepends=True)
+    for name, part in (("all", lines), ("first", lines[:20]), ("second", lines[20:])):
+        (tmp_path / name).write_text("".join(part))
+    outputs = []
+    for names in (["all"], ["first", "second"]):
+        assert cli.main(["ngram", *(str(tmp_path / n) for n in names), "--test", str(tmp_path / "first")]) == 0
+        outputs.append(capsys.readouterr().out.splitlines()[:-1])
+    assert outputs[0] == outputs[1]
+
+
+def test_a_dictionary_turns_other_words_into_unk(tmp_path, capsys):
+    (tmp_path / "dict.txt").write_text("a 100\nb 90\nc 80\nd 70 #fairseq:overwrite\n")
+    texts = {"train": random_text(seed=14), "test": random_text(seed=15) + "unheard of\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        by_hand = [[word if word in "abcd" else "<unk>" for word in line.split()] for line in text.splitlines()]
+        (tmp_path / f"{name}.unk").write_text("".join(" ".join(words) + "\n" for words in by_hand))
+    rows = []
+    for ending, more in (("", ["--dict", str(tmp_path / "dict.txt")]), (".unk", [])):
+        train, test = (str(tmp_path / f"{name}{ending}") for name in texts)
+        assert cli.main(["ngram", train, "--test", test, *more]) == 0
+        rows.append(table_rows(capsys.readouterr().out)[0][:3])
+    assert rows[0] == rows[1]
+    assert int(rows[0][1]) > 2
+
+
+def test_words_of_the_dictionary_that_the_text_lacks_have_a_share(tmp_path):
+    (tmp_path / "dict.txt").write_text("a 1\nnever 0\n")
+    (tmp_path / "train.txt").write_text("a a\na\n")
+    vocabulary = Vocabulary.from_dictionary(tmp_path / "dict.txt")
+    model = KneserNey(vocabulary.read([tmp_path / "train.txt"], flag="TRAIN"), 2, vocabulary.size)
+    for history in ("a", "never"):
+        probs = distribution(model, vocabulary, (history,))
+        assert math.fsum(probs.values()) == pytest.approx(1, abs=1e-13)
+        assert probs["never"] == probs["<unk>"] > 0
+
+
+def test_a_fallback_of_the_discounts_is_said(tmp_path, capsys):
+    (tmp_path / "train.txt").write_text("a b\n")
+    assert cli.main(["ngram", str(tmp_path / "train.txt"), "--order", "2"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {n}: taking 0.5 1.0 1.5"
+        for n in (1, 2)
+    ]
+
+
+REFUSED = [
+    (["good", "--order", "0"], "--order: needs a whole number of at least 1; got 0. Use 5."),
+    (["missing"], "TRAIN: needs a text file; got missing (No such file or directory)"),
+    (["."], "TRAIN: needs a text file; got . (Is a directory)"),
+    (["good", "empty"], "TRAIN: needs text; got empty, which is empty"),
+    (["good", "--test", "good", "empty"], "--test: needs text; got empty, which is empty"),
+    (["good", "--test", "missing"], "--test: needs a text file; got missing"),
+    (
+        ["good", "--test", "unknown"],
+        "which has no <unk> to stand for others; got 'zebra' in line 2 of unknown. Use --dict",
+    ),
+    (
+        ["good", "marked"],
+        "TRAIN: needs text without <s> and </s>, which are added to each line; got </s> in line 1 of marked",
+    ),
+    (
+        ["good", "--test", "marked"],
+        "--test: needs text without <s> and </s>, which are added to each line; got </s> in line 1 of marked",
+    ),
+    (["latin"], "TRAIN: needs UTF-8 text; got latin ('utf-8' codec"),
+    (["good", "--dict", "missing"], "--dict: needs a text file; got missing"),
+    (["good", "--dict", "counts"], "--dict: needs lines `word count`; got 'a zebra' in line 2 of counts"),
+    (["good", "--dict", "blank"], "--dict: needs lines `word count`; got '' in line 1 of blank"),
+    (["good", "--arpa", "none/out"], "--arpa: needs a folder that exists; got none. Use mkdir -p none."),
+    (["good", "--arpa", "."], "--arpa: needs the name of a file; got ., which is none"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED)
+def test_what_is_refused(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files = {
+        "good": "a b\n",
+        "empty": "",
+        "unknown": "a b\na zebra\n",
+        "counts": "a 1\na zebra\n",
+        "marked": "a </s>\n",
+        "blank": "\n",
+    }
+    for name, text in files.items():
+        Path(name).write_text(text)
+    Path("latin").write_bytes("é\n".encode("latin-1"))
+    before = sorted(Path().iterdir())
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cli.main(["ngram", *words])
+    assert sorted(Path().iterdir()) == before
+
+
+def test_an_arpa_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monkeypatch):
+    (tmp_path / "train.txt").write_text("a b\n")
+    (tmp_path / "out.arpa").write_text("old")
+
+    def break_off(self, words, file):
+        file.write("half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(KneserNey, "write_arpa", break_off)
+    with pytest.raises(OSError, match="No space"):
+        cli.main(["ngram", str(tmp_path / "train.txt"), "--arpa", str(tmp_path / "out.arpa")])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.arpa", "train.txt"]
+    assert (tmp_path / "out.arpa").read_text() == "old"
+
+
+@pytest.mark.skipif(not PTB.is_dir(), reason="needs PTB=a folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt")
+@pytest.mark.parametrize(("order", "valid", "test"), [(3, 157.77, 148.28), (5, 148.01, 141.19)])
+def test_penn_treebank(order, valid, test, run_command):
+    """Test: 148.3 and 141.2 in Mikolov et al. 2011; valid: an independent program in plain Python."""
+    train, *texts = (PTB / f"ptb.{split}.txt" for split in ("train", "valid", "test"))
+    process = run_command("fairseq_tiedemb.cli", "ngram", train, "--test", *texts, "--order", order)
+    assert "929,589 tokens, 10,000 types" in process.stdout
+    rows = table_rows(process.stdout)
+    assert [row[0] for row in rows] == ["73,760", "82,430"]
+    assert [float(row[2]) for row in rows] == pytest.approx([valid, test], abs=0.01)
