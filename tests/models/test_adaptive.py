@@ -1,0 +1,299 @@
+"""Sharing methods on the bands of adaptive inputs and outputs, and on factorised embeddings."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
+
+from fairseq_tiedemb.sharing import sharing_method
+
+from .. import reference
+from .families import (
+    ALL,
+    BANDS,
+    DECODER,
+    FAMILIES,
+    PAD,
+    PREVIOUS,
+    TARGET,
+    TRANSLATION,
+    WORDS,
+    build,
+    dictionary,
+    every_family,
+    every_method,
+    grown,
+    inputs,
+    scores,
+    task_of,
+)
+from .test_tied_transformer import NO_PADDING, steps, through_assignment, through_file
+
+language_models = pytest.mark.parametrize("family", ["transformer_lm", "lightconv_lm"])
+SIZES = (8, 8, 8)  # of the bands
+RANK = 6
+
+
+def output_tables(model: Any) -> list[torch.Tensor]:
+    """The table of each band, as the output sees it."""
+    softmax = model.decoder.adaptive_softmax
+    head = softmax.head.word_proj
+    return [(head[-1] if isinstance(head, torch.nn.Sequential) else head).weight] + [
+        tail[-1].weight for tail in softmax.tail
+    ]
+
+
+@every_method
+@language_models
+def test_each_band_has_the_vectors_and_scores_of_the_papers(family: str, method: str) -> None:
+    model = grown(build(family, sharing_method=method, **BANDS)).double().eval()
+    bands, softmax = model.decoder.embed_tokens.embeddings, model.decoder.adaptive_softmax
+    features = torch.randn(3, 16, dtype=torch.float64)
+    layers = [softmax.head, *softmax.tail]
+    first = 0
+    for index, (size, band, layer) in enumerate(zip(SIZES, bands, layers, strict=True)):
+        rows = band[0].weight.detach().numpy()
+        projection = band[1].weight.detach().numpy()
+        assert rows.shape == (size, 16 // 2**index)
+        vectors = model.decoder.embed_tokens(torch.arange(first, first + size)).detach()
+        narrow = features if index == 0 else layer[0](features)
+        found = layer(features).detach()
+        for word in range(size):
+            if (index, word) == (0, PAD):
+                continue
+            expected = projection @ reference.input_vector(method, rows[word])
+            np.testing.assert_allclose(vectors[word], expected, rtol=1e-6)  # through a buffer in float32
+            for row in range(len(features)):
+                expected = reference.score(method, rows[word], narrow[row].detach().numpy())
+                np.testing.assert_allclose(found[row, word], expected, rtol=1e-6, atol=1e-7)
+        first += size
+    clusters = softmax.head(features)[:, 8:]  # no words, so no method's business
+    torch.testing.assert_close(clusters, softmax.head.class_proj(features), rtol=1e-6, atol=1e-7)
+
+
+@every_method
+@language_models
+def test_adaptive_loss_trains_bands(family: str, method: str) -> None:
+    model = build(family, sharing_method=method, **BANDS)
+    # fairseq's criterion takes the second word of every band for padding
+    target = TARGET.masked_fill(TARGET.eq(9), 10)
+    sample = {"net_input": inputs(family), "target": target}
+    criterion = AdaptiveLoss(task_of(WORDS, WORDS), False)
+    loss, size, _ = criterion(model.eval(), sample)
+    log_p = model.get_normalized_probs(model(**inputs(family)), log_probs=True).detach()
+    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(TARGET.shape))
+    expected = -sum(log_p[index][target[index]] for index in np.ndindex(*target.shape) if target[index] != PAD)
+    torch.testing.assert_close(loss[0], expected)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss, size, _ = criterion(model, sample)
+        loss.backward()
+        optimizer.step()
+    assert loss.item() / size < 0.5
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@every_method
+def test_rows_of_every_band_start_with_norm_one(method: str) -> None:
+    """fairseq zeroes a row of every band, as if each had padding."""
+    words = dictionary(240)
+    cutoffs = {"adaptive_input_cutoff": "80,160", "adaptive_softmax_cutoff": "80,160"}
+    model = build("transformer_lm", sharing_method=method, target=words, source=words, **{**BANDS, **cutoffs})
+    for index, band in enumerate(model.decoder.embed_tokens.embeddings):
+        norms = band[0].weight.norm(dim=1)
+        assert norms.mean().item() == pytest.approx(1.0, abs=0.2)
+        if index == 0 or not sharing_method(method).divides_by_norm:
+            assert norms[PAD] == 0
+        else:
+            assert norms[PAD] > 0.1
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_bands_in_half_precision_are_finite(method: str, dtype: torch.dtype) -> None:
+    model = build("transformer_lm", sharing_method=method, **BANDS).to(dtype)
+    sample = {"net_input": inputs("transformer_lm"), "target": TARGET}
+    loss = AdaptiveLoss(task_of(WORDS, WORDS), False)(model, sample)[0]
+    loss.sum().backward()
+    assert loss.isfinite().all()
+    grads = [band[0].weight.grad for band in model.decoder.embed_tokens.embeddings]
+    assert all(grad.isfinite().all() for grad in grads[:2])
+    assert grads[2] is None  # no word of the batch is in the third band
+
+
+def through_pickle(model: Any) -> Any:
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("travel", [copy.deepcopy, through_pickle, through_file, through_assignment])
+@language_models
+def test_bands_stay_shared(family: str, travel: Any) -> None:
+    model = travel(grown(build(family, sharing_method="cosine", **BANDS)).eval())
+    tables = [band[0].weight for band in model.decoder.embed_tokens.embeddings]
+    assert [found is table for found, table in zip(output_tables(model), tables, strict=True)] == [True] * 3
+    assert len({id(table) for table in tables}) == 3
+    with torch.no_grad():  # written through the input, read through the output
+        before = model.decoder.adaptive_softmax.tail[0](torch.ones(1, 16))[0, 5].item()
+        tables[1][5] *= -1.0
+        after = model.decoder.adaptive_softmax.tail[0](torch.ones(1, 16))[0, 5].item()
+    assert after == pytest.approx(-before)
+    assert before != 0
+
+
+@every_method
+@language_models
+def test_bands_decode_step_by_step_as_in_the_whole(family: str, method: str) -> None:
+    model = grown(build(family, sharing_method=method, **BANDS), 0.3).eval()
+    with torch.no_grad():
+        whole = model.get_normalized_probs(model(**inputs(family)), log_probs=True)
+        features = torch.stack(steps(model, family), 1)
+        found = model.get_normalized_probs((features, None), log_probs=True)
+    torch.testing.assert_close(found[NO_PADDING], whole[NO_PADDING], rtol=1e-4, atol=1e-4)
+
+
+# Factorised embeddings
+
+
+FACTORIZED = {f"{family}-decoder": (family, DECODER) for family in FAMILIES}
+FACTORIZED |= {f"{family}-all": (family, ALL) for family in ("transformer", "dynamicconv")}
+FACTORIZED |= {f"{family}-untied": (family, {}) for family in ("transformer", "lightconv_lm")}
+every_factorized = pytest.mark.parametrize(("family", "options"), FACTORIZED.values(), ids=FACTORIZED)
+
+
+@every_method
+@every_factorized
+def test_factorised_vectors_and_scores_are_those_of_the_papers(family: str, options: dict, method: str) -> None:
+    model = grown(build(family, sharing_method=method, embedding_rank=RANK, **options)).double().eval()
+    source, output = model.decoder.embed_tokens, model.decoder.output_projection
+    inward, outward = source.projection.weight.detach().numpy(), output.projection.weight.detach().numpy()
+    table = source.weight.detach().numpy()
+    out_table = output.weight.detach().numpy()
+    assert table.shape == out_table.shape == (24, RANK)
+    assert (source.weight is output.weight) == bool(options)
+    vectors = source(torch.arange(24)).detach()
+    features = torch.randn(16, dtype=torch.float64)
+    found = output(features).detach()
+    for word in range(24):
+        if word == PAD:
+            continue
+        np.testing.assert_allclose(vectors[word], inward @ reference.input_vector(method, table[word]), rtol=1e-9)
+        expected = reference.score(method, out_table[word], outward @ features.numpy())
+        np.testing.assert_allclose(found[word], expected, rtol=1e-9)
+
+
+@every_method
+@every_factorized
+def test_factorised_models_decode_and_lose_as_others_do(family: str, options: dict, method: str) -> None:
+    model = grown(build(family, sharing_method=method, embedding_rank=RANK, **options), 0.3).double().eval()
+    whole = scores(model, family)
+    torch.testing.assert_close(torch.stack(steps(model, family), 1)[NO_PADDING], whole.detach()[NO_PADDING])
+    expected = torch.nn.functional.cross_entropy(
+        whole.flatten(0, 1), TARGET.flatten(), ignore_index=PAD, reduction="sum"
+    )
+    found = model(**inputs(family), target=TARGET).loss
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=0.0)
+    for each in (found, expected):
+        model.zero_grad()
+        each.backward(retain_graph=True)
+    parameters = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(found, parameters, allow_unused=True),
+        torch.autograd.grad(expected, parameters, allow_unused=True),
+        strict=True,
+    ):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "tables", "projections"), [({}, 3, 3), (DECODER, 2, 3), (ALL, 1, 2)], ids=["untied", "decoder", "all"]
+)
+def test_factorising_saves_what_it_says(options: dict, tables: int, projections: int) -> None:
+    """V R for every table and R D for every projection, in the place of V D for every table."""
+
+    def size(**more: Any) -> int:
+        return sum(parameter.numel() for parameter in build("transformer", **options, **more).parameters())
+
+    assert size() - size(embedding_rank=RANK) == tables * 24 * (16 - RANK) - projections * RANK * 16
+
+
+def test_three_way_sharing_shares_the_inputs_projection() -> None:
+    model = build("transformer", embedding_rank=RANK, **ALL)
+    assert model.encoder.embed_tokens is model.decoder.embed_tokens
+    assert model.decoder.output_projection.projection is not model.decoder.embed_tokens.projection
+
+
+@every_method
+@every_family
+def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, method: str) -> None:
+    words = dictionary(500)
+    wide = {f"{side}_embed_dim": 256 for side in ("encoder", "decoder")}
+    wide |= {"decoder_input_dim": 256, "decoder_output_dim": 256}
+    sharing = ALL if family in TRANSLATION else DECODER
+    model = build(family, sharing_method=method, embedding_rank=64, source=words, target=words, **wide, **sharing)
+    decoder = model.decoder
+    assert decoder.embed_tokens.weight.norm(dim=1).mean().item() == pytest.approx(1.0, rel=0.1)
+    assert not decoder.embed_tokens.weight[PAD].any()
+    assert decoder.embed_tokens(torch.arange(4, 500)).norm(dim=1).mean().item() == pytest.approx(1.0, rel=0.1)
+    features = torch.randn(200, 256)
+    loss = torch.nn.functional.cross_entropy(decoder.output_projection(features), torch.randint(4, 500, (200,)))
+    assert abs(loss.item() - math.log(500)) < 1.0
+
+
+@pytest.mark.parametrize(
+    "travel", [copy.deepcopy, through_pickle, through_file, through_assignment, torch.nn.Module.half]
+)
+def test_factorised_tables_stay_shared(travel: Any) -> None:
+    model = travel(build("transformer", sharing_method="l2-input", embedding_rank=RANK, **ALL))
+    source, output = model.decoder.embed_tokens, model.decoder.output_projection
+    assert source.weight is output.weight
+    assert model.encoder.embed_tokens is source
+    ones = torch.ones(1, 16, dtype=source.weight.dtype)
+    with torch.no_grad():
+        before = output(ones)[0, 5].item()
+        source.weight[5] *= -1.0
+        assert output(ones)[0, 5].item() == pytest.approx(-before)
+
+
+@every_method
+def test_factorised_models_learn(method: str) -> None:
+    for family, options in (("transformer", ALL), ("lightconv_lm", DECODER)):
+        model = build(family, sharing_method=method, embedding_rank=RANK, dropout=0.0, **options)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        for _ in range(50):
+            optimizer.zero_grad()
+            loss = model(**inputs(family), target=TARGET).loss
+            loss.backward()
+            optimizer.step()
+        assert loss.item() / TARGET.ne(PAD).sum() < 0.5
+        assert PREVIOUS.ne(PAD).any()
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        ("transformer", {"embedding_rank": 0}, "--embedding-rank: needs a positive whole number; got 0"),
+        ("lightconv_lm", {"embedding_rank": -2}, "--embedding-rank: needs a positive whole number; got -2"),
+        ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
+        (
+            "dynamicconv",
+            {"embedding_rank": 4, "adaptive_softmax_cutoff": "8,16"},
+            "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16",
+        ),
+        (
+            "transformer",
+            {"embedding_rank": 4, "encoder_embed_path": "vectors.txt"},
+            "--embedding-rank: needs .* got --encoder-embed-path vectors.txt",
+        ),
+    ],
+)
+def test_ranks_that_cannot_work_are_refused(family: str, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(family, **options)

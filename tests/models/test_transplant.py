@@ -1,0 +1,369 @@
+"""Our forms of fairseq's models: losses, criterions, half precision, learning, the papers' properties, refusals."""
+
+import logging
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models.ema.ema import EMA
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
+from fairseq_tiedemb.embedding import SharedEmbedding
+
+from .. import reference
+from .families import (
+    ALL,
+    BANDS,
+    DECODER,
+    FAMILIES,
+    LENGTHS,
+    PAD,
+    SOURCE,
+    TARGET,
+    TRANSLATION,
+    WORDS,
+    build,
+    dictionary,
+    every_family,
+    every_method,
+    every_sharing,
+    grown,
+    inputs,
+    scores,
+    task_of,
+)
+
+TASK = task_of(WORDS, WORDS)
+VOCABULARY = [word for word in range(len(WORDS)) if word != PAD]
+
+
+def sample_of(family: str) -> dict[str, Any]:
+    return {"net_input": inputs(family), "target": TARGET, "ntokens": int(TARGET.ne(PAD).sum())}
+
+
+def lean(label_smoothing: float = 0.0) -> TiedCrossEntropy:
+    return TiedCrossEntropy.build_criterion(
+        TiedCrossEntropyConfig(label_smoothing=label_smoothing, sentence_avg=False), TASK
+    )
+
+
+def gradients(model: Any, loss: torch.Tensor) -> torch.Tensor:
+    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return torch.cat([each.flatten() for each in found if each is not None])
+
+
+@every_method
+@every_sharing
+def test_the_loss_is_that_of_the_scores_and_of_fairseqs_criterion(family: str, options: dict, method: str) -> None:
+    model = grown(build(family, sharing_method=method, **options)).double().eval()
+    loss, size, log = lean(0.1)(model, sample_of(family))
+    found = scores(model, family).detach().numpy()
+    words = [index for index in np.ndindex(*TARGET.shape) if TARGET[index] != PAD]
+    expected = [reference.smoothed_cross_entropy(found[index], TARGET[index], 0.1) for index in words]
+    np.testing.assert_allclose([loss.item(), log["nll_loss"].item()], np.sum(expected, 0), rtol=1e-9)
+
+    theirs = LabelSmoothedCrossEntropyCriterion(TASK, False, 0.1)  # which computes in float32
+    their_loss, their_size, their_log = theirs(model, sample_of(family))
+    assert size == their_size == len(words)
+    np.testing.assert_allclose(
+        [loss.item(), log["nll_loss"].item()], [their_loss.item(), their_log["nll_loss"].item()], rtol=1e-5
+    )
+    ours, fairseqs = (gradients(model, each) for each in (loss, their_loss))
+    assert (ours - fairseqs).norm() <= 1e-5 * fairseqs.norm()
+
+
+@every_family
+def test_the_loss_needs_no_scores_and_leaves_the_model_as_it_was(family: str) -> None:
+    model = build(family, **DECODER)
+    output = model.decoder.output_projection
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("scores were computed")
+
+    hook = output.register_forward_pre_hook(refuse)
+    model(**inputs(family), target=TARGET)
+    with pytest.raises(TypeError):
+        model(**inputs(family), target=TARGET, no_such_argument=True)
+    hook.remove()
+    assert model.decoder.output_projection is output
+    assert "output_projection.weight" in "".join(model.state_dict())
+
+
+@every_method
+@every_family
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_finite(family: str, method: str, dtype: torch.dtype) -> None:
+    """The padding row, which starts at zero, included: its gradient is of the size of the others."""
+    model = build(family, sharing_method=method, **(ALL if family in TRANSLATION else DECODER)).to(dtype)
+    table = model.decoder.embed_tokens.weight
+    assert not table[PAD].any()
+    for loss in (
+        model(**inputs(family), target=TARGET, label_smoothing=0.1).loss,
+        torch.log_softmax(scores(model, family), -1).sum(),
+    ):
+        model.zero_grad()
+        loss.backward()
+        assert loss.isfinite()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+        largest = table.grad[VOCABULARY].norm(dim=1).max()
+        assert 0 < table.grad[PAD].norm() <= largest
+
+
+# The features of a language model whose last block is not normalised, or is but added to its input, contain the
+# input's vector, sqrt(D) times as long: that word has the best score at first, in fairseq's models as in ours.
+NOT_NORMALISED = {"lightconv_lm": 2.5}
+
+
+@every_method
+@every_sharing
+def test_the_loss_starts_near_that_of_guessing(family: str, options: dict, method: str) -> None:
+    words = dictionary(1000)
+    width = {f"{side}_embed_dim": 64 for side in ("encoder", "decoder")}
+    words_BT = torch.randint(4, 1000, (3, 16, 8))
+    found = {}
+    for name in {method, "plain"}:
+        model = build(family, sharing_method=name, source=words, target=words, **width, **options).eval()
+        batch = {"src_tokens": words_BT[0], "src_lengths": torch.full((16,), 8), "prev_output_tokens": words_BT[1]}
+        if family not in TRANSLATION:
+            del batch["prev_output_tokens"]
+        with torch.no_grad():
+            loss = model(**batch, target=words_BT[2]).loss.item() / 128
+        found[name] = loss - math.log(1000)
+    assert abs(found[method]) < NOT_NORMALISED.get(family, 1.0)
+    assert abs(found[method] - found["plain"]) < 0.5
+
+
+@every_method
+@every_family
+def test_twenty_sentences_are_learnt_by_heart(family: str, method: str) -> None:
+    """Words that never occur do no harm, and stay finite."""
+    rng = np.random.default_rng(1)
+    words = dictionary(40)  # of which 20 never occur
+    length = 5
+    sentences = torch.from_numpy(rng.integers(4, 24, (20, length)))
+    end = torch.full((20, 1), words.eos())
+    target = torch.cat((sentences, end), 1)
+    previous = torch.cat((end, sentences), 1)
+    wide = {f"{side}_{layer}embed_dim": 32 for side in ("encoder", "decoder") for layer in ("", "ffn_")}
+    depth = {"encoder_layers": 1, "decoder_layers": 1, "encoder_kernel_size_list": [3], "decoder_kernel_size_list": [3]}
+    options = {**wide, **depth, "dropout": 0.0, "attention_dropout": 0.0, "weight_dropout": 0.0, "input_dropout": 0.0}
+    sharing = ALL if family in TRANSLATION else DECODER
+    model = build(family, sharing_method=method, source=words, target=words, **options, **sharing)
+    batch = {"src_tokens": target.flip(1), "src_lengths": torch.full((20,), length + 1), "prev_output_tokens": previous}
+    if family not in TRANSLATION:
+        batch = {"src_tokens": previous}
+        target[:, :2] = words.pad()  # which sentence is meant, nobody can know before its first words
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
+    size = target.ne(words.pad()).sum()
+    for _ in range(80):
+        optimizer.zero_grad()
+        loss = model(**batch, target=target).loss / size
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    assert model(**batch, target=target).loss.item() / size < 0.5
+    never = model.decoder.embed_tokens.weight[24:40]
+    assert never.isfinite().all()
+    log_p = torch.log_softmax(model(**batch)[0], -1)
+    assert log_p[..., 24:40].exp().sum(-1).mean() < 0.05
+
+
+@every_method
+def test_properties_of_the_methods_on_a_models_tables(method: str) -> None:
+    """Identity, normality and unbiasedness, where they are true (papers: Liu et al. 2020, section 3)."""
+    for family, options in (("transformer", ALL), ("dynamicconv", DECODER), ("lightconv_lm", DECODER)):
+        model = grown(build(family, sharing_method=method, **options)).double().eval()
+        decoder = model.decoder
+        rows = decoder.embed_tokens.weight.detach()[VOCABULARY]
+        norms = rows.norm(dim=1)
+        vectors = decoder.embed_tokens(torch.tensor(VOCABULARY)).detach()
+        found = decoder.output_projection(vectors).detach()[:, VOCABULARY]
+        wins = found.argmax(1).eq(torch.arange(len(rows)))
+        cosines = rows @ rows.t() / norms / norms[:, None]
+        if method in ("l2-input", "cosine", "distance"):
+            assert wins.all()  # identity
+        elif method == "square-output":  # only under a condition
+            holds = (cosines * norms[:, None] < norms) | torch.eye(len(rows), dtype=torch.bool)
+            assert torch.equal(wins, holds.all(1))
+        if method == "l2-input":  # normality
+            mixtures = torch.rand(50, len(rows), dtype=torch.float64).softmax(1) @ vectors
+            assert decoder.output_projection(mixtures).detach()[:, VOCABULARY].max() <= 1 + 1e-9
+        if method in ("l2-input", "square-output"):  # what makes them unbiased: a word's own share is its weight
+            torch.testing.assert_close(found.diagonal(), torch.ones(len(rows), dtype=torch.float64))
+        else:
+            assert (found.diagonal() - 1).abs().max() > 0.1
+
+
+def test_generation_computes_norms_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("transformer", sharing_method="cosine", **ALL).eval()
+    calls = []
+    computed = SharedEmbedding.squared_norms
+    monkeypatch.setattr(SharedEmbedding, "squared_norms", lambda self: calls.append(1) or computed(self))
+    generator = SequenceGenerator([model], WORDS, beam_size=2, max_len_b=6)
+    for _ in range(2):
+        generator.generate([model], {"net_input": {"src_tokens": SOURCE, "src_lengths": LENGTHS}})
+    assert len(calls) == 1
+
+
+@every_method
+@pytest.mark.parametrize("family", TRANSLATION)
+def test_beam_search_scores_are_those_of_the_model(family: str, method: str) -> None:
+    model = grown(build(family, sharing_method=method, **ALL), 0.3).double().eval()
+    generator = SequenceGenerator([model], WORDS, beam_size=3, max_len_b=6, normalize_scores=False)
+    sample = {"net_input": {"src_tokens": SOURCE, "src_lengths": LENGTHS}}
+    for row, hypotheses in enumerate(generator.generate([model], sample)):
+        for hypothesis in hypotheses:
+            tokens = hypothesis["tokens"].unsqueeze(0)
+            previous = torch.cat((torch.tensor([[WORDS.eos()]]), tokens[:, :-1]), 1)
+            loss = model(SOURCE[row : row + 1], LENGTHS[row : row + 1], previous, target=tokens).loss
+            assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
+
+
+@every_method
+@every_family
+def test_fairseqs_criterions_train_our_models(family: str, method: str) -> None:
+    model = build(family, sharing_method=method, **DECODER)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    criterion = CrossEntropyCriterion(TASK, False)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = criterion(model.eval(), sample_of(family))[0]
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("ema_fp32", [False, True])
+def test_an_average_of_tied_tables_is_one(ema_fp32: bool) -> None:
+    model = build("transformer", sharing_method="l2-input", **ALL)
+    table = model.decoder.embed_tokens.weight
+    config = SimpleNamespace(
+        ema_decay=0.9, ema_seed_model=None, ema_fp32=ema_fp32, ema_start_update=0, ema_update_freq=1
+    )
+    with torch.no_grad():
+        table.zero_()
+        ema = EMA(model, config)
+        table.fill_(1.0)
+    ema.step(model, 1)
+    assert ema.model.decoder.output_projection.weight is ema.model.encoder.embed_tokens.weight
+    assert ema.model.decoder.embed_tokens.weight.mean().item() == pytest.approx(0.1)
+
+
+def test_a_checkpoint_of_two_tables_is_refused_by_a_model_of_one() -> None:
+    untied = build("transformer").state_dict()
+    with pytest.raises(RuntimeError, match="decoder.output_projection.weight: needs the table of the input"):
+        build("transformer", **DECODER).load_state_dict(untied)
+    two_way = build("transformer", **DECODER).state_dict()
+    with pytest.raises(ValueError, match="--share-all-embeddings: needs a checkpoint with one table .* got two"):
+        build("transformer", **ALL).load_state_dict(two_way)
+    lm = build("lightconv_lm").state_dict()
+    with pytest.raises(RuntimeError, match="Use the checkpoint without --share-decoder-input-output-embed"):
+        build("lightconv_lm", **DECODER).load_state_dict(lm)
+
+
+def test_old_checkpoints_without_the_output_s_entry_load() -> None:
+    model = build("transformer", **ALL)
+    state = {key: value for key, value in model.state_dict().items() if "output_projection" not in key}
+    build("transformer", seed=4, **ALL).load_state_dict(state)
+
+
+def test_pretrained_vectors(tmp_path: Any) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text("2 16\n" + "".join(f"{word} {' '.join(['0.5'] * 16)}\n" for word in ("word0", "other")))
+    for family in ("transformer", "dynamicconv"):
+        model = build(
+            family, sharing_method="l2-input", encoder_embed_path=str(path), decoder_embed_path=str(path), **ALL
+        )
+        row = torch.tensor(WORDS.index("word0"))
+        assert model.encoder.embed_tokens.weight[row].eq(0.5).all()
+        torch.testing.assert_close(model.encoder.embed_tokens(row), torch.full((16,), 0.25))
+
+
+def test_separate_dictionaries() -> None:
+    words = dictionary(30, "wort")
+    model = build("transformer", source=words, **DECODER)
+    assert model.encoder.embed_tokens.weight.shape == (30, 16)
+    assert model.decoder.output_projection.weight.shape == (24, 16)
+    assert scores(model, "transformer").shape == (3, 4, 24)
+
+
+def test_a_merged_dictionary_shares_three_ways() -> None:
+    source = dictionary(24)
+    model = build("transformer", source=source, target=dictionary(20), merge_src_tgt_embed=True)
+    assert model.encoder.embed_tokens is model.decoder.embed_tokens
+    assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
+
+
+def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        model = build("dynamicconv", sharing_method="cosine", **ALL)
+        build("transformer", **DECODER)
+        build("lightconv_lm")
+    size = sum(parameter.numel() for parameter in model.parameters())
+    assert f"encoder input = decoder input = decoder output (three-way weight tying) by method cosine; {size:,}" in (
+        caplog.text
+    )
+    assert "tied_transformer: shares decoder input = decoder output (weight tying) by method plain" in caplog.text
+    assert "tied_lightconv_lm: shares nothing by method plain" in caplog.text
+
+
+REFUSED = [
+    ("transformer", {"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
+    ("transformer_lm", {"quant_noise_scalar": 0.1}, "--quant-noise-scalar: needs fairseq's own embeddings; got 0.1"),
+    ("transformer", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs a language model"),
+    ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
+    ("lightconv_lm", {**BANDS, "adaptive_input": False}, "--tie-adaptive-weights: needs --adaptive-input"),
+    (
+        "transformer_lm",
+        {**DECODER, "adaptive_input": True, "adaptive_input_cutoff": "8,16"},
+        "--share-decoder-input-output-embed: needs one table of words as input; got --adaptive-input",
+    ),
+    (
+        "lightconv_lm",
+        {**DECODER, "character_embeddings": True},
+        "--share-decoder-input-output-embed: needs one table of words as input; got --character-embeddings",
+    ),
+    (
+        "lightconv_lm",
+        {"sharing_method": "cosine", "character_embeddings": True},
+        "--sharing-method cosine: needs a table of words as input; got --character-embeddings",
+    ),
+    (
+        "dynamicconv",
+        {"sharing_method": "distance", "adaptive_softmax_cutoff": "8,16"},
+        "--sharing-method distance: needs bands .* got --adaptive-softmax-cutoff 8,16 without --tie-adaptive-weights",
+    ),
+    (
+        "transformer_lm",
+        {**DECODER, "decoder_input_dim": 16, "decoder_output_dim": 8},
+        "--share-decoder-input-output-embed: needs input vectors as wide as features; got 16 and 8",
+    ),
+    ("transformer", {**ALL, "target": dictionary(25)}, "--share-all-embeddings: needs one dictionary .* 24 and 25"),
+    (
+        "transformer",
+        {"merge_src_tgt_embed": True, "target": dictionary(24, "wort")},
+        "--merge-src-tgt-embed: needs .* got 'wort0' at 4, where that has 'word0'. Use .*--joined-dictionary",
+    ),
+    ("dynamicconv", {**ALL, "decoder_embed_dim": 32}, "--share-all-embeddings .*--encoder-embed-dim"),
+]
+
+
+@pytest.mark.parametrize(("family", "options", "message"), REFUSED, ids=[message[:40] for *_, message in REFUSED])
+def test_what_cannot_work_is_refused(family: str, options: dict, message: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        build(family, **options)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_our_criterion_refuses_an_adaptive_softmax(family: str) -> None:
+    model = build(family, adaptive_softmax_cutoff="8,16")
+    with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs one table .* got --adaptive-softmax-c"):
+        lean()(model, sample_of(family))
