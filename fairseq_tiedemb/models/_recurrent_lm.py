@@ -51,8 +51,8 @@ class RecurrentLMConfig(FairseqDataclass):
     adaptive_softmax_cutoff: Optional[str] = field(
         default=None,
         metadata={
-            "help": "sizes at which the words, by frequency, are cut into bands, such as 2000,6000; tied embeddings have "
-            "the same bands; needs --criterion adaptive_loss"
+            "help": "numbers of words, by frequency, at which bands end, such as 2000,6000; tied embeddings have the "
+            "same bands; needs --criterion adaptive_loss --ddp-backend legacy_ddp"
         },
     )
     adaptive_softmax_factor: float = field(
@@ -143,16 +143,11 @@ class RecurrentLM(FairseqLanguageModel):
         )
         model = cls(decoder)
         model.reset_parameters(cfg.init_range)
-        if cfg.decoder_embed_path or cfg.decoder_freeze_embed:
-            if not isinstance(embed_tokens, SharedEmbedding):
-                raise ValueError(
-                    "--decoder-embed-path, --decoder-freeze-embed: need one table of input vectors; got bands of words. "
-                    "Leave out --adaptive-softmax-cutoff, or the tying."
-                )
-        if cfg.decoder_embed_path:
-            load_pretrained(embed_tokens, cfg.decoder_embed_path, dictionary, flag="--decoder-embed-path")
-        if cfg.decoder_freeze_embed:
-            embed_tokens.weight.requires_grad_(False)
+        if isinstance(embed_tokens, SharedEmbedding):
+            if cfg.decoder_embed_path:
+                load_pretrained(embed_tokens, cfg.decoder_embed_path, dictionary, flag="--decoder-embed-path")
+            if cfg.decoder_freeze_embed:
+                embed_tokens.weight.requires_grad_(False)
         logger.info(model.describe(cfg._name or cls.__name__))
         return model
 
@@ -170,6 +165,11 @@ class RecurrentLM(FairseqLanguageModel):
         if not tied:
             table = SharedEmbedding(size, embed_dim, dictionary.pad(), method=method)
             return table, None, AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor)
+        if cfg.decoder_embed_path or cfg.decoder_freeze_embed:
+            raise ValueError(
+                "--decoder-embed-path, --decoder-freeze-embed: need one table of input vectors; got bands of words, by "
+                f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} with tied embeddings. Use one or the other."
+            )
         bands = AdaptiveInput(size, dictionary.pad(), embed_dim, factor, embed_dim, cutoff)
         adaptive_softmax = AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor, adaptive_inputs=bands)
         embed_bands(bands, method)

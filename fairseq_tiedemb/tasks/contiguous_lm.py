@@ -1,6 +1,7 @@
 """Language modelling over one stream of text, whose recurrent state carries over from batch to batch."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from torch import Tensor
 
-from ._streams import StreamRows, TokenStream
+from ._streams import StreamRows, TokenStream, empty_split
 
 # Options of `language_modeling` that make samples of their own, and the value at which they leave the text alone.
 MADE_FOR_SAMPLES: dict[str, Any] = {
@@ -113,6 +114,9 @@ class ContiguousLMTask(LanguageModelingTask):
             return
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
+        text = Path(f"{path}.bin")
+        if text.is_file() and text.stat().st_size == 0:  # numpy maps no empty file
+            raise empty_split(split)
         # "lazy" is one open file, whose place the data workers would move for each other.
         kind = "cached" if self.args.dataset_impl == "lazy" else self.args.dataset_impl
         sentences = data_utils.load_indexed_dataset(path, self.dictionary, kind, combine=combine)
@@ -156,18 +160,22 @@ class ContiguousLMTask(LanguageModelingTask):
             skip_remainder_batch=skip_remainder_batch,
         )
 
-    def eval_lm_dataloader(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> Any:
+    def eval_lm_dataloader(
+        self, dataset: FairseqDataset, *, batch_size: int | None = None, context_window: int = 0, **kwargs: Any
+    ) -> Any:
         """Batches for fairseq-eval-lm.
 
         Raises:
             ValueError: for ``--context-window``, which a carried state makes needless.
         """
-        if kwargs.get("context_window", 0) > 0:
+        if context_window > 0:
             raise ValueError(
                 f"--context-window: needs 0 with --task contiguous_lm, whose state carries all context; got "
-                f"{kwargs['context_window']}. Leave it out."
+                f"{context_window}. Leave it out."
             )
-        return super().eval_lm_dataloader(dataset, *args, **kwargs)
+        if not isinstance(dataset, TokenStream):
+            return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
+        return self.get_batch_iterator(dataset, max_sentences=batch_size, **kwargs).next_epoch_itr(shuffle=False)
 
     def build_generator(self, *args: Any, **kwargs: Any) -> Any:
         """Builds the generator.
