@@ -1,0 +1,183 @@
+"""A stack of LSTM layers with variational dropout: a mask for each gate, for inputs and for recurrent states."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from .cells import without_autocast
+from .dropout import variational_mask
+
+GATES = 4  # i, f, g, o: torch's order
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+
+
+class VariationalLSTM(nn.Module):
+    """LSTM layers; each layer and each gate a has masks p_a on the inputs and q_a on the previous h of its own:
+
+        a = W_a (x * p_a) + R_a (h * q_a) + b_a,   a in i, f, g, o
+        c' = sigmoid(f) c + sigmoid(i) tanh(g);    h' = sigmoid(o) tanh(c')
+
+    Masks are drawn once a forward pass, for each row, and hold for all its steps. Without masks (in evaluation, or
+    both probabilities zero) this is torch's LSTM with one bias per gate, and runs in its fused kernel. Weights start
+    uniform in 1 / sqrt(hidden_size) as torch's do, biases zero.
+
+    Args:
+        input_size: width of the inputs.
+        hidden_size: H, width of the outputs.
+        layers: how many.
+        dropout_i: probability of zero in the masks of each layer's inputs, in [0, 1).
+        dropout_h: probability of zero in the masks of the previous h, in [0, 1).
+
+    Source: Gal & Ghahramani 2016, section 4.2, "untied weights"; yaringal/BayesianRNN
+    LM_code/main_new_dropout_SOTA_v3.lua, which has a second bias on the recurrent side.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, layers: int, *, dropout_i: float, dropout_h: float):
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.dropout_i = dropout_i
+        self.dropout_h = dropout_h
+        gates = GATES * hidden_size
+        widths = [input_size] + [hidden_size] * (layers - 1)
+        self.weight_ih = nn.ParameterList(torch.empty(gates, width) for width in widths)
+        self.weight_hh = nn.ParameterList(torch.empty(gates, hidden_size) for _ in widths)
+        self.bias = nn.ParameterList(torch.zeros(gates) for _ in widths)
+        for weight in (*self.weight_ih, *self.weight_hh):
+            nn.init.uniform_(weight, -(hidden_size**-0.5), hidden_size**-0.5)
+
+    def initial_state(self, bsz: int) -> Tensor:
+        """A zero state [h, c] of shape (layers, B, 2H)."""
+        return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
+
+    def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
+        """Runs all layers.
+
+        Args:
+            inputs_TBI: inputs, step by step.
+            state_LBK: initial states [h, c] of the layers, (layers, B, 2H).
+
+        Returns:
+            Outputs h of the last layer (T, B, H), and the last states (layers, B, 2H).
+        """
+        if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
+            return _fused(inputs_TBI, state_LBK, self.weight_ih, self.weight_hh, self.bias)
+        outputs, states = inputs_TBI, []
+        for state_BK, weight_ih, weight_hh, bias in zip(
+            state_LBK, self.weight_ih, self.weight_hh, self.bias, strict=True
+        ):
+            bsz = len(state_BK)
+            mask_i = variational_mask(self.dropout_i, GATES, bsz, weight_ih.size(1), like=weight_ih)
+            mask_h = variational_mask(self.dropout_h, GATES, bsz, self.hidden_size, like=weight_hh)
+            outputs, state = masked_lstm(outputs, state_BK, weight_ih, weight_hh, bias, mask_i, mask_h)
+            states.append(state)
+        return outputs, torch.stack(states)
+
+
+def masked_lstm(
+    inputs_TBI: Tensor,
+    state_BK: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias: Tensor,
+    mask_i_4BI: Tensor,
+    mask_h_4BH: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """One layer of ``VariationalLSTM`` with the given masks; there is no gradient with respect to them.
+
+    Args:
+        inputs_TBI: inputs, step by step.
+        state_BK: initial state [h, c].
+        weight_ih: (4H, I), gates stacked in the order i, f, g, o.
+        weight_hh: (4H, H).
+        bias: (4H).
+        mask_i_4BI: factors of the inputs, gate by gate.
+        mask_h_4BH: factors of the previous h, gate by gate.
+
+    Returns:
+        Outputs h of every step (T, B, H), and the last state (B, 2H).
+    """
+    steps, bsz, _ = inputs_TBI.shape
+    weight_4HI, weight_4HH = (weight.unflatten(0, (GATES, -1)) for weight in (weight_ih, weight_hh))
+    masked_4NI = (inputs_TBI * mask_i_4BI.unsqueeze(1)).flatten(1, 2)
+    gates_4NH = torch.baddbmm(bias.view(GATES, 1, -1), masked_4NI, weight_4HI.transpose(1, 2))
+    gates_4TBH = gates_4NH.unflatten(1, (steps, bsz))
+    hidden_TBH, cell_BH = _MaskedRecurrence.apply(gates_4TBH, state_BK, weight_4HH, mask_h_4BH)
+    return hidden_TBH, torch.cat((hidden_TBH[-1], cell_BH), 1)
+
+
+@without_autocast
+def _fused(
+    inputs_TBI: Tensor,
+    state_LBK: Tensor,
+    weights_ih: Sequence[Tensor],
+    weights_hh: Sequence[Tensor],
+    biases: Sequence[Tensor],
+) -> tuple[Tensor, Tensor]:
+    dtype = biases[0].dtype
+    zero_bias = torch.zeros_like(biases[0])
+    layers = zip(weights_ih, weights_hh, biases, strict=True)
+    weights = [weight for weight_ih, weight_hh, bias in layers for weight in (weight_ih, weight_hh, bias, zero_bias)]
+    state = tuple(part.to(dtype).contiguous() for part in state_LBK.chunk(2, 2))
+    # has_biases, num_layers, dropout, train (what cuDNN calls it: whether to prepare a backward pass), bidirectional,
+    # batch_first
+    options = (True, len(biases), 0.0, torch.is_grad_enabled(), False, False)
+    outputs, hidden, cell = torch.lstm(inputs_TBI.to(dtype), state, weights, *options)
+    return outputs, torch.cat((hidden, cell), 2)
+
+
+class _MaskedRecurrence(torch.autograd.Function):
+    """Hidden states of all steps, and the last c, from the inputs' share of the gates."""
+
+    @staticmethod
+    @without_autocast
+    def forward(
+        ctx: Any, gates_4TBH: Tensor, state_BK: Tensor, weight_4HH: Tensor, mask_4BH: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        dtype = weight_4HH.dtype
+        gates_4TBH = gates_4TBH.to(dtype)
+        _, steps, bsz, size = gates_4TBH.shape
+        hidden, cells = weight_4HH.new_empty(2, steps + 1, bsz, size)
+        hidden[0], cells[0] = state_BK[:, :size], state_BK[:, size:]
+        gates = weight_4HH.new_empty(steps, GATES, bsz, size)
+        tanh_cells = weight_4HH.new_empty(steps, bsz, size)
+        masked_4BH = torch.empty_like(mask_4BH)
+        for t in range(steps):
+            torch.mul(hidden[t], mask_4BH, out=masked_4BH)
+            torch.baddbmm(gates_4TBH[:, t], masked_4BH, weight_4HH.transpose(1, 2), out=gates[t])
+            input_gate, forget, candidate, output = gates[t]
+            gates[t, :2].sigmoid_()
+            candidate.tanh_()
+            output.sigmoid_()
+            torch.mul(forget, cells[t], out=cells[t + 1]).addcmul_(input_gate, candidate)
+            torch.tanh(cells[t + 1], out=tanh_cells[t])
+            torch.mul(output, tanh_cells[t], out=hidden[t + 1])
+        ctx.save_for_backward(hidden, cells, gates, tanh_cells, weight_4HH, mask_4BH)
+        return hidden[1:], cells[-1]
+
+    @staticmethod
+    @without_autocast
+    @once_differentiable
+    def backward(ctx: Any, grad_hidden_TBH: Tensor, grad_cell_BH: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, cells, gates, tanh_cells, weight_4HH, mask_4BH = ctx.saved_tensors
+        steps, _, bsz, size = gates.shape
+        grad_gates = gates.new_empty(GATES, steps, bsz, size)
+        grad_hidden, grad_cell = torch.zeros_like(grad_cell_BH), grad_cell_BH.clone()
+        for t in reversed(range(steps)):
+            grad_hidden += grad_hidden_TBH[t]
+            input_gate, forget, candidate, output = gates[t]
+            grad_input_gate, grad_forget, grad_candidate, grad_output = grad_gates[:, t]
+            _sigmoid_backward(grad_hidden * tanh_cells[t], output, grad_input=grad_output)
+            grad_cell += torch.ops.aten.tanh_backward(grad_hidden * output, tanh_cells[t])
+            _sigmoid_backward(grad_cell * candidate, input_gate, grad_input=grad_input_gate)
+            _sigmoid_backward(grad_cell * cells[t], forget, grad_input=grad_forget)
+            _tanh_backward(grad_cell * input_gate, candidate, grad_input=grad_candidate)
+            grad_cell *= forget
+            grad_hidden = torch.bmm(grad_gates[:, t], weight_4HH).mul_(mask_4BH).sum(0)
+        masked_4NH = (hidden[:-1] * mask_4BH.unsqueeze(1)).flatten(1, 2)
+        grad_weight = torch.bmm(grad_gates.flatten(1, 2).transpose(1, 2), masked_4NH)
+        return grad_gates, torch.cat((grad_hidden, grad_cell), 1), grad_weight, None

@@ -1,0 +1,60 @@
+"""Variational masks: what they have in common over time and between equal words, and what they have not."""
+
+import pytest
+import torch
+
+from fairseq_tiedemb.modules.dropout import VariationalDropout, WordDropout, variational_mask, word_mask
+
+
+def test_mask_is_scaled_so_that_its_mean_is_one() -> None:
+    mask = variational_mask(0.3, 20, 500, like=torch.zeros(1, dtype=torch.float64))
+    assert mask.dtype == torch.float64
+    kept = mask[mask != 0]
+    torch.testing.assert_close(kept, torch.full_like(kept, 1 / 0.7))
+    assert len(kept) / mask.numel() == pytest.approx(0.7, abs=0.03)  # 6 standard deviations
+
+
+def test_all_steps_of_a_row_have_one_mask_and_rows_have_their_own() -> None:
+    dropout = VariationalDropout(0.5)
+    masked = dropout(torch.ones(7, 3, 50))
+    assert (masked == masked[:1]).all()
+    assert not (masked[0, 0] == masked[0, 1]).all()
+    assert not (dropout(torch.ones(7, 3, 50)) == masked).all()
+
+
+def test_equal_words_of_a_row_share_their_fate() -> None:
+    rows = [[10 * row + word for word in torch.randint(6, (30,)).tolist()] for row in range(40)]
+    mask = word_mask(torch.tensor(rows), 0.5, like=torch.zeros(1))
+    assert mask.shape == (40, 30, 1)
+    assert set(mask.unique().tolist()) == {0.0, 2.0}
+    dropped = set()
+    for row, factors in zip(rows, mask.squeeze(2).tolist(), strict=True):
+        fates = dict(zip(row, factors, strict=True))
+        assert [fates[word] for word in row] == factors
+        dropped.add(frozenset(word % 10 for word, factor in fates.items() if factor == 0))
+    assert len(dropped) > 10  # words and rows are independent: 64 sets are possible
+
+
+def test_word_types_are_dropped_with_the_given_probability_however_often_they_occur() -> None:
+    tokens = torch.tensor([[1, 2, 1, 1, 1]]).expand(20000, -1)
+    kept = (word_mask(tokens, 0.3, like=torch.zeros(1)) != 0).float().mean((0, 2))
+    torch.testing.assert_close(kept, torch.full((5,), 0.7), rtol=0.0, atol=0.02)  # 6 standard deviations
+    assert kept[0] != kept[1]
+
+
+def test_word_dropout_zeroes_whole_vectors() -> None:
+    embedded, tokens = torch.rand(4, 9, 5) + 1, torch.randint(4, (4, 9))
+    masked = WordDropout(0.5)(embedded, tokens)
+    zero = (masked == 0).all(2)
+    assert zero.any()
+    torch.testing.assert_close(masked, torch.where(zero.unsqueeze(2), 0.0, 2 * embedded))
+
+
+def test_evaluation_and_probability_zero_are_the_identity_and_draw_nothing() -> None:
+    features, tokens = torch.randn(3, 4, 5), torch.randint(4, (3, 4))
+    before = torch.get_rng_state()
+    assert VariationalDropout(0.5).eval()(features) is features
+    assert VariationalDropout(0.0)(features) is features
+    assert WordDropout(0.5).eval()(features, tokens) is features
+    assert WordDropout(0.0)(features, tokens) is features
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,0 +1,201 @@
+"""The recurrent highway network against float64 equations with given masks, and its sizes against the papers'."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fairseq_tiedemb.modules.dropout import variational_mask
+from fairseq_tiedemb.modules.highway import RecurrentHighwayNetwork, highway
+from tests import reference
+
+T, B, D, H = 5, 3, 4, 6
+
+
+def network(depth: int = 3, dropout_i: float = 0.5, dropout_h: float = 0.5) -> RecurrentHighwayNetwork:
+    rhn = RecurrentHighwayNetwork(D, H, depth, dropout_i=dropout_i, dropout_h=dropout_h).double()
+    with torch.no_grad():
+        for parameter in rhn.parameters():
+            parameter.normal_()
+    return rhn
+
+
+def arguments(depth: int = 3) -> list[Tensor]:
+    """Inputs, initial state, and the parameters of ``highway``."""
+    shapes = (T, B, D), (B, H), (2 * H, D), (depth, 2 * H, H), (depth, 2 * H)
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def masks(masked: bool = True) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    like = torch.zeros(1).double()
+    return (variational_mask(0.4, B, D, like=like), variational_mask(0.4, B, H, like=like)) if masked else (None, None)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_network_follows_its_equations(depth: int, masked: bool) -> None:
+    inputs, state, *weights = arguments(depth)
+    mask_i, mask_h = masks(masked)
+    outputs = highway(inputs, state, *weights, mask_i, mask_h)
+    arrays = [weight.detach().numpy() for weight in weights]
+    for row in range(B):
+        expected = state[row].detach().numpy()
+        row_masks = [mask[row].numpy() for mask in (mask_i, mask_h)] if masked else [np.ones(D), np.ones(H)]
+        for t in range(T):
+            expected = reference.recurrent_highway(inputs[t, row].detach().numpy(), expected, *arrays, *row_masks)
+            np.testing.assert_allclose(outputs[t, row].detach(), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_gradcheck(steps: int, depth: int, masked: bool) -> None:
+    inputs, *others = arguments(depth)
+    row_masks = masks(masked)
+    assert torch.autograd.gradcheck(lambda *args: highway(*args, *row_masks), (inputs[:steps], *others))
+
+
+def test_module_draws_one_mask_of_inputs_and_one_of_states() -> None:
+    rhn = network(dropout_i=0.4, dropout_h=0.2)
+    inputs, state, *_ = arguments()
+    torch.manual_seed(7)
+    outputs, last = rhn(inputs, state.unsqueeze(0))
+    torch.manual_seed(7)
+    row_masks = variational_mask(0.4, B, D, like=inputs), variational_mask(0.2, B, H, like=inputs)
+    bias = torch.cat((rhn.bias_candidate, rhn.bias_transform), 1)
+    expected = highway(inputs, state, rhn.weight_input, rhn.weight_recurrent, bias, *row_masks)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(last, expected[-1:])
+    assert not torch.equal(rhn(inputs, state.unsqueeze(0))[0], outputs)
+
+
+def test_evaluation_and_probability_zero_drop_nothing() -> None:
+    rhn = network(dropout_i=0.0, dropout_h=0.0)
+    inputs, state, *_ = arguments()
+    bias = torch.cat((rhn.bias_candidate, rhn.bias_transform), 1)
+    expected = highway(inputs, state, rhn.weight_input, rhn.weight_recurrent, bias, None, None)
+    torch.testing.assert_close(rhn(inputs, state.unsqueeze(0))[0], expected)
+    rhn.dropout_i = rhn.dropout_h = 0.5
+    torch.testing.assert_close(rhn.eval()(inputs, state.unsqueeze(0))[0], expected)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_two_halves_are_the_whole(training: bool) -> None:
+    rhn = network().train(training)
+    inputs, state, *_ = arguments()
+
+    def run(*parts: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, last = [], state.unsqueeze(0)
+        for part in parts:
+            torch.manual_seed(3)
+            output, last = rhn(part, last)
+            outputs.append(output)
+        return torch.cat(outputs), last
+
+    whole, halves = run(inputs), run(inputs[:2], inputs[2:])
+    torch.testing.assert_close(whole, halves)
+    for a, b in zip(*(torch.autograd.grad(out.sum(), [inputs, state]) for out, _ in (whole, halves)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_batch_rows_are_independent() -> None:
+    rhn = network()
+    inputs, state, *_ = arguments()
+    changed = inputs.detach().clone()
+    changed[:, 1] = 9.0
+    torch.manual_seed(3)
+    outputs, _ = rhn(inputs, state.unsqueeze(0))
+    torch.manual_seed(3)
+    others, _ = rhn(changed, state.unsqueeze(0))
+    torch.testing.assert_close(outputs[:, [0, 2]], others[:, [0, 2]])
+    assert not torch.equal(outputs[:, 1], others[:, 1])
+
+
+@pytest.mark.parametrize("bias", [-2.0, -4.0])
+def test_transform_gates_start_closed(bias: float) -> None:
+    rhn = RecurrentHighwayNetwork(D, H, 2, dropout_i=0.0, dropout_h=0.0, transform_bias=bias)
+    assert (rhn.bias_transform == bias).all()
+    assert (rhn.bias_candidate == 0).all()
+    with torch.no_grad():
+        rhn.weight_input.zero_()
+        rhn.weight_recurrent.zero_()
+    _, last = rhn(torch.randn(1, B, D), torch.ones(1, B, H))
+    kept = 1 - torch.sigmoid(torch.tensor(bias))
+    torch.testing.assert_close(last, (kept**2).expand(1, B, H))  # the candidates are zero
+
+
+@pytest.mark.parametrize(
+    ("depth", "units", "untied", "tied"), [(8, 890, 32.08, 23.18), (9, 860, 32.02, 23.42), (10, 830, 31.78, 23.48)]
+)
+def test_size_is_that_of_the_published_models(depth: int, units: int, untied: float, tied: float) -> None:
+    """Of the papers' 10,000 words; millions of parameters, with an output bias."""
+    with torch.device("meta"):
+        rhn = RecurrentHighwayNetwork(units, units, depth, dropout_i=0.75, dropout_h=0.25)
+    size = sum(parameter.numel() for parameter in rhn.parameters())
+    assert size == reference.highway_parameters(units, depth)
+    table, output_bias = 10_000 * units, 10_000
+    assert round((size + 2 * table + output_bias) / 1e6, 2) == untied
+    assert round((size + table + output_bias) / 1e6, 2) == tied
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_autocast_leaves_the_recurrence_in_the_precision_of_its_weights(training: bool) -> None:
+    rhn = network().float().train(training)
+    inputs = torch.randn(T, B, D)
+
+    def run() -> Tensor:
+        torch.manual_seed(3)
+        outputs, _ = rhn(inputs, rhn.initial_state(B))
+        outputs.sum().backward()
+        return outputs
+
+    expected = run()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = run()
+    assert outputs.dtype == torch.float32
+    torch.testing.assert_close(outputs, expected, rtol=0.05, atol=0.05)  # products of inputs in bfloat16
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype, training: bool) -> None:
+    rhn = RecurrentHighwayNetwork(D, H, 3, dropout_i=0.5, dropout_h=0.5).to(dtype).train(training)
+    inputs = torch.randn(T, B, D).to(dtype)
+
+    def run(inputs: Tensor) -> tuple[Tensor, ...]:
+        torch.manual_seed(3)
+        outputs, last = rhn(inputs, rhn.initial_state(B))
+        assert outputs.dtype == last.dtype == inputs.dtype
+        gradients = torch.autograd.grad(outputs.sum(), [rhn.weight_input, rhn.weight_recurrent])
+        return tuple(tensor.double() for tensor in (outputs, *gradients))
+
+    found = run(inputs)
+    rhn.double()
+    # bfloat16 has 8 bits
+    torch.testing.assert_close(found, run(inputs.double()), rtol=0.05, atol=0.05)
+
+
+def test_one_row_and_one_step() -> None:
+    rhn = network()
+    outputs, last = rhn(torch.randn(1, 1, D).double(), rhn.initial_state(1))
+    assert outputs.shape == last.shape == rhn.initial_state(1).shape == (1, 1, H)
+    torch.testing.assert_close(last, outputs)
+
+
+def test_state_to_carry_does_not_hold_the_states_of_all_depths() -> None:
+    _, last = network()(torch.randn(T, B, D).double(), torch.zeros(1, B, H).double())
+    assert last.untyped_storage().nbytes() == T * B * H * 8
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_gpu_computes_the_same(masked: bool) -> None:
+    tensors, row_masks = arguments(), masks(masked)
+    found = []
+    for device in ("cpu", "cuda"):
+        moved = [tensor.detach().to(device).requires_grad_() for tensor in tensors]
+        outputs = highway(*moved, *(mask if mask is None else mask.to(device) for mask in row_masks))
+        gradients = torch.autograd.grad(outputs.square().sum(), moved)
+        found.append([tensor.cpu() for tensor in (outputs, *gradients)])
+    torch.testing.assert_close(found[1], found[0])

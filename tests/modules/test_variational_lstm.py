@@ -1,0 +1,220 @@
+"""Gal's LSTM against float64 equations with given masks, and against torch's LSTM without masks."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fairseq_tiedemb.modules.dropout import variational_mask
+from fairseq_tiedemb.modules.variational_lstm import VariationalLSTM, masked_lstm
+from tests import reference
+
+T, B, D, H = 5, 3, 4, 6
+
+
+def stack(dropout_i: float, dropout_h: float, layers: int = 2) -> VariationalLSTM:
+    lstm = VariationalLSTM(D, H, layers, dropout_i=dropout_i, dropout_h=dropout_h).double()
+    with torch.no_grad():
+        for parameter in lstm.parameters():
+            parameter.normal_()
+    return lstm
+
+
+def inputs_and_state(layers: int = 2) -> tuple[Tensor, Tensor]:
+    inputs = torch.randn(T, B, D, dtype=torch.float64, requires_grad=True)
+    return inputs, torch.randn(layers, B, 2 * H, dtype=torch.float64, requires_grad=True)
+
+
+def masks(inputs: Tensor, p: float = 0.4) -> tuple[Tensor, Tensor]:
+    return variational_mask(p, 4, B, D, like=inputs), variational_mask(p, 4, B, H, like=inputs)
+
+
+def torchs(lstm: VariationalLSTM) -> nn.LSTM:
+    oracle = nn.LSTM(D, H, len(lstm.bias)).double()
+    with torch.no_grad():
+        for layer in range(len(lstm.bias)):
+            for name in ("weight_ih", "weight_hh"):
+                getattr(oracle, f"{name}_l{layer}").copy_(getattr(lstm, name)[layer])
+            getattr(oracle, f"bias_ih_l{layer}").copy_(lstm.bias[layer])
+            getattr(oracle, f"bias_hh_l{layer}").zero_()
+    return oracle
+
+
+def test_layer_follows_its_equations() -> None:
+    lstm = stack(0.5, 0.5, layers=1)
+    inputs, state = inputs_and_state(1)
+    mask_i, mask_h = masks(inputs)
+    weights = lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0]
+    outputs, last = masked_lstm(inputs, state[0], *weights, mask_i, mask_h)
+    arrays = [weight.detach().numpy() for weight in weights]
+    for row in range(B):
+        expected = state[0, row].detach().numpy()
+        for t in range(T):
+            x = inputs[t, row].detach().numpy()
+            expected = reference.masked_lstm(x, expected, *arrays, mask_i[:, row].numpy(), mask_h[:, row].numpy())
+            np.testing.assert_allclose(outputs[t, row].detach(), expected[:H], rtol=1e-10)
+        np.testing.assert_allclose(last[row].detach(), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_gradcheck(steps: int) -> None:
+    lstm = stack(0.5, 0.5, layers=1)
+    inputs, state = inputs_and_state(1)
+    masks_ih = masks(inputs)
+    arguments = (inputs[:steps], state[0], lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0])
+    assert torch.autograd.gradcheck(lambda *args: masked_lstm(*args, *masks_ih), arguments)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_without_dropout_it_is_torchs_lstm(training: bool) -> None:
+    lstm = stack(0.0, 0.0) if training else stack(0.5, 0.5).eval()
+    oracle = torchs(lstm)
+    inputs, state = inputs_and_state()
+    outputs, last = lstm(inputs, state)
+    expected, expected_last = oracle(inputs, tuple(part.contiguous() for part in state.chunk(2, 2)))
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(last, torch.cat(expected_last, 2))
+
+
+def test_masks_of_ones_are_torchs_lstm_in_values_and_gradients() -> None:
+    lstm = stack(0.5, 0.5, layers=1)
+    oracle = torchs(lstm)
+    inputs, state = inputs_and_state(1)
+    ones = torch.ones(4, B, D).double(), torch.ones(4, B, H).double()
+    outputs, last = masked_lstm(inputs, state[0], lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0], *ones)
+    expected, (hidden, cell) = oracle(inputs, tuple(part.contiguous() for part in state.chunk(2, 2)))
+    expected_last = torch.cat((hidden[0], cell[0]), 1)
+    weight_outputs, weight_last = torch.randn_like(outputs), torch.randn_like(last)
+    found = (outputs * weight_outputs).sum() + (last * weight_last).sum()
+    truth = (expected * weight_outputs).sum() + (expected_last * weight_last).sum()
+    ours = torch.autograd.grad(found, [inputs, state, lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0]])
+    theirs = torch.autograd.grad(truth, [inputs, state, oracle.weight_ih_l0, oracle.weight_hh_l0, oracle.bias_ih_l0])
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_stack_chains_masked_layers() -> None:
+    lstm = stack(0.4, 0.2)
+    inputs, state = inputs_and_state()
+    torch.manual_seed(7)
+    outputs, last = lstm(inputs, state)
+    torch.manual_seed(7)
+    expected = inputs
+    for layer, weights in enumerate(zip(lstm.weight_ih, lstm.weight_hh, lstm.bias, strict=True)):
+        mask_i = variational_mask(0.4, 4, B, expected.size(2), like=inputs)
+        mask_h = variational_mask(0.2, 4, B, H, like=inputs)
+        expected, expected_last = masked_lstm(expected, state[layer], *weights, mask_i, mask_h)
+        torch.testing.assert_close(last[layer], expected_last)
+    torch.testing.assert_close(outputs, expected)
+    assert not torch.equal(lstm(inputs, state)[0], outputs)
+
+
+@pytest.mark.parametrize(("dropout_i", "dropout_h", "without"), [(0.6, 0.0, "weight_ih"), (0.0, 0.6, "weight_hh")])
+def test_one_probability_alone_drops_its_side_alone(dropout_i: float, dropout_h: float, without: str) -> None:
+    lstm = stack(dropout_i, dropout_h)
+    inputs, state = inputs_and_state()
+    assert not torch.allclose(lstm.train()(inputs, state)[0], lstm.eval()(inputs, state)[0])
+    with torch.no_grad():
+        for weight in getattr(lstm, without):
+            weight.zero_()
+    torch.testing.assert_close(lstm.train()(inputs, state), lstm.eval()(inputs, state))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_two_halves_are_the_whole(training: bool) -> None:
+    lstm = stack(0.5, 0.5).train(training)
+    inputs, state = inputs_and_state()
+
+    def run(*parts: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, last = [], state
+        for part in parts:
+            torch.manual_seed(3)
+            output, last = lstm(part, last)
+            outputs.append(output)
+        return torch.cat(outputs), last
+
+    whole, halves = run(inputs), run(inputs[:2], inputs[2:])
+    torch.testing.assert_close(whole, halves)
+    for a, b in zip(*(torch.autograd.grad(out.sum(), [inputs, state]) for out, _ in (whole, halves)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_rows_are_independent(training: bool) -> None:
+    lstm = stack(0.0, 0.3).train(training)
+    inputs, state = inputs_and_state()
+    changed = inputs.detach().clone()
+    changed[:, 1] = 9.0
+    torch.manual_seed(3)
+    outputs, _ = lstm(inputs, state)
+    torch.manual_seed(3)
+    others, _ = lstm(changed, state)
+    torch.testing.assert_close(outputs[:, [0, 2]], others[:, [0, 2]])
+    assert not torch.equal(outputs[:, 1], others[:, 1])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_autocast_leaves_the_recurrence_in_the_precision_of_its_weights(training: bool) -> None:
+    lstm = stack(0.5, 0.5).float().train(training)
+    inputs = torch.randn(T, B, D)
+
+    def run() -> Tensor:
+        torch.manual_seed(3)
+        outputs, _ = lstm(inputs, lstm.initial_state(B))
+        outputs.sum().backward()
+        return outputs
+
+    expected = run()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = run()
+    assert outputs.dtype == torch.float32
+    torch.testing.assert_close(outputs, expected, rtol=0.05, atol=0.05)  # products of inputs in bfloat16
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype, training: bool) -> None:
+    lstm = VariationalLSTM(D, H, 2, dropout_i=0.5, dropout_h=0.5).to(dtype).train(training)
+    inputs = torch.randn(T, B, D).to(dtype)
+
+    def run(inputs: Tensor) -> tuple[Tensor, ...]:
+        torch.manual_seed(3)
+        outputs, last = lstm(inputs, lstm.initial_state(B))
+        assert outputs.dtype == last.dtype == inputs.dtype
+        gradients = torch.autograd.grad(outputs.sum(), [*lstm.weight_ih, *lstm.weight_hh])
+        return tuple(tensor.double() for tensor in (outputs, *gradients))
+
+    found = run(inputs)
+    lstm.double()
+    # bfloat16 has 8 bits
+    torch.testing.assert_close(found, run(inputs.double()), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_one_row_and_one_step(training: bool) -> None:
+    lstm = stack(0.5, 0.5).train(training)
+    outputs, last = lstm(torch.randn(1, 1, D).double(), lstm.initial_state(1))
+    assert outputs.shape == (1, 1, H)
+    assert last.shape == lstm.initial_state(1).shape == (2, 1, 2 * H)
+    torch.testing.assert_close(last[-1, :, :H], outputs[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_gpu_computes_the_same(masked: bool) -> None:
+    lstm = stack(0.5, 0.5, layers=1)
+    inputs, state = inputs_and_state(1)
+    mask_i, mask_h = masks(inputs)
+    found = []
+    for device in ("cpu", "cuda"):
+        lstm = lstm.to(device)
+        x, s = (tensor.detach().to(device) for tensor in (inputs, state))
+        if masked:
+            weights = lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0]
+            outputs, last = masked_lstm(x, s[0], *weights, mask_i.to(device), mask_h.to(device))
+        else:
+            outputs, last = lstm.eval()(x, s)
+        gradients = torch.autograd.grad(outputs.square().sum() + last.sum(), list(lstm.parameters()))
+        found.append([tensor.cpu() for tensor in (outputs, last, *gradients)])
+    torch.testing.assert_close(found[1], found[0])
