@@ -9,6 +9,11 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 
 
+def empty_split(split: str) -> ValueError:
+    """The error for a split without any token."""
+    return ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
+
+
 class TokenStream(FairseqDataset):
     """One split of a corpus: its sentences, each with its end of sentence, one after the other.
 
@@ -28,7 +33,7 @@ class TokenStream(FairseqDataset):
         self.ends = np.cumsum(sentences.sizes)
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
-            raise ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
+            raise empty_split(split)
         if sentences.supports_prefetch:
             sentences.prefetch(range(len(sentences)))
         largest = max(int(sentence.max()) for sentence in sentences if len(sentence))

@@ -1,0 +1,178 @@
+"""`contiguous_lm`: what it refuses, and the state that goes into a checkpoint and comes back."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq import options, tasks
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.optim.sgd import SGD
+
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
+from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.tasks.contiguous_lm import ContiguousLMTask
+
+from ..models.recurrent_lms import build, grown
+from .streams import WORDS, batches, stream, task_with
+
+
+def configuration(data: Path, *flags: str) -> Any:
+    """What fairseq-train makes of its command line."""
+    arguments = [str(data), "--task", "contiguous_lm", *flags]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+
+
+def set_up(data: Path, *flags: str) -> ContiguousLMTask:
+    return tasks.setup_task(configuration(data, "--arch", "tied_lstm_lm", *flags).task)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--sample-break-mode complete", r"--sample-break-mode: needs none \(one stream\) or eos .* got complete. Use"),
+        ("--sample-break-mode complete_doc", "got complete_doc. Use --task language_modeling"),
+        ("--tokens-per-sample 0", "--tokens-per-sample: needs at least 1 token of a row in a batch; got 0. Use 20"),
+        ("--add-bos-token", "--add-bos-token: needs to be left out with one stream of text; got True. Use --sample-b"),
+        ("--self-target", "--self-target: needs to be left out .* got True"),
+        ("--past-target", "--past-target: needs to be left out .* got True"),
+        ("--output-dictionary-size 10", "--output-dictionary-size: needs to be left out .* got 10. Use"),
+        ("--shorten-method truncate", "--shorten-method: needs to be left out .* got truncate. Use"),
+        ("--pad-to-fixed-length", "--pad-to-fixed-length: needs to be left out .* got True"),
+        ("--pad-to-fixed-bsz", "--pad-to-fixed-bsz: needs to be left out .* got True"),
+    ],
+)
+def test_options_that_do_not_go_with_a_stream_are_refused(flags: str, message: str, lm_data: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        set_up(lm_data, *flags.split())
+
+
+def test_sentences_take_options_of_samples(lm_data: Path) -> None:
+    task = set_up(lm_data, "--sample-break-mode", "eos", "--add-bos-token", "--output-dictionary-size", "10")
+    assert not task.one_stream
+    assert len(task.target_dictionary) == 10
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
+def test_a_model_that_carries_no_state_is_refused(arch: str, lm_data: Path) -> None:
+    flags = ["--arch", arch, "--decoder-embed-dim", "8"]
+    flags += ["--decoder-attention-heads", "2"] if arch == "transformer_lm" else ["--decoder-out-embed-dim", "8"]
+    cfg = configuration(lm_data, *flags)
+    with pytest.raises(
+        ValueError, match="--task contiguous_lm: needs a recurrent model of .*; got .*LanguageModel. Us"
+    ):
+        tasks.setup_task(cfg.task).build_model(cfg.model)
+    cfg.task.sample_break_mode = "eos"
+    tasks.setup_task(cfg.task).build_model(cfg.model)
+
+
+def test_a_split_that_is_not_there_is_named(lm_data: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=rf"split other: needs the files {lm_data}/other.bin and .*; found none"
+    ):
+        set_up(lm_data).load_dataset("other")
+
+
+def test_an_empty_split_is_named(lm_data: Path, tmp_path: Path) -> None:
+    builder = MMapIndexedDatasetBuilder(str(tmp_path / "train.bin"))
+    builder.finalize(str(tmp_path / "train.idx"))
+    shutil.copy(lm_data / "dict.txt", tmp_path)
+    with pytest.raises(ValueError, match="split train: needs at least one token; got none"):
+        set_up(tmp_path).load_dataset("train")
+
+
+def test_a_context_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="--context-window: needs 0 with --task contiguous_lm, .* got 5. Leave it out"):
+        task_with(5).eval_lm_dataloader(stream(20), context_window=5)
+
+
+def test_generation_needs_sentences() -> None:
+    task = task_with(5)
+    task.datasets["test"] = stream(20)
+    with pytest.raises(
+        ValueError, match="--sample-break-mode: needs eos for fairseq-generate, .* got none. Use --samp"
+    ):
+        task.build_generator([build(words=WORDS)], SimpleNamespace())
+
+
+# --- the state in a checkpoint ---------------------------------------------------------------------------------------
+
+
+def training(rows: int) -> tuple[ContiguousLMTask, RecurrentLM, Any]:
+    """A task, a model, and a function that trains it with a batch and returns the loss."""
+    task = task_with(5, batch_size=rows)
+    model = grown(build(words=WORDS, dropout=0.3))
+    criterion = TiedCrossEntropy(task, sentence_avg=True, label_smoothing=0.0)
+    optimizer = SGD(SimpleNamespace(lr=[0.1], momentum=0.0, weight_decay=0.0), list(model.parameters()))
+
+    def step(batch: dict[str, Any], update: int) -> torch.Tensor:
+        torch.manual_seed(update)  # as fairseq's trainer does
+        optimizer.zero_grad()
+        loss, _, _ = task.train_step(batch, model, criterion, optimizer, update)
+        optimizer.step()
+        return loss.detach()
+
+    return task, model, step
+
+
+def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    text = batches(task_with(5), stream(100), max_sentences=3)
+    task, model, step = training(3)
+    for update in range(3):
+        step(text[update], update)
+    torch.save({"task": task.get_checkpoint_dict(), "model": model.state_dict()}, tmp_path / "checkpoint.pt")
+    expected = [step(text[update], update) for update in range(3, 6)]
+
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    other_task, other_model, other_step = training(3)
+    other_model.load_state_dict(saved["model"])
+    other_task.set_checkpoint_dict(saved["task"]["ContiguousLMTask"])
+    found = [other_step(text[update], update) for update in range(3, 6)]
+    assert all(map(torch.equal, expected, found))
+    for name, value in model.state_dict().items():
+        assert torch.equal(other_model.state_dict()[name], value), name
+
+
+def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next() -> None:
+    text = batches(task_with(5), stream(100), max_sentences=3)
+    task, model, step = training(3)
+    for update, batch in enumerate(text):
+        step(batch, update)
+    other_task, other_model, other_step = training(3)
+    other_model.load_state_dict(model.state_dict())
+    other_task.set_checkpoint_dict(task.get_checkpoint_dict()["ContiguousLMTask"])
+    for update, batch in enumerate(text[:2], start=len(text)):
+        assert torch.equal(other_step(batch, update), step(batch, update))
+
+
+def test_without_its_state_training_cannot_go_on_in_mid_epoch() -> None:
+    text = batches(task_with(5), stream(100), max_sentences=3)
+    _, _, step = training(3)
+    with pytest.raises(ValueError, match="needs the batch at position 0, .* got position 15.*--reset-dataloader"):
+        step(text[3], 3)
+
+
+def test_another_number_of_rows_is_refused() -> None:
+    task, _, step = training(3)
+    step(batches(task_with(5), stream(100), max_sentences=3)[0], 0)
+    other_task, _, other_step = training(4)
+    other_task.set_checkpoint_dict(task.get_checkpoint_dict()["ContiguousLMTask"])
+    with pytest.raises(ValueError, match="--batch-size: needs 3 rows over all processes, .* got 4. Use as many, or"):
+        other_step(batches(task_with(5), stream(100), max_sentences=4)[1], 1)
+
+
+def test_sentences_have_no_state_to_keep() -> None:
+    task, _, step = training(3)
+    step(batches(task_with(5), stream(100), max_sentences=3)[0], 0)
+    carried = task.get_checkpoint_dict()["ContiguousLMTask"]
+    assert set(carried) == {"position", "state"}
+    other_task, _, other_step = training(4)
+    other_task.args.sample_break_mode = "eos"
+    other_task.set_checkpoint_dict(carried)
+    batch = batches(task_with(5), stream(100), max_sentences=4)[0]
+    del batch["net_input"]["stream_position"]
+    other_step(batch, 1)
+    assert other_task.get_checkpoint_dict() == {"ContiguousLMTask": {}}
