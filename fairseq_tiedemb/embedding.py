@@ -117,17 +117,25 @@ class SharedEmbedding(nn.Module):
             scores = scores + offset
         return scores.to(dtype)
 
-    def loss(self, features_ND: Tensor, target_N: Tensor, *, label_smoothing: float = 0.0) -> OutputLoss:
+    def loss(
+        self, features_ND: Tensor, target_N: Tensor, *, label_smoothing: float = 0.0, z_loss: float = 0.0
+    ) -> OutputLoss:
         """Cross entropy of ``scores(features)``, summed over tokens, without holding the scores (see ``output_loss``).
 
         Args:
             features_ND: one feature per predicted word.
             target_N: the words, none of them padding.
             label_smoothing: epsilon in [0, 1).
+            z_loss: weight of (log Z)^2.
         """
-        scale, offset = self._scale_and_offset()
         return output_loss(
-            features_ND, self.weight, target_N, scale=scale, offset=offset, label_smoothing=label_smoothing
+            features_ND,
+            self.weight,
+            target_N,
+            norm_terms=self._norm_terms if sharing_method(self.method).uses_norms else None,
+            bias=self.bias,
+            label_smoothing=label_smoothing,
+            z_loss=z_loss,
         )
 
     def squared_norms(self) -> Tensor:
@@ -135,7 +143,10 @@ class SharedEmbedding(nn.Module):
         return self._squared_norms(self.weight, torch.arange(self.num_embeddings, device=self.weight.device))
 
     def _squared_norms(self, rows: Tensor, words: Tensor) -> Tensor:
-        squared_norms = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
+        exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        return self._bounded(exact.square().sum(-1), words)
+
+    def _bounded(self, squared_norms: Tensor, words: Tensor) -> Tensor:
         # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.
         if self.padding_idx is not None:
             squared_norms = squared_norms.masked_fill(words.eq(self.padding_idx), 1.0)
@@ -147,18 +158,20 @@ class SharedEmbedding(nn.Module):
         if not sharing_method(self.method).uses_norms:
             return None, self.bias
         if torch.is_grad_enabled() or weight.is_inference():  # an inference tensor counts no versions
-            scale, offset = self._norm_scale_and_offset()
+            scale, offset = self._norm_terms(self.squared_norms())
         else:
             key = (weight._version, weight.data_ptr(), weight.dtype, weight.device)
             if self._cached is None or self._cached[0] != key:
-                self._cached = (key, *self._norm_scale_and_offset())
+                self._cached = (key, *self._norm_terms(self.squared_norms()))
             _, scale, offset = self._cached
         if self.bias is not None:
             offset = self.bias if offset is None else offset + self.bias
         return scale, offset
 
-    def _norm_scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
-        method, squared_norms = sharing_method(self.method), self.squared_norms()
+    def _norm_terms(self, squared_norms: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Scale and offset (V,) of the method, from squared norms (V,) of any size."""
+        method = sharing_method(self.method)
+        squared_norms = self._bounded(squared_norms, torch.arange(len(squared_norms), device=squared_norms.device))
         return (
             None if method.scale is None else method.scale(squared_norms),
             None if method.offset is None else method.offset(squared_norms),

@@ -1,11 +1,16 @@
 """The lean loss against the plain computation: values, gradients, half precision, memory's shape."""
 
+import copy
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_tiedemb import output_loss as module
 from fairseq_tiedemb.embedding import SharedEmbedding
@@ -15,80 +20,178 @@ from fairseq_tiedemb.sharing import SHARING_METHODS
 from . import reference
 
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
-smoothings = pytest.mark.parametrize("epsilon", [0.0, 0.1])
+# label smoothing, z-loss
+objectives = pytest.mark.parametrize(("epsilon", "z"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.02), (0.1, 0.02)])
 
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS", 3)  # seven words in three chunks, the last one short
+    monkeypatch.setattr(module, "CACHED_ELEMENTS", 22)  # two rows of eleven scores, four rows of the table
 
 
-def plain_loss(table: SharedEmbedding, features: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    return label_smoothed_nll_loss(F.log_softmax(table.scores(features), -1), target, epsilon)
+def plain_loss(table: SharedEmbedding, features: Tensor, target: Tensor, epsilon: float, z: float = 0.0) -> Tensor:
+    scores = table.scores(features).to(torch.promote_types(features.dtype, torch.float32))
+    loss, _ = label_smoothed_nll_loss(F.log_softmax(scores, -1), target, epsilon)
+    return loss + z * scores.logsumexp(-1).square().sum()
 
 
-def case(method: str, bias: bool, dtype: torch.dtype = torch.float64) -> tuple[SharedEmbedding, Tensor, Tensor]:
+def case(method: str, bias: bool, shortest: float = 1e-4) -> tuple[SharedEmbedding, Tensor, Tensor]:
     table = SharedEmbedding(11, 5, 1, method=method, bias=bias)
     with torch.no_grad():
         table.weight.mul_(torch.rand(11, 1) + 0.5)
-    features = torch.randn(7, 5, dtype=torch.float64)
-    return table.to(dtype), features.to(dtype).requires_grad_(), torch.tensor([2, 5, 5, 0, 10, 3, 9])
+        # By default below the smallest norm that is divided by.
+        table.weight[4] *= shortest
+        if table.bias is not None:
+            table.bias.normal_()
+    features = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
+    return table.double(), features, torch.tensor([2, 5, 5, 0, 10, 3, 9])
 
 
 @every_method
-@smoothings
-def test_values_against_the_equations(method: str, epsilon: float) -> None:
+@objectives
+def test_values_against_the_equations(method: str, epsilon: float, z: float) -> None:
     table, features, target = case(method, bias=True)
     scores = table.scores(features).detach().numpy()
     pairs = [
         reference.smoothed_cross_entropy(row, int(word), epsilon) for row, word in zip(scores, target, strict=True)
     ]
-    result = table.loss(features, target, label_smoothing=epsilon)
-    np.testing.assert_allclose(result.loss.item(), sum(loss for loss, _ in pairs), rtol=1e-12)
+    penalty = z * sum(np.log(np.exp(row).sum()) ** 2 for row in scores)
+    result = table.loss(features, target, label_smoothing=epsilon, z_loss=z)
+    np.testing.assert_allclose(result.loss.item(), sum(loss for loss, _ in pairs) + penalty, rtol=1e-12)
     np.testing.assert_allclose(result.nll_loss.item(), sum(nll for _, nll in pairs), rtol=1e-12)
     assert not result.nll_loss.requires_grad
 
 
 @every_method
-@smoothings
+@objectives
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("factor", [1.0, 0.125])
-def test_gradients_are_those_of_the_plain_computation(method: str, epsilon: float, bias: bool, factor: float) -> None:
+def test_gradients_are_those_of_the_plain_computation(
+    method: str, epsilon: float, z: float, bias: bool, factor: float
+) -> None:
     table, features, target = case(method, bias)
     inputs = [features, *table.parameters()]
-    expected = torch.autograd.grad(plain_loss(table, features, target, epsilon)[0] * factor, inputs)
-    found = torch.autograd.grad(table.loss(features, target, label_smoothing=epsilon).loss * factor, inputs)
+    expected = torch.autograd.grad(plain_loss(table, features, target, epsilon, z) * factor, inputs)
+    found = torch.autograd.grad(table.loss(features, target, label_smoothing=epsilon, z_loss=z).loss * factor, inputs)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="needs torch 2.13")
+@pytest.mark.parametrize("method", ["plain", "l2-input", "distance"])
+def test_against_torchs_linear_cross_entropy(method: str) -> None:
+    table, features, target = case(method, bias=False)
+    rows, offset = table.weight, None
+    if method == "l2-input":
+        rows = rows / table.squared_norms().sqrt().unsqueeze(1)
+    if method == "distance":
+        offset = table.squared_norms() / -2
+    theirs = F.linear_cross_entropy(features, rows, target, linear_bias=offset, reduction="sum")
+    ours = table.loss(features, target).loss
+    torch.testing.assert_close(ours, theirs)
+    inputs = [features, table.weight]
+    for our_grad, their_grad in zip(
+        torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True
+    ):
+        torch.testing.assert_close(our_grad, their_grad)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @every_method
 def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype: torch.dtype) -> None:
-    exact, features, target = case(method, bias=True)
+    """At most the plain computation's error in the same precision and four of its roundings."""
+    # Divided by 3e-4, times `HALF_SCALE`, fp16 would overflow.
+    exact, features, target = case(method, bias=True, shortest=0.02)
     half = SharedEmbedding(11, 5, 1, method=method, bias=True).to(dtype)
     half.load_state_dict(exact.state_dict())
     half_features = features.detach().to(dtype).requires_grad_()
-    truth = torch.autograd.grad(plain_loss(exact, features, target, 0.1)[0], exact.weight)[0]
-    scores = half.scores(half_features)
-    theirs = label_smoothed_nll_loss(F.log_softmax(scores.float(), -1), target, 0.1)[0]
-    their_error = (torch.autograd.grad(theirs, half.weight)[0].double() - truth).abs().max()
-    ours = torch.autograd.grad(half.loss(half_features, target, label_smoothing=0.1).loss, half.weight)[0]
-    assert (ours.double() - truth).abs().max() <= their_error + 4 * torch.finfo(dtype).eps
+    truth = torch.autograd.grad(plain_loss(exact, features, target, 0.1, 0.02), [features, exact.weight])
+    inputs = [half_features, half.weight]
+    theirs = torch.autograd.grad(plain_loss(half, half_features, target, 0.1, 0.02), inputs)
+    ours = torch.autograd.grad(half.loss(half_features, target, label_smoothing=0.1, z_loss=0.02).loss, inputs)
+    for our_grad, their_grad, true_grad in zip(ours, theirs, truth, strict=True):
+        error, their_error = ((grad.double() - true_grad).abs().max() for grad in (our_grad, their_grad))
+        assert our_grad.dtype == dtype
+        assert error <= their_error + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
+
+
+def test_small_gradients_reach_the_loss_scaling_of_fp16() -> None:
+    weight = torch.tensor([[0.0], [-17.0], [0.0]], dtype=torch.float16, requires_grad=True)
+    features = torch.ones(1, 1, dtype=torch.float16)
+    # The middle word has probability e^-17 / 2 = 2e-8, below fp16's smallest number; scaled it is 5e-6.
+    (output_loss(features, weight, torch.tensor([0])).loss * 256.0).backward()
+    torch.testing.assert_close(weight.grad[1].item(), 256.0 / (2 * math.exp(17) + 1), rtol=0.05, atol=0.0)
+
+
+@every_method
+def test_autocast_multiplies_in_its_precision_and_adds_in_float32(method: str) -> None:
+    exact, features, target = case(method, bias=True)
+    table = copy.deepcopy(exact).float()
+    truth = torch.autograd.grad(plain_loss(exact, features, target, 0.1), [features, exact.weight, exact.bias])
+    half_features = features.detach().bfloat16().requires_grad_()
+    inputs = [half_features, table.weight, table.bias]
+    with torch.autocast("cpu", torch.bfloat16), Products() as products:
+        loss = table.loss(half_features, target, label_smoothing=0.1).loss
+    assert set(products.dtypes) == {torch.bfloat16}
+    assert loss.dtype == torch.float32
+    found = torch.autograd.grad(loss, inputs)
+    assert [each.dtype for each in found] == [torch.bfloat16, torch.float32, torch.float32]
+    for ours, true_grad in zip(found, truth, strict=True):
+        assert (ours.double() - true_grad).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps * true_grad.abs().max()
+
+
+class Products(TorchDispatchMode):
+    """Records the matrix products that are computed, and the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[torch.dtype] = []
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_):
+            self.dtypes.append(args[0].dtype)
+        if isinstance(result, Tensor):
+            self.largest = max(self.largest, result.numel())
+        return result
 
 
 def test_no_gradients_where_none_are_wanted() -> None:
     table, features, target = case("cosine", bias=True)
-    with torch.no_grad():
+    with torch.no_grad(), Products() as products:
         result = table.loss(features, target)
     assert not result.loss.requires_grad
+    assert len(products.dtypes) == 3  # one a chunk
+    torch.testing.assert_close(result.loss, table.loss(features, target).loss.detach())
 
 
-def test_a_frozen_table_leaves_the_features_their_gradient() -> None:
-    table, features, target = case("cosine", bias=False)
-    expected = torch.autograd.grad(plain_loss(table, features, target, 0.0)[0], features)[0]
+@every_method
+def test_a_frozen_table_costs_no_gradient_and_leaves_the_features_theirs(method: str) -> None:
+    table, features, target = case(method, bias=False)
+    expected = torch.autograd.grad(plain_loss(table, features, target, 0.1), features)[0]
     table.requires_grad_(False)
-    torch.testing.assert_close(torch.autograd.grad(table.loss(features, target).loss, features)[0], expected)
+    with Products() as products:
+        loss = table.loss(features, target, label_smoothing=0.1).loss
+    assert len(products.dtypes) == 6  # scores and features' gradient, of three chunks
+    torch.testing.assert_close(torch.autograd.grad(loss, features)[0], expected)
+
+
+@every_method
+def test_a_table_alone_gets_its_gradient(method: str) -> None:
+    table, features, target = case(method, bias=True)
+    inputs = list(table.parameters())
+    expected = torch.autograd.grad(plain_loss(table, features.detach(), target, 0.1), inputs)
+    found = torch.autograd.grad(table.loss(features.detach(), target, label_smoothing=0.1).loss, inputs)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_second_derivatives_are_refused() -> None:
+    table, features, target = case("cosine", bias=False)
+    with pytest.raises(RuntimeError, match="got one with create_graph=True"):
+        torch.autograd.grad(table.loss(features, target).loss, features, create_graph=True)
 
 
 def test_backward_twice_gives_the_same() -> None:
@@ -101,13 +204,12 @@ def test_backward_twice_gives_the_same() -> None:
     torch.testing.assert_close(table.weight.grad, once)
 
 
-def test_never_holds_all_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, features, target = case("cosine", bias=True)
-    sizes = []
-    scores = module._ChunkedLoss._scores
-    monkeypatch.setattr(module._ChunkedLoss, "_scores", lambda parts, h: sizes.append(len(h)) or scores(parts, h))
-    table.loss(features, target)
-    assert sizes == [3, 3, 1]
+@every_method
+def test_never_holds_all_scores(method: str) -> None:
+    table = SharedEmbedding(100, 2, 1, method=method)
+    with Products() as products:
+        table.loss(torch.randn(50, 2, requires_grad=True), torch.arange(50)).loss.backward()
+    assert products.largest == 3 * 100
 
 
 def test_no_words_cost_nothing() -> None:
@@ -123,3 +225,25 @@ def test_smoothing_out_of_range_is_refused(epsilon: float) -> None:
     table, features, target = case("plain", bias=False)
     with pytest.raises(ValueError, match=rf"--label-smoothing: needs a value in \[0, 1\); got {epsilon}"):
         output_loss(features, table.weight, target, label_smoothing=epsilon)
+
+
+@pytest.mark.parametrize("z", [-0.1, float("inf"), float("nan")])
+def test_weight_of_z_loss_out_of_range_is_refused(z: float) -> None:
+    table, features, target = case("plain", bias=False)
+    with pytest.raises(ValueError, match=rf"--z-loss: needs a finite value, 0 or more; got {z}"):
+        output_loss(features, table.weight, target, z_loss=z)
+
+
+@pytest.mark.gpu
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_gpu_gives_the_same(method: str, dtype: torch.dtype) -> None:
+    exact, features, target = case(method, bias=True)
+    truth = torch.autograd.grad(plain_loss(exact, features, target, 0.1, 0.02), [features, exact.weight])
+    table = copy.deepcopy(exact).to("cuda", dtype)
+    inputs = [features.detach().to("cuda", dtype).requires_grad_(), table.weight]
+    theirs = torch.autograd.grad(plain_loss(table, inputs[0], target.cuda(), 0.1, 0.02), inputs)
+    ours = torch.autograd.grad(table.loss(inputs[0], target.cuda(), label_smoothing=0.1, z_loss=0.02).loss, inputs)
+    for our_grad, their_grad, true_grad in zip(ours, theirs, truth, strict=True):
+        budget = (their_grad.cpu() - true_grad).abs().max() + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
+        assert (our_grad.cpu() - true_grad).abs().max() <= budget
