@@ -1,0 +1,162 @@
+"""LSTM language models: a training step, the whole of fairseq-train, and evaluation with carried state.
+
+What is asked of ours, tied: at 2 x 200, 20 x 20 at least 1.35 times fairseq's `lstm_lm` and 0.60 of the bare products, at
+2 x 1500, 20 x 35 2.2 times and 0.72; fairseq-train at most 8 % and 2 % above a bare loop over the same model; evaluation
+in chunks at least 10 times faster than token by token.
+"""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+
+from ..conftest import USER_DIR, run
+from .interleave import interleave, ratio
+from .language_model_peers import VOCABULARY, BareProducts, FairseqLSTMLM, build_ours
+
+SIZES = {"small": ("zaremba_lm_small_wt", 200, 20), "large": ("zaremba_lm_large_wt", 1500, 35)}
+ROWS = 20
+
+
+def text(*shape: int) -> torch.Tensor:
+    """Words with Zipf's distribution, in which short losses make sense."""
+    weights = 1.0 / torch.arange(1, VOCABULARY - 3)
+    return torch.multinomial(weights, shape[0] * shape[1], replacement=True).view(shape) + 4
+
+
+def update(model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
+    optimizer.zero_grad(set_to_none=True)
+    (loss / ROWS).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+    optimizer.step()
+    return loss.item()
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("name", SIZES)
+def test_training_step(name: str) -> None:
+    arch, size, steps = SIZES[name]
+    ours = build_ours(arch, dropout=0.0).train()
+    fairseq = FairseqLSTMLM(ours).train()
+    words = text(ROWS, steps + 1)
+    tokens, target = words[:, :-1].contiguous(), words[:, 1:].contiguous()
+    products = BareProducts(size, ROWS, steps)
+    losses = {
+        "ours": lambda: ours(tokens, target=target, stream_position=0).loss,
+        "fairseq lstm_lm": lambda: fairseq.loss(tokens, target),
+    }
+    torch.testing.assert_close(losses["ours"](), losses["fairseq lstm_lm"](), rtol=1e-5, atol=0.0)
+    models = {"ours": ours, "fairseq lstm_lm": fairseq}
+    optimizers = {key: torch.optim.SGD(model.parameters(), lr=0.1) for key, model in models.items()}
+    repeats = 10 if name == "small" else 1
+
+    def train(contestant: str) -> None:
+        for _ in range(repeats):
+            update(models[contestant], optimizers[contestant], losses[contestant]())
+
+    def multiply() -> None:
+        for _ in range(repeats):
+            products()
+
+    seconds = interleave(
+        {"ours": lambda: train("ours"), "fairseq lstm_lm": lambda: train("fairseq lstm_lm"), "bare products": multiply},
+        rounds=9 if name == "small" else 5,
+    )
+    print(f"\n{name}: 2 x {size}, tied, {ROWS} x {steps}, V = {VOCABULARY}")
+    for contestant, times in seconds.items():
+        rate = repeats * ROWS * steps / statistics.median(times)
+        print(f"  {contestant:16s} {rate:8.0f} words/s {rate * products.flops / ROWS / steps / 1e9:6.1f} GFLOP/s")
+    print(f"  ours over fairseq's lstm_lm   {ratio(seconds, 'fairseq lstm_lm', 'ours')}")
+    print(f"  bare products' time over ours {ratio(seconds, 'bare products', 'ours')}")
+
+
+BARE_LOOP = """
+import sys, torch
+torch.set_num_threads(1)
+sys.path[:0] = [{root!r}]
+from tests.benchmarks.test_language_models import bare_loop
+bare_loop({arch!r}, {steps}, {updates})
+"""
+
+
+def bare_loop(arch: str, steps: int, updates: int) -> None:
+    """A training loop that a user of torch alone would write, over our model."""
+    model: RecurrentLM = build_ours(arch).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    words = text(ROWS, updates * steps + 1)
+    for position in range(0, updates * steps, steps):
+        chunk = words[:, position : position + steps + 1]
+        result = model(chunk[:, :-1], target=chunk[:, 1:], stream_position=position)
+        update(model, optimizer, result.loss)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A binarised text of 10,000 word types."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = text(20_000, 20).tolist()
+    (folder / "train").write_text("".join(" ".join(f"w{word}" for word in line) + "\n" for line in lines))
+    every = " ".join(f"w{word}" for word in range(4, VOCABULARY))
+    with open(folder / "train", "a") as file:
+        file.write(every + "\n")
+    run("preprocess", "--only-source", "--trainpref", folder / "train", "--destdir", folder / "bin")
+    return folder / "bin"
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """CPU time of a process and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize(("name", "short", "long"), [("small", 20, 420), ("large", 2, 14)])
+def test_whole_command(corpus: Path, name: str, short: int, long: int) -> None:
+    """Time of an update in fairseq-train beside one of a bare loop; what starting costs is taken off both."""
+    arch, _, steps = SIZES[name]
+    command = [
+        *(sys.executable, "-m", "fairseq_cli.train", str(corpus), "--user-dir", str(USER_DIR), "--arch", arch),
+        *("--no-save", "--disable-validation", "--num-workers", "0", "--max-update"),
+    ]
+    root = str(USER_DIR.parent)
+    ratios = []
+    for _ in range(3):
+        train = cpu_seconds([*command, str(long)]) - cpu_seconds([*command, str(short)])
+        loops = [BARE_LOOP.format(root=root, arch=arch, steps=steps, updates=updates) for updates in (long, short)]
+        loop = cpu_seconds([sys.executable, "-c", loops[0]]) - cpu_seconds([sys.executable, "-c", loops[1]])
+        ratios.append(train / loop)
+    print(
+        f"\n{name}: fairseq-train over a bare loop {statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"
+    )
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize(("name", "tokens"), [("small", 1000), ("large", 200)])
+def test_evaluation_with_carried_state(name: str, tokens: int) -> None:
+    arch, size, _ = SIZES[name]
+    model = build_ours(arch).eval()
+    words = text(1, tokens + 1)
+    nll: dict[int, float] = {}
+
+    @torch.no_grad()
+    def evaluate(chunk: int) -> None:
+        nll[chunk] = 0.0
+        for position in range(0, tokens, chunk):
+            stop = min(position + chunk, tokens)
+            scores, _ = model(words[:, position:stop], stream_position=position)
+            log_probabilities = torch.log_softmax(scores.double(), -1)
+            nll[chunk] -= log_probabilities.gather(2, words[:, position + 1 : stop + 1, None]).sum().item()
+
+    seconds = interleave({"token by token": lambda: evaluate(1), "chunks of 200": lambda: evaluate(200)}, rounds=5)
+    assert nll[200] == pytest.approx(nll[1], rel=1e-6)
+    print(f"\n{name}: 2 x {size}, batch 1, chunks over tokens {ratio(seconds, 'token by token', 'chunks of 200')}")

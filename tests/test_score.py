@@ -1,0 +1,102 @@
+"""`fairseq-tiedemb score`: sentences rescored by a language model."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_tiedemb.cli import main
+
+from .conftest import RunCommand
+
+SENTENCES = ["a b c", "j", "", "a a a a a a a a a a", "c zebra b"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lm")
+    run_command(
+        *("train", lm_data, "--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8),
+        *("--batch-size", 4, "--tokens-per-sample", 5, "--max-update", 5, "--disable-validation"),
+        *("--no-epoch-checkpoints", "--save-dir", folder),
+    )
+    return folder / "checkpoint_last.pt"
+
+
+def rows(text: str) -> list[tuple[float, int, str]]:
+    parts = [line.split("\t") for line in text.splitlines()]
+    return [(float(score), int(tokens), sentence) for score, tokens, sentence in parts]
+
+
+def test_scores_are_sums_of_log_probabilities(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("".join(sentence + "\n" for sentence in SENTENCES))
+    arguments = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data)]
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], {"data": str(lm_data)})
+    eos = task.source_dictionary.eos()
+    expected = []
+    for sentence in SENTENCES:
+        words = [task.source_dictionary.index(word) for word in sentence.split()] + [eos]
+        with torch.no_grad():
+            scores = model.eval()(torch.tensor([[eos, *words[:-1]]]))[0][0].double()
+        log_probabilities = torch.log_softmax(scores, -1)
+        value = sum(log_probabilities[i, word].item() for i, word in enumerate(words))
+        expected.append((pytest.approx(value, rel=1e-5), len(words), sentence))
+    assert rows(out) == expected
+    total, tokens = sum(row[0] for row in rows(out)), sum(row[1] for row in rows(out))
+    assert f"5 sentences, {tokens} tokens (1 unknown), perplexity {math.exp(-total / tokens):.2f}" in err
+    # however the sentences are batched
+    assert main([*arguments, "--max-tokens", "1"]) == 0
+    for one, other in zip(rows(capsys.readouterr().out), expected, strict=True):
+        assert one == other
+
+
+def test_reads_standard_input(checkpoint: Path, lm_data: Path, run_command: RunCommand) -> None:
+    process = run_command("fairseq_tiedemb.cli", "score", checkpoint, "--data", lm_data, input="a b\nc\n")
+    assert [row[1:] for row in rows(process.stdout)] == [(3, "a b"), (2, "c")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.pt", "--data", "DATA"], "CHECKPOINT: needs a file; got nowhere.pt"),
+        (["CHECKPOINT", "--data", "nowhere"], "--data: needs a file; got nowhere/dict.txt"),
+        (["CHECKPOINT", "nothing.txt", "--data", "DATA"], "SENTENCES: need text files; got nothing.txt"),
+        (["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"], "--max-tokens: needs a positive number; got 0"),
+    ],
+)
+def test_refuses(
+    checkpoint: Path, lm_data: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"CHECKPOINT": str(checkpoint), "DATA": str(lm_data)}
+    assert main(["score", *(known.get(each, each) for each in arguments)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_refuses_sentences_beyond_the_models_length(
+    lm_data: Path, tmp_path: Path, run_command: RunCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(
+        *("train", lm_data, "--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 4),
+        *(
+            "--decoder-embed-dim",
+            8,
+            "--decoder-ffn-embed-dim",
+            8,
+            "--decoder-layers",
+            1,
+            "--decoder-attention-heads",
+            1,
+        ),
+        *("--optimizer", "sgd", "--max-tokens", 100, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path),
+    )
+    (tmp_path / "text").write_text("a b c\na b c a\n")
+    status = main(["score", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "text"), "--data", str(lm_data)])
+    assert status == 2
+    assert re.search(r"SENTENCES: need at most 4 tokens .* got 5 in line 2", capsys.readouterr().err)
