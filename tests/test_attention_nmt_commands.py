@@ -121,7 +121,7 @@ def composed(request: pytest.FixtureRequest) -> Any:
 
 
 def test_every_preset_has_its_recipe() -> None:
-    assert {path.stem for path in CONFIG.glob("*.yaml")} == set(PRESETS)
+    assert {path.stem for name in ("dl4mt", "lstm_nmt") for path in CONFIG.glob(f"{name}*.yaml")} == set(PRESETS)
 
 
 @pytest.mark.parametrize("preset", PRESETS)

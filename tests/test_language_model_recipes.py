@@ -1,0 +1,118 @@
+"""Presets of language models: one recipe, the same from the command line and from fairseq-hydra-train."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.initialize import add_defaults, hydra_init
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim.lr_scheduler.fixed_schedule import FixedLRSchedule
+from fairseq.optim.sgd import SGD
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from fairseq_tiedemb.models import tied_lstm_lm
+
+from .conftest import USER_DIR
+
+CONFIG = USER_DIR / "config"
+SMALL = ("zaremba_lm_small", "zaremba_lm_small_wt", "zaremba_lm_small_pr", "zaremba_lm_small_wt_pr")
+PRESETS = (*SMALL, "zaremba_lm_medium", "zaremba_lm_medium_wt", "zaremba_lm_large", "zaremba_lm_large_wt")
+every_preset = pytest.mark.parametrize("preset", PRESETS)
+
+
+@pytest.fixture(autouse=True)
+def no_hydra_left() -> Iterator[None]:
+    yield
+    GlobalHydra.instance().clear()
+
+
+def by_command_line(preset: str, *flags: str) -> dict[str, Any]:
+    arguments = ["data-bin", "--arch", preset, *flags]
+    parsed = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(parsed), resolve=True)
+    if not isinstance(cfg["optimizer"], dict):  # fairseq's SGD has no config: it gets all there is
+        cfg["optimizer"] = vars(cfg["optimizer"])
+    return cfg
+
+
+def by_hydra(preset: str) -> dict[str, Any]:
+    hydra_init(preset)
+    with initialize_config_dir(str(CONFIG), version_base="1.1"):
+        cfg = compose(preset, ["task.data=data-bin"])
+    add_defaults(cfg)
+    return OmegaConf.to_container(cfg, resolve=True)
+
+
+def test_every_preset_is_tested_and_has_its_recipe() -> None:
+    assert {path.stem for path in CONFIG.glob("zaremba_lm_*.yaml")} == set(PRESETS)
+    ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__ == tied_lstm_lm.__name__}
+    assert {name for name in ours if name.startswith("zaremba_lm_")} == set(PRESETS)
+
+
+@every_preset
+def test_both_ways_train_by_one_recipe(preset: str) -> None:
+    hydra, command_line = by_hydra(preset), by_command_line(preset)
+    for section in ("model", "task", "criterion", "lr_scheduler", "optimization", "dataset"):
+        assert hydra[section] == command_line[section], section
+    assert hydra["optimizer"] == {name: command_line["optimizer"][name] for name in hydra["optimizer"]}
+
+
+# tokens of a row in a batch, clipping, epochs at rate 1, divisor, epochs, dropout
+SETTINGS = {
+    "small": (20, 5.0, 5, 2.0, 13, 0.0),
+    "medium": (35, 5.0, 7, 1.2, 39, 0.5),
+    "large": (35, 10.0, 15, 1.15, 55, 0.65),
+}
+
+
+@every_preset
+def test_recipes_are_zarembas(preset: str) -> None:
+    unroll, clip_norm, _, _, epochs, dropout = SETTINGS[preset.split("_")[2]]
+    cfg = by_command_line(preset)
+    assert (cfg["task"]["_name"], cfg["task"]["tokens_per_sample"]) == ("contiguous_lm", unroll)
+    assert (cfg["task"]["sample_break_mode"], cfg["dataset"]["batch_size"]) == ("none", 20)
+    assert {cfg["optimizer"][name] for name in ("momentum", "weight_decay")} == {0.0}
+    assert (cfg["optimizer"]["_name"], cfg["optimization"]["lr"]) == ("sgd", [1.0])
+    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["max_epoch"]) == (clip_norm, epochs)
+    assert cfg["optimization"]["sentence_avg"] is True
+    assert cfg["criterion"]["_name"] == "tied_cross_entropy"
+    assert cfg["criterion"]["projection_regularization"] == (0.15 if preset.endswith("_pr") else 0.0)
+    assert cfg["criterion"]["sentence_avg"] is True
+    assert cfg["model"]["dropout"] == dropout
+
+
+@pytest.mark.parametrize("size", SETTINGS)
+def test_learning_rates_are_zarembas(size: str) -> None:
+    _, _, whole, divisor, epochs, _ = SETTINGS[size]
+    cfg = by_command_line(f"zaremba_lm_{size}")
+    optimizer = SGD(SimpleNamespace(lr=[1.0], momentum=0.0, weight_decay=0.0), [torch.nn.Parameter(torch.zeros(1))])
+    schedule = FixedLRSchedule(OmegaConf.create(cfg["lr_scheduler"]), optimizer)
+    found = [schedule.step_begin_epoch(epoch) for epoch in range(1, epochs + 1)]
+    assert found[:whole] == [1.0] * whole
+    assert found[whole:] == pytest.approx([divisor**-power for power in range(1, epochs - whole + 1)])
+
+
+@pytest.mark.parametrize(
+    ("flags", "section", "expected"),
+    [
+        ("--optimizer adam --lr 0.001", "optimizer", {"_name": "adam", "lr": [0.001], "weight_decay": 0.0}),
+        ("--criterion cross_entropy", "criterion", {"_name": "cross_entropy", "sentence_avg": True}),
+        ("--lr-scheduler inverse_sqrt --warmup-updates 7", "lr_scheduler", {"_name": "inverse_sqrt", "lr": [1.0]}),
+        ("--force-anneal 3 --lr-shrink 0.25", "lr_scheduler", {"_name": "fixed", "force_anneal": 3, "lr_shrink": 0.25}),
+        ("--clip-norm 0.5 --max-epoch 2", "optimization", {"clip_norm": 0.5, "max_epoch": 2}),
+        ("--batch-size 7", "dataset", {"batch_size": 7, "batch_size_valid": 7}),
+        ("--tokens-per-sample 5", "task", {"_name": "contiguous_lm", "tokens_per_sample": 5}),
+        ("--task language_modeling", "task", {"_name": "language_modeling"}),
+        ("--dropout 0.2 --decoder-layers 1 --init-range 0.5", "model", {"dropout": 0.2, "decoder_layers": 1}),
+        ("--projection-regularization 0.3", "criterion", {"projection_regularization": 0.3}),
+    ],
+)
+def test_every_setting_can_be_overridden(flags: str, section: str, expected: dict[str, Any]) -> None:
+    cfg = by_command_line("zaremba_lm_small_wt_pr", *flags.split())
+    assert {name: cfg[section][name] for name in expected} == expected
