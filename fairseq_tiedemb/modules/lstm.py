@@ -1,5 +1,7 @@
 """A stack of LSTM layers in torch's fused kernels, with one bias per gate."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -45,16 +47,36 @@ class LSTMStack(nn.Module):
         Returns:
             Outputs h of the last layer (T, B, H), and the last state (L, B, 2H).
         """
+        layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
+        if not self.training or self.dropout == 0.0:
+            return fused_lstm(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
-        for layer, (weight_ih, weight_hh, bias) in enumerate(
-            zip(self.weight_ih, self.weight_hh, self.bias, strict=True)
-        ):
-            if layer:
-                outputs = F.dropout(outputs, self.dropout, self.training)
-            hidden, memory = (part.contiguous() for part in state_LBK[layer : layer + 1].chunk(2, 2))
-            weights = [weight_ih, weight_hh, bias, torch.zeros_like(bias)]
-            # has_biases, num_layers, dropout, train, bidirectional, batch_first
-            options = (True, 1, 0.0, self.training, False, False)
-            outputs, hidden, memory = torch.lstm(outputs, (hidden, memory), weights, *options)
-            states.append(torch.cat((hidden, memory), 2))
+        for index, layer in enumerate(layers):
+            if index:
+                outputs = F.dropout(outputs, self.dropout)
+            outputs, state = fused_lstm(outputs, state_LBK[index : index + 1], [layer])
+            states.append(state)
         return outputs, torch.cat(states)
+
+
+def fused_lstm(
+    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Layers of LSTM in one call of torch's kernel.
+
+    Args:
+        inputs_TBI: inputs, step by step.
+        state_LBK: [h, c] of each layer.
+        layers: input weights (4H, I), recurrent weights (4H, H) and bias (4H) of each.
+
+    Returns:
+        Outputs h of the last layer (T, B, H), and the last state (L, B, 2H).
+    """
+    zero = torch.zeros_like(layers[0][2])
+    weights = [weight for layer in layers for weight in (*layer, zero)]
+    state = tuple(part.contiguous() for part in state_LBK.chunk(2, 2))
+    # has_biases, num_layers, dropout, train (what cuDNN calls it: whether to prepare a backward pass), bidirectional,
+    # batch_first
+    options = (True, len(layers), 0.0, torch.is_grad_enabled(), False, False)
+    outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *options)
+    return outputs, torch.cat((hidden, memory), 2)

@@ -9,6 +9,7 @@ from torch.autograd.function import once_differentiable
 
 from .cells import without_autocast
 from .dropout import variational_mask
+from .lstm import fused_lstm
 
 GATES = 4  # i, f, g, o: torch's order
 
@@ -65,7 +66,8 @@ class VariationalLSTM(nn.Module):
             Outputs h of the last layer (T, B, H), and the last states (layers, B, 2H).
         """
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
-            return _fused(inputs_TBI, state_LBK, self.weight_ih, self.weight_hh, self.bias)
+            layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
+            return _unmasked(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
         for state_BK, weight_ih, weight_hh, bias in zip(
             state_LBK, self.weight_ih, self.weight_hh, self.bias, strict=True
@@ -111,23 +113,11 @@ def masked_lstm(
 
 
 @without_autocast
-def _fused(
-    inputs_TBI: Tensor,
-    state_LBK: Tensor,
-    weights_ih: Sequence[Tensor],
-    weights_hh: Sequence[Tensor],
-    biases: Sequence[Tensor],
+def _unmasked(
+    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    dtype = biases[0].dtype
-    zero_bias = torch.zeros_like(biases[0])
-    layers = zip(weights_ih, weights_hh, biases, strict=True)
-    weights = [weight for weight_ih, weight_hh, bias in layers for weight in (weight_ih, weight_hh, bias, zero_bias)]
-    state = tuple(part.to(dtype).contiguous() for part in state_LBK.chunk(2, 2))
-    # has_biases, num_layers, dropout, train (what cuDNN calls it: whether to prepare a backward pass), bidirectional,
-    # batch_first
-    options = (True, len(biases), 0.0, torch.is_grad_enabled(), False, False)
-    outputs, hidden, cell = torch.lstm(inputs_TBI.to(dtype), state, weights, *options)
-    return outputs, torch.cat((hidden, cell), 2)
+    dtype = layers[0][0].dtype
+    return fused_lstm(inputs_TBI.to(dtype), state_LBK.to(dtype), layers)
 
 
 class _MaskedRecurrence(torch.autograd.Function):
