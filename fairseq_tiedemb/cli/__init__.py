@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Sequence
 
 from fairseq_tiedemb import __version__
-from fairseq_tiedemb.cli import curves, ngram, path
+from fairseq_tiedemb.cli import average, curves, ngram, norms, path
 
-COMMANDS = (curves, ngram, path)
+COMMANDS = (average, curves, ngram, norms, path)
 
 
 def create_parser() -> argparse.ArgumentParser:

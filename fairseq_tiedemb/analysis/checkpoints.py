@@ -1,0 +1,174 @@
+"""Checkpoints of fairseq-train as files: reading them without running anything, choosing the last, averaging."""
+
+import pickle
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_tiedemb.compat import refusal, weights_only
+
+# Names that fairseq-train gives: checkpointEPOCH.pt, checkpoint_EPOCH_UPDATE.pt.
+BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
+BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+
+
+def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
+    """Reads a checkpoint of any model of fairseq's or ours, onto the CPU, as torch saved it.
+
+    fairseq's own reader rebuilds the settings and upgrades old files; what it returns does not load any more once it
+    is saved again.
+
+    Args:
+        path: the file.
+        flag: that errors name.
+
+    Raises:
+        ValueError: if the file is none, is damaged, could run code, or holds no model.
+    """
+    try:
+        with weights_only():
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ValueError(f"{flag}: needs a checkpoint; got {path} ({error.strerror}). Use another path.") from None
+    except (pickle.UnpicklingError, EOFError, LookupError, RuntimeError) as error:
+        raise ValueError(f"{flag}: {refusal(str(path), str(error))}") from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {path}, which holds no model. Use another.")
+    return state
+
+
+def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
+    """The last checkpoints of a folder, the newest first.
+
+    Args:
+        folder: `--save-dir` of fairseq-train.
+        count: how many.
+        by_update: take those saved by update (checkpoint_EPOCH_UPDATE.pt) and not by epoch (checkpointEPOCH.pt).
+        upper_bound: the last epoch, or update, that counts.
+
+    Raises:
+        ValueError: if the folder has fewer, or is none.
+    """
+    kind, pattern = ("update", BY_UPDATE) if by_update else ("epoch", BY_EPOCH)
+    flag = f"--num-{kind}-checkpoints"
+    if count < 1:
+        raise ValueError(f"{flag}: needs at least 1; got {count}. Use 10, say.")
+    if not folder.is_dir():
+        raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use that of --save-dir.")
+    numbered = {int(found[1]): path for path in folder.iterdir() if (found := pattern.fullmatch(path.name))}
+    known = [number for number in sorted(numbered, reverse=True) if upper_bound is None or number <= upper_bound]
+    if len(known) < count:
+        limit = "" if upper_bound is None else f" up to {kind} {upper_bound}"
+        example = "checkpoint_EPOCH_UPDATE.pt" if by_update else "checkpointEPOCH.pt"
+        raise ValueError(
+            f"{flag}: needs {count} files {example}{limit} in {folder}; got {len(known)}. Use a smaller number, or "
+            f"{'--keep-interval-updates' if by_update else '--keep-last-epochs'} in training."
+        )
+    return [numbered[number] for number in known[:count]]
+
+
+class MeanOfModels:
+    """The mean of the parameters of several models, taken one at a time.
+
+        mean_p = (p_1 + ... + p_n) / n      in float32 (float64 where p is)
+
+    Tensors of whole numbers are counters, not weights: the first model's stay. Entries that are one tensor in every
+    model, as tied tables are, are one in the mean.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: dict[str, Any] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._owners: dict[str, tuple[str, ...]] = {}
+
+    def add(self, model: dict[str, Any], name: str) -> None:
+        """Adds one model.
+
+        Args:
+            model: its state dict, which is not changed.
+            name: where it is from, for errors.
+
+        Raises:
+            ValueError: if its entries or their shapes are others than the first one's.
+        """
+        if self.count == 0:
+            self._first = dict(model)
+            self._sums = {key: _as_sum(entry).clone() for key, entry in model.items() if _is_weight(entry)}
+        else:
+            self._check(model, name)
+            for key, total in self._sums.items():
+                total += _as_sum(model[key])
+        owners = _owners(model)
+        self._owners = {key: (*self._owners.get(key, ()), owners[key]) for key in self._sums}
+        self.count += 1
+
+    def _check(self, model: dict[str, Any], name: str) -> None:
+        for key in [*self._first, *model]:
+            if key not in model or key not in self._first:
+                which = "has it" if key in model else "lacks it"
+                raise ValueError(
+                    f"--inputs: needs models with the same entries; got {key}: {name} {which}, unlike the first. "
+                    "Use checkpoints of one training."
+                )
+            found, wanted = (getattr(each[key], "shape", None) for each in (model, self._first))
+            if found != wanted:
+                raise ValueError(
+                    f"--inputs: needs models of one size; got {key} of {_size(wanted)} in the first and {_size(found)} "
+                    f"in {name}. Use checkpoints of one training."
+                )
+
+    def model(self) -> dict[str, Any]:
+        """The state dict of the mean."""
+        means: dict[tuple[str, ...], Tensor] = {}
+        for key, total in self._sums.items():
+            means.setdefault(self._owners[key], total / self.count)
+        return {key: means[self._owners[key]] if key in self._sums else entry for key, entry in self._first.items()}
+
+
+def average(paths: Sequence[Path]) -> dict[str, Any]:
+    """The checkpoint whose model is the mean of several checkpoints' models.
+
+    Everything else is the first one's, but for the state of its optimiser, which belongs to other weights.
+
+    Args:
+        paths: the checkpoints; with `last_checkpoints` the newest comes first.
+
+    Raises:
+        ValueError: if one cannot be read, or has another model.
+    """
+    first: dict[str, Any] = {}
+    mean = MeanOfModels()
+    for path in paths:
+        state = read_checkpoint(path, flag="--inputs")
+        mean.add(state.pop("model"), str(path))
+        state.pop("last_optimizer_state", None)
+        first = first or state
+    return {**first, "model": mean.model()}
+
+
+def _is_weight(entry: Any) -> bool:
+    return isinstance(entry, Tensor) and entry.is_floating_point()
+
+
+def _as_sum(weight: Tensor) -> Tensor:
+    return weight if weight.dtype == torch.float64 else weight.float()
+
+
+def _size(shape: torch.Size | None) -> str:
+    return "no tensor" if shape is None else f"shape {tuple(shape)}"
+
+
+def _owners(model: dict[str, Any]) -> dict[str, str]:
+    """For each weight, the first entry that is the same tensor."""
+    seen: dict[tuple[int, ...], str] = {}
+    owners = {}
+    for key, entry in model.items():
+        if _is_weight(entry):
+            place = (entry.untyped_storage().data_ptr(), entry.storage_offset(), *entry.shape, *entry.stride())
+            owners[key] = seen.setdefault(place, key) if entry.numel() else key
+    return owners

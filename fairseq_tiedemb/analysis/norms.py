@@ -1,0 +1,214 @@
+"""Norms of the rows of trained embedding tables: their statistics, their histogram, and how frequency goes with them.
+
+Source: Liu et al. 2020, section 1 and figure 2: rows of one shared table have very different norms.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from torch import Tensor
+
+# The names that tables have in fairseq's models and ours, plain, factorised (.table, .layer) or adaptive.
+TABLE = re.compile(
+    r"(?:^|\.)(?:"
+    r"(?:embed_tokens|output|output_projection|embed_out|fc_out)(?:\.table|\.layer|\.embeddings\.\d+\.0)?(?:\.weight)?"
+    r"|adaptive_softmax\.(?:head\.word_proj(?:\.1)?|tail\.\d+\.2)\.weight"
+    r")$"
+)
+# The words of an adaptive table are in several; only the first has the padding row.
+LATER_BAND = re.compile(r"\.(?:embeddings\.[1-9]\d*\.0|tail\.\d+\.2)\.")
+# fairseq's dictionaries begin with <s>, <pad>, </s>, <unk>.
+PADDING_ROW = 1
+
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+# Words by rank of frequency, in the printed table.
+BANDS = (10, 100, 1_000, 10_000, 100_000)
+
+
+@dataclass
+class Norms:
+    """The row norms of one table.
+
+    Attributes:
+        label: what stands for it in tables, "[1]".
+        names: its entries in the checkpoint; more than one where several are equal.
+        rows: the number of each row that counts, in [0, V).
+        values: ||w_v|| of these rows.
+        size: V.
+    """
+
+    label: str
+    names: list[str]
+    rows: np.ndarray
+    values: np.ndarray
+    size: int
+
+
+def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
+    """The row norms of each embedding table of a model, without the padding row.
+
+    Args:
+        model: state dict of one of fairseq's models or ours.
+        path: where it is from, for the error.
+
+    Raises:
+        ValueError: if it has no table.
+    """
+    tables: list[tuple[list[str], Tensor]] = []
+    for name, entry in model.items():
+        if not TABLE.search(name) or not isinstance(entry, Tensor) or entry.dim() != 2:
+            continue
+        for names, table in tables:
+            if table.shape == entry.shape and torch.equal(table, entry):
+                names.append(name)
+                break
+        else:
+            tables.append(([name], entry))
+    if not tables:
+        raise ValueError(
+            f"CHECKPOINT: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
+            "which has none. Use a checkpoint of a model of words."
+        )
+    return [row_norms(f"[{number}]", names, table) for number, (names, table) in enumerate(tables, 1)]
+
+
+def row_norms(label: str, names: list[str], table_VD: Tensor) -> Norms:
+    """The row norms of a table, in float64, without the padding row.
+
+    Raises:
+        ValueError: if one is not finite.
+    """
+    rows = np.arange(len(table_VD))
+    if not LATER_BAND.search(names[0]):
+        rows = np.delete(rows, PADDING_ROW)
+    values = table_VD.double().norm(dim=1).numpy()[rows]
+    if not np.isfinite(values).all():
+        row = rows[~np.isfinite(values)][0]
+        raise ValueError(
+            f"CHECKPOINT: needs finite numbers; got {names[0]} with others in row {row}. Use one from before the "
+            "training diverged."
+        )
+    return Norms(label, names, rows, values, len(table_VD))
+
+
+def summary(tables: Sequence[Norms]) -> str:
+    """The statistics as text: a column a table, its names before them."""
+    lines = [f"{one.label} {' = '.join(one.names)}" for one in tables]
+    head = ["rows", "min", *(f"{each}%" for each in PERCENTILES), "max", "mean", "std"]
+    columns = [["", *head]]
+    for one in tables:
+        spread = np.percentile(one.values, [0, *PERCENTILES, 100])
+        numbers = [*spread, one.values.mean(), one.values.std()]
+        columns.append([one.label, f"{len(one.values):,}", *(f"{each:.4g}" for each in numbers)])
+    return "\n".join([*lines, *_aligned(columns)])
+
+
+def read_counts(path: Path) -> np.ndarray:
+    """The counts of a dictionary's words by row, 0 for those that training never saw.
+
+    Args:
+        path: dict.txt of fairseq-preprocess.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        dictionary = Dictionary.load(str(path))
+    except Exception as error:  # fairseq raises just that for a file that is no text
+        raise ValueError(
+            f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use that of the training."
+        ) from None
+    counts = np.array(dictionary.count, dtype=float)
+    counts[: dictionary.nspecial] = 0
+    return counts
+
+
+def with_counts(tables: Sequence[Norms], counts: np.ndarray, *, path: Path) -> list[tuple[Norms, np.ndarray]]:
+    """The tables that the dictionary is of, and the count of each row.
+
+    Raises:
+        ValueError: if it is of none of them.
+    """
+    found = [(one, counts[one.rows]) for one in tables if one.size == len(counts)]
+    if not found:
+        sizes = ", ".join(f"{one.size:,}" for one in tables)
+        raise ValueError(
+            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(counts):,} with fairseq's own "
+            f"in {path}. Use the dict.txt of the training."
+        )
+    return found
+
+
+def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
+    """Mean norm by rank of frequency as text: a line a band of ranks, a column a table."""
+    highest = max((count > 0).sum() for _, count in tables)
+    edges = [0, *(band for band in BANDS if band < highest), int(highest)]
+    bands = list(zip(edges, edges[1:], strict=False))
+    columns = [["mean norm, words by frequency", *(f"{low + 1:,}-{high:,}" for low, high in bands)]]
+    for one, count in tables:
+        order = np.argsort(-count, kind="stable")[: (count > 0).sum()]
+        means = [one.values[order[low:high]].mean() if low < len(order) else np.nan for low, high in bands]
+        columns.append([one.label, *(f"{mean:.4g}" for mean in means)])
+    return "\n".join(_aligned(columns))
+
+
+def draw(
+    tables: Sequence[Norms], counted: Sequence[tuple[Norms, np.ndarray]], path: Path, *, picture_format: str
+) -> None:
+    """Draws the histogram of the norms (figure 2 of Liu et al.), and with counts the norms against them.
+
+    Args:
+        tables: all of them.
+        counted: those with the count of each row; may be empty.
+        path: the file to write.
+        picture_format: its format.
+    """
+    # matplotlib takes a second to import, which no other command should wait for.
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
+
+    colors = {one.label: colormaps["tab10"](number % 10) for number, one in enumerate(tables)}
+    figure = Figure(figsize=(7, 4.5) if not counted else (11, 4.5), layout="constrained")
+    axes, *others = figure.subplots(1, 2 if counted else 1, squeeze=False)[0]
+    highest = max(one.values.max() for one in tables)
+    edges = np.linspace(0, highest or 1, 101)
+    for one in tables:
+        axes.hist(
+            one.values, edges, histtype="stepfilled", alpha=0.5, color=colors[one.label], label=" =\n".join(one.names)
+        )
+    axes.set_xlabel("norm of a row")
+    axes.set_ylabel("words")
+    axes.legend(fontsize="small")
+    for one, count in counted:
+        seen = count > 0
+        others[0].scatter(
+            count[seen],
+            one.values[seen],
+            s=3,
+            alpha=0.3,
+            color=colors[one.label],
+            label=" =\n".join(one.names),
+            rasterized=True,
+        )
+    for scatter in others:
+        scatter.set_xscale("log")
+        scatter.set_xlabel("frequency of the word in training")
+        scatter.set_ylabel("norm of its row")
+        scatter.legend(fontsize="small")
+    figure.savefig(path, format=picture_format, dpi=150)
+
+
+def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of columns, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in columns]
+    lines = []
+    for first, *row in zip(*columns, strict=True):
+        cells = [cell.rjust(width) for cell, width in zip(row, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]))
+    return lines

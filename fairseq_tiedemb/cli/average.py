@@ -1,0 +1,92 @@
+"""Average the weights of checkpoints into a new one.
+
+fairseq-generate reads it like any other. The checkpoints are given one by one, or as their folder and how many of the
+last ones to take. Only the weights are averaged; everything else is the newest one's, or with files the first one's,
+but for the optimiser's state, which is left out.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fairseq_tiedemb.analysis.checkpoints import average, last_checkpoints
+from fairseq_tiedemb.cli._output import check_output, written_aside
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to average and where to; the options are those of fairseq's script average_checkpoints.py."""
+    parser.add_argument(
+        "--inputs", nargs="+", type=Path, required=True, metavar="PATH", help="the checkpoints, or their folder"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new checkpoint")
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument(
+        "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N checkpointEPOCH.pt of the folder"
+    )
+    number.add_argument(
+        "--num-update-checkpoints",
+        type=int,
+        metavar="N",
+        help="average the last N checkpoint_EPOCH_UPDATE.pt of the folder",
+    )
+    parser.add_argument(
+        "--checkpoint-upper-bound", type=int, metavar="N", help="the last epoch, or update, of the folder that counts"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the average, and prints what it is of."""
+    paths = chosen(
+        arguments.inputs,
+        epochs=arguments.num_epoch_checkpoints,
+        updates=arguments.num_update_checkpoints,
+        upper_bound=arguments.checkpoint_upper_bound,
+    )
+    check_output(arguments.output, flag="--output")
+    if arguments.output.resolve() in [path.resolve() for path in paths]:
+        raise ValueError(f"--output: needs a name that is not among the inputs; got {arguments.output}. Use another.")
+    state = average(paths)
+    with written_aside(arguments.output) as aside:
+        torch.save(state, aside)
+    print(f"{arguments.output}: the average of {len(paths)}")
+    for path in paths:
+        print(f"  {path}")
+    return 0
+
+
+def chosen(
+    inputs: Sequence[Path], *, epochs: int | None, updates: int | None, upper_bound: int | None
+) -> Sequence[Path]:
+    """The checkpoints to average.
+
+    Args:
+        inputs: files, or one folder.
+        epochs: how many of the folder's by epoch, or None.
+        updates: how many by update, or None.
+        upper_bound: of epochs or updates.
+
+    Raises:
+        ValueError: if the arguments do not fit together, or the folder has fewer.
+    """
+    count = epochs if updates is None else updates
+    if count is None:
+        if upper_bound is not None:
+            raise ValueError(
+                "--checkpoint-upper-bound: needs --num-epoch-checkpoints or --num-update-checkpoints; got "
+                f"{upper_bound} without them. Use one of them, with a folder."
+            )
+        for path in inputs:
+            if path.is_dir():
+                raise ValueError(
+                    f"--inputs: needs checkpoints; got the folder {path}. Use --num-epoch-checkpoints or "
+                    "--num-update-checkpoints with it."
+                )
+        return inputs
+    if len(inputs) > 1:
+        raise ValueError(
+            f"--inputs: needs one folder with --num-epoch-checkpoints or --num-update-checkpoints; got {len(inputs)} "
+            "paths. Use one, or leave the number out."
+        )
+    return last_checkpoints(inputs[0], count, by_update=updates is not None, upper_bound=upper_bound)

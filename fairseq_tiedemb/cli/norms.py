@@ -1,0 +1,46 @@
+"""Print and draw the norms of a trained model's embedding rows.
+
+The checkpoint may be of this package's models or of fairseq's. The padding row does not count. Tables that are equal,
+as tied ones are, appear as one. With a dictionary, the norms of frequent and of rare words are compared.
+"""
+
+import argparse
+from pathlib import Path
+
+from fairseq_tiedemb.analysis import norms
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.analysis.curves import picture_formats
+from fairseq_tiedemb.cli._output import check_output, written_aside
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the checkpoint, the dictionary and the picture."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="of fairseq-train")
+    parser.add_argument("--dictionary", type=Path, metavar="DICT.TXT", help="of the training, for words' frequencies")
+    parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the tables and draws the picture."""
+    picture = arguments.output
+    if picture is not None:
+        check_output(picture, flag="--output")
+        formats = picture_formats()
+        if picture.suffix[1:].lower() not in formats:
+            raise ValueError(
+                f"--output: needs a name that ends in one of {', '.join('.' + name for name in formats)}; got "
+                f"{picture}. Use {picture.stem}.png."
+            )
+    model = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")["model"]
+    tables = norms.table_norms(model, path=arguments.checkpoint)
+    counted = []
+    if arguments.dictionary is not None:
+        counts = norms.read_counts(arguments.dictionary)
+        counted = norms.with_counts(tables, counts, path=arguments.dictionary)
+    print(norms.summary(tables))
+    if counted:
+        print(norms.by_frequency(counted))
+    if picture is not None:
+        with written_aside(picture) as aside:
+            norms.draw(tables, counted, aside, picture_format=picture.suffix[1:].lower())
+    return 0

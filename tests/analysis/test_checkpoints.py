@@ -1,0 +1,232 @@
+"""Averaging checkpoints: the mean, what stays, what is refused, and a real training whose average translates."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_tiedemb.analysis.checkpoints import average, last_checkpoints, read_checkpoint
+from fairseq_tiedemb.cli import create_parser
+
+
+def save(path: Path, **model: torch.Tensor) -> Path:
+    """A checkpoint in fairseq's form with these tensors."""
+    state = {
+        "args": None,
+        "cfg": {"model": argparse.Namespace(arch=path.stem)},
+        "model": model,
+        "last_optimizer_state": {"state": {0: torch.ones(3)}},
+        "extra_state": {"epoch": 3},
+    }
+    torch.save(state, path)
+    return path
+
+
+def numbered(folder: Path, *names: str) -> list[Path]:
+    return [save(folder / name, weight=torch.tensor([float(number)])) for number, name in enumerate(names)]
+
+
+def command(*args: object) -> int:
+    arguments = create_parser().parse_args(["average", *map(str, args)])
+    return arguments.run(arguments)
+
+
+def test_the_mean_against_numpy_in_float64(tmp_path: Path) -> None:
+    weights = torch.randn(3, 4, 5, dtype=torch.float64)
+    for dtype in (torch.float64, torch.float32):
+        paths = [save(tmp_path / f"{n}.pt", weight=w.to(dtype)) for n, w in enumerate(weights)]
+        mean = average(paths)["model"]["weight"]
+        assert mean.dtype == dtype
+        torch.testing.assert_close(mean, torch.from_numpy(weights.numpy().mean(0)).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    # In half precision 4096 + 1 is 4096, and 60000 + 60000 is infinite in float16.
+    columns = [(4096.0, 30000.0), *[(1.0, 60000.0)] * 3]
+    paths = [save(tmp_path / f"{n}.pt", weight=torch.tensor(pair, dtype=dtype)) for n, pair in enumerate(columns)]
+    mean = average(paths)["model"]["weight"]
+    expected = torch.tensor(columns, dtype=dtype).double().mean(0)
+    assert mean.dtype == torch.float32
+    torch.testing.assert_close(mean, expected.float())
+
+
+def test_one_checkpoint_is_its_own_average(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pt", weight=torch.randn(3))
+    assert torch.equal(average([path])["model"]["weight"], read_checkpoint(path, flag="X")["model"]["weight"])
+
+
+def test_what_is_no_weight_is_the_first_one_s(tmp_path: Path) -> None:
+    paths = [
+        save(tmp_path / f"{name}.pt", weight=torch.ones(2), steps=torch.tensor(steps), flags=torch.tensor([flag]))
+        for name, steps, flag in (("new", 7, True), ("old", 4, False))
+    ]
+    state = average(paths)
+    assert state["model"]["steps"] == 7
+    assert state["model"]["steps"].dtype == torch.int64
+    assert state["model"]["flags"].tolist() == [True]
+    assert state["cfg"]["model"].arch == "new"
+    assert state["extra_state"] == {"epoch": 3}
+    assert "last_optimizer_state" not in state
+
+
+def test_tied_tables_stay_one(tmp_path: Path) -> None:
+    def tied(path: Path, value: float) -> Path:
+        table = torch.full((3, 2), float(value))
+        return save(path, input=table, output=table, other=table.clone())
+
+    output = tmp_path / "average.pt"
+    assert command("--inputs", tied(tmp_path / "a.pt", 1), tied(tmp_path / "b.pt", 2), "--output", output) == 0
+    model = read_checkpoint(output, flag="X")["model"]
+    assert model["input"].data_ptr() == model["output"].data_ptr() != model["other"].data_ptr()
+    assert model["input"].unique().tolist() == [1.5]
+
+
+def test_tables_that_are_tied_in_one_checkpoint_only_are_two(tmp_path: Path) -> None:
+    table = torch.ones(2)
+    tied = save(tmp_path / "a.pt", input=table, output=table)
+    untied = save(tmp_path / "b.pt", input=torch.ones(2) * 3, output=torch.ones(2) * 5)
+    for paths in ([tied, untied], [untied, tied]):
+        model = average(paths)["model"]
+        assert (model["input"].tolist(), model["output"].tolist()) == ([2, 2], [3, 3])
+
+
+def test_inputs_are_left_alone(tmp_path: Path) -> None:
+    paths = numbered(tmp_path, "a.pt", "b.pt")
+    before = [path.read_bytes() for path in paths]
+    command("--inputs", *paths, "--output", tmp_path / "average.pt")
+    assert [path.read_bytes() for path in paths] == before
+
+
+EPOCHS = ["checkpoint2.pt", "checkpoint10.pt", "checkpoint9.pt", "checkpoint_last.pt", "checkpoint_best.pt"]
+UPDATES = ["checkpoint_1_500.pt", "checkpoint_2_1000.pt", "checkpoint_2_900.pt"]
+
+
+def test_the_last_by_number_and_not_by_name(tmp_path: Path) -> None:
+    numbered(tmp_path, *EPOCHS, *UPDATES, "checkpoint_1_2000.pt.tmp", "checkpoint3.pt.bak")
+
+    def names(count: int, by_update: bool, upper_bound: int | None = None) -> list[str]:
+        return [path.name for path in last_checkpoints(tmp_path, count, by_update=by_update, upper_bound=upper_bound)]
+
+    assert names(3, False) == ["checkpoint10.pt", "checkpoint9.pt", "checkpoint2.pt"]
+    assert names(1, False, 9) == ["checkpoint9.pt"]
+    assert names(2, True) == ["checkpoint_2_1000.pt", "checkpoint_2_900.pt"]
+    assert names(2, True, 900) == ["checkpoint_2_900.pt", "checkpoint_1_500.pt"]
+
+
+def test_the_command_with_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbered(tmp_path, *EPOCHS, *UPDATES)
+    output = tmp_path / "average.pt"
+    assert command("--inputs", tmp_path, "--num-epoch-checkpoints", 2, "--output", output) == 0
+    assert capsys.readouterr().out.split() == [
+        *f"{output}: the average of 2".split(),
+        f"{tmp_path}/checkpoint10.pt",
+        f"{tmp_path}/checkpoint9.pt",
+    ]
+    assert read_checkpoint(output, flag="X")["model"]["weight"].item() == (1 + 2) / 2
+    options = ("--num-update-checkpoints", 2, "--checkpoint-upper-bound", 950)
+    assert command("--inputs", tmp_path, *options, "--output", output) == 0
+    assert read_checkpoint(output, flag="X")["model"]["weight"].item() == (0 + 2) / 2 + len(EPOCHS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-epoch-checkpoints", "4"], r"--num-epoch-checkpoints: needs 4 files checkpointEPOCH.pt in .*; got 3"),
+        (["--num-update-checkpoints", "4"], r"needs 4 files checkpoint_EPOCH_UPDATE.pt in .*; got 3"),
+        (["--num-epoch-checkpoints", "2", "--checkpoint-upper-bound", "8"], r"needs 2 files .* up to epoch 8 .*got 1"),
+        (["--num-epoch-checkpoints", "0"], "--num-epoch-checkpoints: needs at least 1; got 0"),
+        (["--checkpoint-upper-bound", "8"], "--checkpoint-upper-bound: needs --num-epoch-checkpoints .*; got 8"),
+        ([], "--inputs: needs checkpoints; got the folder"),
+    ],
+)
+def test_folders_that_are_refused(options: list[str], message: str, tmp_path: Path) -> None:
+    numbered(tmp_path, *EPOCHS, *UPDATES)
+    with pytest.raises(ValueError, match=message):
+        command("--inputs", tmp_path, *options, "--output", tmp_path / "average.pt")
+    assert not (tmp_path / "average.pt").exists()
+
+
+def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
+    (path,) = numbered(tmp_path, "a.pt")
+    with pytest.raises(ValueError, match="--inputs: needs one folder with --num-epoch-checkpoints; got .*a.pt"):
+        command("--inputs", path, "--num-epoch-checkpoints", 1, "--output", tmp_path / "average.pt")
+    with pytest.raises(ValueError, match="--inputs: needs one folder with .*; got 2 paths"):
+        command("--inputs", path, tmp_path, "--num-epoch-checkpoints", 1, "--output", tmp_path / "average.pt")
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"weight": torch.ones(3), "bias": torch.ones(1)}, r"got weight of shape \(2,\) in the first and shape \(3,\)"),
+        ({"weight": torch.ones(2)}, "got bias: .*b.pt lacks it"),
+        ({"weight": torch.ones(2), "bias": torch.ones(1), "more": torch.ones(1)}, "got more: .*b.pt has it"),
+        ({"weight": torch.ones(2), "bias": "text"}, r"got bias of shape \(1,\) in the first and no tensor"),
+    ],
+)
+def test_other_models_are_refused(other: dict[str, torch.Tensor], message: str, tmp_path: Path) -> None:
+    paths = [
+        save(tmp_path / "a.pt", weight=torch.ones(2), bias=torch.ones(1)),
+        save(tmp_path / "b.pt", **other),
+    ]
+    with pytest.raises(ValueError, match=f"--inputs: needs models .*{message}"):
+        command("--inputs", *paths, "--output", tmp_path / "average.pt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt"]
+
+
+class RunsCode:
+    def __reduce__(self):
+        return (print, ("this ran",))
+
+
+def test_files_that_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    damaged, attack, other = (tmp_path / name for name in ("damaged.pt", "attack.pt", "other.pt"))
+    damaged.write_bytes(save(tmp_path / "whole.pt", weight=torch.ones(99)).read_bytes()[:500])
+    torch.save({"model": {}, "cfg": RunsCode()}, attack)
+    torch.save({"weights": {}}, other)
+    for path, message in (
+        (tmp_path / "none.pt", "--inputs: needs a checkpoint; got .*none.pt .No such file"),
+        (damaged, "--inputs: .*damaged.pt: needs a whole checkpoint"),
+        (attack, "--inputs: .*attack.pt: needs tensors, numbers, text and settings only; got print"),
+        (other, "--inputs: needs a checkpoint of fairseq-train; got .*other.pt, which holds no model"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command("--inputs", path, "--output", tmp_path / "average.pt")
+        assert not (tmp_path / "average.pt").exists()
+    assert "this ran" not in capsys.readouterr().out
+
+
+def test_outputs_that_are_refused(tmp_path: Path) -> None:
+    (path,) = numbered(tmp_path, "a.pt")
+    (tmp_path / "link.pt").symlink_to(path)
+    with pytest.raises(ValueError, match="--output: needs a name that is not among the inputs; got .*link.pt"):
+        command("--inputs", path, "--output", tmp_path / "link.pt")
+    with pytest.raises(ValueError, match="--output: needs a folder that exists; got .*missing"):
+        command("--inputs", path, "--output", tmp_path / "missing/average.pt")
+
+
+@pytest.mark.slow
+def test_the_average_of_a_real_training_translates(run_command, parallel_data: Path, tmp_path: Path) -> None:
+    sizes = [f"--{side}-{what}" for side in ("encoder", "decoder") for what in ("embed-dim", "hidden-size")]
+    run_command(
+        "train",
+        parallel_data,
+        *("--arch", "lstm_nmt_twwt", "--criterion", "tied_cross_entropy", "--optimizer", "adam", "--lr", 0.01),
+        *(word for size in sizes for word in (size, 8)),
+        *("--decoder-out-embed-dim", 8, "--max-epoch", 3, "--max-tokens", 500, "--save-dir", tmp_path),
+    )
+    output = tmp_path / "average.pt"
+    assert command("--inputs", tmp_path, "--num-epoch-checkpoints", 3, "--output", output) == 0
+
+    models = [torch.load(tmp_path / f"checkpoint{epoch}.pt", weights_only=True)["model"] for epoch in (1, 2, 3)]
+    mean = read_checkpoint(output, flag="X")["model"]
+    key = "decoder.embed_tokens.weight"
+    torch.testing.assert_close(mean[key], sum(model[key] for model in models) / 3)
+    assert mean[key].data_ptr() == mean["encoder.embed_tokens.weight"].data_ptr()
+
+    generated = run_command("generate", parallel_data, "--path", output, "--beam", 2, "--max-len-b", 20)
+    assert generated.stdout.count("\nH-") == 100

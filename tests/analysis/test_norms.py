@@ -1,0 +1,219 @@
+"""Row norms: which tables are found, the statistics against numpy, the pictures, and what is refused."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_tiedemb.analysis import norms
+from fairseq_tiedemb.cli import create_parser
+
+SPECIAL = 4  # <s>, <pad>, </s>, <unk>
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def command(*args: str) -> int:
+    arguments = create_parser().parse_args(["norms", *args])
+    return arguments.run(arguments)
+
+
+def save(path: Path, **model: torch.Tensor) -> Path:
+    torch.save({"model": {name.replace("__", "."): tensor for name, tensor in model.items()}}, path)
+    return path
+
+
+def table(rows: int = 20, width: int = 3) -> torch.Tensor:
+    """A table whose row v has norm v + 1, and whose padding row is far from the others."""
+    directions = torch.nn.functional.normalize(torch.randn(rows, width, dtype=torch.float64), dim=1)
+    lengths = torch.arange(1, rows + 1, dtype=torch.float64)
+    lengths[norms.PADDING_ROW] = 1e6
+    return directions * lengths.unsqueeze(1)
+
+
+def write_dictionary(path: Path, counts: list[int]) -> Path:
+    path.write_text("".join(f"word{number} {count}\n" for number, count in enumerate(counts)))
+    return path
+
+
+def columns(text: str) -> dict[str, list[str]]:
+    """The printed lines by their first word."""
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # fairseq's and ours: untied and tied, factorised, adaptive, LSTM, in ensembles' and wrappers' prefixes
+        "decoder.embed_tokens.weight",
+        "encoder.embed_tokens.weight",
+        "embed_tokens.weight",
+        "decoder.output_projection.weight",
+        "decoder.output.weight",
+        "decoder.embed_out",
+        "decoder.fc_out.weight",
+        "decoder.embed_tokens.table.weight",
+        "decoder.output_projection.layer.weight",
+        "decoder.embed_tokens.embeddings.0.0.weight",
+        "decoder.adaptive_softmax.head.word_proj.weight",
+        "encoder.sentence_encoder.embed_tokens.weight",
+    ],
+)
+def test_names_of_tables(name: str) -> None:
+    (found,) = norms.table_norms({name: table(), "decoder.other": torch.ones(20, 3)}, path=Path("x"))
+    assert found.names == [name]
+    np.testing.assert_allclose(found.values, [1, *range(3, 21)])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "decoder.layers.0.fc1.weight",
+        "decoder.layers.0.self_attn.out_proj.weight",
+        "decoder.embed_positions.weight",
+        "decoder.embed_tokens.embeddings.0.1.weight",
+        "decoder.embed_tokens.projection.weight",
+        "encoder.layer.0.output.dense.weight",
+        "decoder.output.bias",
+    ],
+)
+def test_names_of_other_matrices(name: str) -> None:
+    with pytest.raises(
+        ValueError, match="CHECKPOINT: needs a model with an embedding table .*; got x.pt, which has none"
+    ):
+        norms.table_norms({name: table()}, path=Path("x.pt"))
+
+
+def test_a_vector_of_that_name_is_no_table() -> None:
+    with pytest.raises(ValueError, match="which has none"):
+        norms.table_norms({"decoder.output.weight": torch.ones(7)}, path=Path("x"))
+
+
+@pytest.mark.parametrize("name", ["decoder.embed_tokens.embeddings.2.0.weight", "d.adaptive_softmax.tail.0.2.weight"])
+def test_later_bands_have_no_padding_row(name: str) -> None:
+    (found,) = norms.table_norms({name: table()}, path=Path("x"))
+    assert found.values.max() == pytest.approx(1e6)
+    assert len(found.values) == 20
+
+
+def test_equal_tables_are_named_together() -> None:
+    shared, other = table(), table()
+    model = {
+        "encoder.embed_tokens.weight": shared,
+        "decoder.embed_tokens.weight": other,
+        "decoder.output.weight": shared.clone(),
+    }
+    found = norms.table_norms(model, path=Path("x"))
+    assert [one.names for one in found] == [
+        ["encoder.embed_tokens.weight", "decoder.output.weight"],
+        ["decoder.embed_tokens.weight"],
+    ]
+
+
+def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lengths = torch.rand(1000) + 1
+    weight = torch.zeros(1000, 2)
+    weight[:, 0] = lengths
+    lengths = np.delete(lengths.double().numpy(), norms.PADDING_ROW)
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight.half())
+    lengths = np.delete(weight.half()[:, 0].double().numpy(), norms.PADDING_ROW)
+    assert command(str(path)) == 0
+    printed = columns(capsys.readouterr().out)
+    assert printed["rows"] == ["999"]
+    expected = {
+        "min": lengths.min(),
+        "5%": np.quantile(lengths, 0.05),
+        "50%": np.median(lengths),
+        "99%": np.quantile(lengths, 0.99),
+        "max": lengths.max(),
+        "mean": lengths.mean(),
+        "std": lengths.std(),
+    }
+    assert {name: printed[name] for name in expected} == {name: [f"{each:.4g}"] for name, each in expected.items()}
+
+
+def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = SPECIAL + 200
+    weight = torch.zeros(rows, 2)
+    counts = np.random.default_rng(1).permutation(200) + 1
+    counts[7] = 0  # madeupword
+    for row, count in enumerate(counts, SPECIAL):
+        # By rank: 200 -> 1, 199 -> 2, ...; the one that never occurs would spoil any mean.
+        weight[row, 1] = 201 - count if count else 1e9
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight, encoder__embed_tokens__weight=table(30))
+    dictionary = write_dictionary(tmp_path / "dict.txt", counts.tolist())
+    assert command(str(path), "--dictionary", str(dictionary)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("mean norm"))
+    # Of the two tables, the dictionary has the size of the first.
+    assert lines[start].split()[-1] == "[1]"
+    bands = {line.split()[0]: float(line.split()[1]) for line in lines[start + 1 :]}
+    seen = sorted(201 - counts[counts > 0])
+    expected = {"1-10": seen[:10], "11-100": seen[10:100], "101-199": seen[100:]}
+    assert bands == {name: pytest.approx(np.mean(band), rel=1e-3) for name, band in expected.items()}
+
+
+def test_the_picture_has_every_table_and_the_frequencies(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pt", encoder__embed_tokens__weight=table(), decoder__output__weight=table(24))
+    dictionary = write_dictionary(tmp_path / "dict.txt", list(range(1, 21)))
+    for arguments, axes in (([], 1), (["--dictionary", str(dictionary)], 2)):
+        picture = tmp_path / "norms.svg"
+        assert command(str(path), "--output", str(picture), *arguments) == 0
+        svg = ElementTree.parse(picture).getroot()
+        assert sum(group.get("id", "").startswith("axes_") for group in svg.iter(f"{SVG}g")) == axes
+        text = picture.read_text()  # matplotlib leaves each text as a comment
+        assert "norm of a row" in text
+        assert "encoder.embed_tokens.weight" in text
+        assert "decoder.output.weight" in text
+        assert ("frequency of the word" in text) == (axes == 2)
+
+
+def test_png(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=table())
+    assert command(str(path), "--output", str(tmp_path / "norms.PNG")) == 0
+    assert (tmp_path / "norms.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rows_of_one_length(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=torch.zeros(10, 2))
+    assert command(str(path), "--output", str(tmp_path / "norms.png")) == 0
+
+
+def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
+    weight = table()
+    weight[5, 1] = float("nan")
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight)
+    with pytest.raises(ValueError, match="CHECKPOINT: needs finite numbers; got decoder.embed_tokens.weight .* row 5"):
+        command(str(path))
+
+
+def test_refused_dictionaries(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=table())
+    (tmp_path / "broken.txt").write_text("a line without a number\n")
+    for name, message in (
+        ("none.txt", "--dictionary: needs the dict.txt of fairseq-preprocess; got .*none.txt"),
+        ("broken.txt", "--dictionary: needs the dict.txt of fairseq-preprocess; got .*broken.txt"),
+        ("a.pt", "--dictionary: needs the dict.txt of fairseq-preprocess; got .*a.pt"),
+        ("short.txt", r"--dictionary: needs as many words as a table has rows \(20\); got 5 with fairseq's own"),
+    ):
+        write_dictionary(tmp_path / "short.txt", [3])
+        with pytest.raises(ValueError, match=message):
+            command(str(path), "--dictionary", str(tmp_path / name), "--output", str(tmp_path / "p.png"))
+        assert not (tmp_path / "p.png").exists()
+
+
+def test_refused_checkpoints_and_pictures(tmp_path: Path) -> None:
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=table())
+    with pytest.raises(ValueError, match="CHECKPOINT: needs a checkpoint; got .*none.pt"):
+        command(str(tmp_path / "none.pt"))
+    with pytest.raises(ValueError, match="--output: needs a name that ends in one of .*png.*; got .*norms.txt"):
+        command(str(path), "--output", str(tmp_path / "norms.txt"))
+    with pytest.raises(ValueError, match="--output: needs a folder that exists; got .*missing"):
+        command(str(path), "--output", str(tmp_path / "missing/norms.png"))
+
+
+def test_matplotlib_is_imported_only_to_draw() -> None:
+    source = Path(norms.__file__).read_text()
+    assert "\nimport matplotlib" not in source
+    assert "\nfrom matplotlib" not in source
