@@ -1,0 +1,157 @@
+"""Projection regularization: one penalty an update, however many batches, processes and rows it has."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.logging import metrics
+
+from fairseq_tiedemb.criterions import cross_entropy
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
+from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+
+from .models.recurrent_lms import WORDS, batch, build, grown, text
+
+LAMBDA = 0.15
+
+
+def criterion(strength: float = LAMBDA, sentence_avg: bool = True) -> TiedCrossEntropy:
+    task = SimpleNamespace(target_dictionary=WORDS)
+    return TiedCrossEntropy(task, sentence_avg, 0.0, projection_regularization=strength)
+
+
+def projected(**options: Any) -> RecurrentLM:
+    return grown(build(projection=True, projection_bias=True, **options)).double().train()
+
+
+def micro_batches(number: int, seed: int = 1) -> list[dict[str, Any]]:
+    """Batches of different sizes."""
+    return [batch(text(2 + index, 5 + index, seed + index)) for index in range(number)]
+
+
+def gradient_of_definition(
+    model: RecurrentLM, samples: list[dict[str, Any]], sentence_avg: bool
+) -> dict[str, torch.Tensor]:
+    """That of (sum of token losses + lambda/2 ||P||^2) / sample size, all in one graph."""
+    losses = [model(**sample["net_input"], target=sample["target"]).loss for sample in samples]
+    size = sum(sample["nsentences" if sentence_avg else "ntokens"] for sample in samples)
+    weight = dict(model.named_parameters())["decoder.projection.weight"]
+    loss = (torch.stack(losses).sum() + LAMBDA / 2 * weight.pow(2).sum()) / size
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def gradient_of_update(
+    model: RecurrentLM, processes: list[list[dict[str, Any]]], sentence_avg: bool, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, torch.Tensor]:
+    """As fairseq's trainer makes it: sums over batches and processes, divided by the sum of their sample sizes."""
+    monkeypatch.setattr(cross_entropy, "get_data_parallel_world_size", lambda: len(processes))
+    each = criterion(sentence_avg=sentence_avg)
+    total = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+    size = 0
+    for samples in processes:
+        model.zero_grad()
+        for sample in samples:
+            loss, sample_size, _ = each(model, sample)
+            loss.backward()
+            size += sample_size
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            total[name] += parameter.grad
+    return {name: gradient / size for name, gradient in total.items()}
+
+
+@pytest.mark.parametrize("sentence_avg", [True, False])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("update_freq", [1, 2, 4])
+@pytest.mark.parametrize("options", [{}, {"share_decoder_input_output_embed": True}], ids=["untied", "tied"])
+def test_an_update_has_the_penalty_once(
+    processes: int, update_freq: int, sentence_avg: bool, options: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = projected(**options)
+    samples = micro_batches(processes * update_freq)
+    parts = [samples[process::processes] for process in range(processes)]
+    found = gradient_of_update(model, parts, sentence_avg, monkeypatch)
+    for name, expected in gradient_of_definition(model, samples, sentence_avg).items():
+        torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10, msg=name)
+
+
+def test_a_short_last_group_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The epoch's last update has fewer batches; what the update before left behind does not count."""
+    model = projected()
+    for samples in (micro_batches(4), micro_batches(1, seed=9)):
+        found = gradient_of_update(model, [samples], True, monkeypatch)
+        for name, expected in gradient_of_definition(model, samples, True).items():
+            torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10, msg=name)
+
+
+def test_a_batch_fed_again_has_it_again() -> None:
+    """As automatic mixed precision does after an overflow, when it has dropped the gradients."""
+    model, each = projected(), criterion()
+    (sample,) = micro_batches(1)
+    losses = []
+    for _ in range(2):
+        model.zero_grad()
+        loss, _, _ = each(model, sample)
+        loss.backward()
+        losses.append(loss.detach())
+    assert torch.equal(*losses)
+
+
+def shown(logging_outputs: list[dict[str, Any]]) -> dict[str, float]:
+    """What the progress bar would show, rounded as it rounds."""
+    with metrics.aggregate(new_root=True) as aggregator:
+        TiedCrossEntropy.reduce_metrics(logging_outputs)
+    return {name: float(value) for name, value in aggregator.get_smoothed_values().items()}
+
+
+def test_the_penalty_is_logged_apart() -> None:
+    model = projected()
+    samples = micro_batches(2)
+    logs, plain_logs = [], []
+    for sample in samples:
+        loss, _, log = criterion()(model, sample)
+        loss.backward()
+        logs.append(log)
+        plain_logs.append(criterion(0.0)(model, sample)[2])
+    found, plain = shown(logs), shown(plain_logs)
+    assert "penalty" not in plain
+    assert {name: found[name] for name in plain} == plain  # loss and perplexity are without it
+    assert model.projection is not None
+    penalty = LAMBDA / 2 * float(model.projection.weight.detach().pow(2).sum())
+    size = sum(sample["nsentences"] for sample in samples)
+    assert found["penalty"] == pytest.approx(penalty / size / math.log(2), rel=1e-5)
+    # and summed over processes it is the same
+    summed = {name: sum(log[name] for log in logs) for name in logs[0]}
+    assert shown([summed]) == pytest.approx(found)
+
+
+def test_validation_has_no_penalty() -> None:
+    model = projected().eval()
+    (sample,) = micro_batches(1)
+    loss, _, log = criterion()(model, sample)
+    assert "penalty" not in log
+    assert torch.equal(loss, criterion(0.0)(model, sample)[0])
+
+
+def test_half_precision_sums_squares_in_float32() -> None:
+    model = build(projection=True, decoder_hidden_size=64, decoder_embed_dim=64).half()
+    assert model.projection is not None
+    with torch.no_grad():
+        model.projection.weight.fill_(32.0)  # 4096 squares of 1024: 64 times the largest number
+    penalty = criterion()._penalty(model, 1)
+    assert penalty.dtype == torch.float32
+    assert penalty.item() == pytest.approx(LAMBDA / 2 * 4096 * 1024)
+
+
+def test_a_model_without_projection_is_refused() -> None:
+    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15 and"):
+        criterion()(build(), micro_batches(1)[0])
+
+
+@pytest.mark.parametrize("value", [-0.15, float("nan")])
+def test_a_strength_below_zero_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match=f"--projection-regularization: needs 0 or more; got {value}. Use"):
+        criterion(value)
