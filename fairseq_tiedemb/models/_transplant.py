@@ -142,6 +142,17 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
             "--tie-adaptive-weights: needs --adaptive-input and --adaptive-softmax-cutoff; got "
             f"{bool(given('adaptive_input'))} and {given('adaptive_softmax_cutoff')}. Use both, with equal cutoffs."
         )
+    for name, other in (
+        ("adaptive_input_cutoff", "adaptive_softmax_cutoff"),
+        ("adaptive_input_factor", "adaptive_softmax_factor"),
+        ("decoder_input_dim", "decoder_output_dim"),
+    ):
+        if tied and given(name) != given(other):
+            flags = [f"--{each.replace('_', '-')}" for each in (name, other)]
+            raise ValueError(
+                f"--tie-adaptive-weights: needs {flags[0]} equal to {flags[1]}; got {given(name)} and {given(other)}. "
+                f"Use {flags[0]} {given(other)}."
+            )
     for name in ("adaptive_input", "character_embeddings"):
         if not (adaptive_input and given(name)):
             continue

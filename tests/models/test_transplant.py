@@ -323,6 +323,13 @@ REFUSED = [
     ("lightconv_lm", {**BANDS, "adaptive_input": False}, "--tie-adaptive-weights: needs --adaptive-input"),
     (
         "transformer_lm",
+        {**BANDS, "adaptive_input_cutoff": "8,20"},
+        "--tie-adaptive-weights: needs --adaptive-input-cutoff equal to .* got 8,20 and 8,16",
+    ),
+    ("lightconv_lm", {**BANDS, "adaptive_input_factor": 4.0}, "needs --adaptive-input-factor equal to .* 4.0 and 2.0"),
+    ("transformer_lm", {**BANDS, "decoder_input_dim": 8}, "needs --decoder-input-dim equal to .* got 8 and 16"),
+    (
+        "transformer_lm",
         {**DECODER, "adaptive_input": True, "adaptive_input_cutoff": "8,16"},
         "--share-decoder-input-output-embed: needs one table of words as input; got --adaptive-input",
     ),

@@ -1,0 +1,255 @@
+"""The Transformer and LightConv families through fairseq's commands: training, decoding, scoring, and refusals.
+
+A family's commands run in fresh processes once; where only options differ, their `main` is called here.
+"""
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
+import fairseq_cli.train
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+import fairseq_tiedemb  # noqa: F401 (which makes fairseq load checkpoints safely)
+
+from .conftest import USER_DIR
+from .test_compat_commands import logged, losses
+
+# of every family: flags of a tiny model
+SIDES = ("encoder", "decoder")
+SMALL = [flag for side in SIDES for flag in (f"--{side}-embed-dim", "32", f"--{side}-ffn-embed-dim", "32")]
+TRANSFORMER = ["--arch", "tied_transformer_tiny", *SMALL]
+DYNAMICCONV = ["--arch", "tied_lightconv_iwslt_de_en", *SMALL, "--encoder-layers", "2", "--decoder-layers", "2"]
+DYNAMICCONV += [flag for side in SIDES for flag in (f"--{side}-kernel-size-list", "[3]", f"--{side}-conv-dim", "32")]
+TRANSFORMER_LM = ["--arch", "tied_transformer_lm_gpt2_tiny", "--decoder-embed-dim", "32"]
+LIGHTCONV_LM = ["--arch", "tied_lightconv_lm", *SMALL[4:], "--decoder-layers", "2", "--decoder-kernel-size-list", "[3]"]
+TRAINING = ("--optimizer", "adam", "--lr", "1e-2", "--log-format", "json", "--num-workers", "0", "--batch-size", "20")
+TRAINING += ("--max-epoch", "2", "--no-epoch-checkpoints", "--dropout", "0.1")
+THREE_WAY, TIED = "--share-all-embeddings", "--share-decoder-input-output-embed"
+LANGUAGE_MODELING = ("--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", "20")
+OURS = ("--criterion", "tied_cross_entropy")
+BANDS = ["--adaptive-input", "--tie-adaptive-weights", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
+# fairseq's criterion takes the second word of every band for padding; here it is one that fills the dictionary up.
+BANDS += ["--adaptive-input-cutoff", "13", "--adaptive-softmax-cutoff", "13"]
+BANDS += ["--adaptive-input-factor", "2", "--adaptive-softmax-factor", "2"]
+
+RunCommand = Callable[..., Any]
+
+
+def configuration(parser: Any, data: Path, *flags: object) -> Any:
+    arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+
+
+@pytest.fixture
+def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
+    """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
+
+    def train(data: Path, *flags: object) -> str:
+        caplog.clear()
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training in this process
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.train.main(configuration(options.get_training_parser(), data, *TRAINING, *flags))
+        return "\n".join(caplog.messages)
+
+    return train
+
+
+def model_state(folder: Path) -> dict[str, torch.Tensor]:
+    return checkpoint_utils.load_checkpoint_to_cpu(folder / "checkpoint_last.pt")["model"]
+
+
+def decoded(text: str) -> list[str]:
+    """Hypotheses with their scores."""
+    return sorted(re.findall(r"^H-.*", text, re.M))
+
+
+def test_a_transformer_is_trained_and_decodes_in_fresh_processes(
+    run_command: RunCommand, parallel_data: Path, tmp_path: Path
+) -> None:
+    flags = (*TRANSFORMER, THREE_WAY, "--sharing-method", "l2-input", *OURS, "--label-smoothing", "0.1")
+    training = run_command("train", parallel_data, *flags, *TRAINING, "--save-dir", tmp_path)
+    found = logged(training.stdout + training.stderr, "train_loss")
+    assert len(found) == 2
+    assert found[1] < found[0]
+    assert "shares encoder input = decoder input = decoder output (three-way weight tying) by method l2-input" in (
+        training.stdout + training.stderr
+    )
+    state = model_state(tmp_path)
+    assert torch.equal(state["encoder.embed_tokens.weight"], state["decoder.output_projection.weight"])
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "15", "--num-workers", "0")
+    generated = run_command("generate", parallel_data, *path, "--beam", "2", "--print-alignment")
+    assert len(decoded(generated.stdout)) == 100
+    assert "BLEU4" in generated.stdout
+
+
+def test_a_language_model_is_trained_and_scored_in_fresh_processes(
+    run_command: RunCommand, lm_data: Path, tmp_path: Path
+) -> None:
+    flags = (*TRANSFORMER_LM, TIED, "--sharing-method", "square-output", *OURS, *LANGUAGE_MODELING)
+    training = run_command("train", lm_data, *flags, *TRAINING, "--save-dir", tmp_path)
+    expected = logged(training.stdout + training.stderr, "valid_loss")[-1]
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--num-workers", "0")
+    scored = run_command("eval-lm", lm_data, *path, "--batch-size", "7", *LANGUAGE_MODELING[2:])
+    found = re.search(r"Loss \(base 2\): ([\d.]+)", scored.stdout + scored.stderr)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(expected, abs=1e-3)
+
+
+FAMILIES = {
+    "transformer": (TRANSFORMER, [THREE_WAY]),
+    "dynamicconv": (DYNAMICCONV, [TIED]),
+    "transformer_lm": (TRANSFORMER_LM, [TIED, *LANGUAGE_MODELING]),
+    "lightconv_lm": (LIGHTCONV_LM, [TIED, *LANGUAGE_MODELING]),
+    "transformer_lm_bands": (TRANSFORMER_LM, [*BANDS, *LANGUAGE_MODELING]),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plain_trains_like_fairseqs_own(
+    family: str, train: Any, parallel_data: Path, lm_data: Path, tmp_path: Path
+) -> None:
+    """Number by number, with dropout; and a checkpoint of fairseq's is where ours goes on from."""
+    arch, flags = FAMILIES[family]
+    data = lm_data if "lm" in family else parallel_data
+    fairseqs = [flag.removeprefix("tied_") for flag in arch]
+    theirs = train(data, *fairseqs, *flags, "--save-dir", tmp_path / "theirs")
+    ours = train(data, *arch, *flags, "--save-dir", tmp_path / "ours")
+    assert losses(ours) == losses(theirs)
+    assert len(logged(ours, "train_loss")) == 2
+    states = [model_state(tmp_path / name) for name in ("theirs", "ours")]
+    assert list(states[0]) == list(states[1])
+    for key, value in states[1].items():
+        assert torch.equal(value, states[0][key]) or key.endswith(("conv.conv_bias", "_float_tensor")), key
+    pretrained = ("--finetune-from-model", tmp_path / "theirs" / "checkpoint_last.pt")
+    again = train(data, *arch, *flags, *pretrained, "--max-epoch", "1", "--save-dir", tmp_path / "again")
+    assert logged(again, "train_loss")[0] < logged(theirs, "train_loss")[0]
+
+
+@pytest.mark.parametrize("family", ["transformer", "dynamicconv"])
+def test_our_criterion_trains_and_decodes(
+    family: str, train: Any, parallel_data: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """The same numbers as with fairseq's criterion, up to rounding; and the model decodes."""
+    arch, flags = FAMILIES[family]
+    common = (*arch, *flags, "--sharing-method", "cosine", "--label-smoothing", "0.1")
+    theirs = train(parallel_data, *common, "--criterion", "label_smoothed_cross_entropy", "--no-save")
+    ours = train(parallel_data, *common, *OURS, "--save-dir", tmp_path)
+    for name in ("train_loss", "valid_loss"):
+        assert logged(ours, name) == pytest.approx(logged(theirs, name), abs=2e-3)
+    capsys.readouterr()
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "15", "--beam", "2", "--num-workers", "0")
+    fairseq_cli.generate.main(configuration(options.get_generation_parser(), parallel_data, *path))
+    assert len(decoded(capsys.readouterr().out)) == 100
+
+
+@pytest.mark.parametrize("method", ["l2-input", "distance"])
+def test_bands_are_trained_and_scored(method: str, train: Any, lm_data: Path, tmp_path: Path, caplog: Any) -> None:
+    arch, flags = FAMILIES["transformer_lm_bands"]
+    log = train(lm_data, *arch, *flags, "--sharing-method", method, "--save-dir", tmp_path)
+    assert f"shares decoder input = decoder output (weight tying) by method {method}" in log
+    caplog.clear()
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--num-workers", "0")
+    with caplog.at_level(logging.INFO):
+        parser = options.get_eval_lm_parser()
+        fairseq_cli.eval_lm.main(configuration(parser, lm_data, *path, "--batch-size", "7", *LANGUAGE_MODELING[2:]))
+    found = re.search(r"Loss \(base 2\): ([\d.]+)", caplog.text)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(logged(log, "valid_loss")[-1], abs=1e-3)
+
+
+@pytest.mark.parametrize("family", ["transformer", "lightconv_lm"])
+def test_factorised_models_are_trained_and_resumed(
+    family: str, train: Any, parallel_data: Path, lm_data: Path, tmp_path: Path
+) -> None:
+    arch, flags = FAMILIES[family]
+    data = lm_data if "lm" in family else parallel_data
+    common = (*arch, *flags, "--embedding-rank", "8", "--sharing-method", "cosine", *OURS, "--save-dir", tmp_path)
+    first = train(data, *common)
+    assert model_state(tmp_path)["decoder.embed_tokens.table.weight"].shape[1] == 8
+    more = train(data, *common, "--max-epoch", "3")
+    assert logged(more, "train_loss")[-1] < logged(first, "train_loss")[-1]
+    assert "Loaded checkpoint" in more
+
+
+@pytest.mark.parametrize(
+    "arch", ["tied_transformer_tiny", "tied_lightconv", "tied_transformer_lm", "tied_lightconv_lm"]
+)
+def test_an_unknown_method_is_refused(arch: str, parallel_data: Path, capsys: Any) -> None:
+    flags = ("--arch", arch, "--sharing-method", "l3")
+    if "lm" in arch:
+        flags += LANGUAGE_MODELING
+    with pytest.raises(SystemExit):
+        configuration(options.get_training_parser(), parallel_data, *flags)
+    assert re.search(r"--sharing-method: invalid choice: .*l3", capsys.readouterr().err)
+
+
+def test_what_cannot_work_is_refused_before_training(train: Any, lm_data: Path) -> None:
+    arch, flags = FAMILIES["lightconv_lm"]
+    with pytest.raises(ValueError, match="--embedding-rank: needs a positive whole number; got -1"):
+        train(lm_data, *arch, *flags, "--embedding-rank", "-1")
+    arch, flags = FAMILIES["transformer_lm_bands"]
+    with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs one table .* --adaptive-softmax-c"):
+        train(lm_data, *arch, *flags, *OURS, "--no-save")
+
+
+def test_presets_have_fairseqs_sizes(parallel_data: Path) -> None:
+    for arch, expected in {
+        "transformer_iwslt_de_en": (512, 1024, 4, 6),
+        "transformer_vaswani_wmt_en_de_big": (1024, 4096, 16, 6),
+        "lightconv_iwslt_de_en": (512, 1024, 4, 7),  # DynamicConv with 7 encoder blocks, as in Liu et al. 2020
+        "lightconv_wmt_en_de_big": (1024, 4096, 16, 7),
+    }.items():
+        model = configuration(options.get_training_parser(), parallel_data, "--arch", f"tied_{arch}").model
+        found = (model.encoder_embed_dim, model.encoder_ffn_embed_dim, model.encoder_attention_heads)
+        assert (*found, model.encoder_layers) == expected
+        assert model.decoder_layers == 6
+        if "lightconv" in arch:
+            assert model.encoder_conv_type == model.decoder_conv_type == "dynamic"
+
+
+@pytest.mark.slow
+def test_a_language_model_is_trained_by_hydra(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "lm.yaml").write_text(f"""# @package _global_
+task:
+  _name: language_modeling
+  data: {lm_data}
+  sample_break_mode: eos
+  tokens_per_sample: 20
+model:
+  _name: tied_transformer_lm
+  decoder_embed_dim: 32
+  decoder_input_dim: 32
+  decoder_output_dim: 32
+  decoder_ffn_embed_dim: 32
+  share_decoder_input_output_embed: true
+  sharing_method: l2-input
+  embedding_rank: 8
+criterion:
+  _name: tied_cross_entropy
+optimizer:
+  _name: adam
+lr_scheduler:
+  _name: fixed
+optimization:
+  lr: [0.01]
+  max_epoch: 2
+dataset:
+  batch_size: 20
+  num_workers: 0
+checkpoint:
+  no_save: true
+common:
+  log_format: json
+""")
+    process = run_command("hydra-train", "--config-dir", tmp_path, "--config-name", "lm", cwd=tmp_path)
+    logs = "".join(path.read_text() for path in tmp_path.rglob("*.log")) + process.stdout + process.stderr
+    assert "decoder input = decoder output (weight tying) by method l2-input" in logs
+    assert len(set(logged(logs, "train_loss"))) == 2
