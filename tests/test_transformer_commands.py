@@ -16,6 +16,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 import fairseq_tiedemb  # noqa: F401 (which makes fairseq load checkpoints safely)
 
@@ -148,6 +149,9 @@ def test_our_criterion_trains_and_decodes(
     path = ("--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "15", "--beam", "2", "--num-workers", "0")
     fairseq_cli.generate.main(configuration(options.get_generation_parser(), parallel_data, *path))
     assert len(decoded(capsys.readouterr().out)) == 100
+    model = ARCH_MODEL_REGISTRY[arch[1]]
+    hub = model.from_pretrained(str(tmp_path), "checkpoint_last.pt", str(parallel_data), beam=2)
+    assert all(isinstance(each.translate("a b c"), str) for each in (hub, hub.half()))
 
 
 @pytest.mark.parametrize("method", ["l2-input", "distance"])
