@@ -1,0 +1,532 @@
+"""Language models through fairseq's commands: training in all its ways, resume, evaluation, decoding, and refusals.
+
+Each command runs in a fresh process once; where only its options differ, its `main` is called here, which is ten times
+quicker. What is rarer is marked slow.
+"""
+
+import logging
+import math
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
+import fairseq_cli.preprocess
+import fairseq_cli.train
+import fairseq_cli.validate
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+from fairseq.data import data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
+
+from .conftest import SPLIT_SIZES, USER_DIR, preprocess
+from .test_compat_commands import logged, losses, noise, shown
+
+RunCommand = Callable[..., Any]
+InProcess = Callable[..., str]
+
+LOGS = ("--log-format", "json", "--num-workers", 0)
+# Five updates an epoch and more; dropout, so that random numbers are seen.
+SIZES = ("--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--tokens-per-sample", 5, "--batch-size", 6)
+PRESET = ("--arch", "zaremba_lm_small_wt_pr", *SIZES, *LOGS)
+DROPOUT = ("--dropout", 0.2)
+STREAM = ("--task", "contiguous_lm")
+
+
+def configuration(parser: Any, data: Path, *flags: object) -> Any:
+    """What a command makes of its command line."""
+    arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+
+
+@pytest.fixture
+def train(caplog: pytest.LogCaptureFixture) -> InProcess:
+    """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
+
+    def train(data: Path, *flags: object) -> str:
+        caplog.clear()
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training in this process
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.train.main(configuration(options.get_training_parser(), data, *flags))
+        return "\n".join(caplog.messages)
+
+    return train
+
+
+@pytest.fixture
+def evaluate(caplog: pytest.LogCaptureFixture) -> InProcess:
+    """`evaluate(data, *flags)` is fairseq-eval-lm in this process; it returns what was logged."""
+
+    def evaluate(data: Path, *flags: object) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), data, *flags))
+        return "\n".join(caplog.messages)
+
+    return evaluate
+
+
+@pytest.fixture
+def generate(capsys: pytest.CaptureFixture) -> InProcess:
+    """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
+
+    def generate(data: Path, *flags: object) -> str:
+        capsys.readouterr()
+        fairseq_cli.generate.main(configuration(options.get_generation_parser(), data, *flags))
+        return capsys.readouterr().out
+
+    return generate
+
+
+@pytest.fixture(scope="module")
+def language_model(
+    run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Any]:
+    """Checkpoints of a tied model that has begun to learn, and the command that trained it."""
+    folder = tmp_path_factory.mktemp("language_model")
+    flags = ("--max-epoch", 2, "--save-dir", folder)
+    return folder, run_command("train", lm_data, *PRESET, *DROPOUT, *flags)
+
+
+@pytest.fixture
+def path(language_model: tuple[Path, Any]) -> tuple[str, Path]:
+    """`--path` and the last checkpoint."""
+    return "--path", language_model[0] / "checkpoint_last.pt"
+
+
+def tokens(data: Path, split: str) -> int:
+    """Tokens of a split with their ends of sentence."""
+    corpus = data_utils.load_indexed_dataset(f"{data}/{split}")  # which unmaps its sizes when it goes
+    return int(corpus.sizes.sum())
+
+
+def evaluated(text: str) -> tuple[int, float]:
+    """Tokens and perplexity in the lines of fairseq-eval-lm."""
+    count, perplexity = re.findall(r"Evaluated ([\d,]+) tokens", text), re.findall(r"Perplexity: ([\d.]+)", text)
+    assert len(count) == len(perplexity) == 1
+    return int(count[0].replace(",", "")), float(perplexity[0])
+
+
+def model_state(folder: Path) -> dict[str, torch.Tensor]:
+    return load_checkpoint_to_cpu(folder / "checkpoint_last.pt")["model"]
+
+
+def assert_same_weights(found: Path, expected: Path) -> None:
+    """Bit for bit."""
+    states = [model_state(folder) for folder in (found, expected)]
+    assert states[0].keys() == states[1].keys()
+    assert [name for name, value in states[1].items() if not torch.equal(states[0][name], value)] == []
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def test_a_preset_is_the_whole_command(language_model: tuple[Path, Any], lm_data: Path) -> None:
+    folder, command = language_model
+    assert "zaremba_lm_small_wt_pr: input = output (weight tying), method plain; " in command.stdout
+    assert noise(command.stdout + command.stderr) == []
+    assert logged(command.stdout, "train_bsz") == [6, 6]
+    rows = math.ceil(tokens(lm_data, "train") / 6)
+    assert logged(command.stdout, "train_num_updates") == [math.ceil(rows / 5) * epoch for epoch in (1, 2)]
+    assert logged(command.stdout, "train_lr") == [1, 1]
+    assert logged(command.stdout, "train_penalty")[0] > 0
+    first, second = logged(command.stdout, "valid_ppl")
+    assert second < first < 16  # words of the dictionary
+    assert {"checkpoint1.pt", "checkpoint2.pt"} < {each.name for each in folder.iterdir()}
+    state = model_state(folder)
+    assert torch.equal(state["decoder.embed_tokens.weight"], state["decoder.output.weight"])
+
+
+def test_batch_size_is_the_number_of_rows(train: InProcess, lm_data: Path) -> None:
+    text = train(lm_data, *PRESET, "--batch-size", 20, "--max-epoch", 1, "--no-save")
+    assert logged(text, "train_bsz") == [20]
+
+
+def test_updates_may_have_several_chunks(train: InProcess, lm_data: Path) -> None:
+    text = train(lm_data, *PRESET, "--update-freq", 2, "--max-epoch", 2, "--no-save")
+    chunks = math.ceil(math.ceil(tokens(lm_data, "train") / 6) / 5)
+    assert logged(text, "train_num_updates")[0] == math.ceil(chunks / 2)
+    assert logged(text, "train_bsz")[0] == pytest.approx(6 * chunks / math.ceil(chunks / 2), abs=0.1)
+    first, second = logged(text, "train_ppl")
+    assert second < first
+
+
+def test_other_criterions_optimizers_and_schedules_train(train: InProcess, lm_data: Path) -> None:
+    flags = "--criterion cross_entropy --optimizer adam --lr 0.01 --lr-scheduler inverse_sqrt --warmup-updates 4"
+    text = train(lm_data, *PRESET, *flags.split(), "--clip-norm", 0.1, "--max-epoch", 2, "--no-save")
+    assert "CrossEntropyCriterion" in text
+    assert logged(text, "train_clip") == [100, 100]
+    assert "train_penalty" not in text
+    first, second = logged(text, "train_ppl")
+    assert second < first
+    assert logged(text, "train_lr")[0] < 0.01
+
+
+def test_fairseqs_criterion_trains_the_same(train: InProcess, lm_data: Path) -> None:
+    flags = ("--arch", "zaremba_lm_small_wt", *SIZES, *LOGS, *DROPOUT, "--max-epoch", 2, "--no-save")
+    ours, theirs = (train(lm_data, *flags, "--criterion", name) for name in ("tied_cross_entropy", "cross_entropy"))
+    for name in ("train_loss", "valid_loss", "train_gnorm"):
+        assert logged(theirs, name) == pytest.approx(logged(ours, name), abs=2e-3), name  # three digits are shown
+
+
+def test_training_stops_early(train: InProcess, lm_data: Path) -> None:
+    flags = ("--lr", 1e-9, "--patience", 2, "--max-epoch", 13, "--no-save")
+    text = train(lm_data, *PRESET, *flags)
+    assert "early stop since valid performance hasn't improved for last 2 runs" in text
+    assert len(logged(text, "valid_ppl")) < 13
+
+
+def test_bfloat16_trains_on_a_cpu(train: InProcess, lm_data: Path) -> None:
+    expected = logged(train(lm_data, *PRESET, "--max-epoch", 2, "--no-save"), "train_loss")
+    found = logged(train(lm_data, *PRESET, "--max-epoch", 2, "--no-save", "--bf16"), "train_loss")
+    assert found == pytest.approx(expected, rel=2e-2)  # bfloat16 has eight bits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["zaremba_lm_small", "zaremba_lm_medium_wt", "zaremba_lm_large_wt"])
+def test_every_size_trains(preset: str, train: InProcess, lm_data: Path) -> None:
+    text = train(lm_data, "--arch", preset, *SIZES, *LOGS, "--max-epoch", 3, "--no-save")
+    perplexities = logged(text, "train_ppl")
+    assert perplexities[2] < perplexities[0]
+
+
+@pytest.mark.slow
+def test_sentences_train(train: InProcess, lm_data: Path) -> None:
+    flags = ("--sample-break-mode", "eos", "--tokens-per-sample", 100, "--max-epoch", 3, "--no-save")
+    text = train(lm_data, *PRESET, *flags)
+    perplexities = logged(text, "train_ppl")
+    assert perplexities[2] < perplexities[0]
+
+
+@pytest.mark.slow
+def test_hydra_trains_a_tied_model(
+    run_command: RunCommand, train: InProcess, evaluate: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    settings = ["model.decoder_embed_dim=16", "model.decoder_hidden_size=16", "task.tokens_per_sample=5"]
+    settings += ["dataset.batch_size=6", "dataset.num_workers=0", "common.log_format=json", f"task.data={lm_data}"]
+    settings += ["optimization.max_epoch=2", f"checkpoint.save_dir={tmp_path / 'hydra'}"]
+    name = ("--config-dir", USER_DIR / "config", "--config-name", "zaremba_lm_small_wt_pr")
+    hydra = run_command("hydra-train", *name, *settings, cwd=tmp_path)
+    command_line = train(lm_data, *PRESET, "--max-epoch", 2, "--save-dir", tmp_path / "command_line")
+    assert losses(hydra.stdout) == losses(command_line)
+    assert "zaremba_lm_small_wt_pr: input = output (weight tying)" in hydra.stdout
+    assert_same_weights(tmp_path / "hydra", tmp_path / "command_line")
+    loaded = TiedLSTMLM.from_pretrained(str(tmp_path / "hydra"), "checkpoint_last.pt", str(lm_data)).models[0]
+    assert loaded.decoder.embed_tokens is loaded.decoder.output
+    assert evaluated(evaluate(lm_data, *STREAM, "--path", tmp_path / "hydra" / "checkpoint_last.pt"))[0] > 0
+
+
+# --- resume ----------------------------------------------------------------------------------------------------------
+
+# Checkpoints in mid-epoch only: an epoch has some 25 updates.
+MID_EPOCH = (*PRESET, *DROPOUT, "--max-epoch", 100, "--save-interval-updates", 7, "--save-interval", 1000)
+MID_EPOCH += ("--keep-interval-updates", 1)
+
+
+def place(folder: Path) -> tuple[int, int]:
+    """Updates, and chunks read of the epoch, at the last checkpoint."""
+    state = load_checkpoint_to_cpu(folder / "checkpoint_last.pt")
+    updates = state["optimizer_history"][-1]["num_updates"]
+    return updates, state["extra_state"]["train_iterator"]["iterations_in_epoch"]
+
+
+def kill_in_mid_epoch(how: signal.Signals, folder: Path, data: Path, *flags: object) -> None:
+    """Start fairseq-train in a process of its own and kill it when it has saved a checkpoint."""
+    command = [sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", USER_DIR, *flags, "--save-dir", folder]
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    deadline = time.monotonic() + 300
+    while not (folder / "checkpoint_last.pt").is_file():
+        assert process.poll() is None, process.communicate()[0].decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(how)
+    process.communicate()
+    assert process.returncode == -how
+
+
+@pytest.mark.parametrize(
+    ("how", "flags"),
+    [
+        (signal.SIGKILL, ()),
+        pytest.param(signal.SIGTERM, (), marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, ("--update-freq", 2), marks=pytest.mark.slow),
+    ],
+    ids=["kill -9", "SIGTERM", "several chunks an update"],
+)
+def test_an_interrupted_training_ends_where_the_uninterrupted_one_ends(
+    how: signal.Signals, flags: tuple, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    kill_in_mid_epoch(how, killed, lm_data, *MID_EPOCH, *flags, "--max-update", 2000)
+    updates, chunks = place(killed)
+    assert updates > 0
+    assert chunks > 0
+    end = ("--max-update", updates + 31)
+    text = train(lm_data, *MID_EPOCH, *flags, *end, "--save-dir", killed)
+    assert re.search(rf"Loaded checkpoint .*\(epoch \d+ @ {updates} updates\)", text)
+    train(lm_data, *MID_EPOCH, *flags, *end, "--save-dir", whole)
+    assert place(killed) == place(whole) == (updates + 31, place(whole)[1])
+    assert_same_weights(killed, whole)
+
+
+@pytest.mark.parametrize("more", [("--batch-size", 7), ("--batch-size", 1)])
+def test_resume_with_another_number_of_rows_is_refused(
+    more: tuple, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    train(lm_data, *MID_EPOCH, "--max-update", 7, "--save-dir", tmp_path)
+    with pytest.raises(ValueError, match=f"--batch-size: needs 6 rows .* got {more[1]}. .* --reset-dataloader"):
+        train(lm_data, *MID_EPOCH, *more, "--max-update", 60, "--save-dir", tmp_path)
+    train(lm_data, *MID_EPOCH, *more, "--max-update", 9, "--save-dir", tmp_path, "--reset-dataloader")
+
+
+def test_validation_in_mid_epoch_changes_nothing(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    flags = (*PRESET, *DROPOUT, "--max-epoch", 2, "--no-epoch-checkpoints")
+    once = train(lm_data, *flags, "--save-dir", tmp_path / "once")
+    often = train(lm_data, *flags, "--validate-interval-updates", 3, "--save-dir", tmp_path / "often")
+    assert len(logged(often, "valid_ppl")) > len(logged(once, "valid_ppl")) == 2
+    assert_same_weights(tmp_path / "often", tmp_path / "once")
+
+
+@pytest.mark.slow
+def test_finetuning_starts_at_the_first_token(
+    train: InProcess, path: tuple[str, Path], lm_data: Path, tmp_path: Path
+) -> None:
+    flags = ("--finetune-from-model", path[1], "--batch-size", 4, "--max-update", 3, "--save-dir", tmp_path)
+    text = train(lm_data, *PRESET, *flags)
+    assert "loading pretrained model" in text
+    assert logged(text, "train_num_updates") == [3]
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+def uneven(data: Path) -> tuple[int, int]:
+    """Rows and chunk with which the second of two processes has a token in an epoch's last step, and the first none."""
+    length = tokens(data, "train")
+    for rows in range(4, 40, 2):
+        sizes = [(row + 1) * length // rows - row * length // rows for row in range(rows)]
+        short = length // rows
+        if set(sizes[: rows // 2]) == {short} and max(sizes) == short + 1:
+            chunk = next((size for size in range(4, 12) if short % size == 0), None)
+            if chunk is not None:
+                return rows, chunk
+    raise AssertionError(f"no such rows for {length} tokens")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+def test_two_processes_are_one_with_twice_the_rows(
+    backend: str, run_command: RunCommand, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    rows, chunk = uneven(lm_data)
+    flags = (*PRESET, "--tokens-per-sample", chunk, "--max-epoch", 2, "--no-epoch-checkpoints")
+    one = train(lm_data, *flags, "--batch-size", rows, "--save-dir", tmp_path / "one")
+    several = ("--distributed-world-size", 2, "--ddp-backend", backend)
+    two = run_command("train", lm_data, *flags, *several, "--batch-size", rows // 2, "--save-dir", tmp_path / "two")
+    for name in ("train_loss", "train_ppl", "train_penalty", "train_gnorm", "valid_loss", "valid_ppl", "train_wpb"):
+        assert logged(two.stdout, name) == pytest.approx(logged(one, name), abs=2e-3), name  # three digits are shown
+    for name, value in model_state(tmp_path / "one").items():
+        torch.testing.assert_close(model_state(tmp_path / "two")[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_resume_bit_for_bit(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
+    flags = (*MID_EPOCH, "--batch-size", 3, "--distributed-world-size", 2)
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    run_command("train", lm_data, *flags, "--max-update", 40, "--save-dir", whole)
+    run_command("train", lm_data, *flags, "--max-update", 11, "--save-dir", parts)
+    assert place(parts)[1] > 0
+    text = run_command("train", lm_data, *flags, "--max-update", 40, "--save-dir", parts).stdout
+    assert "@ 11 updates" in text
+    assert_same_weights(parts, whole)
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+def test_eval_lm_predicts_every_token_once(
+    run_command: RunCommand, evaluate: InProcess, path: tuple[str, Path], lm_data: Path
+) -> None:
+    command = run_command("eval-lm", lm_data, *STREAM, *path, "--tokens-per-sample", 5, "--output-word-probs")
+    printed = command.stdout + command.stderr
+    assert noise(printed) == []
+    count, perplexity = evaluated(printed)
+    assert count == tokens(lm_data, "test")
+    words = re.findall(r"(\S+) \[(-[\d.]+)\]", printed)
+    dataset = data_utils.load_indexed_dataset(f"{lm_data}/test")
+    text = [line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines()]
+    assert [word for word, _ in words] == [
+        "</s>" if index == 2 else text[index - 4] for sentence in dataset for index in sentence.tolist()
+    ]
+    assert 2 ** (-sum(float(score) for _, score in words) / count / math.log(2)) == pytest.approx(perplexity, abs=0.01)
+    # One row: whatever the chunk, the same perplexity.
+    for chunk in (1, 35, 1024):
+        assert evaluated(evaluate(lm_data, *STREAM, *path, "--tokens-per-sample", chunk)) == (count, perplexity)
+
+
+@pytest.mark.parametrize(("batch_size", "unroll", "workers"), [(3, 1, 0), (3, 5, 2), (7, 35, 0), (7, 5, 0)])
+def test_eval_lm_takes_any_batch(
+    batch_size: int, unroll: int, workers: int, evaluate: InProcess, path: tuple[str, Path], lm_data: Path
+) -> None:
+    flags = ("--batch-size", batch_size, "--tokens-per-sample", unroll, "--num-workers", workers)
+    count, perplexity = evaluated(evaluate(lm_data, *STREAM, *path, *flags))
+    assert count == tokens(lm_data, "test")
+    alone = evaluated(evaluate(lm_data, *STREAM, *path))[1]
+    assert perplexity == pytest.approx(alone, rel=0.02)  # some words lack what came before their row
+
+
+def test_shards_share_all_tokens(evaluate: InProcess, path: tuple[str, Path], lm_data: Path) -> None:
+    rows, chunk = 2, 5
+    shards = [
+        evaluated(
+            evaluate(lm_data, *STREAM, *path, "--num-shards", rows, "--shard-id", shard, "--tokens-per-sample", chunk)
+        )
+        for shard in range(rows)
+    ]
+    assert sum(count for count, _ in shards) == tokens(lm_data, "test")
+    whole = evaluated(evaluate(lm_data, *STREAM, *path, "--batch-size", rows, "--tokens-per-sample", chunk))
+    bits = sum(count * math.log2(perplexity) for count, perplexity in shards)
+    assert 2 ** (bits / whole[0]) == pytest.approx(whole[1], abs=0.01)
+
+
+def test_sentences_are_evaluated_one_by_one(evaluate: InProcess, path: tuple[str, Path], lm_data: Path) -> None:
+    flags = (*STREAM, "--sample-break-mode", "eos", "--output-word-probs", *path)
+    text = evaluate(lm_data, *flags, "--batch-size", 7)
+    count, perplexity = evaluated(text)
+    assert count == tokens(lm_data, "test")
+    hub = TiedLSTMLM.from_pretrained(str(path[1].parent), path[1].name, str(lm_data))
+    model = hub.models[0]
+    bits = 0.0
+    for sentence in data_utils.load_indexed_dataset(f"{lm_data}/test"):
+        target = sentence.long().unsqueeze(0)
+        previous = torch.cat((torch.tensor([[2]]), target[:, :-1]), 1)
+        bits += model(previous, target=target).loss.item() / math.log(2)
+    assert perplexity == pytest.approx(2 ** (bits / count), abs=0.01)
+    assert evaluated(evaluate(lm_data, *flags, "--batch-size", 1)) == (count, perplexity)
+
+
+@pytest.mark.slow
+def test_validate_scores_what_training_scored(
+    run_command: RunCommand, language_model: tuple[Path, Any], path: tuple[str, Path], lm_data: Path
+) -> None:
+    flags = (*STREAM, *path, "--batch-size", 6)
+    command = run_command("validate", lm_data, *flags)
+    assert shown(command.stdout, "ppl")[-1] == logged(language_model[1].stdout, "valid_ppl")[-1]
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+def printed(text: str, letter: str) -> dict[int, str]:
+    """The lines `letter-number` of fairseq-generate by number; of several, the last."""
+    return {int(number): line for number, line in re.findall(rf"^{letter}-(\d+)\t(.*)", text, re.M)}
+
+
+def test_generate_goes_on_from_a_prefix(generate: InProcess, path: tuple[str, Path], lm_data: Path) -> None:
+    flags = (*STREAM, "--sample-break-mode", "eos", *path, "--gen-subset", "valid", "--batch-size", 7)
+    text = generate(lm_data, *flags, "--beam", 2, "--prefix-size", 2, "--max-len-b", 6)
+    found, targets = printed(text, "H"), printed(text, "T")
+    assert sorted(found) == list(range(SPLIT_SIZES["valid"]))
+    for number, target in targets.items():
+        assert found[number].split("\t")[1].split()[:2] == target.split()[:2]
+    with pytest.raises(ValueError, match="--sample-break-mode: needs eos for fairseq-generate, .* got none"):
+        generate(lm_data, *STREAM, *path, "--gen-subset", "valid", "--batch-size", 7)
+
+
+@pytest.mark.slow
+def test_interactive_goes_on_from_what_is_piped_in(
+    run_command: RunCommand, path: tuple[str, Path], lm_data: Path
+) -> None:
+    flags = (*STREAM, "--sample-break-mode", "eos", *path, "--beam", 2, "--max-len-b", 8)
+    command = run_command("interactive", lm_data, *flags, "--buffer-size", 2, "--batch-size", 2, input="a b c\nd\n")
+    found = printed(command.stdout, "H")
+    assert found[0].split("\t")[1].startswith("a b c")
+    assert found[1].split("\t")[1].startswith("d")
+
+
+def test_the_hub_scores_and_samples(path: tuple[str, Path], lm_data: Path) -> None:
+    hub = TiedLSTMLM.from_pretrained(str(path[1].parent), path[1].name, str(lm_data), user_dir=str(USER_DIR))
+    scores = hub.score("a b c d")["positional_scores"]
+    words = hub.encode("a b c d")  # with the end of sentence, which the hub does not score
+    log_p = hub.models[0](torch.tensor([[2, *words[:-2]]]))[0].log_softmax(2)[0]
+    torch.testing.assert_close(scores, log_p.gather(1, words[:-1].unsqueeze(1)).squeeze(1))
+    several = hub.score(["a b", "a b c d"])
+    torch.testing.assert_close(several[1]["positional_scores"], scores)
+    assert hub.sample("a b c", beam=3, max_len_b=10).startswith("a b c")
+    assert hub.sample(["a", "b c"], beam=1, sampling=True, max_len_b=6)[1].startswith("b c")
+
+
+@pytest.mark.slow
+def test_a_translation_model_takes_it_as_its_language_model(
+    train: InProcess, generate: InProcess, text_folder: Path, parallel_data: Path, tmp_path: Path
+) -> None:
+    """fairseq reads the language model's dictionary as dict.txt in the translation's data folder."""
+    dictionary = parallel_data / "dict.tgt.txt"
+    lm_data = preprocess(tmp_path / "lm", f"{text_folder}/{{split}}.tgt", "--only-source", "--srcdict", str(dictionary))
+    train(lm_data, *PRESET, "--max-epoch", 2, "--save-dir", tmp_path / "lm_checkpoints")
+    flags = "--arch lstm_nmt_twwt --criterion tied_cross_entropy --optimizer adam --lr 0.01 --batch-size 20".split()
+    sizes = [f"--{side}-{part}" for side in ("encoder", "decoder") for part in ("embed-dim", "hidden-size")]
+    flags += [part for name in (*sizes, "--decoder-out-embed-dim") for part in (name, "16")]
+    train(parallel_data, *flags, *LOGS, "--max-epoch", 3, "--save-dir", tmp_path / "nmt")
+    common = ("--path", tmp_path / "nmt" / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", 7)
+    fusion = ("--lm-path", tmp_path / "lm_checkpoints" / "checkpoint_last.pt", "--lm-weight")
+    (parallel_data / "dict.txt").write_text(dictionary.read_text())
+    alone = generate(parallel_data, *common)
+    assert printed(generate(parallel_data, *common, *fusion, 0.0), "H") == printed(alone, "H")
+    fused = generate(parallel_data, *common, *fusion, 0.5)
+    assert sorted(printed(fused, "H")) == list(range(SPLIT_SIZES["valid"]))
+    assert printed(fused, "H") != printed(alone, "H")
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--batch-size 100000", r"--batch-size: needs at most \d+ rows .* of split train; got 100000. Use a smaller"),
+        ("--sample-break-mode complete", "--sample-break-mode: needs none .* got complete"),
+        ("--projection-regularization -1", "--projection-regularization: needs 0 or more; got -1.0"),
+        ("--arch zaremba_lm_small --projection-regularization 0.1", "needs a model with --projection; got 0.1 and"),
+        ("--train-subset other", "split other: needs the files"),
+    ],
+)
+def test_what_cannot_work_is_refused(flags: str, message: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        train(lm_data, *PRESET, *flags.split(), "--max-epoch", 1, "--save-dir", tmp_path)
+    assert list(tmp_path.rglob("checkpoint*.pt")) == []
+
+
+def test_another_dictionary_is_refused(evaluate: InProcess, path: tuple[str, Path], lm_data: Path) -> None:
+    other = lm_data.parent / "other_dictionary"
+    other.mkdir()
+    for each in lm_data.iterdir():
+        (other / each.name).write_bytes(each.read_bytes())
+    with (other / "dict.txt").open("a") as file:
+        file.write("else 1\n")
+    size = len((lm_data / "dict.txt").read_text().splitlines()) + 4
+    with pytest.raises(ValueError, match=f"dict.txt: needs the {size} words .* got {size + 1}. Use the data folder"):
+        evaluate(other, *STREAM, *path)
+    (other / "dict.txt").write_text("a 1\n")
+    with pytest.raises(ValueError, match=f"dict.txt: needs the {size} words .* got 5. Use the data folder"):
+        evaluate(other, *STREAM, *path)
+
+
+def test_an_empty_split_is_refused(train: InProcess, text_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    train_text = text_folder / "train.src"
+    flags = ("--only-source", "--trainpref", train_text, "--validpref", tmp_path / "empty.txt")
+    arguments = [str(flag) for flag in (*flags, "--destdir", tmp_path / "data")]
+    fairseq_cli.preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+    with pytest.raises(ValueError, match="split valid: needs at least one token; got none. Use a file that is not emp"):
+        train(tmp_path / "data", *PRESET, "--max-epoch", 1, "--no-save")
