@@ -6,12 +6,13 @@ module and list it in `COMMANDS`. Nothing else in the package imports this folde
 """
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from fairseq_tiedemb import __version__
-from fairseq_tiedemb.cli import average, curves, ngram, norms, path
+from fairseq_tiedemb.cli import average, curves, export, ngram, norms, path, score
 
-COMMANDS = (average, curves, ngram, norms, path)
+COMMANDS = (average, curves, export, ngram, norms, path, score)
 
 
 def create_parser() -> argparse.ArgumentParser:
@@ -35,7 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after `fairseq-tiedemb`; those of the process if None.
 
     Returns:
-        The exit status.
+        The exit status: 2 for arguments that are refused.
     """
-    arguments = create_parser().parse_args(argv)
-    return arguments.run(arguments)
+    parser = create_parser()
+    arguments = parser.parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except ValueError as error:  # what a user can mend has a message that says how
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2

@@ -1,0 +1,122 @@
+"""Exported checkpoints: fairseq's own classes compute from them what ours compute."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_tiedemb.analysis.export import export
+from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from ..conftest import RunCommand
+from ..models.families import FAMILIES, build, every_sharing, grown, options_of, scores
+
+FOLDED = [name for name, method in SHARING_METHODS.items() if method.offset is None]
+
+
+def checkpoint(options: dict[str, Any], model: Any) -> dict[str, Any]:
+    """What fairseq saves: options as a dictionary where the model has a dataclass, else as a Namespace."""
+    saved = options if "_name" in options else Namespace(**options)
+    criterion = {"_name": "tied_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False}
+    cfg = {"model": saved, "common": {"user_dir": "fairseq_tiedemb", "seed": 1}, "criterion": criterion}
+    return {"cfg": cfg, "model": model.state_dict(), "last_optimizer_state": {"much": 1}, "args": None}
+
+
+@pytest.mark.parametrize("method", FOLDED)
+@every_sharing
+def test_the_stock_model_scores_the_same(family: str, options: dict[str, Any], method: str) -> None:
+    ours = grown(build(family, sharing_method=method, **options)).eval()
+    before = {key: value.clone() for key, value in ours.state_dict().items()}
+    stock_name = FAMILIES[family][0]
+    saved = {**vars(options_of(family, sharing_method=method, **options))}
+    saved["_name" if "_name" in saved else "arch"] = f"tied_{stock_name}"
+    state = export(checkpoint(saved, ours), name="ours.pt")
+    exported = state["cfg"]["model"]
+    exported = exported if isinstance(exported, dict) else vars(exported)
+    assert (exported.get("_name") or exported["arch"]) == stock_name
+    assert "sharing_method" not in exported
+    assert "last_optimizer_state" not in state
+    flags = {key: exported[key] for key in options}
+    stock = build(family, ours=False, **flags).eval()
+    assert "fairseq_tiedemb" not in type(stock).__module__
+    stock.load_state_dict(state["model"], strict=True)
+    torch.testing.assert_close(scores(stock, family), scores(ours, family), rtol=1e-4, atol=1e-4)
+    for key, value in ours.state_dict().items():
+        assert torch.equal(value, before[key])  # what was exported is as it was
+    shared = any(options.values()) and method in ("plain", "l2-input")
+    tables = (stock.decoder.embed_tokens.weight, stock.decoder.output_projection.weight)
+    assert (tables[0] is tables[1]) == shared
+
+
+@pytest.mark.parametrize("name_key", ["_name", "arch"])
+def test_settings_that_stock_fairseq_cannot_read_are_changed(name_key: str) -> None:
+    options = {name_key: "tied_transformer", "sharing_method": "plain"}
+    config = export(checkpoint(options, build("transformer")), name="x")["cfg"]
+    assert config["common"] == {"user_dir": None, "seed": 1}
+    assert config["criterion"]["_name"] == "label_smoothed_cross_entropy"
+    assert config["criterion"]["label_smoothing"] == 0.1
+    model = config["model"] if name_key == "_name" else vars(config["model"])
+    assert model == {name_key: "transformer"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sharing_method": "distance"}, r"CHECKPOINT: .* got --sharing-method distance, which adds a term"),
+        ({"embedding_rank": 4}, r"CHECKPOINT: needs one table .* got --embedding-rank 4"),
+        (
+            {"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"},
+            r"got --adaptive-softmax-cutoff 4,8, with --sharing-method cosine",
+        ),
+        ({"arch": "tied_lstm_lm"}, r"CHECKPOINT: needs a model that fairseq has too, .* got tied_lstm_lm in x.pt"),
+        ({"arch": "dl4mt"}, "got dl4mt in x.pt"),
+        ({"arch": "transformer"}, "got transformer in x.pt"),
+    ],
+)
+def test_refuses(changes: dict[str, Any], message: str) -> None:
+    args = Namespace(**{"arch": "tied_transformer", "sharing_method": "plain", **changes})
+    with pytest.raises(ValueError, match=message):
+        export({"cfg": {"model": args}, "model": {}}, name="x.pt")
+
+
+def test_refuses_a_checkpoint_without_settings() -> None:
+    with pytest.raises(ValueError, match=r"CHECKPOINT: needs settings .* got old.pt, which has none"):
+        export({"args": Namespace(), "model": {}}, name="old.pt")
+
+
+def test_commands(
+    run_command: RunCommand, parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command(
+        *("train", parallel_data, "--arch", "tied_transformer_tiny", "--sharing-method", "square-output"),
+        *("--share-all-embeddings", "--criterion", "tied_cross_entropy", "--optimizer", "adam", "--lr", 0.01),
+        *("--max-tokens", 300, "--max-update", 10, "--disable-validation", "--no-epoch-checkpoints"),
+        *("--save-dir", tmp_path),
+    )
+    exported = tmp_path / "stock.pt"
+    assert main(["export", str(tmp_path / "checkpoint_last.pt"), str(exported)]) == 0
+    assert "transformer_tiny" in capsys.readouterr().out
+    hypotheses = []
+    # Stock fairseq cannot read any checkpoint under today's torch unless it may load objects of all classes.
+    for path, extra in (
+        (tmp_path / "checkpoint_last.pt", {}),
+        (exported, {"user_dir": None, "env": {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}}),
+    ):
+        arguments = ("generate", parallel_data, "--path", path, "--beam", 2, "--required-batch-size-multiple", 1)
+        lines = run_command(*arguments, **extra).stdout.splitlines()
+        hypotheses.append({line.split("\t")[0]: line.split("\t")[1:] for line in lines if line.startswith("H-")})
+    ours, stock = hypotheses
+    common = ours.keys() & stock.keys()  # stock fairseq leaves out what does not fill a batch
+    assert len(common) > 90
+    for key in common:
+        assert float(ours[key][0]) == pytest.approx(float(stock[key][0]), abs=1e-4)
+
+
+def test_nothing_is_written_if_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save({"cfg": {"model": {"_name": "dl4mt"}}, "model": {}}, tmp_path / "in.pt")
+    assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt")]) == 2
+    assert "got dl4mt" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [tmp_path / "in.pt"]
