@@ -45,6 +45,15 @@ run() {
     [[ $DRY_RUN ]] || "$@"
 }
 
+# run_tiedemb COMMAND...: the same for `fairseq-tiedemb`, which is the checkout's where it is not installed.
+run_tiedemb() {
+    if command -v fairseq-tiedemb >/dev/null; then
+        run fairseq-tiedemb "$@"
+    else
+        run env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli "$@"
+    fi
+}
+
 # run_to FILE COMMAND...: the same, and what the command prints goes to FILE.
 run_to() {
     local file=$1
@@ -53,6 +62,16 @@ run_to() {
     printf ' %q' "$@"
     printf ' > %q\n' "$file"
     [[ $DRY_RUN ]] || "$@" >"$file"
+}
+
+# run_from IN OUT COMMAND...: the same, and the command reads IN.
+run_from() {
+    local input=$1 file=$2
+    shift 2
+    printf '+'
+    printf ' %q' "$@"
+    printf ' < %q > %q\n' "$input" "$file"
+    [[ $DRY_RUN ]] || "$@" <"$input" >"$file"
 }
 
 # run_log FILE COMMAND...: the same with its errors, which are shown if it fails.
@@ -68,12 +87,16 @@ run_log() {
     }
 }
 
-# need_sha256 FILE SHA256: stops if FILE is not the one with this checksum.
+# need_sha256 FILE SHA256: stops if FILE is not the one with this checksum. Where none is known, prints that of FILE.
 need_sha256() {
     local found
     [[ $DRY_RUN ]] && return
     [[ -f $1 ]] || stop "FROM: needs the file $1; found none. Use FROM=... with the place where it is."
     found=$(sha256sum <"$1")
+    if [[ -z $2 ]]; then
+        echo "$1: no SHA-256 of it is published; this one has ${found%% *}" >&2
+        return
+    fi
     [[ ${found%% *} == "$2" ]] || stop "$1: needs the SHA-256 $2; got ${found%% *}. Remove it, and get the whole file."
 }
 
@@ -95,6 +118,13 @@ fetch() {
         fi
     fi
     need_sha256 "$fetched" "$sha256"
+}
+
+# prepared SCRIPT ARGUMENT...: runs the script that makes $WORK/bin, unless it is there.
+prepared() {
+    local script=$1
+    shift
+    [[ -d $WORK/bin ]] || WORK=$WORK "$recipes/$script" "$@"
 }
 
 # need_lines FILE COUNT REMEDY: stops if FILE has another number of lines. Translations are compared line by line.

@@ -8,7 +8,11 @@
 # SPLIT       valid or test
 # REFERENCE   the text of the split before BPE, tokenised as the training text was
 #
-# BEAM, LENPEN (length penalty): 5 and 1. DRY_RUN, PLUGIN: common.sh
+# BEAM, LENPEN  length penalty; 5 and 1
+# PIECES        how words were cut: subword_nmt, or sentencepiece
+# COMPOUNDS     with sentencepiece, whose text is not tokenised: a language. The usual BLEU is printed, and as the last
+#               line that of tokenised text with compounds split, as in fairseq's results for WMT16 English to German
+# DRY_RUN, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 (($# == 4)) || stop "needs BIN CHECKPOINT SPLIT REFERENCE; got $# arguments."
@@ -17,12 +21,24 @@ output=$(dirname "$checkpoint")/$split
 
 need fairseq-generate sacrebleu
 run_to "$output.log" fairseq-generate "$bin" --user-dir "$PLUGIN" --path "$checkpoint" --gen-subset "$split" \
-    --beam "${BEAM:-5}" --lenpen "${LENPEN:-1}" --max-tokens 2000 --post-process subword_nmt
+    --beam "${BEAM:-5}" --lenpen "${LENPEN:-1}" --max-tokens 2000 --post-process "${PIECES:-subword_nmt}"
 # fairseq-generate prints them by length; their numbers tell the order of the corpus.
 run_to "$output.h" grep '^H-' "$output.log"
 run_to "$output.sorted" sort --field-separator=- --key=2 --numeric-sort "$output.h"
 run_to "$output.hyp" cut --fields=3 "$output.sorted"
 run rm "$output.h" "$output.sorted"
 [[ $DRY_RUN ]] || need_lines "$output.hyp" "$(wc -l <"$reference")" "Use the reference of the split $split."
+
+translated=$output.hyp
+if [[ ${COMPOUNDS:-} ]]; then
+    need sacremoses
+    run sacrebleu "$reference" --input "$translated" --width 2 --format text
+    run_from "$reference" "$output.tok.ref" sacremoses -q -l "$COMPOUNDS" tokenize
+    run_from "$translated" "$output.tok.hyp" sacremoses -q -l "$COMPOUNDS" tokenize
+    for side in ref hyp; do
+        run_from "$output.tok.$side" "$output.split.$side" sed -E 's/(\S)-(\S)/\1 ##AT##-##AT## \2/g'
+    done
+    reference=$output.split.ref translated=$output.split.hyp
+fi
 # Both sides are tokenised, so sacreBLEU must not do it again; --force: nor warn that they are.
-run sacrebleu "$reference" --input "$output.hyp" --tokenize none --force --width 2 --format text
+run sacrebleu "$reference" --input "$translated" --tokenize none --force --width 2 --format text

@@ -49,11 +49,6 @@ need_tokens() {
     [[ $tokens == "$3" ]] || stop "$2: needs $3 tokens; got $tokens. Use the corpus that this recipe is for."
 }
 
-# prepared SCRIPT: runs the script that makes $WORK/bin, unless it is there.
-prepared() {
-    [[ -d $WORK/bin ]] || WORK=$WORK "$recipes/$1"
-}
-
 # train_and_score PREPARE FOLDER CHECKPOINT OPTION...: trains a language model with these options of fairseq-train and
 # scores CHECKPOINT, last or best. The corpus is $WORK/bin, which the script PREPARE makes where it is missing. A training
 # that was interrupted goes on where it stopped.
@@ -67,7 +62,7 @@ train_and_score() {
         *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
         *) training=(--distributed-world-size "$GPUS" --fp16 --batch-size "$(((20 + GPUS - 1) / GPUS))") ;;
     esac
-    [[ -z $SMOKE ]] || training+=(--max-epoch 1)
+    [[ -z $SMOKE ]] || training+=(--max-epoch 1 --decoder-embed-dim 100 --decoder-hidden-size 100)
 
     need fairseq-train fairseq-eval-lm
     prepared "$prepare"

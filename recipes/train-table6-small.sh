@@ -32,9 +32,8 @@ case $1 in
     wt-pr) options=(--arch zaremba_lm_small_wt_pr) ;;
     wt-pr-no-bias) options=(--arch zaremba_lm_small_wt_pr --no-projection-bias) ;;
     kn5)
-        need fairseq-tiedemb
         prepared prepare-ptb.sh
-        run fairseq-tiedemb ngram "$WORK/text/train.txt" --order 5 --test "$WORK/text/valid.txt" "$WORK/text/test.txt"
+        run_tiedemb ngram "$WORK/text/train.txt" --order 5 --test "$WORK/text/valid.txt" "$WORK/text/test.txt"
         exit
         ;;
     *) stop "ROW: needs $rows; got $1." ;;

@@ -1,7 +1,9 @@
 """Small corpora in the form in which the recipes get the real ones."""
 
 import hashlib
+import io
 import random
+import tarfile
 from pathlib import Path
 
 
@@ -37,3 +39,42 @@ def write_stories(folder: Path, count: int = 40) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(STORY.format(number=number, name=f"Ann{chr(97 + number % 26)}{chr(97 + number // 26)}"))
     return folder
+
+
+def sentence_pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Pairs of sentences in which a foreign word is the English one with other letters."""
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(200)]
+    sentences = [" ".join(rng.choices(words, k=rng.randint(3, 9))).capitalize() + "." for _ in range(count)]
+    return [(sentence.translate(str.maketrans("abcde", "vwxyz")), sentence) for sentence in sentences]
+
+
+def write_wmt(folder: Path) -> None:
+    """Writes the text that prepare-wmt16-ende.sh takes in place of the archives."""
+    folder.mkdir()
+    for split, count in (("train", 300), ("valid", 20), ("test", 20)):
+        for language, text in zip(("de", "en"), zip(*sentence_pairs(count), strict=True), strict=True):
+            (folder / f"{split}.{language}").write_text("".join(f"{sentence}\n" for sentence in text))
+
+
+def write_iwslt(folder: Path, language: str) -> Path:
+    """Writes the archive of a pair as IWSLT 2014 has it: 230 pairs, the last one too long, and five sets."""
+    pair = f"{language}-en"
+    pairs = [*sentence_pairs(229), ("wort " * 200, "word " * 200)]
+    about = ["<url>http://x</url>", "<keywords>talks, ideas</keywords>", "<speaker>A B</speaker>", "<talkid>1</talkid>"]
+    files = {}
+    for number, side in enumerate((language, "en")):
+        titled = [f"<title>{pairs[0][number]}</title>", f"<description>{pairs[1][number]}</description>"]
+        lines = [*about, *titled, *(f" {each[number]} " for each in pairs[2:])]
+        files[f"train.tags.{pair}.{side}"] = "".join(f"{line}\n" for line in lines)
+        for seed, name in enumerate(("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"), 2):
+            segments = enumerate((each[number] for each in sentence_pairs(20, seed)), 1)
+            body = "".join(f'<seg id="{index}"> {text} </seg>\n' for index, text in segments)
+            files[f"IWSLT14.{name}.{pair}.{side}.xml"] = f'<?xml version="1.0"?>\n<doc docid="1">\n{body}</doc>\n'
+    archive = folder / f"{pair}.tgz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"{pair}/{name}")
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return archive

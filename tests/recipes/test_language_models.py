@@ -58,13 +58,15 @@ def test_commands_of_a_row(
         *["--save-dir", folder, "--no-epoch-checkpoints", "--log-file", f"{folder}/train.log", "--log-format"],
     ]
     scores = [words for words in commands if words[0] == "fairseq-eval-lm"]
-    assert [option(words, "--gen-subset") for words in scores] == ["train", "valid", "test"]
+    assert [option(words, "--gen-subset") for words in scores] == (
+        ["valid", "test"] if "table5" in script else ["train", "valid", "test"]
+    )
     for words in scores:
         assert words[1] == train[1]
         assert option(words, "--path") == f"{folder}/checkpoint_{checkpoint}.pt"
         assert option(words, "--task") == "contiguous_lm"
     logs = {words[words.index(">") + 1] for words in commands if ">" in words}
-    assert len(logs) == 3, "each score has a log of its own"
+    assert len(logs) == len(scores), "each score has a log of its own"
     assert f"{folder}/train.log" not in logs, "the training's log must stay"
     assert not (tmp_path / corpus / f"{row}-1").exists(), "DRY_RUN=1 must do nothing"
 
@@ -109,10 +111,11 @@ def test_the_corpus_is_prepared_where_it_is_missing(tmp_path: Path) -> None:
 def test_kneser_ney_reads_the_same_text(tmp_path: Path) -> None:
     commands = dry_run("train-table6-small.sh", "kn5", RUNS=prepared(tmp_path))
     text = f"{tmp_path}/ptb/text"
-    assert commands == [
-        ["fairseq-tiedemb", "ngram", f"{text}/train.txt", "--order", "5", "--test", f"{text}/valid.txt"]
-        + [f"{text}/test.txt"]
-    ]
+    (command,) = commands
+    # Where it is not installed, the checkout's is run.
+    assert command[0] == "fairseq-tiedemb" or command[:4:2] == ["env", "python"]
+    expected = ["ngram", f"{text}/train.txt", "--order", "5", "--test", f"{text}/valid.txt", f"{text}/test.txt"]
+    assert command[-7:] == expected
 
 
 @pytest.mark.parametrize(
@@ -179,9 +182,9 @@ def test_whole_recipe(script: str, row: str, tmp_path: Path) -> None:
     scores = re.findall(r"Evaluated ([\d,]+) tokens.*\n.*Perplexity: ([\d.]+)", process.stdout)
     text = tmp_path / "runs/ptb-smoke/text"
     tokens = {split: (text / f"{split}.txt").read_text().replace("\n", " . ").split() for split in ("train", "test")}
-    assert len(scores) == 3
-    assert int(scores[0][0].replace(",", "")) == len(tokens["train"])
-    assert int(scores[2][0].replace(",", "")) == len(tokens["test"])
+    counts = [int(count.replace(",", "")) for count, _ in scores]
+    assert counts[-1] == len(tokens["test"])
+    assert len(counts) == 2 or counts[0] == len(tokens["train"])
 
     # Run again, as after an interruption: the checkpoint is loaded, and nothing trained once more.
     again = run_recipe(script, row, **variables)

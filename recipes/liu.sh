@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# What the recipes for the tables of Liu, Zhai & Chen (2020) have in common. They source it; it runs nothing.
+#
+# METHOD in them is one of the paper's ways to share the embedding: plain (its baseline), l2-input, square-output, distance
+# or cosine.
+#
+# SEED      the seed of a training; the default is 1
+# UPDATES   how many; each recipe has its default
+# GPUS      see common.sh; a batch is spread over them with --update-freq, so that it has the paper's size with any number
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+SEED=${SEED:-1}
+GPUS=${GPUS:-}
+methods="plain, l2-input, square-output, distance or cosine"
+
+# need_method METHOD: stops if there is no such method.
+need_method() {
+    case $1 in
+        plain | l2-input | square-output | distance | cosine) ;;
+        *) stop "METHOD: needs $methods; got $1." ;;
+    esac
+}
+
+# train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options. BATCHES of --max-tokens make an
+# update. A training that was interrupted goes on where it stopped.
+train() {
+    local folder=$1 batches=$2 processes=1 device=()
+    shift 2
+    case $GPUS in
+        '') ;;
+        0) device=(--cpu) ;;
+        *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
+        *) processes=$GPUS device=(--fp16) ;;
+    esac
+    if [[ $SMOKE ]]; then
+        # Small, and short; everything else as it is.
+        set -- "$@" --max-epoch 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-embed-dim 32 --decoder-ffn-embed-dim 32
+        batches=1
+    fi
+    need fairseq-train
+    run mkdir -p "$folder"
+    run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --criterion tied_cross_entropy --label-smoothing 0.1 \
+        --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-8 --clip-norm 0 --seed "$SEED" \
+        --distributed-world-size "$processes" "${device[@]}" --update-freq "$(((batches + processes - 1) / processes))" \
+        --save-dir "$folder" --log-file "$folder/train.log" --log-format simple
+}
+
+# average FOLDER: makes FOLDER/average.pt from the last 10 epochs' checkpoints.
+average() {
+    local folder=$1 count=10
+    [[ -z $SMOKE ]] || count=2
+    run_tiedemb average --inputs "$folder" --num-epoch-checkpoints "$count" \
+        --output "$folder/average.pt"
+}
