@@ -16,13 +16,16 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from fairseq_tiedemb.models import tied_lstm_lm
+from fairseq_tiedemb.models import highway_lm, tied_lstm_lm
 
 from .conftest import USER_DIR
 
 CONFIG = USER_DIR / "config"
 SMALL = ("zaremba_lm_small", "zaremba_lm_small_wt", "zaremba_lm_small_pr", "zaremba_lm_small_wt_pr")
-PRESETS = (*SMALL, "zaremba_lm_medium", "zaremba_lm_medium_wt", "zaremba_lm_large", "zaremba_lm_large_wt")
+ZAREMBA = (*SMALL, "zaremba_lm_medium", "zaremba_lm_medium_wt", "zaremba_lm_large", "zaremba_lm_large_wt")
+GAL = ("gal_lm_large", "gal_lm_large_wt")
+HIGHWAY = tuple(f"highway_lm_{size}{tied}" for size in ("8x890", "9x860", "10x830") for tied in ("", "_wt"))
+PRESETS = (*ZAREMBA, *GAL, *HIGHWAY)
 every_preset = pytest.mark.parametrize("preset", PRESETS)
 
 
@@ -50,9 +53,10 @@ def by_hydra(preset: str) -> dict[str, Any]:
 
 
 def test_every_preset_is_tested_and_has_its_recipe() -> None:
-    assert {path.stem for path in CONFIG.glob("zaremba_lm_*.yaml")} == set(PRESETS)
-    ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__ == tied_lstm_lm.__name__}
-    assert {name for name in ours if name.startswith("zaremba_lm_")} == set(PRESETS)
+    assert {path.stem for path in CONFIG.glob("*_lm_*.yaml")} == set(PRESETS)
+    modules = (tied_lstm_lm.__name__, highway_lm.__name__)
+    ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__ in modules}
+    assert ours - {"tied_lstm_lm", "highway_lm"} == set(PRESETS)
 
 
 @every_preset
@@ -71,7 +75,7 @@ SETTINGS = {
 }
 
 
-@every_preset
+@pytest.mark.parametrize("preset", ZAREMBA)
 def test_recipes_are_zarembas(preset: str) -> None:
     unroll, clip_norm, _, _, epochs, dropout = SETTINGS[preset.split("_")[2]]
     cfg = by_command_line(preset)
@@ -87,15 +91,42 @@ def test_recipes_are_zarembas(preset: str) -> None:
     assert cfg["model"]["dropout"] == dropout
 
 
-@pytest.mark.parametrize("size", SETTINGS)
-def test_learning_rates_are_zarembas(size: str) -> None:
-    _, _, whole, divisor, epochs, _ = SETTINGS[size]
-    cfg = by_command_line(f"zaremba_lm_{size}")
+@pytest.mark.parametrize(("preset", "decay"), [("gal_lm_large", 1e-7), ("gal_lm_large_wt", 0.0)])
+def test_recipes_are_gals(preset: str, decay: float) -> None:
+    cfg = by_command_line(preset)
+    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["weight_decay"]) == ("sgdw", decay)
+    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["max_epoch"]) == (10.0, 55)
+    masks = [cfg["model"][f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")]
+    assert (masks, cfg["model"]["dropout"]) == ([0.3, 0.5, 0.3, 0.5], 0.0)
+
+
+@pytest.mark.parametrize("preset", HIGHWAY)
+def test_recipes_are_of_the_highway_network(preset: str) -> None:
+    cfg = by_command_line(preset)
+    assert cfg["criterion"]["l2_regularization"] == 1e-7
+    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["weight_decay"]) == ("sgd", 0.0)
+    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["max_epoch"]) == (10.0, 500)
+    masks = [cfg["model"][f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")]
+    assert (masks, cfg["model"]["transform_bias"]) == ([0.25, 0.75, 0.25, 0.75], -2.0)
+    depth, size = map(int, preset.split("_")[2].split("x"))
+    sizes = [cfg["model"][f"decoder_{name}"] for name in ("depth", "embed_dim", "hidden_size")]
+    assert sizes == [depth, size, size]
+
+
+# first rate, epochs at it, divisor, epochs
+SCHEDULES = {f"zaremba_lm_{size}": (1.0, *settings[2:5]) for size, settings in SETTINGS.items()}
+SCHEDULES |= {"gal_lm_large": (1.0, 11, 1.15, 55), "highway_lm_9x860": (0.2, 20, 1.02, 500)}
+
+
+@pytest.mark.parametrize("preset", SCHEDULES)
+def test_learning_rates_are_the_papers(preset: str) -> None:
+    rate, whole, divisor, epochs = SCHEDULES[preset]
+    cfg = by_command_line(preset)
     optimizer = SGD(SimpleNamespace(lr=[1.0], momentum=0.0, weight_decay=0.0), [torch.nn.Parameter(torch.zeros(1))])
     schedule = FixedLRSchedule(OmegaConf.create(cfg["lr_scheduler"]), optimizer)
     found = [schedule.step_begin_epoch(epoch) for epoch in range(1, epochs + 1)]
-    assert found[:whole] == [1.0] * whole
-    assert found[whole:] == pytest.approx([divisor**-power for power in range(1, epochs - whole + 1)])
+    assert found[:whole] == [rate] * whole
+    assert found[whole:] == pytest.approx([rate * divisor**-power for power in range(1, epochs - whole + 1)])
 
 
 @pytest.mark.parametrize(
