@@ -1,3 +1,4 @@
 """Optimisers that fairseq lacks; importing a file registers its optimiser with fairseq."""
 
+from . import fused_adam as fused_adam
 from . import sgdw as sgdw

@@ -1,0 +1,156 @@
+"""fairseq's Adam in one pass over each parameter, by torch's fused kernel."""
+
+import ast
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from omegaconf import II
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+
+class FusedAdam(torch.optim.Optimizer):
+    """Adam with decoupled weight decay; after t steps with gradients g,
+
+        m = b1 m + (1 - b1) g;    v = b2 v + (1 - b2) g^2
+        w = (1 - lr * weight_decay) w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps)
+
+    as fairseq's ``adam`` does it, whose state dict this takes and gives. torch's own Adam adds eps after the correction
+    of v by 1 - b2^t, which makes it sqrt(1 - b2^t) times as large here: what the kernel gets is eps / sqrt(1 - b2^t).
+
+    Moments are in float32 for parameters in half precision.
+
+    Args:
+        params: parameters or groups of them.
+        lr: learning rate.
+        betas: b1 and b2.
+        eps: as above.
+        weight_decay: as above.
+
+    Source: Kingma & Ba 2015, section 2, the faster form of algorithm 1; Loshchilov & Hutter 2019, algorithm 2.
+    """
+
+    # What fairseq asks its optimisers: casts half precision itself; treats every element alike.
+    supports_memory_efficient_fp16 = True
+    supports_flat_params = True
+
+    def __init__(self, params: Any, *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates the parameters that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            alike: dict[tuple[int, torch.device], list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if parameter.grad.is_sparse:
+                    raise RuntimeError("--optimizer fused_adam: needs dense gradients; got a sparse one. Use sgd.")
+                count = self._count(parameter)
+                if parameter.dtype == _exact(parameter) and parameter.is_contiguous():
+                    alike[count, parameter.device].append(parameter)
+                else:
+                    weight = parameter.to(_exact(parameter)).contiguous()
+                    self._update(group, count, [parameter], [weight])
+                    parameter.copy_(weight)
+            for (count, _), parameters in alike.items():
+                self._update(group, count, parameters, parameters)
+        return loss
+
+    def _count(self, parameter: Tensor) -> int:
+        state = self.state[parameter]
+        if not state:
+            state["step"] = 0
+            for moment in ("exp_avg", "exp_avg_sq"):
+                state[moment] = torch.zeros_like(parameter, dtype=_exact(parameter))
+        state["step"] += 1
+        return state["step"]
+
+    def _update(self, group: dict[str, Any], count: int, parameters: list[Tensor], weights: list[Tensor]) -> None:
+        """Step number ``count`` of the weights, which are the parameters, or contiguous copies in float32."""
+
+        def like_weights(tensors: Iterable[Any]) -> list[Tensor]:
+            # On a CPU the kernel takes every tensor for contiguous, and its numbers are wrong where one is not.
+            return [each.to(weight).contiguous() for each, weight in zip(tensors, weights, strict=True)]
+
+        states = [self.state[parameter] for parameter in parameters]
+        for moment in ("exp_avg", "exp_avg_sq"):  # in the parameter's precision after loading
+            for state, value in zip(states, like_weights(state[moment] for state in states), strict=True):
+                state[moment] = value
+        beta1, beta2 = group["betas"]
+        adamw(
+            weights,
+            like_weights(parameter.grad for parameter in parameters),
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            # One number each, which the kernel counts up.
+            list(torch.full((len(weights),), count - 1.0, device=weights[0].device)),
+            fused=True,
+            amsgrad=False,
+            maximize=False,
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            eps=group["eps"] / math.sqrt(1 - beta2**count),
+            weight_decay=group["weight_decay"],
+        )
+
+
+def _exact(parameter: Tensor) -> torch.dtype:
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+@dataclass
+class FusedAdamConfig(FairseqDataclass):
+    """Options of ``fused_adam``, those of fairseq's ``adam``."""
+
+    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas for Adam optimizer"})
+    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon for Adam optimizer"})
+    weight_decay: float = field(default=0.0, metadata={"help": "weight decay"})
+    lr: list[float] = II("optimization.lr")
+
+
+@register_optimizer("fused_adam", dataclass=FusedAdamConfig)
+class FairseqFusedAdam(FairseqOptimizer):
+    """``FusedAdam`` for fairseq.
+
+    Raises:
+        ValueError: if the betas are no two numbers in [0, 1).
+    """
+
+    def __init__(self, cfg: FusedAdamConfig, params: Any):
+        super().__init__(cfg)
+        self._optimizer = FusedAdam(params, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """What the command line says in place of what a checkpoint says."""
+        return {
+            "lr": self.cfg.lr[0],
+            "betas": _betas(self.cfg.adam_betas),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }
+
+
+def _betas(value: Any) -> tuple[float, float]:
+    """Two numbers, given as such or, on the command line, as text."""
+    try:
+        beta1, beta2 = map(float, ast.literal_eval(value) if isinstance(value, str) else value)
+    except (SyntaxError, TypeError, ValueError):
+        beta1 = beta2 = math.nan
+    if not (0.0 <= beta1 < 1.0 and 0.0 <= beta2 < 1.0):
+        raise ValueError(f"--adam-betas: needs two numbers in [0, 1); got {value}. Use '(0.9, 0.98)', say.")
+    return beta1, beta2
