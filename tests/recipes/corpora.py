@@ -1,10 +1,15 @@
 """Small corpora in the form in which the recipes get the real ones."""
 
+import gzip
 import hashlib
 import io
 import random
 import tarfile
 from pathlib import Path
+
+import pytest
+
+from .shell import SHARED_DATA
 
 
 def write_ptb(folder: Path, train: int = 60, held_out: int = 10) -> dict[str, object]:
@@ -49,18 +54,28 @@ def sentence_pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
     return [(sentence.translate(str.maketrans("abcde", "vwxyz")), sentence) for sentence in sentences]
 
 
-def write_wmt(folder: Path) -> None:
-    """Writes the text that prepare-wmt16-ende.sh takes in place of the archives."""
+def real_pairs(language: str, count: int) -> list[tuple[str, str]]:
+    """Pairs of Tatoeba, spread over the whole file; the calling test is skipped where it is absent."""
+    path = SHARED_DATA / f"tatoeba/{ {'de': 'deu', 'es': 'spa', 'ro': 'ron'}[language] }-eng.tsv.gz"
+    if not path.exists():
+        pytest.skip(f"Tatoeba is not at {path}")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t")[:2] for line in file]
+    return [(foreign, english) for english, foreign in rows[:: len(rows) // count][:count]]
+
+
+def write_wmt(folder: Path, pairs: list[tuple[str, str]]) -> None:
+    """Writes the text that prepare-wmt16-ende.sh takes in place of the archives: 40 pairs are held out."""
     folder.mkdir()
-    for split, count in (("train", 300), ("valid", 20), ("test", 20)):
-        for language, text in zip(("de", "en"), zip(*sentence_pairs(count), strict=True), strict=True):
+    for split, part in (("train", pairs[40:]), ("valid", pairs[:20]), ("test", pairs[20:40])):
+        for language, text in zip(("de", "en"), zip(*part, strict=True), strict=True):
             (folder / f"{split}.{language}").write_text("".join(f"{sentence}\n" for sentence in text))
 
 
-def write_iwslt(folder: Path, language: str) -> Path:
-    """Writes the archive of a pair as IWSLT 2014 has it: 230 pairs, the last one too long, and five sets."""
+def write_iwslt(folder: Path, language: str, pairs: list[tuple[str, str]]) -> Path:
+    """Writes the archive of a pair as IWSLT 2014 has it: these pairs, one that is too long, and five sets of 20."""
     pair = f"{language}-en"
-    pairs = [*sentence_pairs(229), ("wort " * 200, "word " * 200)]
+    pairs = [*pairs, ("wort " * 200, "word " * 200)]
     about = ["<url>http://x</url>", "<keywords>talks, ideas</keywords>", "<speaker>A B</speaker>", "<talkid>1</talkid>"]
     files = {}
     for number, side in enumerate((language, "en")):

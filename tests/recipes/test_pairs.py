@@ -18,7 +18,7 @@ def run(script: str, *args: object) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def iwslt(tmp_path: Path) -> Path:
     """The folder of an archive of German and English."""
-    with tarfile.open(write_iwslt(tmp_path, "de")) as archive:
+    with tarfile.open(write_iwslt(tmp_path, "de", sentence_pairs(229))) as archive:
         archive.extractall(tmp_path, filter="data")
     return tmp_path / "de-en"
 
