@@ -204,7 +204,7 @@ def test_every_size_trains(preset: str, train: InProcess, lm_data: Path) -> None
 
 @pytest.mark.slow
 def test_sentences_train(train: InProcess, lm_data: Path) -> None:
-    flags = ("--sample-break-mode", "eos", "--tokens-per-sample", 100, "--max-epoch", 3, "--no-save")
+    flags = ("--sample-break-mode", "eos", "--tokens-per-sample", 100, "--lr", 0.1, "--max-epoch", 3, "--no-save")
     text = train(lm_data, *PRESET, *flags)
     perplexities = logged(text, "train_ppl")
     assert perplexities[2] < perplexities[0]
