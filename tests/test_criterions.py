@@ -13,6 +13,7 @@ from fairseq.models import FairseqEncoderDecoderModel
 
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 
+from .models import families, recurrent_lms
 from .models.test_attention_nmt import PREVIOUS, SOURCE, TARGET, WORDS, build, grown
 
 TASK = SimpleNamespace(target_dictionary=WORDS)
@@ -87,6 +88,34 @@ def test_logs_of_processes_can_be_summed() -> None:
     logs = [criterion(model, sample)[2] for sample in (SAMPLE, FIRST)]
     summed = {name: sum(log[name] for log in logs) for name in logs[0]}
     assert logged(criterion, [summed]) == pytest.approx(logged(criterion, logs))
+
+
+# A model of each kind that computes a loss: what it is given, and the model.
+KINDS = {
+    "attention NMT": (SAMPLE["net_input"], lambda: grown(build("lstm_nmt_twwt"))),
+    "Transformer": (SAMPLE["net_input"], lambda: families.grown(families.build("transformer", **families.ALL))),
+    "factorised": (SAMPLE["net_input"], lambda: families.build("transformer", embedding_rank=4, **families.DECODER)),
+    "recurrent LM": ({"src_tokens": PREVIOUS}, lambda: recurrent_lms.build("zaremba_lm_small_wt_pr")),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_z_loss_is_added_on_every_model(kind: str) -> None:
+    inputs, make = KINDS[kind]
+    model = make().eval()
+    sample = {**SAMPLE, "net_input": inputs}
+    plain, _, plain_log = TiedCrossEntropy(TASK, False, 0.1)(model, sample)
+    loss, _, log = TiedCrossEntropy(TASK, False, 0.1, z_loss=0.02)(model, sample)
+    log_z = torch.logsumexp(model(**inputs)[0], -1)[TARGET.ne(WORDS.pad())]
+    expected = 0.02 * log_z.square().sum()
+    torch.testing.assert_close(loss - plain, expected, rtol=1e-3, atol=1e-4)
+    assert expected > 0.01
+    torch.testing.assert_close(log["nll_loss"], plain_log["nll_loss"])
+
+
+def test_z_loss_out_of_range_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"--z-loss: needs a finite value, 0 or more; got -1"):
+        TiedCrossEntropy(TASK, False, 0.0, z_loss=-1.0)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.0, 2.5])

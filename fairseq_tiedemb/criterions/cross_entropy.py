@@ -13,7 +13,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
-from ..output_loss import check_label_smoothing
+from ..output_loss import check_label_smoothing, check_z_loss
 
 
 @dataclass
@@ -22,6 +22,10 @@ class TiedCrossEntropyConfig(FairseqDataclass):
 
     label_smoothing: float = field(
         default=0.0, metadata={"help": "epsilon in [0, 1) for label smoothing, 0 means no label smoothing"}
+    )
+    z_loss: float = field(
+        default=0.0,
+        metadata={"help": "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"},
     )
     projection_regularization: float = field(
         default=0.0,
@@ -39,7 +43,8 @@ class TiedCrossEntropy(FairseqCriterion):
     """Cross entropy with label smoothing, computed by the model from its features and its table.
 
     Same values as fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``, without the
-    N x V scores, their logarithms and their gradients in memory, and without products for padding.
+    N x V scores, their logarithms and their gradients in memory, and without products for padding. ``--z-loss`` adds
+    z (log Z)^2 for each word (Devlin et al. 2014; Chowdhery et al. 2022).
 
     With projection regularization (lambda) and L2 regularization (mu) of all parameters w, an update's gradient is that
     of
@@ -61,11 +66,13 @@ class TiedCrossEntropy(FairseqCriterion):
         task: Any,
         sentence_avg: bool,
         label_smoothing: float,
+        z_loss: float = 0.0,
         projection_regularization: float = 0.0,
         l2_regularization: float = 0.0,
     ):
         super().__init__(task)
         check_label_smoothing(label_smoothing)
+        check_z_loss(z_loss)
         for flag, value in (
             ("--projection-regularization", projection_regularization),
             ("--l2-regularization", l2_regularization),
@@ -74,6 +81,7 @@ class TiedCrossEntropy(FairseqCriterion):
                 raise ValueError(f"{flag}: needs 0 or more; got {value}. Use a positive number, or leave it out.")
         self.sentence_avg = sentence_avg
         self.label_smoothing = label_smoothing
+        self.z_loss = z_loss
         self.projection_regularization = projection_regularization
         self.l2_regularization = l2_regularization
 
@@ -87,7 +95,7 @@ class TiedCrossEntropy(FairseqCriterion):
                 f"{type(model).__name__}. Use --criterion label_smoothed_cross_entropy."
             )
         target = sample["target"]
-        result = model(**sample["net_input"], target=target, label_smoothing=self.label_smoothing)
+        result = model(**sample["net_input"], target=target, label_smoothing=self.label_smoothing, z_loss=self.z_loss)
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         logging_output = {
             "loss": result.loss.detach(),

@@ -151,13 +151,13 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         return encoder_out["projected_source"]
 
     def loss(
-        self, prev_output_tokens: Tensor, encoder_out: dict[str, Any], target: Tensor, label_smoothing: float
+        self, prev_output_tokens: Tensor, encoder_out: dict[str, Any], target: Tensor, **options: float
     ) -> OutputLoss:
         """Cross entropy of the targets that are not padding, summed; see ``output_loss``."""
         features_TBD, _ = self._features(prev_output_tokens, encoder_out)
         target_TB = target.t()
         is_word = target_TB.ne(self.dictionary.pad())
-        return self.output.loss(features_TBD[is_word], target_TB[is_word], label_smoothing=label_smoothing)
+        return self.output.loss(features_TBD[is_word], target_TB[is_word], **options)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Selects rows of the cached state."""

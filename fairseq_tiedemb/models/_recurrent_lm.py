@@ -214,6 +214,7 @@ class RecurrentLM(FairseqLanguageModel):
         src_lengths: Tensor | None = None,
         target: Tensor | None = None,
         label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
         **kwargs: Any,
     ) -> OutputLoss | tuple[Tensor, dict[str, Any]]:
         """Scores of the next words, or the loss of ``target`` without ever holding them.
@@ -224,6 +225,7 @@ class RecurrentLM(FairseqLanguageModel):
             target: right words (B, T), padding at the end; then the loss is returned, computed here so that wrappers of
                 the model (data parallel) see all of it.
             label_smoothing: of the loss.
+            z_loss: of the loss.
             kwargs: see ``RecurrentDecoder.forward``.
         """
         if target is None:
@@ -235,7 +237,9 @@ class RecurrentLM(FairseqLanguageModel):
             )
         features_TBD = self.decoder.features(src_tokens, stream_position=kwargs.get("stream_position"))
         words = target.t().ne(self.decoder.dictionary.pad())
-        return self.decoder.output.loss(features_TBD[words], target.t()[words], label_smoothing=label_smoothing)
+        return self.decoder.output.loss(
+            features_TBD[words], target.t()[words], label_smoothing=label_smoothing, z_loss=z_loss
+        )
 
     def carried_state(self) -> tuple[int, Tensor]:
         """Where the training stream stands: the position, and the state there (L, B, K)."""

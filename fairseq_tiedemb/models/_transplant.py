@@ -57,7 +57,12 @@ class TiedModel(BaseFairseqModel):
     decoder: Any
 
     def forward(
-        self, *args: Any, target: Tensor | None = None, label_smoothing: float = 0.0, **kwargs: Any
+        self,
+        *args: Any,
+        target: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        **kwargs: Any,
     ) -> OutputLoss | Any:
         """What fairseq's class computes, or the loss of ``target`` without ever holding the scores.
 
@@ -66,6 +71,7 @@ class TiedModel(BaseFairseqModel):
             target: right words (B, T); then the loss is returned, computed here so that wrappers of the model (data
                 parallel) see all of it.
             label_smoothing: of the loss.
+            z_loss: of the loss.
             kwargs: of fairseq's class.
 
         Raises:
@@ -81,7 +87,7 @@ class TiedModel(BaseFairseqModel):
         with _features_from(self.decoder) as output:
             features_BTD, _ = super().forward(*args, **kwargs)
         is_word = target.ne(self.decoder.dictionary.pad())
-        return output.loss(features_BTD[is_word], target[is_word], label_smoothing=label_smoothing)
+        return output.loss(features_BTD[is_word], target[is_word], label_smoothing=label_smoothing, z_loss=z_loss)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """fairseq's upgrade of old checkpoints; refuses those whose tables are two where the model has one.

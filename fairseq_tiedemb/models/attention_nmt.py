@@ -201,6 +201,7 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
         prev_output_tokens: Tensor,
         target: Tensor | None = None,
         label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
         features_only: bool = False,
         **_: Any,
     ) -> OutputLoss | tuple[Tensor, dict[str, list[Tensor]]]:
@@ -213,11 +214,14 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
             target: right target words (B, T); then the loss is returned, computed here so that wrappers of the model
                 (data parallel) see all of it.
             label_smoothing: of the loss.
+            z_loss: of the loss.
             features_only: return deep outputs and not scores.
         """
         encoder_out = self.encoder(src_tokens, src_lengths)
         if target is not None:
-            return self.decoder.loss(prev_output_tokens, encoder_out, target, label_smoothing)
+            return self.decoder.loss(
+                prev_output_tokens, encoder_out, target, label_smoothing=label_smoothing, z_loss=z_loss
+            )
         return self.decoder(prev_output_tokens, encoder_out, features_only=features_only)
 
 

@@ -60,9 +60,9 @@ class FactorizedOutput(nn.Module):
         """(*, D) -> (*, V)."""
         return self.layer(self.projection(features))
 
-    def loss(self, features_ND: Tensor, target_N: Tensor, *, label_smoothing: float = 0.0) -> OutputLoss:
+    def loss(self, features_ND: Tensor, target_N: Tensor, **options: float) -> OutputLoss:
         """``SharedEmbedding.loss`` of the projected features."""
-        return self.layer.loss(self.projection(features_ND), target_N, label_smoothing=label_smoothing)
+        return self.layer.loss(self.projection(features_ND), target_N, **options)
 
 
 def _projection(inputs: int, outputs: int, *, std: float) -> nn.Linear:

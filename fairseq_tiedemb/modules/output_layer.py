@@ -46,9 +46,9 @@ class TiedOutput(nn.Module):
         """``scores``: (*, D) -> (*, V)."""
         return self.table.scores(features)
 
-    def loss(self, features_ND: Tensor, target_N: Tensor, *, label_smoothing: float = 0.0) -> OutputLoss:
+    def loss(self, features_ND: Tensor, target_N: Tensor, **options: float) -> OutputLoss:
         """``SharedEmbedding.loss``."""
-        return self.table.loss(features_ND, target_N, label_smoothing=label_smoothing)
+        return self.table.loss(features_ND, target_N, **options)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         destination[prefix + "weight"] = self.weight if keep_vars else self.weight.detach()
