@@ -135,20 +135,13 @@ def table(series: Sequence[Series]) -> str:
     return "\n".join(lines)
 
 
-def picture_formats() -> list[str]:
-    """The file name extensions that `draw` can write."""
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    return sorted(FigureCanvasBase.get_supported_filetypes())
-
-
 def draw(series: Sequence[Series], path: Path, *, picture_format: str) -> None:
     """Draws the curves: a colour a run, valid solid, train dashed; values that are not finite are left out.
 
     Args:
         series: the runs.
         path: the file to write.
-        picture_format: one of `picture_formats`.
+        picture_format: png, svg or another that matplotlib writes.
     """
     # matplotlib takes a second to import, which no other command should wait for.
     from matplotlib import colormaps

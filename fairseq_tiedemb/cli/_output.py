@@ -17,6 +17,25 @@ def check_output(path: Path, *, flag: str) -> None:
         raise ValueError(f"{flag}: needs the name of a file; got {path}, which is none. Use another name.")
 
 
+def check_picture(path: Path, *, flag: str) -> str:
+    """``check_output`` for a picture; returns its format.
+
+    Raises:
+        ValueError: also if the name does not end in a format that matplotlib writes.
+    """
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    check_output(path, flag=flag)
+    formats = sorted(FigureCanvasBase.get_supported_filetypes())
+    picture_format = path.suffix[1:].lower()
+    if picture_format not in formats:
+        raise ValueError(
+            f"{flag}: needs a name that ends in one of {', '.join('.' + name for name in formats)}; got "
+            f"{path}. Use {path.stem}.png."
+        )
+    return picture_format
+
+
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """Gives a path beside `path` to write to, which takes its name at the end and is removed if anything fails."""

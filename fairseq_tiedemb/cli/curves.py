@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_tiedemb.analysis.curves import Series, draw, picture_formats, read_log, table
-from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.analysis.curves import Series, draw, read_log, table
+from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,13 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the table and draws the picture."""
     picture = arguments.output
     if picture is not None:
-        check_output(picture, flag="--output")
-        formats = picture_formats()
-        if picture.suffix[1:].lower() not in formats:
-            raise ValueError(
-                f"--output: needs a name that ends in one of {', '.join('.' + name for name in formats)}; got "
-                f"{picture}. Use {picture.stem}.png."
-            )
+        picture_format = check_picture(picture, flag="--output")
     series = []
     for label, path in zip(labels(arguments.logs, arguments.label), arguments.logs, strict=True):
         log = read_log(path)
@@ -39,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(table(series))
     if picture is not None:
         with written_aside(picture) as aside:
-            draw(series, aside, picture_format=picture.suffix[1:].lower())
+            draw(series, aside, picture_format=picture_format)
     return 0
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from fairseq_tiedemb.analysis import norms
 from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
-from fairseq_tiedemb.analysis.curves import picture_formats
-from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the tables and draws the picture."""
     picture = arguments.output
     if picture is not None:
-        check_output(picture, flag="--output")
-        formats = picture_formats()
-        if picture.suffix[1:].lower() not in formats:
-            raise ValueError(
-                f"--output: needs a name that ends in one of {', '.join('.' + name for name in formats)}; got "
-                f"{picture}. Use {picture.stem}.png."
-            )
+        picture_format = check_picture(picture, flag="--output")
     model = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")["model"]
     tables = norms.table_norms(model, path=arguments.checkpoint)
     counted = []
@@ -42,5 +35,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(norms.by_frequency(counted))
     if picture is not None:
         with written_aside(picture) as aside:
-            norms.draw(tables, counted, aside, picture_format=picture.suffix[1:].lower())
+            norms.draw(tables, counted, aside, picture_format=picture_format)
     return 0
