@@ -9,9 +9,9 @@ from torch import Tensor
 
 # Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products.
 ROWS = 512
-# Elements of a block that is passed over several times: half a megabyte of float32, which stays in a CPU's cache.
-# Elsewhere the number of kernels is what costs, and blocks only bound memory.
-CACHED_ELEMENTS = 2**17
+# Elements of a block that is passed over several times: a megabyte of float32, which stays in a CPU's cache. Elsewhere
+# the number of kernels is what costs, and blocks only bound memory.
+CACHED_ELEMENTS = 2**18
 ELEMENTS = 2**25
 # Gradients of scores are brought below this, from below 1, before they are rounded to half precision: fp16 has nothing
 # below 6e-8, and their products with features stay below its largest number.
@@ -242,10 +242,10 @@ class _ChunkedLoss:
             scores.add_(offset)
         target_scores = scores.gather(1, target)
         all_scores = scores.sum() if self.smoothing else 0.0
-        # softmax in place: from here on `scores` holds exp(score - max)
         largest = scores.amax(1, keepdim=True)
-        partition = scores.sub_(largest).exp_().sum(1, keepdim=True)
-        log_partition = partition.log().add_(largest)
+        torch.softmax(scores, 1, out=scores)
+        # The largest probability, 1 / V at least, is exp(largest - log Z).
+        log_partition = largest - scores.amax(1, keepdim=True).log()
         nll = (log_partition - target_scores).sum()
         self.nll += nll
         self.loss += self.confidence * nll + self.smoothing * (vocabulary * log_partition.sum() - all_scores)
@@ -254,8 +254,9 @@ class _ChunkedLoss:
         if not self.needs_grad:
             return
         # d loss / d score_v = (confidence + smoothing V + 2 z_loss log Z) p(v) - smoothing - confidence [v = target]
-        weight = self.confidence + self.smoothing * vocabulary + 2 * self.z_loss * log_partition
-        scores.mul_(weight.mul_(self.unit).div_(partition))
+        if self.smoothing or self.z_loss or self.is_half:
+            weight = self.confidence + self.smoothing * vocabulary + 2 * self.z_loss * log_partition
+            scores.mul_(weight.mul_(self.unit))
         if self.smoothing:
             scores.sub_(self.smoothing * self.unit)
         scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(self.unit))
