@@ -36,7 +36,8 @@ class RecurrentLMConfig(FairseqDataclass):
         default="plain", metadata={"help": SHARING_METHOD_HELP}
     )
     decoder_embed_dim: int = field(
-        default=200, metadata={"help": "embedding dimension; another than the hidden size needs --projection"}
+        default=200,
+        metadata={"help": "embedding dimension; with weight tying, another than the hidden size needs --projection"},
     )
     decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained embeddings"})
     decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train input embeddings"})
@@ -124,8 +125,9 @@ class RecurrentLM(FairseqLanguageModel):
             raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
         width = cfg.decoder_embed_dim if projects else cfg.decoder_hidden_size
         if tied and width != cfg.decoder_embed_dim:
+            asked_by = f"--arch {cfg._name}" if cls.ties else "--share-decoder-input-output-embed"
             raise ValueError(
-                "--share-decoder-input-output-embed: needs --decoder-embed-dim equal to --decoder-hidden-size, or "
+                f"{asked_by}: needs --decoder-embed-dim equal to --decoder-hidden-size, or "
                 f"--projection; got {cfg.decoder_embed_dim} and {cfg.decoder_hidden_size}. Use --projection."
             )
         embed_tokens, output, adaptive_softmax = cls._build_tables(cfg, dictionary, width, tied)

@@ -96,7 +96,8 @@ class StreamRows(FairseqDataset):
         start = min(self.bounds[row] + step * self.chunk, self.bounds[row + 1])
         stop = min(start + self.chunk, self.bounds[row + 1])
         source, target = self.stream.pair(start, stop) if start < stop else 2 * (torch.empty(0, dtype=torch.long),)
-        return {"id": index, "position": step * self.chunk, "source": source, "target": target}
+        is_last = step == self.steps - 1
+        return {"id": index, "position": step * self.chunk, "is_last": is_last, "source": source, "target": target}
 
     def num_tokens(self, index: int) -> int:
         return self.chunk
@@ -114,7 +115,7 @@ class StreamRows(FairseqDataset):
         return [list(range(first, first + per_shard)) for first in range(0, len(self), per_shard)]
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of one chunk of each row, with the position that the chunk has in its rows."""
+        """A batch of one chunk of each row, with the chunk's position in the rows, and whether it is their last."""
         lengths = torch.tensor([len(sample["target"]) for sample in samples])
         # Rows that have all ended, while another process's have one token left, still make a step.
         columns = max(int(lengths.max()), 1)
@@ -126,6 +127,7 @@ class StreamRows(FairseqDataset):
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
+            "is_last": samples[0]["is_last"],
             "net_input": {
                 "src_tokens": sources,
                 "src_lengths": lengths,

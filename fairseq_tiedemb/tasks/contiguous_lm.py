@@ -37,8 +37,8 @@ class ContiguousLMTask(LanguageModelingTask):
     A split is one stream of tokens, cut into ``--batch-size`` rows a process; a batch holds ``--tokens-per-sample``
     tokens of each row and goes on where the batch before stopped. The model carries its state over, detached; it
     starts from zero in each epoch and split. Every token is predicted exactly once, whatever the batch size, the first
-    one of the text from the end of sentence, every other one from the token before it. Without ``--batch-size`` there
-    is one row.
+    one of the text from the end of sentence, every other one from the token before it. fairseq-eval-lm and
+    fairseq-validate read one row unless ``--batch-size`` says otherwise.
 
     With ``--sample-break-mode eos`` a sample is a sentence and its state starts from zero, as in fairseq's
     ``language_modeling``.
@@ -145,6 +145,11 @@ class ContiguousLMTask(LanguageModelingTask):
         skip_remainder_batch: bool = False,
         **_: Any,  # what shuffles, filters and sorts samples
     ) -> iterators.EpochBatchIterator:
+        if max_tokens is not None and max_sentences is None:
+            raise ValueError(
+                f"--batch-size: needs the number of rows that the text is cut into; got --max-tokens {max_tokens} alone. "
+                "Use --batch-size 20, say, and --tokens-per-sample for the length of a batch."
+            )
         rows = StreamRows(stream, (max_sentences or 1) * num_shards, self.args.tokens_per_sample)
         return iterators.EpochBatchIterator(
             dataset=rows,
@@ -175,7 +180,7 @@ class ContiguousLMTask(LanguageModelingTask):
             )
         if not isinstance(dataset, TokenStream):
             return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
-        return self.get_batch_iterator(dataset, max_sentences=batch_size, **kwargs).next_epoch_itr(shuffle=False)
+        return self.get_batch_iterator(dataset, max_sentences=batch_size or 1, **kwargs).next_epoch_itr(shuffle=False)
 
     def build_generator(self, *args: Any, **kwargs: Any) -> Any:
         """Builds the generator.
@@ -197,30 +202,40 @@ class ContiguousLMTask(LanguageModelingTask):
         result = super().train_step(sample, model, *args, **kwargs)
         if self.one_stream:
             position, state = model.carried_state()
-            self._carried = {"position": position, "state": _rows_of_all_processes(state)}
+            states = _rows_of_all_processes(state)
+            self._carried = {} if sample["is_last"] else {"position": position, "state": states}
         return result
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position."""
-        carried = {**self._carried}
-        if carried:
-            carried["state"] = carried["state"].cpu()
-        return {type(self).__name__: carried}
+        """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position.
+
+        At the end of the text there is nothing to carry over, and training may go on with another number of rows.
+        """
+        carried = self._carried
+        return {type(self).__name__: {**carried, "state": carried["state"].cpu()} if carried else {}}
 
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
-        """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model."""
-        self._restored = checkpoint if self.one_stream else {}
+        """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model.
 
-    def _restore(self, model: Any) -> None:
-        state, self._restored, position = self._restored["state"], {}, self._restored["position"]
-        rank, world_size = _rank_and_world_size()
-        rows, expected = state.size(1), (self.args.batch_size or 1) * world_size
+        Raises:
+            ValueError: if the checkpoint has another number of rows.
+        """
+        if not (self.one_stream and checkpoint):
+            return
+        _, world_size = _rank_and_world_size()
+        rows, expected = checkpoint["state"].size(1), self.args.batch_size * world_size
         if rows != expected:
             raise ValueError(
                 f"--batch-size: needs {rows} rows over all processes, as the checkpoint's recurrent state has; got "
                 f"{expected}. Use as many, or begin at the start of the text with --reset-dataloader."
             )
+        self._restored = checkpoint
+
+    def _restore(self, model: Any) -> None:
+        position, state = self._restored["position"], self._restored["state"]
+        rank, world_size = _rank_and_world_size()
         model.restore_state(position, state.chunk(world_size, 1)[rank])
+        self._restored = {}
 
 
 def _rank_and_world_size() -> tuple[int, int]:

@@ -141,11 +141,12 @@ def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next() -> None:
     task, model, step = training(3)
     for update, batch in enumerate(text):
         step(batch, update)
-    other_task, other_model, other_step = training(3)
+    assert task.get_checkpoint_dict() == {"ContiguousLMTask": {}}  # so that the rows may be others
+    _, other_model, other_step = training(3)
     other_model.load_state_dict(model.state_dict())
-    other_task.set_checkpoint_dict(task.get_checkpoint_dict()["ContiguousLMTask"])
     for update, batch in enumerate(text[:2], start=len(text)):
         assert torch.equal(other_step(batch, update), step(batch, update))
+    assert task.get_checkpoint_dict()["ContiguousLMTask"]["position"] == 10
 
 
 def test_without_its_state_training_cannot_go_on_in_mid_epoch() -> None:
@@ -158,10 +159,14 @@ def test_without_its_state_training_cannot_go_on_in_mid_epoch() -> None:
 def test_another_number_of_rows_is_refused() -> None:
     task, _, step = training(3)
     step(batches(task_with(5), stream(100), max_sentences=3)[0], 0)
-    other_task, _, other_step = training(4)
-    other_task.set_checkpoint_dict(task.get_checkpoint_dict()["ContiguousLMTask"])
+    other_task, _, _ = training(4)
     with pytest.raises(ValueError, match="--batch-size: needs 3 rows over all processes, .* got 4. Use as many, or"):
-        other_step(batches(task_with(5), stream(100), max_sentences=4)[1], 1)
+        other_task.set_checkpoint_dict(task.get_checkpoint_dict()["ContiguousLMTask"])
+
+
+def test_a_text_is_cut_into_rows_not_tokens() -> None:
+    with pytest.raises(ValueError, match="--batch-size: needs the number of rows .* got --max-tokens 400 alone"):
+        task_with(5).get_batch_iterator(stream(100), max_tokens=400)
 
 
 def test_sentences_have_no_state_to_keep() -> None:
