@@ -147,8 +147,8 @@ class ContiguousLMTask(LanguageModelingTask):
     ) -> iterators.EpochBatchIterator:
         if max_tokens is not None and max_sentences is None:
             raise ValueError(
-                f"--batch-size: needs the number of rows that the text is cut into; got --max-tokens {max_tokens} alone. "
-                "Use --batch-size 20, say, and --tokens-per-sample for the length of a batch."
+                f"--batch-size: needs the number of rows that the text is cut into; got --max-tokens {max_tokens} "
+                "alone. Use --batch-size 20, say, and --tokens-per-sample for the length of a batch."
             )
         rows = StreamRows(stream, (max_sentences or 1) * num_shards, self.args.tokens_per_sample)
         return iterators.EpochBatchIterator(
