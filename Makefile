@@ -42,7 +42,7 @@ lint: $(READY)
 	mypy
 
 pytest: $(READY)
-	@echo "The quick tests: about two minutes."
+	@echo "The quick tests: about five minutes."
 	$(PYTEST) -n auto
 
 slow: $(READY)

@@ -161,6 +161,7 @@ def test_the_command_trains_as_with_adam(parallel_data: Path, run_command: RunCo
     assert fused_adam == adam
 
 
+@pytest.mark.slow
 def test_hydra_trains_with_it(lm_data: Path, tmp_path: Path, run_command: RunCommand) -> None:
     arguments = [f"task.data={lm_data}", "task=language_modeling", "task.tokens_per_sample=20", "model=transformer_lm"]
     arguments += ["model.decoder_layers=1", "model.decoder_embed_dim=8", "model.decoder_attention_heads=1"]
