@@ -11,7 +11,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
 
-from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 
 from .models import families, recurrent_lms
 from .models.test_attention_nmt import PREVIOUS, SOURCE, TARGET, WORDS, build, grown
@@ -131,3 +131,9 @@ def test_a_model_that_does_not_compute_its_loss_is_refused() -> None:
 
     with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs a model of .* got Foreign. Use --crit"):
         TiedCrossEntropy(TASK, sentence_avg=False, label_smoothing=0.0)(Foreign(), SAMPLE)
+
+
+def test_fully_sharded_training_is_refused() -> None:
+    config = TiedCrossEntropyConfig(sentence_avg=False, ddp_backend="fully_sharded")
+    with pytest.raises(ValueError, match="--ddp-backend: needs the whole table .* got fully_sharded. Use"):
+        TiedCrossEntropy.build_criterion(config, TASK)

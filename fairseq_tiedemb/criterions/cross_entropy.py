@@ -8,6 +8,7 @@ import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.constants import DDP_BACKEND_CHOICES
 from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.logging import metrics
 from omegaconf import II
@@ -36,6 +37,7 @@ class TiedCrossEntropyConfig(FairseqDataclass):
         metadata={"help": "mu of mu/2 ||all parameters||^2, added to the mean loss: weight decay that clipping sees"},
     )
     sentence_avg: bool = II("optimization.sentence_avg")
+    ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
 @register_criterion("tied_cross_entropy", dataclass=TiedCrossEntropyConfig)
@@ -84,6 +86,20 @@ class TiedCrossEntropy(FairseqCriterion):
         self.z_loss = z_loss
         self.projection_regularization = projection_regularization
         self.l2_regularization = l2_regularization
+
+    @classmethod
+    def build_criterion(cls, cfg: TiedCrossEntropyConfig, task: Any) -> "TiedCrossEntropy":
+        """Builds the criterion.
+
+        Raises:
+            ValueError: for ``--ddp-backend fully_sharded``, which gives a process a part of the table only.
+        """
+        if str(cfg.ddp_backend) == "fully_sharded":
+            raise ValueError(
+                "--ddp-backend: needs the whole table in each process with --criterion tied_cross_entropy; got "
+                "fully_sharded. Use --ddp-backend pytorch_ddp."
+            )
+        return super().build_criterion(cfg, task)
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
