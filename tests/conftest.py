@@ -3,6 +3,8 @@
 Tests marked `slow`, `gpu` or `benchmark` are left out unless asked for, as with `pytest -m slow` (pyproject.toml).
 """
 
+import argparse
+import logging
 import os
 import random
 import subprocess
@@ -13,8 +15,12 @@ from pathlib import Path
 # Before torch is imported: two threads on a shared two-core machine are many times slower than one.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import fairseq_cli.train
 import pytest
 import torch
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import DictConfig
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 
@@ -103,3 +109,23 @@ def parallel_data(text_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 def lm_data(text_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A preprocessed monolingual corpus, the source side of `parallel_data`, for language models."""
     return preprocess(tmp_path_factory.mktemp("lm"), f"{text_folder}/{{split}}.src", "--only-source")
+
+
+def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -> DictConfig:
+    """What a command makes of its command line."""
+    arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+
+
+@pytest.fixture
+def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
+    """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
+
+    def train(data: Path, *flags: object) -> str:
+        caplog.clear()
+        vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training in this process
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.train.main(configuration(options.get_training_parser(), data, *flags))
+        return "\n".join(caplog.messages)
+
+    return train

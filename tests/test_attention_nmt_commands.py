@@ -4,7 +4,6 @@ Each command runs in a fresh process once; where only its options differ, its `m
 quicker. What is rarer is marked slow.
 """
 
-import logging
 import re
 import shutil
 import subprocess
@@ -18,10 +17,9 @@ import fairseq_cli.preprocess
 import fairseq_cli.train
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import options
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.dataclass.initialize import add_defaults, hydra_init
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -30,7 +28,7 @@ from omegaconf import OmegaConf
 from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-from .conftest import USER_DIR
+from .conftest import USER_DIR, configuration
 from .test_compat_commands import logged, losses, shown
 
 CONFIG = USER_DIR / "config"
@@ -52,26 +50,6 @@ BRIEF = ("--batch-size", "20", "--max-epoch", "2", "--no-save")
 
 RunCommand = Callable[..., Any]
 InProcess = Callable[..., str]
-
-
-def configuration(parser: Any, data: Path, *flags: object) -> Any:
-    """What a command makes of its command line."""
-    arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
-
-
-@pytest.fixture
-def train(caplog: pytest.LogCaptureFixture) -> InProcess:
-    """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
-
-    def train(data: Path, *flags: object) -> str:
-        caplog.clear()
-        vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training in this process
-        with caplog.at_level(logging.INFO):
-            fairseq_cli.train.main(configuration(options.get_training_parser(), data, *flags))
-        return "\n".join(caplog.messages)
-
-    return train
 
 
 @pytest.fixture

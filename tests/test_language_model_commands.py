@@ -23,15 +23,14 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import options
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 
-from .conftest import SPLIT_SIZES, USER_DIR, preprocess
+from .conftest import SPLIT_SIZES, USER_DIR, configuration, preprocess
 from .test_compat_commands import logged, losses, noise, shown
 
 RunCommand = Callable[..., Any]
@@ -43,26 +42,6 @@ SIZES = ("--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--tokens-per-s
 PRESET = ("--arch", "zaremba_lm_small_wt_pr", *SIZES, *LOGS)
 DROPOUT = ("--dropout", 0.2)
 STREAM = ("--task", "contiguous_lm")
-
-
-def configuration(parser: Any, data: Path, *flags: object) -> Any:
-    """What a command makes of its command line."""
-    arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
-
-
-@pytest.fixture
-def train(caplog: pytest.LogCaptureFixture) -> InProcess:
-    """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
-
-    def train(data: Path, *flags: object) -> str:
-        caplog.clear()
-        vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training in this process
-        with caplog.at_level(logging.INFO):
-            fairseq_cli.train.main(configuration(options.get_training_parser(), data, *flags))
-        return "\n".join(caplog.messages)
-
-    return train
 
 
 @pytest.fixture
