@@ -28,13 +28,15 @@ from typing import Any
 import fairseq
 import numpy as np
 import torch
+import torch.nn.functional as F
 from fairseq import checkpoint_utils, options, utils
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
-from fairseq.modules import AdaptiveSoftmax
+from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
@@ -441,6 +443,59 @@ def tied_adaptive_width() -> None:
     replace(AdaptiveSoftmax, "__init__", make)
 
 
+def adaptive_loss_counts_every_word() -> None:
+    """Train and count the second word of each band of the adaptive softmax.
+
+    Without it: `adaptive_loss` numbers a tail band's words from 0 and then passes over number 1, which it takes for
+    padding (criterions/adaptive_loss.py:72). That word is never trained, and perplexities are too low.
+    Goes when padding is sought in the head alone.
+    """
+
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(
+            self: AdaptiveLoss, model: Any, sample: dict[str, Any], reduce: bool = True
+        ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+            softmax = model.decoder.adaptive_softmax
+            output = model(**sample["net_input"])
+            target = model.get_targets(sample, output)
+            scores, targets = softmax(output[0], target.flatten())
+            loss = F.cross_entropy(scores[0], targets[0], ignore_index=self.padding_idx, reduction="none")
+            tails = zip(scores[1:], targets[1:], strict=True)
+            for cluster, (tail_scores, tail_target) in enumerate(tails, start=softmax.cutoff[0]):
+                if tail_target is not None:
+                    positions = targets[0].eq(cluster).nonzero().squeeze(1)
+                    loss = loss.index_add(0, positions, F.cross_entropy(tail_scores, tail_target, reduction="none"))
+            if reduce:
+                loss = loss.sum().view(1)
+            ntokens = int(target.ne(self.padding_idx).sum())
+            sample_size = target.size(0) if self.sentence_avg else ntokens
+            sizes = {"ntokens": ntokens, "nsentences": target.size(0), "sample_size": sample_size}
+            return loss, sample_size, {"loss": loss.detach(), **sizes}
+
+        return forward
+
+    replace(AdaptiveLoss, "forward", make)
+
+
+def dynamic_convolution_without_bias() -> None:
+    """Leave DynamicConv's bias at 0 and out of training where there is none.
+
+    Without it: `lightconv` with dynamic convolutions holds a parameter of whatever the memory held, NaN too, that no
+    forward pass reads (modules/dynamic_convolution.py:383). It goes into checkpoints and their averages, and
+    DistributedDataParallel stops at the second update, for it waits for its gradient. Goes when the bias is None there.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def reset_parameters(self: Any) -> None:
+            original(self)
+            if not self.has_conv_bias:
+                torch.nn.init.zeros_(self.conv_bias.requires_grad_(False))
+
+        return reset_parameters
+
+    replace(DynamicConv_scripatable, "reset_parameters", make)
+
+
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
@@ -660,6 +715,8 @@ ENTRIES = (
     bf16_without_tpu,
     ema_decays_once,
     tied_adaptive_width,
+    adaptive_loss_counts_every_word,
+    dynamic_convolution_without_bias,
     torchrun_world_size,
     cpu_processes,
     ddp_on_cpu,

@@ -5,6 +5,7 @@ import ast
 import importlib
 import io
 import logging
+import math
 import os
 import random
 import re
@@ -14,18 +15,20 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import fairseq
 import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, options, utils
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.data import Dictionary, FairseqDataset, ListDataset, TokenBlockDataset, data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
-from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripatable
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import OmegaConf
@@ -369,6 +372,37 @@ def test_tied_adaptive_softmax_takes_the_features_of_the_decoder(
 
 def test_untied_adaptive_softmax_keeps_its_width() -> None:
     assert AdaptiveSoftmax(30, 16, [6, 10], 0.0).head.in_features == 16
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_adaptive_loss_counts_every_word_but_padding(sentence_avg: bool) -> None:
+    padding, cutoffs = 1, [6, 10, 30]
+    softmax = AdaptiveSoftmax(30, 16, cutoffs, 0.0).double()
+    features = torch.randn(4, 8, 16, dtype=torch.float64, requires_grad=True)
+    target = torch.arange(2, 34).view(4, 8)  # every word but the special ones; 7 and 11 are second in their bands
+    target[target > 29] = padding
+    model = mock.Mock(return_value=(features, {}), decoder=mock.Mock(adaptive_softmax=softmax))
+    model.get_targets = lambda sample, _: sample["target"]
+    task = mock.Mock(target_dictionary=mock.Mock(pad=lambda: padding))
+    criterion, sample = AdaptiveLoss(task, sentence_avg), {"net_input": {}, "target": target}
+
+    log_probs = softmax.get_log_prob(features, None)
+    expected = -log_probs.gather(2, target.unsqueeze(2)).squeeze(2).masked_fill(target.eq(padding), 0)
+    loss, sample_size, log = criterion(model, sample)
+    torch.testing.assert_close(loss, expected.sum().view(1))
+    assert (sample_size, log["ntokens"], log["nsentences"]) == (4 if sentence_avg else 28, 28, 4)
+    torch.testing.assert_close(criterion(model, sample, reduce=False)[0], expected.flatten())
+
+    gradient = torch.autograd.grad(loss, features)[0]
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected.sum(), features)[0])
+
+
+@pytest.mark.parametrize("conv_bias", [False, True])
+def test_a_dynamic_convolution_holds_no_leftover_of_memory(conv_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "Tensor", lambda size: torch.full((size,), math.nan))
+    convolution = DynamicConv_scripatable(16, kernel_size=3, num_heads=2, conv_bias=conv_bias)
+    assert convolution.conv_bias.tolist() == [[[0.0] * 16]]
+    assert convolution.conv_bias.requires_grad == conv_bias
 
 
 # --- several processes -----------------------------------------------------------------------------------------------

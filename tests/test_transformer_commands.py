@@ -37,7 +37,6 @@ THREE_WAY, TIED = "--share-all-embeddings", "--share-decoder-input-output-embed"
 LANGUAGE_MODELING = ("--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", "20")
 OURS = ("--criterion", "tied_cross_entropy")
 BANDS = ["--adaptive-input", "--tie-adaptive-weights", "--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp"]
-# fairseq's criterion takes the second word of every band for padding; here it is one that fills the dictionary up.
 BANDS += ["--adaptive-input-cutoff", "13", "--adaptive-softmax-cutoff", "13"]
 BANDS += ["--adaptive-input-factor", "2", "--adaptive-softmax-factor", "2"]
 

@@ -29,8 +29,8 @@ from .families import (
     scores,
 )
 
-# tensors of DynamicConv and adaptive input that fairseq neither initialises nor uses
-UNUSED = ("conv.conv_bias", "_float_tensor")
+# a tensor of adaptive input that fairseq neither initialises nor reads
+UNUSED = "_float_tensor"
 LANGUAGE_MODELS = ("transformer_lm", "lightconv_lm")
 CHARACTERS = {
     "character_embeddings": True,

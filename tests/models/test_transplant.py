@@ -54,8 +54,8 @@ def lean(label_smoothing: float = 0.0) -> TiedCrossEntropy:
 
 
 def gradients(model: Any, loss: torch.Tensor) -> torch.Tensor:
-    found = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
-    return torch.cat([each.flatten() for each in found if each is not None])
+    found = torch.autograd.grad(loss, [each for each in model.parameters() if each.requires_grad])
+    return torch.cat([each.flatten() for each in found])
 
 
 @every_method
