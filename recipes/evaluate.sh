@@ -12,6 +12,7 @@
 # PIECES        how words were cut: subword_nmt, or sentencepiece
 # COMPOUNDS     with sentencepiece, whose text is not tokenised: a language. The usual BLEU is printed, and as the last
 #               line that of tokenised text with compounds split, as in fairseq's results for WMT16 English to German
+# DETOKENIZE    with subword_nmt: a language. The BLEU of the detokenised text is printed too, before the usual one
 # DRY_RUN, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -39,6 +40,12 @@ if [[ ${COMPOUNDS:-} ]]; then
         run_from "$output.tok.$side" "$output.split.$side" sed -E 's/(\S)-(\S)/\1 ##AT##-##AT## \2/g'
     done
     reference=$output.split.ref translated=$output.split.hyp
+fi
+if [[ ${DETOKENIZE:-} ]]; then
+    need sacremoses
+    run_from "$reference" "$output.detok.ref" sacremoses -q -l "$DETOKENIZE" detokenize
+    run_from "$translated" "$output.detok.hyp" sacremoses -q -l "$DETOKENIZE" detokenize
+    run sacrebleu "$output.detok.ref" --input "$output.detok.hyp" --width 2 --format text
 fi
 # Both sides are tokenised, so sacreBLEU must not do it again; --force: nor warn that they are.
 run sacrebleu "$reference" --input "$translated" --tokenize none --force --width 2 --format text

@@ -11,6 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
 GPUS=${GPUS:-}
+criterion=tied_cross_entropy
 methods="plain, l2-input, square-output, distance or cosine"
 
 # need_method METHOD: stops if there is no such method.
@@ -21,8 +22,8 @@ need_method() {
     esac
 }
 
-# train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options. BATCHES of --max-tokens make an
-# update. A training that was interrupted goes on where it stopped.
+# train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options and $criterion. BATCHES of
+# --max-tokens make an update. A training that was interrupted goes on where it stopped.
 train() {
     local folder=$1 batches=$2 processes=1 device=()
     shift 2
@@ -39,7 +40,7 @@ train() {
     fi
     need fairseq-train
     run mkdir -p "$folder"
-    run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --criterion tied_cross_entropy --label-smoothing 0.1 \
+    run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --criterion "$criterion" --label-smoothing 0.1 \
         --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-8 --clip-norm 0 --seed "$SEED" \
         --distributed-world-size "$processes" "${device[@]}" --update-freq "$(((batches + processes - 1) / processes))" \
         --save-dir "$folder" --log-file "$folder/train.log" --log-format simple

@@ -2,14 +2,19 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 RECIPES = REPOSITORY / "recipes"
 # Real corpora, which may not be part of the project; tests that need them skip where they are absent.
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+needs_sacremoses = pytest.mark.skipif(not shutil.which("sacremoses"), reason="sacremoses is not installed")
 
 
 def run_recipe(name: str, *args: object, **variables: object) -> subprocess.CompletedProcess[str]:

@@ -1,7 +1,6 @@
 """Recipes for the tables of Liu et al. 2020: what they run (DRY_RUN=1), what they refuse, whole runs on a few lines."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from fairseq import options
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .corpora import real_pairs, sentence_pairs, write_iwslt, write_wmt
-from .shell import RECIPES, command_of, dry_run, option, run_recipe
+from .shell import RECIPES, command_of, dry_run, needs_sacremoses, option, run_recipe
 
 TABLE_1 = "train-liu-table1-transformer-wmt16.sh"
 TABLE_2 = "train-liu-table2-dynamicconv-wmt16.sh"
@@ -162,9 +161,6 @@ def test_refused_gpus(tmp_path: Path) -> None:
     process = run_recipe(TABLE_4, "plain", RUNS=prepared(tmp_path), DRY_RUN=1, GPUS="two")
     assert process.returncode == 1
     assert "GPUS: needs a number; got two" in process.stderr
-
-
-needs_sacremoses = pytest.mark.skipif(not shutil.which("sacremoses"), reason="sacremoses is not installed")
 
 
 @pytest.mark.slow
