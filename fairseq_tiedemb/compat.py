@@ -169,7 +169,7 @@ def checkpoint_errors() -> None:
 
 def refusal(path: str, torch_error: str) -> str:
     """Why `path` is not loaded, from the text of torch's error."""
-    found = re.search(r"GLOBAL (\S+)", torch_error) or re.search(r"WeightsUnpickler error: (.*)", torch_error)
+    found = re.search(r"GLOBAL (\S+)", torch_error) or re.search(r"WeightsUnpickler error:\s*(.*)", torch_error)
     if found is None:
         return (
             f"{path}: needs a whole checkpoint; got one that cannot be read ({torch_error[:200].strip()}). "
