@@ -388,7 +388,9 @@ def test_adaptive_loss_counts_every_word_but_padding(sentence_avg: bool) -> None
     task = mock.Mock(target_dictionary=mock.Mock(pad=lambda: padding))
     criterion, sample = AdaptiveLoss(task, sentence_avg), {"net_input": {}, "target": target}
 
-    log_probs = softmax.get_log_prob(features, None)
+    head = softmax.head(features).log_softmax(2)
+    tails = [tail(features).log_softmax(2) + head[:, :, [6 + index]] for index, tail in enumerate(softmax.tail)]
+    log_probs = torch.cat([head[:, :, :6], *tails], 2)
     expected = -log_probs.gather(2, target.unsqueeze(2)).squeeze(2).masked_fill(target.eq(padding), 0)
     loss, sample_size, log = criterion(model, sample)
     torch.testing.assert_close(loss, expected.sum().view(1))
