@@ -402,9 +402,10 @@ def test_adaptive_loss_counts_every_word_but_padding(sentence_avg: bool) -> None
 
 
 @pytest.mark.parametrize("conv_bias", [False, True])
-def test_a_dynamic_convolution_holds_no_leftover_of_memory(conv_bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "Tensor", lambda size: torch.full((size,), math.nan))
+def test_a_dynamic_convolution_holds_no_leftover_of_memory(conv_bias: bool) -> None:
     convolution = DynamicConv_scripatable(16, kernel_size=3, num_heads=2, conv_bias=conv_bias)
+    torch.nn.init.constant_(convolution.conv_bias, math.nan)
+    convolution.reset_parameters()
     assert convolution.conv_bias.tolist() == [[[0.0] * 16]]
     assert convolution.conv_bias.requires_grad == conv_bias
 
