@@ -15,12 +15,11 @@ import fairseq_cli.train
 import pytest
 import torch
 from fairseq import checkpoint_utils, options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 import fairseq_tiedemb  # noqa: F401 (which makes fairseq load checkpoints safely)
 
-from .conftest import USER_DIR
+from .conftest import configuration
 from .test_compat_commands import logged, losses
 
 # of every family: flags of a tiny model
@@ -43,23 +42,10 @@ BANDS += ["--adaptive-input-factor", "2", "--adaptive-softmax-factor", "2"]
 RunCommand = Callable[..., Any]
 
 
-def configuration(parser: Any, data: Path, *flags: object) -> Any:
-    arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
-
-
 @pytest.fixture
-def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
-    """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
-
-    def train(data: Path, *flags: object) -> str:
-        caplog.clear()
-        vars(checkpoint_utils.save_checkpoint).pop("best", None)  # of an earlier training in this process
-        with caplog.at_level(logging.INFO):
-            fairseq_cli.train.main(configuration(options.get_training_parser(), data, *TRAINING, *flags))
-        return "\n".join(caplog.messages)
-
-    return train
+def train(train: Callable[..., str]) -> Callable[..., str]:
+    """`train(data, *flags)` of conftest.py, for these models."""
+    return lambda data, *flags: train(data, *TRAINING, *flags)
 
 
 def model_state(folder: Path) -> dict[str, torch.Tensor]:
