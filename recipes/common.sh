@@ -134,3 +134,28 @@ need_lines() {
     lines=$(wc -l <"$1")
     ((lines == $2)) || stop "$1: needs $2 lines; got $((lines)). $3"
 }
+
+# lowercase IN OUT
+lowercase() {
+    run_from "$1" "$2" python -c 'import sys; sys.stdout.write(sys.stdin.read().lower())'
+}
+
+# binarize SOURCE MERGES VALID TEST [OPTION...]: makes $WORK/bpe and, as the last thing and whole, $WORK/bin from the
+# tokenised texts $WORK/text/train.SOURCE, train.en, VALID.SOURCE, ... with BPE that is learned on both languages together.
+# The options are fairseq-preprocess's.
+binarize() {
+    local source=$1 merges=$2 valid=$3 test=$4 split language
+    shift 4
+    run mkdir -p "$WORK/bpe"
+    run_to "$WORK/bpe/train.both" cat "$WORK/text/train.$source" "$WORK/text/train.en"
+    run subword-nmt learn-bpe --symbols "$merges" --input "$WORK/bpe/train.both" --output "$WORK/bpe/codes"
+    for split in train "$valid" "$test"; do
+        for language in "$source" en; do
+            run subword-nmt apply-bpe --codes "$WORK/bpe/codes" \
+                --input "$WORK/text/$split.$language" --output "$WORK/bpe/$split.$language"
+        done
+    done
+    run fairseq-preprocess --source-lang "$source" --target-lang en "$@" --trainpref "$WORK/bpe/train" \
+        --validpref "$WORK/bpe/$valid" --testpref "$WORK/bpe/$test" --destdir "$WORK/bin.partial"
+    run mv "$WORK/bin.partial" "$WORK/bin"
+}

@@ -44,7 +44,7 @@ need python sacremoses subword-nmt fairseq-preprocess sha256sum
 
 text=$WORK/text
 run rm -rf "$WORK/raw" "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
-run mkdir -p "$text" "$WORK/bpe"
+run mkdir -p "$text"
 fetch "$FROM" "$RUNS/download" "${SHA256:-}"
 run python "$recipes/unpack.py" "$fetched" "$WORK/raw"
 run python "$recipes/iwslt_text.py" "$WORK/raw/$source-en" "$source-en" "$text"
@@ -61,10 +61,9 @@ clean=(python "$recipes/clean_pairs.py")
 run "${clean[@]}" "$text/train.tok" "$text/train.clean" "$source" en --longest 175 --ratio 1.5 --lowercase
 for language in "$source" en; do
     # A test set and a validation set of its own stay whole.
-    lower=(python -c 'import sys; sys.stdout.write(sys.stdin.read().lower())')
-    run_from "$text/test.cased.$language" "$text/test.$language" "${lower[@]}"
+    lowercase "$text/test.cased.$language" "$text/test.$language"
     if [[ $valid ]]; then
-        run_from "$text/$valid.tok.$language" "$text/valid.$language" "${lower[@]}"
+        lowercase "$text/$valid.tok.$language" "$text/valid.$language"
         run cp "$text/train.clean.$language" "$text/train.$language"
     else
         run_from "$text/train.clean.$language" "$text/valid.$language" awk 'NR % 23 == 0'
@@ -72,14 +71,4 @@ for language in "$source" en; do
     fi
 done
 
-run_to "$WORK/bpe/train.both" cat "$text/train.$source" "$text/train.en"
-run subword-nmt learn-bpe --symbols "$merges" --input "$WORK/bpe/train.both" --output "$WORK/bpe/codes"
-for split in train valid test; do
-    for language in "$source" en; do
-        run subword-nmt apply-bpe --codes "$WORK/bpe/codes" \
-            --input "$text/$split.$language" --output "$WORK/bpe/$split.$language"
-    done
-done
-run fairseq-preprocess --source-lang "$source" --target-lang en "${joined[@]}" \
-    --trainpref "$WORK/bpe/train" --validpref "$WORK/bpe/valid" --testpref "$WORK/bpe/test" --destdir "$WORK/bin.partial"
-run mv "$WORK/bin.partial" "$WORK/bin"
+binarize "$source" "$merges" valid test "${joined[@]}"

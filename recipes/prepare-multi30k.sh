@@ -52,22 +52,9 @@ need subword-nmt fairseq-preprocess
 
 # fairseq-preprocess refuses to overwrite a dictionary.
 run rm -rf "$WORK/text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
-run mkdir -p "$WORK/text" "$WORK/bpe"
+run mkdir -p "$WORK/text"
 for split in "${splits[@]}"; do
     text_of "$split" de
     text_of "$split" en
 done
-
-run_to "$WORK/bpe/train.both" cat "$WORK/text/train.de" "$WORK/text/train.en"
-run subword-nmt learn-bpe --symbols "$MERGES" --input "$WORK/bpe/train.both" --output "$WORK/bpe/codes"
-for split in "${splits[@]}"; do
-    for language in de en; do
-        run subword-nmt apply-bpe --codes "$WORK/bpe/codes" \
-            --input "$WORK/text/$split.$language" --output "$WORK/bpe/$split.$language"
-    done
-done
-
-run fairseq-preprocess --source-lang de --target-lang en --joined-dictionary \
-    --trainpref "$WORK/bpe/train" --validpref "$WORK/bpe/val" --testpref "$WORK/bpe/test_2016_flickr" \
-    --destdir "$WORK/bin.partial"
-run mv "$WORK/bin.partial" "$WORK/bin"
+binarize de "$MERGES" val test_2016_flickr --joined-dictionary

@@ -29,6 +29,11 @@ def run_recipe(name: str, *args: object, **variables: object) -> subprocess.Comp
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
+def run_python(script: Path, *args: object) -> subprocess.CompletedProcess[str]:
+    """Runs a program of the recipes with this interpreter."""
+    return subprocess.run([sys.executable, script, *map(str, args)], capture_output=True, text=True)
+
+
 def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
     """The words of each command that a recipe would run."""
     process = run_recipe(name, *args, DRY_RUN=1, **variables)

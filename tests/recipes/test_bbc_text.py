@@ -1,7 +1,6 @@
 """Stories of the BBC as text for language models."""
 
 import subprocess
-import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -9,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from .corpora import write_stories
-from .shell import RECIPES, SHARED_DATA
+from .shell import RECIPES, SHARED_DATA, run_python
 
 
 def run(stories: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, RECIPES / "bbc_text.py", stories, folder], capture_output=True, text=True)
+    return run_python(RECIPES / "bbc_text.py", stories, folder)
 
 
 def bbc_text(stories: Path, folder: Path) -> dict[str, list[str]]:

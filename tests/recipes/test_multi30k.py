@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_tiedemb.sharing import SHARING_METHODS
-
 from .shell import command_of, dry_run, needs_sacremoses, option, run_recipe
 
 # What sets each model of train-multi30k.sh apart: its architecture, and the flag that shares.
@@ -200,50 +198,6 @@ def test_evaluate_scores_detokenised_text_too(tmp_path: Path) -> None:
     assert len(scores) == 2
     assert "tok:13a" in scores[0]
     assert "tok:none" in scores[1]
-
-
-def transformer(row: str, folder: Path, **variables: object) -> list[str]:
-    return command_of(dry_run("train-liu-multi30k.sh", row, RUNS=folder, **variables), "fairseq-train")
-
-
-def test_rows_of_the_transformer_differ_in_the_method_alone(tmp_path: Path) -> None:
-    plain = transformer("plain", tmp_path)
-    for method in SHARING_METHODS:
-        assert transformer(method, tmp_path) == [word.replace("plain", method) for word in plain]
-    stock = " ".join(transformer("fairseq", tmp_path))
-    stock = stock.replace("--arch transformer", "--arch tied_transformer --sharing-method plain")
-    stock = stock.replace("label_smoothed_cross_entropy", "tied_cross_entropy").replace("r-fairseq-1", "r-plain-1")
-    assert stock == " ".join(plain)
-
-
-def test_the_transformer_takes_its_settings_from_variables(tmp_path: Path) -> None:
-    train = transformer("distance", tmp_path, SEED=7, UPDATES=120)
-    assert option(train, "--seed") == "7"
-    assert option(train, "--max-update") == option(train, "--total-num-update") == "120"
-    assert option(train, "--warmup-updates") == "12"
-    assert option(train, "--save-dir") == f"{tmp_path}/multi30k/transformer-distance-7"
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [([], "needs one METHOD; got 0 arguments"), (["cosinus"], "METHOD: needs plain, .* or cosine; got cosinus")],
-)
-def test_the_transformer_refuses(args: list[str], message: str, tmp_path: Path) -> None:
-    process = run_recipe("train-liu-multi30k.sh", *args, DRY_RUN=1, RUNS=tmp_path)
-    assert process.returncode == 1
-    assert re.search(message, process.stderr)
-
-
-@pytest.mark.slow
-@needs_sacremoses
-@pytest.mark.parametrize("row", ["l2-input", "fairseq"])
-def test_whole_transformer(row: str, tmp_path: Path) -> None:
-    write_corpus(tmp_path, lines=300)
-    process = run_recipe("train-liu-multi30k.sh", row, SMOKE=1, FROM=tmp_path, RUNS=tmp_path / "runs")
-    assert process.returncode == 0, process.stderr
-    assert len([line for line in process.stdout.splitlines() if line.startswith("BLEU|")]) == 2
-    translations = tmp_path / f"runs/multi30k-smoke/transformer-{row}-1/test.hyp"
-    assert len(translations.read_text().splitlines()) == 40
 
 
 @pytest.mark.slow

@@ -1,18 +1,17 @@
 """What the recipes for translation do with text: IWSLT's files, pairs that are left out, pieces."""
 
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from .corpora import sentence_pairs, write_iwslt
-from .shell import RECIPES
+from .shell import RECIPES, run_python
 
 
 def run(script: str, *args: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, RECIPES / script, *map(str, args)], capture_output=True, text=True)
+    return run_python(RECIPES / script, *args)
 
 
 @pytest.fixture

@@ -3,20 +3,19 @@
 import io
 import stat
 import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from .shell import RECIPES
+from .shell import RECIPES, run_python
 
 CONTENT = b"some text\n" * 1000
 
 
 def unpack(archive: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, RECIPES / "unpack.py", archive, folder], capture_output=True, text=True)
+    return run_python(RECIPES / "unpack.py", archive, folder)
 
 
 def write_zip(path: Path, *names: str, mode: int = 0) -> Path:
