@@ -8,7 +8,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.sharing import NormFunction, sharing_method
+from fairseq_tiedemb.sharing import NormFunction, SharingMethod, sharing_method
 
 INPUTS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "decoder.output_projection.weight"
@@ -30,7 +30,8 @@ def export(state: dict[str, Any], *, name: str) -> dict[str, Any]:
         name: of its file, for errors.
 
     Returns:
-        A checkpoint without the optimiser's state; ``state`` is not changed.
+        A checkpoint without the optimiser's state, with the moving average (``--store-ema``) of the stock model where
+        there is one; ``state`` is not changed.
 
     Raises:
         ValueError: if fairseq has no such model, or its method, bands or factors cannot be folded.
@@ -44,12 +45,6 @@ def export(state: dict[str, Any], *, name: str) -> dict[str, Any]:
     stock = _stock_architecture(options, name)
     method = sharing_method(str(options.get("sharing_method") or "plain"))
     _check(options, method.name, folds=method.uses_norms, has_offset=method.offset is not None)
-    model = dict(state["model"])
-    if method.uses_norms:
-        for key in INPUTS:
-            if key in model:
-                model[key] = _folded(model[key], method.input_scale)
-        model[OUTPUT] = _folded(state["model"][OUTPUT], method.scale)
     options = {key: value for key, value in options.items() if key not in OURS}
     options |= {key: stock for key in ("arch", "_name") if key in options}
     if method.input_scale is not method.scale:
@@ -61,7 +56,11 @@ def export(state: dict[str, Any], *, name: str) -> dict[str, Any]:
         "criterion": _stock_criterion(config["criterion"]),
     }
     kept = {key: value for key, value in state.items() if key != "last_optimizer_state"}
-    return {**kept, "cfg": exported, "model": model}
+    if "extra_state" in kept:
+        # fairseq makes the EMA's float32 copy from the other where it is missing.
+        extra = {key: value for key, value in kept["extra_state"].items() if key != "ema_fp32_params"}
+        kept["extra_state"] = extra | ({"ema": _fold_tables(extra["ema"], method)} if "ema" in extra else {})
+    return {**kept, "cfg": exported, "model": _fold_tables(state["model"], method)}
 
 
 def _as_dict(options: Any) -> dict[str, Any]:
@@ -94,6 +93,14 @@ def _check(options: dict[str, Any], method: str, *, folds: bool, has_offset: boo
                 f"CHECKPOINT: needs one table as wide as the model; got --{option.replace('_', '-')} "
                 f"{options[option]}, with --sharing-method {method}. Use it with --user-dir fairseq_tiedemb."
             )
+
+
+def _fold_tables(model: dict[str, Tensor], method: SharingMethod) -> dict[str, Tensor]:
+    """The parameters of the stock model that computes the same."""
+    if not method.uses_norms:
+        return model
+    inputs = {key: _folded(model[key], method.input_scale) for key in INPUTS if key in model}
+    return {**model, **inputs, OUTPUT: _folded(model[OUTPUT], method.scale)}
 
 
 def _folded(weight: Tensor, function: NormFunction | None) -> Tensor:

@@ -51,6 +51,25 @@ def test_the_stock_model_scores_the_same(family: str, options: dict[str, Any], m
     assert (tables[0] is tables[1]) == shared
 
 
+@pytest.mark.parametrize("method", FOLDED)
+def test_the_moving_average_is_exported_too(method: str) -> None:
+    options = {"share_all_embeddings": True}
+    average = grown(build("transformer", sharing_method=method, **options)).eval()
+    saved = {"arch": "tied_transformer", **vars(options_of("transformer", sharing_method=method, **options))}
+    state = checkpoint(saved, build("transformer", sharing_method=method, **options))
+    state["extra_state"] = {"epoch": 3, "ema": average.state_dict(), "ema_fp32_params": average.state_dict()}
+    exported = export(state, name="ours.pt")
+    # Stock fairseq makes what is missing from "ema".
+    assert exported["extra_state"].keys() == {"epoch", "ema"}
+    stock = build(
+        "transformer", ours=False, share_all_embeddings=vars(exported["cfg"]["model"])["share_all_embeddings"]
+    )
+    stock.load_state_dict(exported["extra_state"]["ema"], strict=True)
+    torch.testing.assert_close(
+        scores(stock.eval(), "transformer"), scores(average, "transformer"), rtol=1e-4, atol=1e-4
+    )
+
+
 @pytest.mark.parametrize("name_key", ["_name", "arch"])
 def test_settings_that_stock_fairseq_cannot_read_are_changed(name_key: str) -> None:
     options = {name_key: "tied_transformer", "sharing_method": "plain"}
