@@ -39,6 +39,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.trainer import Trainer
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
@@ -522,17 +523,43 @@ def torchrun_world_size() -> None:
     replace(options, "add_distributed_training_args", make)
 
 
+def torchrun_trains_one_model() -> None:
+    """Refuse to train alone in each of the processes that torchrun has started.
+
+    Without it: fairseq-hydra-train, which looks at the processes before it imports a plugin, trains as many models as
+    torchrun starts processes, and all write the same checkpoints; so does `--distributed-world-size 1`. Goes when
+    fairseq reads WORLD_SIZE.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+            processes = cfg.distributed_training.distributed_world_size
+            if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
+                raise ValueError(
+                    f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun has started "
+                    f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
+                    "fairseq-hydra-train."
+                )
+            original(self, cfg, *args, **kwargs)
+
+        return init
+
+    replace(Trainer, "__init__", make)
+
+
 def cpu_processes() -> None:
     """Run several processes without a GPU: started by hand, by torchrun, or by `--distributed-world-size 2` itself.
 
     Without it: fairseq counts GPUs. torchrun ends in ZeroDivisionError (distributed/utils.py:91), a world size of 2 in
     an AssertionError (158), or starts no process at all and exits with 0 (383), and the default backend is nccl.
-    Goes when distributed/utils.py knows CPUs.
+    Goes when distributed/utils.py knows CPUs. Since every training passes here, `--ddp-backend fully_sharded` is
+    refused here too.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def call_main(cfg: Any, main: Callable[..., Any], **kwargs: Any) -> None:
             training = cfg.distributed_training
+            refuse_sharded_tables(training)
             on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
             if not on_cpu or training.distributed_world_size == 1:
                 original(cfg, main, **kwargs)
@@ -546,6 +573,19 @@ def cpu_processes() -> None:
         return call_main
 
     replace(distributed_utils, "call_main", make)
+
+
+def refuse_sharded_tables(training: Any) -> None:
+    """Stops before anything is built; fairseq would ask for fairscale, which has had no release since 2022.
+
+    Raises:
+        ValueError: for `--ddp-backend fully_sharded`, which gives a process a part of each table only.
+    """
+    if training.ddp_backend == "fully_sharded":
+        raise ValueError(
+            "--ddp-backend: needs the whole of each shared table in every process; got fully_sharded. "
+            "Use --ddp-backend pytorch_ddp."
+        )
 
 
 def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
@@ -692,7 +732,8 @@ def quiet_warnings() -> None:
 
     Without it: every command writes some twenty lines to stderr before its first result. Two come while fairseq itself
     is imported, out of a plugin's reach: `Please install tensorboardX`, which installing it ends, and from torch 2.15
-    one about `torch.jit.script`. The standard output of fairseq-generate has its results only.
+    one about `torch.jit.script`; so do hydra's four in fairseq-hydra-train, which imports a plugin when it has begun.
+    The standard output of fairseq-generate has its results only.
     Goes line by line, as fairseq stops calling what is deprecated.
     """
     for message in NOISE:
@@ -718,6 +759,7 @@ ENTRIES = (
     adaptive_loss_counts_every_word,
     dynamic_convolution_without_bias,
     torchrun_world_size,
+    torchrun_trains_one_model,
     cpu_processes,
     ddp_on_cpu,
     gather_on_cpu,

@@ -31,6 +31,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripatable
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb import compat
@@ -432,6 +433,7 @@ def test_training_under_torchrun_takes_its_number_of_processes() -> None:
 def training_section(**changes: Any) -> Any:
     """The `distributed_training` section of two processes."""
     defaults = {"distributed_backend": "nccl", "distributed_init_method": None, "distributed_port": -1}
+    defaults |= {"ddp_backend": "pytorch_ddp"}
     defaults |= {"distributed_world_size": 2, "distributed_rank": 0, "distributed_no_spawn": False}
     return OmegaConf.create({**defaults, **changes})
 
@@ -442,6 +444,21 @@ def test_a_process_of_torchrun_knows_its_place() -> None:
     assert compat.choose_cpu_launch(section)
     assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
     assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_training_alone_under_torchrun_is_refused() -> None:
+    cfg = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
+    with pytest.raises(
+        ValueError, match=r"--distributed-world-size: needs 2, .* got 1. Use `torchrun .* not fairseq-h"
+    ):
+        Trainer(cfg, None, None, None)
+
+
+def test_sharded_tables_are_refused() -> None:
+    cfg = OmegaConf.create({"distributed_training": training_section(ddp_backend="fully_sharded")})
+    with pytest.raises(ValueError, match=r"--ddp-backend: needs the whole .* got fully_sharded. Use --ddp-backend py"):
+        distributed_utils.call_main(cfg, pytest.fail)
 
 
 def test_a_process_started_by_hand_keeps_its_place() -> None:
