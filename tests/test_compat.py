@@ -12,7 +12,6 @@ import re
 import shutil
 import types
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -35,6 +34,8 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb import compat
+
+from .processes import in_two_processes
 
 
 def test_applying_twice_changes_nothing() -> None:
@@ -486,17 +487,6 @@ def test_two_cpu_processes_are_started(changes: dict[str, Any], launched: str, m
     cfg.distributed_training.update(tpu=False, pipeline_model_parallel=False)
     distributed_utils.call_main(cfg, lambda cfg: calls.append(("main", cfg, 1)))
     assert [(name, count) for name, _, count in calls] == [(launched, cfg.distributed_training.distributed_world_size)]
-
-
-def in_two_processes(check: Callable[[int], None], tmp_path: Path) -> None:
-    """Run `check(rank)` in two processes that share a gloo group; forked, so that nothing is imported again."""
-    torch.multiprocessing.start_processes(_in_group, (check, tmp_path / "store"), nprocs=2, start_method="fork")
-
-
-def _in_group(rank: int, check: Callable[[int], None], store: Path) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    check(rank)
-    torch.distributed.destroy_process_group()
 
 
 def test_two_cpu_processes_share_logs_objects_and_gradients(tmp_path: Path) -> None:

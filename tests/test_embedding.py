@@ -3,13 +3,22 @@
 import copy
 import io
 import pickle
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
+from fairseq.models.ema.ema import EMA
 from fairseq.optim.adam import Adam
+from torch import Tensor
 
+from fairseq_tiedemb.analysis.checkpoints import average
 from fairseq_tiedemb.embedding import SharedEmbedding, embedding_roles
 from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .processes import in_two_processes
 
 PAD = 1
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
@@ -22,6 +31,9 @@ class TwoPlaces(torch.nn.Module):
         super().__init__()
         self.source = SharedEmbedding(7, 4, PAD, method=method, bias=True)
         self.output = self.source
+
+    def forward(self, words_N: Tensor) -> Tensor:
+        return F.cross_entropy(self.output.scores(self.source(words_N).tanh()), words_N.roll(1))
 
 
 def through_pickle(model: TwoPlaces) -> TwoPlaces:
@@ -45,15 +57,36 @@ def through_assignment(model: TwoPlaces) -> TwoPlaces:
 
 
 def through_averaging(model: TwoPlaces) -> TwoPlaces:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / name for name in ("below.pt", "above.pt")]
+        for path, step in zip(paths, (-0.25, 0.25), strict=True):
+            torch.save({"model": moved(model, step).state_dict()}, path)
+        state = average(paths)["model"]
     fresh = TwoPlaces(model.source.method)
-    fresh.load_state_dict({name: (value + value) / 2 for name, value in model.state_dict().items()})
+    fresh.load_state_dict(state)
     return fresh
+
+
+def through_ema(model: TwoPlaces) -> TwoPlaces:
+    config = SimpleNamespace(ema_decay=0.5, ema_seed_model=None, ema_fp32=False, ema_start_update=0, ema_update_freq=1)
+    ema = EMA(moved(model, -0.25), config)
+    ema.step(moved(model, 0.25), 1)
+    return ema.get_model().requires_grad_()
+
+
+def moved(model: TwoPlaces, step: float) -> TwoPlaces:
+    """A copy with this added to every parameter."""
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += step
+    return model
 
 
 @every_method
 @pytest.mark.parametrize(
     "travel",
-    [copy.deepcopy, through_pickle, through_file, through_assignment, through_averaging, TwoPlaces.half],
+    [copy.deepcopy, through_pickle, through_file, through_assignment, through_averaging, through_ema, TwoPlaces.half],
 )
 def test_sharing_survives(travel, method: str) -> None:
     original = TwoPlaces(method)
@@ -67,6 +100,26 @@ def test_sharing_survives(travel, method: str) -> None:
     assert scores[0, 3] > 0.4
     assert scores[1:, 3].abs().max() < 1e-6 or method == "distance"
     assert (original.source.weight[3] != torch.tensor([1.0, 0.0, 0.0, 0.0])).any()
+
+
+def test_data_parallel_gradients_are_those_of_both_processes(tmp_path: Path) -> None:
+    in_two_processes(_train_in_parallel, tmp_path)
+
+
+def _train_in_parallel(rank: int) -> None:
+    words = torch.tensor([[2, 3, 3, 5], [4, 2, 6, 3]])
+    for method in SHARING_METHODS:
+        model = TwoPlaces(method).double()
+        state = model.state_dict()
+        torch.distributed.broadcast(state["source.weight"], 0)
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        parallel(words[rank]).backward()
+        assert model.source.weight is model.output.weight
+        alone = copy.deepcopy(model)
+        alone.zero_grad()
+        (sum(map(alone, words)) / 2).backward()
+        for name, parameter in alone.named_parameters():
+            torch.testing.assert_close(model.get_parameter(name).grad, parameter.grad)
 
 
 def test_untied_tables_are_two() -> None:
