@@ -157,8 +157,7 @@ class Environment:
     def __init__(self, folder: Path):
         self.folder = folder
         self.bin = folder / "bin"
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        self.package = folder / "lib" / version / "site-packages" / NAME
+        self.package = next(folder.glob("lib/python3.*/site-packages")) / NAME
 
     def user_dir(self, *user_dirs, before="", check=True, cwd, **variables):
         """Imports user dirs, one after the other, as every command of fairseq does, and prints where they came from."""
@@ -177,15 +176,27 @@ print("imported", os.path.realpath(os.path.dirname({NAME}.__file__)))
         return run(self.bin / "python", "-c", program, check=check, cwd=cwd, **variables).stdout
 
 
-@pytest.fixture(scope="module")
-def environment(source, tmp_path_factory):
+def install(python, folder, source) -> Environment:
     """`pip install .` with no compiler at hand; torch comes first, for its newest is gigabytes of CUDA."""
-    installed = Environment(tmp_path_factory.mktemp("environment"))
-    run(sys.executable, "-m", "venv", installed.folder)
-    pip = (installed.bin / "python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
+    run(python, "-m", "venv", folder)
+    pip = (folder / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
     run(*pip, os.environ.get("TORCH", "torch==2.13.0"), CC="false", CXX="false")
     run(*pip, ".", cwd=source, CC="false", CXX="false")
-    return installed
+    return Environment(folder)
+
+
+@pytest.fixture(scope="module")
+def environment(source, tmp_path_factory):
+    return install(sys.executable, tmp_path_factory.mktemp("environment"), source)
+
+
+@pytest.fixture(scope="module")
+def another_python(source, tmp_path_factory):
+    """The same with the other Python that fairseq has wheels for: OTHER_PYTHON, or what the path has."""
+    name = os.environ.get("OTHER_PYTHON", "python3.12" if sys.version_info[:2] == (3, 11) else "python3.11")
+    if not shutil.which(name) or run(name, "--version", check=False).returncode:
+        pytest.skip(f"{name} is not here; OTHER_PYTHON says where it is")
+    return install(name, tmp_path_factory.mktemp("another_python"), source)
 
 
 @pytest.fixture
@@ -211,8 +222,11 @@ def test_command_prints_the_installed_folder(environment, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("user_dir", [NAME, "the folder"])
-def test_training_from_another_folder(environment, tmp_path, user_dir):
+@pytest.mark.parametrize(
+    ("python", "user_dir"), [("environment", NAME), ("environment", "the folder"), ("another_python", NAME)]
+)
+def test_training_from_another_folder(python, user_dir, tmp_path, request):
+    environment = request.getfixturevalue(python)
     for split in ("train", "valid"):
         (tmp_path / f"{split}.a").write_text("one two three\n" * 8)
         (tmp_path / f"{split}.b").write_text("three two one\n" * 8)

@@ -72,9 +72,19 @@ def write_wmt(folder: Path, pairs: list[tuple[str, str]]) -> None:
             (folder / f"{split}.{language}").write_text("".join(f"{sentence}\n" for sentence in text))
 
 
-def write_iwslt(folder: Path, language: str, pairs: list[tuple[str, str]]) -> Path:
-    """Writes the archive of a pair as IWSLT 2014 has it: these pairs, one that is too long, and five sets of 20."""
+def write_iwslt(
+    folder: Path, language: str, pairs: list[tuple[str, str]], talks: list[tuple[str, str]] | None = None
+) -> Path:
+    """Writes the archive of a pair as IWSLT 2014 has it: these pairs, one that is too long, and five sets of 20.
+
+    The sets are of ``talks``, if there are some, else made up.
+    """
     pair = f"{language}-en"
+    names = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+    sets = {
+        name: talks[20 * number : 20 * (number + 1)] if talks else sentence_pairs(20, seed=number + 2)
+        for number, name in enumerate(names)
+    }
     pairs = [*pairs, ("wort " * 200, "word " * 200)]
     about = ["<url>http://x</url>", "<keywords>talks, ideas</keywords>", "<speaker>A B</speaker>", "<talkid>1</talkid>"]
     files = {}
@@ -82,8 +92,8 @@ def write_iwslt(folder: Path, language: str, pairs: list[tuple[str, str]]) -> Pa
         titled = [f"<title>{pairs[0][number]}</title>", f"<description>{pairs[1][number]}</description>"]
         lines = [*about, *titled, *(f" {each[number]} " for each in pairs[2:])]
         files[f"train.tags.{pair}.{side}"] = "".join(f"{line}\n" for line in lines)
-        for seed, name in enumerate(("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012"), 2):
-            segments = enumerate((each[number] for each in sentence_pairs(20, seed)), 1)
+        for name, sentences in sets.items():
+            segments = enumerate((each[number] for each in sentences), 1)
             body = "".join(f'<seg id="{index}"> {text} </seg>\n' for index, text in segments)
             files[f"IWSLT14.{name}.{pair}.{side}.xml"] = f'<?xml version="1.0"?>\n<doc docid="1">\n{body}</doc>\n'
     archive = folder / f"{pair}.tgz"
