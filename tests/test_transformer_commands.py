@@ -242,3 +242,24 @@ common:
     logs = "".join(path.read_text() for path in tmp_path.rglob("*.log")) + process.stdout + process.stderr
     assert "decoder input = decoder output (weight tying) by method l2-input" in logs
     assert len(set(logged(logs, "train_loss"))) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--sharing-method", "cosine", "--find-unused-parameters"],
+        [THREE_WAY, "--sharing-method", "l2-input", "--find-unused-parameters"],
+        [TIED, "--sharing-method", "square-output", "--amp"],
+    ],
+    ids=["untied", "three-way", "amp"],
+)
+def test_two_processes_train_like_one_with_twice_the_batches(
+    flags: list[str], run_command: RunCommand, train: Any, parallel_data: Path
+) -> None:
+    common = (*TRANSFORMER, *flags, *OURS, "--no-save", "--dropout", "0", "--attention-dropout", "0")
+    one = train(parallel_data, *common, "--update-freq", "2")
+    two = run_command("train", parallel_data, *TRAINING, *common, "--distributed-world-size", "2")
+    found, expected = (logged(text, "train_loss") for text in (two.stdout + two.stderr, one))
+    assert len(expected) == 2
+    assert found == pytest.approx(expected, abs=2e-3)  # three digits are shown

@@ -24,7 +24,9 @@ WORDS = dictionary(13)
 def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options: Any) -> RecurrentLM:
     """A model of a preset, with widths of 6 and no dropout unless options say otherwise."""
     model = ARCH_MODEL_REGISTRY[preset]
-    sizes = {"decoder_embed_dim": 6, "decoder_hidden_size": 6, "dropout": 0.0}
+    sizes: dict[str, Any] = {"decoder_embed_dim": 6, "decoder_hidden_size": 6}
+    if not preset.startswith("highway"):
+        sizes["dropout"] = 0.0
     cfg = getattr(model, "__dataclass")(**{**sizes, **options})
     cfg._name = preset
     return model.build_model(cfg, SimpleNamespace(target_dictionary=words, source_dictionary=words))

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -291,12 +292,16 @@ def test_copies_share_nothing_with_the_original_and_everything_within() -> None:
     assert model.decoder.output.weight.abs().sum() > 0
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_trains(dtype: torch.dtype) -> None:
-    model = build("lstm_nmt_twwt", sharing_method="l2-input").to(dtype)
-    loss = model(SOURCE, None, PREVIOUS, target=TARGET).loss
-    loss.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+@pytest.mark.parametrize("method", SHARING_METHODS)
+@every_preset
+def test_training_starts_at_a_guess(preset: str, method: str) -> None:
+    words = dictionary(1000)
+    widths = [f"{side}_{layer}" for side in ("encoder", "decoder") for layer in ("embed_dim", "hidden_size")]
+    widths.append("decoder_out_embed_dim")
+    model = build(preset, source=words, target=words, sharing_method=method, **dict.fromkeys(widths, 64))
+    source, previous, target = torch.randint(4, len(words), (3, 16, 8))
+    loss = model(source, None, previous, target=target).loss
+    assert loss.item() / target.numel() == pytest.approx(math.log(len(words)), abs=0.1)
 
 
 def test_every_parameter_gets_a_gradient() -> None:

@@ -288,11 +288,12 @@ def test_every_parameter_starts_uniform() -> None:
 
 
 @pytest.mark.parametrize("method", SHARING_METHODS)
+@pytest.mark.parametrize("preset", ["tied_lstm_lm", "highway_lm"])
 @every_way
-def test_training_starts_at_a_guess(method: str, options: dict) -> None:
+def test_training_starts_at_a_guess(preset: str, method: str, options: dict) -> None:
     words = dictionary(1000)
     sizes = {"decoder_embed_dim": 200, "decoder_hidden_size": 200}
-    model = build(words=words, sharing_method=method, **sizes, **options)
+    model = build(preset, words=words, sharing_method=method, **sizes, **options)
     tokens = torch.randint(4, len(words), (20, 21))
     loss = model(tokens[:, :-1], target=tokens[:, 1:]).loss
     assert loss.item() / 400 == pytest.approx(math.log(len(words)), abs=1)

@@ -1,4 +1,4 @@
-"""Our forms of fairseq's models: losses, criterions, half precision, learning, the papers' properties, refusals."""
+"""Our forms of fairseq's models: losses, criterions, what starts near a guess, decoding, refusals."""
 
 import logging
 import math
@@ -40,7 +40,6 @@ from .families import (
 )
 
 TASK = task_of(WORDS, WORDS)
-VOCABULARY = [word for word in range(len(WORDS)) if word != PAD]
 
 
 def sample_of(family: str) -> dict[str, Any]:
@@ -95,26 +94,6 @@ def test_the_loss_needs_no_scores_and_leaves_the_model_as_it_was(family: str) ->
     assert "output_projection.weight" in "".join(model.state_dict())
 
 
-@every_method
-@every_family
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_finite(family: str, method: str, dtype: torch.dtype) -> None:
-    """The padding row, which starts at zero, included: its gradient is of the size of the others."""
-    model = build(family, sharing_method=method, **(ALL if family in TRANSLATION else DECODER)).to(dtype)
-    table = model.decoder.embed_tokens.weight
-    assert not table[PAD].any()
-    for loss in (
-        model(**inputs(family), target=TARGET, label_smoothing=0.1).loss,
-        torch.log_softmax(scores(model, family), -1).sum(),
-    ):
-        model.zero_grad()
-        loss.backward()
-        assert loss.isfinite()
-        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-        largest = table.grad[VOCABULARY].norm(dim=1).max()
-        assert 0 < table.grad[PAD].norm() <= largest
-
-
 # The features of a language model whose last block is not normalised, or is but added to its input, contain the
 # input's vector, sqrt(D) times as long: that word has the best score at first, in fairseq's models as in ours.
 NOT_NORMALISED = {"lightconv_lm": 2.5}
@@ -137,67 +116,6 @@ def test_the_loss_starts_near_that_of_guessing(family: str, options: dict, metho
         found[name] = loss - math.log(1000)
     assert abs(found[method]) < NOT_NORMALISED.get(family, 1.0)
     assert abs(found[method] - found["plain"]) < 0.5
-
-
-@every_method
-@every_family
-def test_twenty_sentences_are_learnt_by_heart(family: str, method: str) -> None:
-    """Words that never occur do no harm, and stay finite."""
-    rng = np.random.default_rng(1)
-    words = dictionary(40)  # of which 20 never occur
-    length = 5
-    sentences = torch.from_numpy(rng.integers(4, 24, (20, length)))
-    end = torch.full((20, 1), words.eos())
-    target = torch.cat((sentences, end), 1)
-    previous = torch.cat((end, sentences), 1)
-    wide = {f"{side}_{layer}embed_dim": 32 for side in ("encoder", "decoder") for layer in ("", "ffn_")}
-    depth = {"encoder_layers": 1, "decoder_layers": 1, "encoder_kernel_size_list": [3], "decoder_kernel_size_list": [3]}
-    options = {**wide, **depth, "dropout": 0.0, "attention_dropout": 0.0, "weight_dropout": 0.0, "input_dropout": 0.0}
-    sharing = ALL if family in TRANSLATION else DECODER
-    model = build(family, sharing_method=method, source=words, target=words, **options, **sharing)
-    batch = {"src_tokens": target.flip(1), "src_lengths": torch.full((20,), length + 1), "prev_output_tokens": previous}
-    if family not in TRANSLATION:
-        batch = {"src_tokens": previous}
-        target[:, :2] = words.pad()  # which sentence is meant, nobody can know before its first words
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.9, 0.98))
-    size = target.ne(words.pad()).sum()
-    for _ in range(80):
-        optimizer.zero_grad()
-        loss = model(**batch, target=target).loss / size
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    assert model(**batch, target=target).loss.item() / size < 0.5
-    never = model.decoder.embed_tokens.weight[24:40]
-    assert never.isfinite().all()
-    log_p = torch.log_softmax(model(**batch)[0], -1)
-    assert log_p[..., 24:40].exp().sum(-1).mean() < 0.05
-
-
-@every_method
-def test_properties_of_the_methods_on_a_models_tables(method: str) -> None:
-    """Identity, normality and unbiasedness, where they are true (papers: Liu et al. 2020, section 3)."""
-    for family, options in (("transformer", ALL), ("dynamicconv", DECODER), ("lightconv_lm", DECODER)):
-        model = grown(build(family, sharing_method=method, **options)).double().eval()
-        decoder = model.decoder
-        rows = decoder.embed_tokens.weight.detach()[VOCABULARY]
-        norms = rows.norm(dim=1)
-        vectors = decoder.embed_tokens(torch.tensor(VOCABULARY)).detach()
-        found = decoder.output_projection(vectors).detach()[:, VOCABULARY]
-        wins = found.argmax(1).eq(torch.arange(len(rows)))
-        cosines = rows @ rows.t() / norms / norms[:, None]
-        if method in ("l2-input", "cosine", "distance"):
-            assert wins.all()  # identity
-        elif method == "square-output":  # only under a condition
-            holds = (cosines * norms[:, None] < norms) | torch.eye(len(rows), dtype=torch.bool)
-            assert torch.equal(wins, holds.all(1))
-        if method == "l2-input":  # normality
-            mixtures = torch.rand(50, len(rows), dtype=torch.float64).softmax(1) @ vectors
-            assert decoder.output_projection(mixtures).detach()[:, VOCABULARY].max() <= 1 + 1e-9
-        if method in ("l2-input", "square-output"):  # what makes them unbiased: a word's own share is its weight
-            torch.testing.assert_close(found.diagonal(), torch.ones(len(rows), dtype=torch.float64))
-        else:
-            assert (found.diagonal() - 1).abs().max() > 0.1
 
 
 def test_generation_computes_norms_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,135 @@
+"""What holds for every model by every sharing method: half precision, learning by heart, the papers' properties."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from . import families, recurrent_lms, test_attention_nmt
+from .families import ALL, DECODER, FAMILIES, PAD, TARGET, TRANSLATION, WORDS, dictionary, every_method, grown, inputs
+
+SIDES = ("encoder", "decoder")
+ATTENTION = ("lstm_nmt_twwt", "dl4mt_twwt")
+RECURRENT = ("tied_lstm_lm", "highway_lm")
+MODELS = (*FAMILIES, *ATTENTION, *RECURRENT)
+TRANSLATORS = (*TRANSLATION, *ATTENTION)
+VOCABULARY = [word for word in range(len(WORDS)) if word != PAD]
+
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def build(name: str, *, words: Dictionary = WORDS, width: int = 16, **options: Any) -> Any:
+    """A tied model of any kind, all layers of one width."""
+    if name in RECURRENT:
+        widths = {"decoder_embed_dim": width, "decoder_hidden_size": width}
+        return recurrent_lms.build(name, words=words, **widths, **DECODER, **options)
+    if name in ATTENTION:
+        widths = {f"{side}_{layer}": width for side in SIDES for layer in ("embed_dim", "hidden_size")}
+        widths["decoder_out_embed_dim"] = width
+        return test_attention_nmt.build(name, source=words, target=words, **widths, **options)
+    widths = {f"{side}_{layer}embed_dim": width for side in SIDES for layer in ("", "ffn_")}
+    sharing = ALL if name in TRANSLATION else DECODER
+    return families.build(name, source=words, target=words, **{**widths, **sharing, **options})
+
+
+def output_scores(model: Any, features: torch.Tensor) -> torch.Tensor:
+    """What the output table makes of features."""
+    decoder = model.decoder
+    return decoder.output.scores(features) if hasattr(decoder, "output") else decoder.output_projection(features)
+
+
+@every_method
+@every_model
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) -> None:
+    """The padding row, which starts at zero, included: its gradient is of the size of the others."""
+    model = build(name, sharing_method=method).to(dtype)
+    batch = inputs("transformer" if name in TRANSLATORS else name)
+    table = model.decoder.embed_tokens.weight
+    assert not table[PAD].any()
+    for loss in (
+        model(**batch, target=TARGET, label_smoothing=0.1).loss,
+        torch.log_softmax(model(**batch)[0], -1).sum(),
+    ):
+        model.zero_grad()
+        loss.backward()
+        assert loss.isfinite()
+        assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+        largest = table.grad[VOCABULARY].norm(dim=1).max()
+        assert 0 < table.grad[PAD].norm() <= 2 * largest
+
+
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
+TRANSFORMER = {**ONE_LAYER, "attention_dropout": 0.0, "weight_dropout": 0.0, "input_dropout": 0.0}
+TRANSFORMER |= {"encoder_kernel_size_list": [3], "decoder_kernel_size_list": [3]}
+# options, width, learning rate, updates
+LEARNING: dict[str, tuple[dict[str, Any], int, float, int]] = {
+    **dict.fromkeys(FAMILIES, (TRANSFORMER, 32, 1e-2, 80)),
+    "lstm_nmt_twwt": (ONE_LAYER, 48, 2e-2, 100),
+    "dl4mt_twwt": (ONE_LAYER, 32, 4e-2, 80),
+    "tied_lstm_lm": ({"decoder_layers": 1}, 64, 2e-2, 150),
+    "highway_lm": ({"decoder_depth": 2, "transform_bias": 0.0}, 64, 3e-2, 120),
+}
+
+
+@every_method
+@every_model
+def test_twenty_sentences_are_learnt_by_heart(name: str, method: str) -> None:
+    """Words that never occur do no harm, and stay finite."""
+    rng = np.random.default_rng(1)
+    words = dictionary(40)  # of which 20 never occur
+    length = 5
+    sentences = torch.from_numpy(rng.integers(4, 24, (20, length)))
+    end = torch.full((20, 1), words.eos())
+    target = torch.cat((sentences, end), 1)
+    previous = torch.cat((end, sentences), 1)
+    options, width, lr, updates = LEARNING[name]
+    model = build(name, sharing_method=method, words=words, width=width, **options)
+    batch = {"src_tokens": target.flip(1), "src_lengths": torch.full((20,), length + 1), "prev_output_tokens": previous}
+    if name not in TRANSLATORS:
+        batch = {"src_tokens": previous}
+        target[:, :2] = words.pad()  # which sentence is meant, nobody can know before its first words
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, updates)
+    predicted = target.ne(words.pad())
+    for _ in range(updates):
+        optimizer.zero_grad()
+        loss = model(**batch, target=target).loss / predicted.sum()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    model.eval()
+    assert model(**batch, target=target).loss / predicted.sum() < 0.5
+    assert model.decoder.embed_tokens.weight[24:].isfinite().all()
+    log_p = torch.log_softmax(model(**batch)[0][predicted], -1)
+    assert log_p[:, 24:].exp().sum(-1).mean() < 0.05
+
+
+@every_method
+@every_model
+def test_properties_of_the_methods_on_a_models_tables(name: str, method: str) -> None:
+    """Identity, normality and unbiasedness, where they are true (papers: Liu et al. 2020, section 3)."""
+    model = grown(build(name, sharing_method=method)).double().eval()
+    table = model.decoder.embed_tokens
+    if getattr(table, "bias", None) is not None:  # of the words' scores, which the paper's equations do not have
+        torch.nn.init.zeros_(table.bias)
+    rows = table.weight.detach()[VOCABULARY]
+    norms = rows.norm(dim=1)
+    vectors = table(torch.tensor(VOCABULARY)).detach()
+    found = output_scores(model, vectors).detach()[:, VOCABULARY]
+    wins = found.argmax(1).eq(torch.arange(len(rows)))
+    cosines = rows @ rows.t() / norms / norms[:, None]
+    if method in ("l2-input", "cosine", "distance"):
+        assert wins.all()  # identity
+    elif method == "square-output":  # only under a condition
+        holds = (cosines * norms[:, None] < norms) | torch.eye(len(rows), dtype=torch.bool)
+        assert torch.equal(wins, holds.all(1))
+    if method == "l2-input":  # normality
+        mixtures = torch.rand(50, len(rows), dtype=torch.float64).softmax(1) @ vectors
+        assert output_scores(model, mixtures).detach()[:, VOCABULARY].max() <= 1 + 1e-9
+    if method in ("l2-input", "square-output"):  # what makes them unbiased: a word's own share is its weight
+        torch.testing.assert_close(found.diagonal(), torch.ones(len(rows), dtype=torch.float64))
+    else:
+        assert (found.diagonal() - 1).abs().max() > 0.1
