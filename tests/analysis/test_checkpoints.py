@@ -191,7 +191,7 @@ def test_files_that_are_refused(
     for path, message in (
         (tmp_path / "none.pt", "--inputs: needs a checkpoint; got .*none.pt .No such file"),
         (damaged, "--inputs: .*damaged.pt: needs a whole checkpoint"),
-        (attack, "--inputs: .*attack.pt: needs tensors, numbers, text and settings only; got print"),
+        (attack, "--inputs: .*attack.pt: needs tensors, numbers, text and settings only; got (builtins.)?print"),
         (other, "--inputs: needs a checkpoint of fairseq-train; got .*other.pt, which holds no model"),
     ):
         with pytest.raises(ValueError, match=message):
