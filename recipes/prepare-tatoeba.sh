@@ -9,7 +9,7 @@
 #            The corpus grows, and nobody keeps its editions: another one has other pairs and another score
 # Check      fairseq-preprocess prints the pairs
 #
-# Tatoeba's sentences are short, and most have several translations: tatoeba_text.py splits them by English sentence.
+# Tatoeba's sentences are short, and many have several translations: tatoeba_text.py splits them by English sentence.
 # Moses' tokenisation (sacremoses), lower case, BPE learned on both languages together, one dictionary.
 #
 # FROM     the pairs, English first, a TAB between: a text, gzip or zip, or its address. ManyThings.org has deu-eng.zip,

@@ -6,10 +6,10 @@ reads lines `English TAB other`, with more columns or without, from plain text, 
 text beside its notes (deu-eng.zip of manythings.org/anki), and writes FOLDER/train.de, train.en, valid.de, ..., not
 tokenised.
 
-A sentence of Tatoeba has many translations, so that a split by pairs would test on sentences of the training set. Here
-the English sentences are put in an order that says nothing about them, by SHA-256; the first ones are the test set, the
-next the validation set, each with one of its translations; and no sentence of theirs, in either language and whatever
-its case, is in the training set.
+A sentence of Tatoeba often has several translations, so that a split by pairs would test on sentences of the training
+set. Here the English sentences are put in an order that says nothing about them, by SHA-256; the first ones are the
+test set, the next the validation set, each with one of its translations; and no sentence of theirs, in either language
+and whatever its case, is in the training set.
 """
 
 import argparse

@@ -58,19 +58,22 @@ def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) ->
         assert loss.isfinite()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
         largest = table.grad[VOCABULARY].norm(dim=1).max()
-        assert 0 < table.grad[PAD].norm() <= 2 * largest
+        # Rows of a recurrent model start so small that by distance they have nearly no offset; the padding row, which
+        # counts as of norm 1, has.
+        offset = 2 if name in RECURRENT and method == "distance" else 1
+        assert 0 < table.grad[PAD].norm() <= offset * largest
 
 
 ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
 TRANSFORMER = {**ONE_LAYER, "attention_dropout": 0.0, "weight_dropout": 0.0, "input_dropout": 0.0}
 TRANSFORMER |= {"encoder_kernel_size_list": [3], "decoder_kernel_size_list": [3]}
-# options, width, learning rate, updates
-LEARNING: dict[str, tuple[dict[str, Any], int, float, int]] = {
-    **dict.fromkeys(FAMILIES, (TRANSFORMER, 32, 1e-2, 80)),
-    "lstm_nmt_twwt": (ONE_LAYER, 48, 2e-2, 100),
-    "dl4mt_twwt": (ONE_LAYER, 32, 4e-2, 80),
-    "tied_lstm_lm": ({"decoder_layers": 1}, 64, 2e-2, 150),
-    "highway_lm": ({"decoder_depth": 2, "transform_bias": 0.0}, 64, 3e-2, 120),
+# options, width, learning rate and what part of it is left at the end, updates
+LEARNING: dict[str, tuple[dict[str, Any], int, float, float, int]] = {
+    **dict.fromkeys(FAMILIES, (TRANSFORMER, 32, 1e-2, 1.0, 80)),
+    "lstm_nmt_twwt": (ONE_LAYER, 48, 2e-2, 0.1, 100),
+    "dl4mt_twwt": (ONE_LAYER, 32, 4e-2, 0.1, 80),
+    "tied_lstm_lm": ({"decoder_layers": 1}, 64, 2e-2, 0.1, 150),
+    "highway_lm": ({"decoder_depth": 2, "transform_bias": 0.0}, 64, 3e-2, 0.1, 120),
 }
 
 
@@ -85,14 +88,14 @@ def test_twenty_sentences_are_learnt_by_heart(name: str, method: str) -> None:
     end = torch.full((20, 1), words.eos())
     target = torch.cat((sentences, end), 1)
     previous = torch.cat((end, sentences), 1)
-    options, width, lr, updates = LEARNING[name]
+    options, width, lr, left, updates = LEARNING[name]
     model = build(name, sharing_method=method, words=words, width=width, **options)
     batch = {"src_tokens": target.flip(1), "src_lengths": torch.full((20,), length + 1), "prev_output_tokens": previous}
     if name not in TRANSLATORS:
         batch = {"src_tokens": previous}
         target[:, :2] = words.pad()  # which sentence is meant, nobody can know before its first words
     optimizer = torch.optim.Adam(model.parameters(), lr=lr, betas=(0.9, 0.98))
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, updates)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, left, updates)
     predicted = target.ne(words.pad())
     for _ in range(updates):
         optimizer.zero_grad()
@@ -103,8 +106,9 @@ def test_twenty_sentences_are_learnt_by_heart(name: str, method: str) -> None:
     model.eval()
     assert model(**batch, target=target).loss / predicted.sum() < 0.5
     assert model.decoder.embed_tokens.weight[24:].isfinite().all()
-    log_p = torch.log_softmax(model(**batch)[0][predicted], -1)
-    assert log_p[:, 24:].exp().sum(-1).mean() < 0.05
+    scores = model(**batch)[0]
+    log_p = torch.log_softmax(scores[predicted] if name in RECURRENT else scores, -1)
+    assert log_p[..., 24:40].exp().sum(-1).mean() < 0.05
 
 
 @every_method
