@@ -134,7 +134,7 @@ def test_held_out_sentences_are_of_all_lengths(tmp_path: Path) -> None:
         ("deu.tsv", b"Hi.\tHallo!\nHi.\n", r"deu.tsv: line 2: needs English TAB translation; got 'Hi.'"),
         ("deu.tsv", b"Hi.\t \n", r"line 1: needs English TAB translation; got 'Hi.\\t '"),
         ("deu.tsv", b"Hi.\tHallo!\n", "--held-out: needs 60 English sentences or more; got 1. Use fewer"),
-        ("deu.tsv.gz", gzip.compress(b"Hi.\tHallo!\n" * 9)[:-9], "deu.tsv.gz: Compressed file ended"),
+        ("deu.tsv.gz", gzip.compress(b"Hi.\tHallo!\n" * 9, mtime=0)[:-9], "deu.tsv.gz: Compressed file ended"),
         ("missing.tsv", None, "No such file"),
     ],
 )
