@@ -14,7 +14,8 @@ from fairseq.models import FairseqEncoderDecoderModel
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 
 from .models import families, recurrent_lms
-from .models.test_attention_nmt import PREVIOUS, SOURCE, TARGET, WORDS, build, grown
+from .models.attention_nmts import WORDS, build
+from .models.common import PREVIOUS, SOURCE, TARGET, grown
 
 TASK = SimpleNamespace(target_dictionary=WORDS)
 SAMPLE = {
@@ -93,7 +94,7 @@ def test_logs_of_processes_can_be_summed() -> None:
 # A model of each kind that computes a loss: what it is given, and the model.
 KINDS = {
     "attention NMT": (SAMPLE["net_input"], lambda: grown(build("lstm_nmt_twwt"))),
-    "Transformer": (SAMPLE["net_input"], lambda: families.grown(families.build("transformer", **families.ALL))),
+    "Transformer": (SAMPLE["net_input"], lambda: grown(families.build("transformer", **families.ALL))),
     "factorised": (SAMPLE["net_input"], lambda: families.build("transformer", embedding_rank=4, **families.DECODER)),
     "recurrent LM": ({"src_tokens": PREVIOUS}, lambda: recurrent_lms.build("zaremba_lm_small_wt_pr")),
 }

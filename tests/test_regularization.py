@@ -12,7 +12,8 @@ from fairseq_tiedemb.criterions import cross_entropy
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 
-from .models.recurrent_lms import WORDS, batch, build, grown, text
+from .models.common import grown
+from .models.recurrent_lms import WORDS, batch, build, text
 
 LAMBDA = 0.15
 

@@ -12,7 +12,8 @@ from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from ..conftest import RunCommand
-from ..models.families import FAMILIES, build, every_sharing, grown, options_of, scores
+from ..models.common import grown
+from ..models.families import FAMILIES, build, every_sharing, options_of, scores
 
 FOLDED = [name for name, method in SHARING_METHODS.items() if method.offset is None]
 

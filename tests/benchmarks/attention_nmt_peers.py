@@ -32,14 +32,6 @@ SIZES = {
 }
 
 
-def dictionary(size: int) -> Dictionary:
-    """A dictionary of so many words."""
-    words = Dictionary()
-    for index in range(size - len(words)):
-        words.add_symbol(f"w{index}")
-    return words
-
-
 class FairseqLSTM(LSTMModel):
     """fairseq's `lstm` with a bidirectional encoder, three-way sharing and the loss as its criterion computes it."""
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 
-from .attention_nmt_peers import dictionary
+from ..models.common import dictionary
 
 VOCABULARY = 10_000
 LAYERS = 2

@@ -11,7 +11,8 @@ from torch import nn
 
 from fairseq_tiedemb.modules.cells import CELLS
 
-from .attention_nmt_peers import SIZES, BareProducts, FairseqLSTM, PlainLoop, build_ours, dictionary, training_flops
+from ..models.common import dictionary
+from .attention_nmt_peers import SIZES, BareProducts, FairseqLSTM, PlainLoop, build_ours, training_flops
 from .interleave import interleave, ratio
 
 

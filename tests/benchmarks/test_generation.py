@@ -12,7 +12,8 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.modules.cells import CELLS
 
-from .attention_nmt_peers import SIZES, FairseqLSTM, Sizes, build_ours, decoding_flops, dictionary
+from ..models.common import dictionary
+from .attention_nmt_peers import SIZES, FairseqLSTM, Sizes, build_ours, decoding_flops
 from .interleave import interleave, ratio
 
 BEAMS = 5

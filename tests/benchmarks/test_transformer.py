@@ -17,7 +17,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-from ..models.families import dictionary, task_of
+from ..models.common import dictionary
+from ..models.families import task_of
 from .interleave import interleave, ratio
 
 PRESET = "transformer_iwslt_de_en"

@@ -11,20 +11,9 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-
-def dictionary(size: int, prefix: str = "word") -> Dictionary:
-    words = Dictionary()
-    for index in range(size - len(words)):
-        words.add_symbol(f"{prefix}{index}")
-    return words
-
+from .common import LENGTHS, PAD, PREVIOUS, SOURCE, dictionary
 
 WORDS = dictionary(24)
-PAD = WORDS.pad()
-SOURCE = torch.tensor([[1, 1, 5, 6, 2], [7, 8, 9, 10, 2], [1, 4, 11, 12, 2]])  # padded on the left, as fairseq does
-LENGTHS = SOURCE.ne(PAD).sum(1)
-PREVIOUS = torch.tensor([[2, 4, 5, 6], [2, 9, 8, 1], [2, 7, 7, 7]])
-TARGET = torch.tensor([[4, 5, 6, 2], [9, 8, 2, 1], [7, 7, 7, 2]])
 
 SIZES: dict[str, Any] = {
     "encoder_embed_dim": 16,
@@ -119,11 +108,3 @@ def inputs(family: str) -> dict[str, torch.Tensor]:
 
 def scores(model: Any, family: str) -> torch.Tensor:
     return model(**inputs(family))[0]
-
-
-def grown(model: Any, std: float = 0.5) -> Any:
-    """Weights large enough that every part matters, and rows of different norms."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=std)
-    return model

@@ -9,16 +9,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 
+from .common import dictionary
 
-def dictionary(words: int) -> Dictionary:
-    """A dictionary of ``words`` words and fairseq's four symbols."""
-    symbols = Dictionary()
-    for index in range(words):
-        symbols.add_symbol(f"word{index}")
-    return symbols
-
-
-WORDS = dictionary(13)
+WORDS = dictionary(17)
 
 
 def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options: Any) -> RecurrentLM:
@@ -30,14 +23,6 @@ def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options:
     cfg = getattr(model, "__dataclass")(**{**sizes, **options})
     cfg._name = preset
     return model.build_model(cfg, SimpleNamespace(target_dictionary=words, source_dictionary=words))
-
-
-def grown(model: RecurrentLM, std: float = 0.7) -> RecurrentLM:
-    """Weights large enough that every part of the model matters."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=std)
-    return model
 
 
 def text(rows: int, columns: int, seed: int = 1) -> torch.Tensor:

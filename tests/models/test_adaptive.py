@@ -13,21 +13,17 @@ from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq_tiedemb.sharing import sharing_method
 
 from .. import reference
+from .common import PAD, PREVIOUS, TARGET, dictionary, grown
 from .families import (
     ALL,
     BANDS,
     DECODER,
     FAMILIES,
-    PAD,
-    PREVIOUS,
-    TARGET,
     TRANSLATION,
     WORDS,
     build,
-    dictionary,
     every_family,
     every_method,
-    grown,
     inputs,
     scores,
     task_of,

@@ -4,7 +4,6 @@ import copy
 import logging
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,56 +17,12 @@ from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
+from .attention_nmts import WORDS, build
+from .common import PREVIOUS, SOURCE, TARGET, dictionary, grown
 
 PRESETS = {"lstm_nmt": "none", "lstm_nmt_wt": "decoder", "lstm_nmt_twwt": "all"}
 PRESETS |= {name.replace("lstm_nmt", "dl4mt"): sharing for name, sharing in PRESETS.items()}
 every_preset = pytest.mark.parametrize("preset", PRESETS)
-
-
-def dictionary(size: int) -> Dictionary:
-    words = Dictionary()
-    for index in range(size - len(words)):
-        words.add_symbol(f"word{index}")
-    return words
-
-
-WORDS = dictionary(17)
-
-
-def build(
-    preset: str, *, source: Dictionary = WORDS, target: Dictionary = WORDS, left_pad_target: object = False, **options
-) -> AttentionNMTModel:
-    model = ARCH_MODEL_REGISTRY[preset]
-    sizes = {
-        "encoder_embed_dim": 6,
-        "decoder_embed_dim": 6,
-        "decoder_out_embed_dim": 6,
-        "encoder_hidden_size": 5,
-        "decoder_hidden_size": 5,
-        "max_source_positions": 100,
-        "max_target_positions": 100,
-        "dropout": 0.0,
-    }
-    cfg = getattr(model, "__dataclass")(**{**sizes, **options})
-    cfg._name = preset
-    task = SimpleNamespace(
-        source_dictionary=source, target_dictionary=target, cfg=SimpleNamespace(left_pad_target=left_pad_target)
-    )
-    return model.build_model(cfg, task)
-
-
-def grown(model: AttentionNMTModel, std: float = 0.7) -> AttentionNMTModel:
-    """Weights large enough that every part of the model matters."""
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=std)
-    return model
-
-
-# Source sentences padded on the left, as fairseq pads them.
-SOURCE = torch.tensor([[1, 1, 5, 6, 2], [7, 8, 9, 10, 2], [1, 4, 11, 12, 2]])
-PREVIOUS = torch.tensor([[2, 4, 5, 6], [2, 9, 8, 1], [2, 7, 7, 7]])
-TARGET = torch.tensor([[4, 5, 6, 2], [9, 8, 2, 1], [7, 7, 7, 2]])
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

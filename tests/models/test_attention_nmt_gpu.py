@@ -6,7 +6,8 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from .test_attention_nmt import PREVIOUS, SOURCE, TARGET, WORDS, build, grown
+from .attention_nmts import WORDS, build
+from .common import PREVIOUS, SOURCE, TARGET, grown
 
 pytestmark = [
     pytest.mark.gpu,

@@ -7,8 +7,9 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from . import families, recurrent_lms, test_attention_nmt
-from .families import ALL, DECODER, FAMILIES, PAD, TARGET, TRANSLATION, WORDS, dictionary, every_method, grown, inputs
+from . import attention_nmts, families, recurrent_lms
+from .common import PAD, TARGET, dictionary, grown
+from .families import ALL, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, inputs
 
 SIDES = ("encoder", "decoder")
 ATTENTION = ("lstm_nmt_twwt", "dl4mt_twwt")
@@ -28,7 +29,7 @@ def build(name: str, *, words: Dictionary = WORDS, width: int = 16, **options: A
     if name in ATTENTION:
         widths = {f"{side}_{layer}": width for side in SIDES for layer in ("embed_dim", "hidden_size")}
         widths["decoder_out_embed_dim"] = width
-        return test_attention_nmt.build(name, source=words, target=words, **widths, **options)
+        return attention_nmts.build(name, source=words, target=words, **widths, **options)
     widths = {f"{side}_{layer}embed_dim": width for side in SIDES for layer in ("", "ffn_")}
     sharing = ALL if name in TRANSLATION else DECODER
     return families.build(name, source=words, target=words, **{**widths, **sharing, **options})

@@ -20,7 +20,8 @@ from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
-from .recurrent_lms import WORDS, build, dictionary, grown, text
+from .common import dictionary, grown
+from .recurrent_lms import WORDS, build, text
 
 TIED = {"share_decoder_input_output_embed": True}
 PROJECTED = {"projection": True, "projection_bias": True}
@@ -291,7 +292,7 @@ def test_every_parameter_starts_uniform() -> None:
 @pytest.mark.parametrize("preset", ["tied_lstm_lm", "highway_lm"])
 @every_way
 def test_training_starts_at_a_guess(preset: str, method: str, options: dict) -> None:
-    words = dictionary(1000)
+    words = dictionary(1004)
     sizes = {"decoder_embed_dim": 200, "decoder_hidden_size": 200}
     model = build(preset, words=words, sharing_method=method, **sizes, **options)
     tokens = torch.randint(4, len(words), (20, 21))
@@ -340,7 +341,7 @@ def test_the_state_of_a_stream_is_no_part_of_the_model() -> None:
 
 def test_a_checkpoint_of_another_dictionary_is_refused() -> None:
     with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
-        build(**TIED).load_state_dict(build(words=dictionary(15), **TIED).state_dict())
+        build(**TIED).load_state_dict(build(words=dictionary(19), **TIED).state_dict())
 
 
 def write_vectors(path: Path, width: int) -> str:

@@ -11,12 +11,12 @@ import torch
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 
 from .. import reference
+from .common import PREVIOUS, grown
 from .families import (
     ALL,
     BANDS,
     DECODER,
     FAMILIES,
-    PREVIOUS,
     SHARINGS,
     TRANSLATION,
     WORDS,
@@ -24,7 +24,6 @@ from .families import (
     every_family,
     every_method,
     every_sharing,
-    grown,
     inputs,
     scores,
 )

@@ -17,23 +17,18 @@ from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCross
 from fairseq_tiedemb.embedding import SharedEmbedding
 
 from .. import reference
+from .common import LENGTHS, PAD, SOURCE, TARGET, dictionary, grown
 from .families import (
     ALL,
     BANDS,
     DECODER,
     FAMILIES,
-    LENGTHS,
-    PAD,
-    SOURCE,
-    TARGET,
     TRANSLATION,
     WORDS,
     build,
-    dictionary,
     every_family,
     every_method,
     every_sharing,
-    grown,
     inputs,
     scores,
     task_of,

@@ -5,21 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
 
 from fairseq_tiedemb.tasks._streams import TokenStream
 from fairseq_tiedemb.tasks.contiguous_lm import ContiguousLMTask
 
+from ..models.common import dictionary
 
-def dictionary(words: int) -> Dictionary:
-    """A dictionary of ``words`` words and fairseq's four symbols."""
-    symbols = Dictionary()
-    for index in range(words):
-        symbols.add_symbol(f"word{index}")
-    return symbols
-
-
-WORDS = dictionary(20)
+WORDS = dictionary(24)
 
 
 class Sentences(list):

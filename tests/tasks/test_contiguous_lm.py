@@ -16,7 +16,8 @@ from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 from fairseq_tiedemb.tasks.contiguous_lm import ContiguousLMTask
 
-from ..models.recurrent_lms import build, grown
+from ..models.common import grown
+from ..models.recurrent_lms import build
 from .streams import WORDS, batches, stream, task_with
 
 

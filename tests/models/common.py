@@ -1,0 +1,32 @@
+"""What the tests of all models share: a dictionary, a batch of sentences, and weights that matter."""
+
+from typing import TypeVar
+
+import torch
+from fairseq.data import Dictionary
+from torch import nn
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def dictionary(size: int, prefix: str = "word") -> Dictionary:
+    """A dictionary of ``size`` rows, fairseq's four symbols among them."""
+    words = Dictionary()
+    for index in range(size - len(words)):
+        words.add_symbol(f"{prefix}{index}")
+    return words
+
+
+PAD = Dictionary().pad()
+SOURCE = torch.tensor([[1, 1, 5, 6, 2], [7, 8, 9, 10, 2], [1, 4, 11, 12, 2]])  # padded on the left, as fairseq does
+LENGTHS = SOURCE.ne(PAD).sum(1)
+PREVIOUS = torch.tensor([[2, 4, 5, 6], [2, 9, 8, 1], [2, 7, 7, 7]])
+TARGET = torch.tensor([[4, 5, 6, 2], [9, 8, 2, 1], [7, 7, 7, 2]])
+
+
+def grown(model: Model, std: float = 0.7) -> Model:
+    """Weights large enough that every part of the model matters, and rows of different norms."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model
