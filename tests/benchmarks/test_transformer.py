@@ -101,4 +101,4 @@ def test_beam_search(bsz: int) -> None:
 
     models = {contestant: build(contestant).eval() for contestant in (FAIRSEQ, *SHARING_METHODS)}
     runs = {contestant: lambda model=model: search(model) for contestant, model in models.items()}
-    show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=9))
+    show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=15))
