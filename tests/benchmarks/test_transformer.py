@@ -89,8 +89,8 @@ def test_training_step() -> None:
 
 
 @pytest.mark.benchmark
-@pytest.mark.parametrize("bsz", [32, 1])
-def test_beam_search(bsz: int) -> None:
+@pytest.mark.parametrize(("bsz", "rounds"), [(32, 15), (1, 45)])
+def test_beam_search(bsz: int, rounds: int) -> None:
     sample = sample_of(bsz)
 
     def search(model: Any) -> None:
@@ -101,4 +101,4 @@ def test_beam_search(bsz: int) -> None:
 
     models = {contestant: build(contestant).eval() for contestant in (FAIRSEQ, *SHARING_METHODS)}
     runs = {contestant: lambda model=model: search(model) for contestant, model in models.items()}
-    show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=15))
+    show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=rounds))
