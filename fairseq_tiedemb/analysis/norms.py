@@ -1,5 +1,7 @@
 """Norms of the rows of trained embedding tables: their statistics, their histogram, and how frequency goes with them.
 
+Beside them, the norm of every other parameter.
+
 Source: Liu et al. 2020, section 1 and figure 2: rows of one shared table have very different norms.
 """
 
@@ -60,22 +62,28 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
     Raises:
         ValueError: if it has no table.
     """
-    tables: list[tuple[list[str], Tensor]] = []
-    for name, entry in model.items():
-        if not TABLE.search(name) or not isinstance(entry, Tensor) or entry.dim() != 2:
-            continue
-        for names, table in tables:
-            if table.shape == entry.shape and torch.equal(table, entry):
-                names.append(name)
-                break
-        else:
-            tables.append(([name], entry))
+    named = _named_together({name: entry for name, entry in model.items() if TABLE.search(name)})
+    tables = [(names, entry) for names, entry in named if entry.dim() == 2]
     if not tables:
         raise ValueError(
             f"CHECKPOINT: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
             "which has none. Use a checkpoint of a model of words."
         )
     return [row_norms(f"[{number}]", names, table) for number, (names, table) in enumerate(tables, 1)]
+
+
+def parameter_norms(model: dict[str, Any]) -> str:
+    """The Frobenius norm of every parameter as text: a line each, equal ones together.
+
+    Args:
+        model: state dict of one of fairseq's models or ours.
+    """
+    columns = [["Frobenius norm of"], ["shape"], [""]]
+    for names, entry in _named_together(model):
+        cells = " = ".join(names), " x ".join(map(str, entry.shape)), f"{entry.double().norm():.4g}"
+        for column, cell in zip(columns, cells, strict=True):
+            column.append(cell)
+    return "\n".join(_aligned(columns))
 
 
 def row_norms(label: str, names: list[str], table_VD: Tensor) -> Norms:
@@ -202,6 +210,21 @@ def draw(
         scatter.set_ylabel("norm of its row")
         scatter.legend(fontsize="small")
     figure.savefig(path, format=picture_format, dpi=150)
+
+
+def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
+    """Each tensor of floating point once, with the names of all that are equal to it."""
+    found: list[tuple[list[str], Tensor]] = []
+    for name, entry in entries.items():
+        if not isinstance(entry, Tensor) or not entry.is_floating_point():
+            continue
+        for names, other in found:
+            if torch.equal(entry, other):
+                names.append(name)
+                break
+        else:
+            found.append(([name], entry))
+    return found
 
 
 def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:

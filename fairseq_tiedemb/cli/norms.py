@@ -13,9 +13,10 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the checkpoint, the dictionary and the picture."""
+    """Adds the checkpoint, what to print beside its tables, and the picture."""
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="of fairseq-train")
     parser.add_argument("--dictionary", type=Path, metavar="DICT.TXT", help="of the training, for words' frequencies")
+    parser.add_argument("--parameters", action="store_true", help="print the norm of every parameter of the model too")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
 
 
@@ -33,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     print(norms.summary(tables))
     if counted:
         print(norms.by_frequency(counted))
+    if arguments.parameters:
+        print(norms.parameter_norms(model))
     if picture is not None:
         with written_aside(picture) as aside:
             norms.draw(tables, counted, aside, picture_format=picture_format)

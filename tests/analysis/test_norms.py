@@ -133,6 +133,41 @@ def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {name: printed[name] for name in expected} == {name: [f"{each:.4g}"] for name, each in expected.items()}
 
 
+def test_norms_of_all_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    embedding, square, bias = table(), torch.full((2, 2), 3.0), torch.tensor([3.0, 4.0], dtype=torch.float16)
+    zeros = torch.zeros(2)
+    path = save(
+        tmp_path / "x.pt",
+        embed_tokens__weight=embedding,
+        output__weight=embedding.clone(),
+        hidden=square,
+        other=square.T.clone(),
+        bias=bias,
+        steps=torch.tensor(7),
+        first=zeros,
+        second=torch.zeros(1, 2),
+    )
+    assert command(str(path)) == 0
+    assert "Frobenius" not in capsys.readouterr().out
+    assert command(str(path), "--parameters") == 0
+    lines = capsys.readouterr().out.split("Frobenius norm of")[1].splitlines()[1:]
+    assert [line.split("  ", 1)[0] for line in lines] == [
+        "embed_tokens.weight = output.weight",
+        "hidden = other",
+        "bias",
+        "first",
+        "second",
+    ]
+    assert [line.split()[-1] for line in lines] == [
+        f"{np.sqrt((embedding.numpy() ** 2).sum()):.4g}",
+        "6",
+        "5",
+        "0",
+        "0",
+    ]
+    assert "20 x 3" in lines[0]
+
+
 def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = SPECIAL + 200
     weight = torch.zeros(rows, 2)
