@@ -456,7 +456,12 @@ def adaptive_loss_counts_every_word() -> None:
         def forward(
             self: AdaptiveLoss, model: Any, sample: dict[str, Any], reduce: bool = True
         ) -> tuple[torch.Tensor, int, dict[str, Any]]:
-            softmax = model.decoder.adaptive_softmax
+            softmax = getattr(model.decoder, "adaptive_softmax", None)
+            if softmax is None:
+                raise ValueError(
+                    "--criterion adaptive_loss: needs a model with bands of words; got one without. "
+                    "Use --adaptive-softmax-cutoff, or another criterion."
+                )
             output = model(**sample["net_input"])
             target = model.get_targets(sample, output)
             scores, targets = softmax(output[0], target.flatten())
@@ -495,6 +500,45 @@ def dynamic_convolution_without_bias() -> None:
         return reset_parameters
 
     replace(DynamicConv_scripatable, "reset_parameters", make)
+
+
+def half_precision_needs_a_gpu() -> None:
+    """Refuse to train in float16 without a GPU before anything is read.
+
+    Without it: AssertionError that torch was not compiled with CUDA, whatever the machine (optim/fp16_optimizer.py:38).
+    Goes when fairseq says what is missing.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def build_optimizer(self: Trainer) -> None:
+            if self.cfg.common.fp16 and not self.cuda and not self.tpu:
+                raise ValueError("--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp.")
+            original(self)
+
+        return build_optimizer
+
+    replace(Trainer, "_build_optimizer", make)
+
+
+def reason_for_refusing_a_checkpoint() -> None:
+    """Pass on what a model says of a checkpoint that it cannot load.
+
+    Without it: "Cannot load model parameters; please ensure that the architectures match" for a dictionary of another
+    size too (trainer.py:597). Goes when fairseq names the reason.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_checkpoint(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(self, *args, **kwargs)
+            except Exception as error:
+                if isinstance(error.__context__, ValueError) and "Cannot load model parameters" in str(error):
+                    raise error.__context__ from None
+                raise
+
+        return load_checkpoint
+
+    replace(Trainer, "load_checkpoint", make)
 
 
 # --- several processes -----------------------------------------------------------------------------------------------
@@ -758,6 +802,8 @@ ENTRIES = (
     tied_adaptive_width,
     adaptive_loss_counts_every_word,
     dynamic_convolution_without_bias,
+    half_precision_needs_a_gpu,
+    reason_for_refusing_a_checkpoint,
     torchrun_world_size,
     torchrun_trains_one_model,
     cpu_processes,

@@ -29,6 +29,7 @@ from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
+from fairseq_tiedemb.tasks import contiguous_lm
 
 from .conftest import SPLIT_SIZES, USER_DIR, configuration, preprocess
 from .test_compat_commands import logged, losses, noise, shown
@@ -146,6 +147,8 @@ def test_other_criterions_optimizers_and_schedules_train(train: InProcess, lm_da
     flags = "--criterion cross_entropy --optimizer adam --lr 0.01 --lr-scheduler inverse_sqrt --warmup-updates 4"
     text = train(lm_data, *PRESET, *flags.split(), "--clip-norm", 0.1, "--max-epoch", 2, "--no-save")
     assert "CrossEntropyCriterion" in text
+    warning = "--criterion CrossEntropyCriterion: trains without --projection-regularization 0.15, which belongs to"
+    assert text.count(warning) == 1
     assert logged(text, "train_clip") == [100, 100]
     assert "train_penalty" not in text
     first, second = logged(text, "train_ppl")
@@ -171,6 +174,32 @@ def test_bfloat16_trains_on_a_cpu(train: InProcess, lm_data: Path) -> None:
     expected = logged(train(lm_data, *PRESET, "--max-epoch", 2, "--no-save"), "train_loss")
     found = logged(train(lm_data, *PRESET, "--max-epoch", 2, "--no-save", "--bf16"), "train_loss")
     assert found == pytest.approx(expected, rel=2e-2)  # bfloat16 has eight bits
+
+
+@pytest.mark.parametrize("preset", ["gal_lm_large_wt", "highway_lm_8x890_wt"])
+def test_every_family_trains_by_its_recipe(preset: str, train: InProcess, evaluate: InProcess, lm_data: Path) -> None:
+    text = train(lm_data, "--arch", preset, *SIZES, *LOGS, "--max-epoch", 3, "--no-save")
+    perplexities = logged(text, "valid_ppl")
+    assert perplexities[2] < perplexities[0]
+    assert ("train_penalty" in text) == preset.startswith("highway")  # its weight decay is in the loss
+    assert "trains without" not in text
+
+
+@pytest.mark.parametrize("arch", ["zaremba_lm_small", "zaremba_lm_small_wt_pr"])
+def test_an_adaptive_softmax_trains_and_scores_every_token(
+    arch: str, train: InProcess, evaluate: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    flags = ("--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp", "--adaptive-softmax-cutoff", "6,10")
+    text = train(lm_data, "--arch", arch, *SIZES, *LOGS, *flags, "--lr", 0.2, "--max-epoch", 2, "--save-dir", tmp_path)
+    first, second = logged(text, "train_ppl")
+    assert second < first
+    bands = "apart from the input's table" if arch == "zaremba_lm_small" else "shared with the input, method plain"
+    assert f"{arch}: adaptive softmax, its bands {bands}; " in text
+    assert ("AdaptiveLoss: trains without --projection-regularization 0.15" in text) == arch.endswith("_pr")
+    path = ("--path", tmp_path / "checkpoint_last.pt")
+    found = [evaluated(evaluate(lm_data, *STREAM, *path, "--tokens-per-sample", chunk)) for chunk in (5, 1024)]
+    assert found[0][0] == found[1][0] == tokens(lm_data, "test")
+    assert found[0][1] == pytest.approx(found[1][1], abs=0.011)
 
 
 @pytest.mark.slow
@@ -260,12 +289,12 @@ def test_an_interrupted_training_ends_where_the_uninterrupted_one_ends(
     assert_same_weights(killed, whole)
 
 
-@pytest.mark.parametrize("more", [("--batch-size", 7), ("--batch-size", 1)])
-def test_resume_with_another_number_of_rows_is_refused(
+@pytest.mark.parametrize("more", [("--batch-size", 7), ("--batch-size", 1), ("--tokens-per-sample", 10)])
+def test_resume_with_batches_of_another_shape_is_refused(
     more: tuple, train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
     train(lm_data, *MID_EPOCH, "--max-update", 7, "--save-dir", tmp_path)
-    with pytest.raises(ValueError, match=f"--batch-size: needs 6 rows .* got {more[1]}. .* --reset-dataloader"):
+    with pytest.raises(ValueError, match=f"{more[0]}: needs [56] .* got {more[1]}. .* --reset-dataloader"):
         train(lm_data, *MID_EPOCH, *more, "--max-update", 60, "--save-dir", tmp_path)
     train(lm_data, *MID_EPOCH, *more, "--max-update", 9, "--save-dir", tmp_path, "--reset-dataloader")
 
@@ -483,6 +512,12 @@ def test_a_translation_model_takes_it_as_its_language_model(
         ("--projection-regularization -1", "--projection-regularization: needs 0 or more; got -1.0"),
         ("--arch zaremba_lm_small --projection-regularization 0.1", "needs a model with --projection; got 0.1 and"),
         ("--train-subset other", "split other: needs the files"),
+        ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
+        ("--cpu --fp16", "--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp"),
+        (
+            "--criterion adaptive_loss --ddp-backend legacy_ddp",
+            "--criterion adaptive_loss: needs a model with bands of words; got one without. U",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(flags: str, message: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
@@ -491,8 +526,22 @@ def test_what_cannot_work_is_refused(flags: str, message: str, train: InProcess,
     assert list(tmp_path.rglob("checkpoint*.pt")) == []
 
 
-def test_another_dictionary_is_refused(evaluate: InProcess, path: tuple[str, Path], lm_data: Path) -> None:
-    other = lm_data.parent / "other_dictionary"
+def test_pieces_of_words_and_several_processes_are_refused_in_evaluation(
+    evaluate: InProcess, path: tuple[str, Path], lm_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match="--post-process: needs to be left out with one stream of text; got @@ . Use"):
+        evaluate(lm_data, *STREAM, *path, "--post-process", "@@ ")
+    evaluate(lm_data, *STREAM, *path, "--post-process", "@@ ", "--sample-break-mode", "eos")
+    monkeypatch.setattr(contiguous_lm, "_rank_and_world_size", lambda: (0, 2))
+    for mode in ("none", "eos"):
+        with pytest.raises(ValueError, match="--distributed-world-size: needs 1 for fairseq-eval-lm, .* got 2. Use"):
+            evaluate(lm_data, *STREAM, *path, "--sample-break-mode", mode)
+
+
+def test_another_dictionary_is_refused(
+    train: InProcess, evaluate: InProcess, path: tuple[str, Path], lm_data: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other_dictionary"
     other.mkdir()
     for each in lm_data.iterdir():
         (other / each.name).write_bytes(each.read_bytes())
@@ -501,16 +550,21 @@ def test_another_dictionary_is_refused(evaluate: InProcess, path: tuple[str, Pat
     size = len((lm_data / "dict.txt").read_text().splitlines()) + 4
     with pytest.raises(ValueError, match=f"dict.txt: needs the {size} words .* got {size + 1}. Use the data folder"):
         evaluate(other, *STREAM, *path)
+    with pytest.raises(ValueError, match=f"dict.txt: needs the {size} words .* got {size + 1}. Use the data folder"):
+        train(other, *PRESET, "--restore-file", path[1], "--max-epoch", 3, "--no-save")
     (other / "dict.txt").write_text("a 1\n")
     with pytest.raises(ValueError, match=f"dict.txt: needs the {size} words .* got 5. Use the data folder"):
         evaluate(other, *STREAM, *path)
+    with pytest.raises(ValueError, match="split valid: needs word indices below 5, the size of dict.txt; got"):
+        train(other, *PRESET, "--sample-break-mode", "eos", "--max-epoch", 1, "--no-save")
 
 
-def test_an_empty_split_is_refused(train: InProcess, text_folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["none", "eos"])
+def test_an_empty_split_is_refused(mode: str, train: InProcess, text_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     train_text = text_folder / "train.src"
     flags = ("--only-source", "--trainpref", train_text, "--validpref", tmp_path / "empty.txt")
     arguments = [str(flag) for flag in (*flags, "--destdir", tmp_path / "data")]
     fairseq_cli.preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
     with pytest.raises(ValueError, match="split valid: needs at least one token; got none. Use a file that is not emp"):
-        train(tmp_path / "data", *PRESET, "--max-epoch", 1, "--no-save")
+        train(tmp_path / "data", *PRESET, "--sample-break-mode", mode, "--max-epoch", 1, "--no-save")

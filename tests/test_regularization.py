@@ -16,11 +16,12 @@ from .models.common import grown
 from .models.recurrent_lms import WORDS, batch, build, text
 
 LAMBDA = 0.15
+MU = 0.3
 
 
-def criterion(strength: float = LAMBDA, sentence_avg: bool = True) -> TiedCrossEntropy:
+def criterion(strength: float = LAMBDA, sentence_avg: bool = True, mu: float = 0.0) -> TiedCrossEntropy:
     task = SimpleNamespace(target_dictionary=WORDS)
-    return TiedCrossEntropy(task, sentence_avg, 0.0, projection_regularization=strength)
+    return TiedCrossEntropy(task, sentence_avg, 0.0, projection_regularization=strength, l2_regularization=mu)
 
 
 def projected(**options: Any) -> RecurrentLM:
@@ -33,23 +34,28 @@ def micro_batches(number: int, seed: int = 1) -> list[dict[str, Any]]:
 
 
 def gradient_of_definition(
-    model: RecurrentLM, samples: list[dict[str, Any]], sentence_avg: bool
+    model: RecurrentLM, samples: list[dict[str, Any]], sentence_avg: bool, mu: float = 0.0
 ) -> dict[str, torch.Tensor]:
-    """That of (sum of token losses + lambda/2 ||P||^2) / sample size, all in one graph."""
+    """That of (sum of token losses + lambda/2 ||P||^2) / sample size + mu/2 ||w||^2, all in one graph."""
     losses = [model(**sample["net_input"], target=sample["target"]).loss for sample in samples]
     size = sum(sample["nsentences" if sentence_avg else "ntokens"] for sample in samples)
     weight = dict(model.named_parameters())["decoder.projection.weight"]
     loss = (torch.stack(losses).sum() + LAMBDA / 2 * weight.pow(2).sum()) / size
     names, parameters = zip(*model.named_parameters(), strict=True)
+    loss = loss + mu / 2 * torch.stack([each.pow(2).sum() for each in parameters]).sum()
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
 
 
 def gradient_of_update(
-    model: RecurrentLM, processes: list[list[dict[str, Any]]], sentence_avg: bool, monkeypatch: pytest.MonkeyPatch
+    model: RecurrentLM,
+    processes: list[list[dict[str, Any]]],
+    sentence_avg: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    mu: float = 0.0,
 ) -> dict[str, torch.Tensor]:
     """As fairseq's trainer makes it: sums over batches and processes, divided by the sum of their sample sizes."""
     monkeypatch.setattr(cross_entropy, "get_data_parallel_world_size", lambda: len(processes))
-    each = criterion(sentence_avg=sentence_avg)
+    each = criterion(sentence_avg=sentence_avg, mu=mu)
     total = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
     size = 0
     for samples in processes:
@@ -64,18 +70,19 @@ def gradient_of_update(
     return {name: gradient / size for name, gradient in total.items()}
 
 
+@pytest.mark.parametrize("mu", [0.0, MU])
 @pytest.mark.parametrize("sentence_avg", [True, False])
 @pytest.mark.parametrize("processes", [1, 2, 3])
 @pytest.mark.parametrize("update_freq", [1, 2, 4])
 @pytest.mark.parametrize("options", [{}, {"share_decoder_input_output_embed": True}], ids=["untied", "tied"])
-def test_an_update_has_the_penalty_once(
-    processes: int, update_freq: int, sentence_avg: bool, options: dict, monkeypatch: pytest.MonkeyPatch
+def test_an_update_has_each_penalty_once(
+    processes: int, update_freq: int, sentence_avg: bool, mu: float, options: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = projected(**options)
     samples = micro_batches(processes * update_freq)
     parts = [samples[process::processes] for process in range(processes)]
-    found = gradient_of_update(model, parts, sentence_avg, monkeypatch)
-    for name, expected in gradient_of_definition(model, samples, sentence_avg).items():
+    found = gradient_of_update(model, parts, sentence_avg, monkeypatch, mu)
+    for name, expected in gradient_of_definition(model, samples, sentence_avg, mu).items():
         torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10, msg=name)
 
 

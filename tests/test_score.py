@@ -79,6 +79,16 @@ def test_refuses(
     assert message in capsys.readouterr().err
 
 
+def test_refuses_text_of_another_encoding(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "latin1.txt"
+    text.write_bytes("a b\nhé\n".encode("latin1"))
+    assert main(["score", str(checkpoint), str(text), "--data", str(lm_data)]) == 2
+    message = f"SENTENCES: need text in UTF-8; got {text} ('utf-8' codec can't decode byte 0xe9"
+    assert message in capsys.readouterr().err
+
+
 def test_refuses_sentences_beyond_the_models_length(
     lm_data: Path, tmp_path: Path, run_command: RunCommand, capsys: pytest.CaptureFixture[str]
 ) -> None:

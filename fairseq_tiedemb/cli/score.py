@@ -56,7 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     with fileinput.input(arguments.sentences, encoding="utf-8") as lines:
-        texts = [line.rstrip("\n") for line in lines]
+        try:
+            texts = [line.rstrip("\n") for line in lines]
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"SENTENCES: need text in UTF-8; got {lines.filename()} ({error}). Use iconv -f LATIN1 -t UTF-8, say."
+            ) from None
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
     _check_lengths(sentences, model.max_positions())

@@ -1,5 +1,6 @@
 """The decoder of recurrent language models."""
 
+import re
 from typing import Any, Protocol
 
 from fairseq.models import FairseqIncrementalDecoder
@@ -144,10 +145,11 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         Raises:
             ValueError: with both numbers.
         """
-        table = state_dict.get(f"{name}.output.weight")
-        if table is not None and len(table) != len(self.dictionary):
+        inputs = re.compile(rf"{re.escape(name)}\.embed_tokens\.(?:embeddings\.\d+\.0\.)?weight")
+        words = sum(len(table) for key, table in state_dict.items() if inputs.fullmatch(key))
+        if words and words != len(self.dictionary):
             raise ValueError(
-                f"dict.txt: needs the {len(table)} words (with fairseq's own) that the model was trained with; got "
+                f"dict.txt: needs the {words} words (with fairseq's own) that the model was trained with; got "
                 f"{len(self.dictionary)}. Use the data folder of the training."
             )
         return state_dict

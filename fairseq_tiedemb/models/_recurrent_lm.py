@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional
 
-from fairseq import utils
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import FairseqLanguageModel
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
@@ -123,6 +122,8 @@ class RecurrentLM(FairseqLanguageModel):
         bias = (cfg.projection_bias or cls.projects) and not cfg.no_projection_bias
         if cfg.projection_bias and not projects:
             raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
+        if cfg.no_projection_bias and not projects:
+            raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
         width = cfg.decoder_embed_dim if projects else cfg.decoder_hidden_size
         if tied and width != cfg.decoder_embed_dim:
             asked_by = f"--arch {cfg._name}" if cls.ties else "--share-decoder-input-output-embed"
@@ -163,8 +164,15 @@ class RecurrentLM(FairseqLanguageModel):
             output = SharedEmbedding(size, width, dictionary.pad(), method=method, bias=True)
             embed_tokens = output if tied else SharedEmbedding(size, embed_dim, dictionary.pad(), method=method)
             return embed_tokens, output, None
-        cutoff, factor = utils.eval_str_list(cfg.adaptive_softmax_cutoff, type=int), cfg.adaptive_softmax_factor
+        factor = cfg.adaptive_softmax_factor
+        cutoff = _cutoff(cfg.adaptive_softmax_cutoff, factor, size=size, width=min(embed_dim, width))
         if not tied:
+            if sharing_method(method).uses_norms:
+                raise ValueError(
+                    f"--sharing-method {method}: needs bands that input and output share; got "
+                    f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} without "
+                    "--share-decoder-input-output-embed. Use that too, or --sharing-method plain."
+                )
             table = SharedEmbedding(size, embed_dim, dictionary.pad(), method=method)
             return table, None, AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor)
         if cfg.decoder_embed_path or cfg.decoder_freeze_embed:
@@ -202,7 +210,13 @@ class RecurrentLM(FairseqLanguageModel):
         embed_tokens, output = self.decoder.embed_tokens, self.decoder.output
         total = sum(parameter.numel() for parameter in self.parameters())
         if output is None:
-            return f"{name}: adaptive softmax; {total:,} parameters"
+            tied = isinstance(embed_tokens, AdaptiveInput)
+            bands = (
+                f"shared with the input, method {embed_tokens.embeddings[0][0].method}"
+                if tied
+                else "apart from the input's table"
+            )
+            return f"{name}: adaptive softmax, its bands {bands}; {total:,} parameters"
         tied = embed_tokens is output
         extra = 2 * (output.embedding_dim + 1) + (0 if tied else 2 * embed_tokens.embedding_dim)
         return (
@@ -256,3 +270,33 @@ class RecurrentLM(FairseqLanguageModel):
     def projection(self) -> nn.Linear | None:
         """P, which projection regularization holds down."""
         return self.decoder.projection
+
+
+def _cutoff(text: str, factor: float, *, size: int, width: int) -> list[int]:
+    """Where bands of words end.
+
+    Args:
+        text: the flag's numbers.
+        factor: by which each band is narrower than the one before.
+        size: number of words.
+        width: of the first band.
+
+    Raises:
+        ValueError: for what are no rising numbers below the number of words, or bands too narrow.
+    """
+    try:
+        cutoff = [int(number) for number in str(text).strip("[]()").split(",")]
+    except ValueError:
+        cutoff = []
+    rising = all(low < high for low, high in zip([0, *cutoff], [*cutoff, size], strict=True))
+    if not cutoff or not rising:
+        raise ValueError(
+            f"--adaptive-softmax-cutoff: needs rising numbers between 0 and {size}, the size of the dictionary; got "
+            f"{text}. Use 2000,6000, say."
+        )
+    if not factor >= 1 or int(width // factor ** len(cutoff)) < 1:
+        raise ValueError(
+            f"--adaptive-softmax-factor: needs 1 or more, and a last band, of {width} / factor^{len(cutoff)}, at least "
+            f"1 wide; got {factor}. Use 4, or fewer bands."
+        )
+    return cutoff

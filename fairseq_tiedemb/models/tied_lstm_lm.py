@@ -52,11 +52,12 @@ class TiedLSTMLM(RecurrentLM):
         sizes = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers
         if not _variational(cfg):
             return LSTMStack(*sizes, cfg.dropout)
-        if cfg.dropout:
-            raise ValueError(
-                f"--dropout: needs 0 with variational dropout (--dropout-inputs, ...); got {cfg.dropout}. "
-                "Use one kind of dropout."
-            )
+        for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
+            if getattr(cfg, name):
+                raise ValueError(
+                    f"--{name.replace('_', '-')}: needs 0 with variational dropout (--dropout-inputs, ...); got "
+                    f"{getattr(cfg, name)}. Use one kind of dropout."
+                )
         return VariationalLSTM(*sizes, dropout_i=cfg.dropout_inputs, dropout_h=cfg.dropout_states)
 
     @classmethod

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary, FairseqDataset
+from fairseq.data.indexed_dataset import MMapIndexedDataset
 from torch import Tensor
 
 
@@ -23,7 +24,7 @@ class TokenStream(FairseqDataset):
         split: name of the split, for error messages.
 
     Raises:
-        ValueError: if the split is empty, or has an index that the dictionary lacks.
+        ValueError: if the split is empty or cut short, or has an index that the dictionary lacks.
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
@@ -34,6 +35,13 @@ class TokenStream(FairseqDataset):
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
             raise empty_split(split)
+        if isinstance(sentences, MMapIndexedDataset):
+            found = memoryview(sentences._bin_buffer).nbytes // np.dtype(sentences._index.dtype).itemsize
+            if found < self.length:
+                raise ValueError(
+                    f"split {split}: needs {self.length} tokens, as its .idx file says; got {found} in its .bin file. "
+                    "Use the files as fairseq-preprocess wrote them."
+                )
         if sentences.supports_prefetch:
             sentences.prefetch(range(len(sentences)))
         largest = max(int(sentence.max()) for sentence in sentences if len(sentence))
@@ -47,11 +55,16 @@ class TokenStream(FairseqDataset):
         return self.length
 
     def tokens(self, start: int, stop: int) -> Tensor:
-        """The tokens [start, stop) of the stream; only the sentences they are in are read."""
+        """The tokens [start, stop) of the stream."""
+        if isinstance(self.sentences, MMapIndexedDataset):
+            # The file has one sentence after the other. fairseq reads whole sentences, and a text may be only one.
+            dtype = np.dtype(self.sentences._index.dtype)
+            text = np.frombuffer(self.sentences._bin_buffer, dtype, stop - start, start * dtype.itemsize)
+            return torch.from_numpy(text.astype(np.int64))
         first, last = np.searchsorted(self.ends, [start, stop - 1], side="right")
-        text = torch.cat([self.sentences[i] for i in range(first, last + 1)]).long()
+        sentences = torch.cat([self.sentences[i] for i in range(first, last + 1)]).long()
         before = start - (int(self.ends[first - 1]) if first else 0)
-        return text[before : before + stop - start]
+        return sentences[before : before + stop - start]
 
     def pair(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Input and target of the tokens [start, stop): each is predicted from the one before, the first from </s>."""

@@ -1,17 +1,23 @@
 """Language modelling over one stream of text, whose recurrent state carries over from batch to batch."""
 
+# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
+import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import torch
 import torch.distributed
 from fairseq.data import FairseqDataset, data_utils, iterators
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from omegaconf import II
 from torch import Tensor
 
 from ._streams import StreamRows, TokenStream, empty_split
+
+logger = logging.getLogger(__name__)
 
 # Options of `language_modeling` that make samples of their own, and the value at which they leave the text alone.
 MADE_FOR_SAMPLES: dict[str, Any] = {
@@ -22,12 +28,16 @@ MADE_FOR_SAMPLES: dict[str, Any] = {
     "shorten_method": "none",
     "pad_to_fixed_length": False,
     "pad_to_fixed_bsz": False,
+    # fairseq-eval-lm would take a piece of a word at the end of a batch for a word.
+    "post_process": None,
 }
 
 
 @dataclass
 class ContiguousLMConfig(LanguageModelingConfig):
     """Options of ``contiguous_lm``: those of fairseq's ``language_modeling``."""
+
+    post_process: Optional[str] = II("common_eval.post_process")
 
 
 @register_task("contiguous_lm", dataclass=ContiguousLMConfig)
@@ -37,8 +47,8 @@ class ContiguousLMTask(LanguageModelingTask):
     A split is one stream of tokens, cut into ``--batch-size`` rows a process; a batch holds ``--tokens-per-sample``
     tokens of each row and goes on where the batch before stopped. The model carries its state over, detached; it
     starts from zero in each epoch and split. Every token is predicted exactly once, whatever the batch size, the first
-    one of the text from the end of sentence, every other one from the token before it. fairseq-eval-lm and
-    fairseq-validate read one row unless ``--batch-size`` says otherwise.
+    one of the text from the end of sentence, every other one from the token before it. fairseq-eval-lm reads one row
+    unless ``--batch-size`` says otherwise.
 
     With ``--sample-break-mode eos`` a sample is a sentence and its state starts from zero, as in fairseq's
     ``language_modeling``.
@@ -55,6 +65,7 @@ class ContiguousLMTask(LanguageModelingTask):
         super().__init__(args, dictionary, output_dictionary, targets)
         self._carried: dict[str, Any] = {}
         self._restored: dict[str, Any] = {}
+        self._warned_of_penalties = False
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "ContiguousLMTask":
@@ -68,6 +79,8 @@ class ContiguousLMTask(LanguageModelingTask):
                 "--sample-break-mode: needs none (one stream) or eos (sentences) with --task contiguous_lm; got "
                 f"{args.sample_break_mode}. Use --task language_modeling for other samples."
             )
+        if args.batch_size is not None and args.batch_size < 1:
+            raise ValueError(f"--batch-size: needs at least 1 row; got {args.batch_size}. Use 20, say.")
         if args.tokens_per_sample < 1:
             raise ValueError(
                 f"--tokens-per-sample: needs at least 1 token of a row in a batch; got {args.tokens_per_sample}. "
@@ -107,11 +120,8 @@ class ContiguousLMTask(LanguageModelingTask):
 
         Raises:
             FileNotFoundError: if there is no such split.
-            ValueError: if it is empty, or made with another dictionary.
+            ValueError: if it is empty or cut short, or made with another dictionary.
         """
-        if not self.one_stream:
-            super().load_dataset(split, epoch, combine, **kwargs)
-            return
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         text = Path(f"{path}.bin")
@@ -122,7 +132,11 @@ class ContiguousLMTask(LanguageModelingTask):
         sentences = data_utils.load_indexed_dataset(path, self.dictionary, kind, combine=combine)
         if sentences is None:
             raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
-        self.datasets[split] = TokenStream(sentences, self.dictionary, split)
+        stream = TokenStream(sentences, self.dictionary, split)
+        if self.one_stream:
+            self.datasets[split] = stream
+        else:
+            super().load_dataset(split, epoch, combine, **kwargs)
 
     def get_batch_iterator(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> iterators.EpochBatchIterating:
         """Batches in the order of the text, for a stream; fairseq's own for anything else."""
@@ -171,12 +185,19 @@ class ContiguousLMTask(LanguageModelingTask):
         """Batches for fairseq-eval-lm.
 
         Raises:
-            ValueError: for ``--context-window``, which a carried state makes needless.
+            ValueError: for ``--context-window``, which a carried state makes needless and a sentence has no use for;
+                for several processes, of which the command prints the perplexity of the first one's part.
         """
         if context_window > 0:
             raise ValueError(
-                f"--context-window: needs 0 with --task contiguous_lm, whose state carries all context; got "
-                f"{context_window}. Leave it out."
+                f"--context-window: needs 0 with --task contiguous_lm, whose models carry all context in their state; "
+                f"got {context_window}. Leave it out."
+            )
+        _, world_size = _rank_and_world_size()
+        if world_size > 1:
+            raise ValueError(
+                f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the perplexity of what one "
+                f"process reads; got {world_size}. Use --distributed-world-size 1."
             )
         if not isinstance(dataset, TokenStream):
             return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
@@ -199,12 +220,27 @@ class ContiguousLMTask(LanguageModelingTask):
         """fairseq's step, with a restored state put into the model before it and the new one kept after it."""
         if self._restored:
             self._restore(model)
+        self._warn_of_lost_penalties(args[0] if args else kwargs["criterion"], model)
         result = super().train_step(sample, model, *args, **kwargs)
         if self.one_stream:
             position, state = model.carried_state()
             states = _rows_of_all_processes(state)
-            self._carried = {} if sample["is_last"] else {"position": position, "state": states}
+            chunk = self.args.tokens_per_sample
+            self._carried = {} if sample["is_last"] else {"position": position, "state": states, "chunk": chunk}
         return result
+
+    def _warn_of_lost_penalties(self, criterion: Any, model: Any) -> None:
+        """Says once that a preset's penalty is left out, by a criterion that knows none."""
+        if self._warned_of_penalties:
+            return
+        self._warned_of_penalties = True
+        for name in ("projection_regularization", "l2_regularization"):
+            strength = getattr(model, "recipe", {}).get(name)
+            if strength and not hasattr(criterion, name):
+                logger.warning(
+                    f"--criterion {type(criterion).__name__}: trains without --{name.replace('_', '-')} {strength}, "
+                    "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
+                )
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position.
@@ -218,7 +254,7 @@ class ContiguousLMTask(LanguageModelingTask):
         """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model.
 
         Raises:
-            ValueError: if the checkpoint has another number of rows.
+            ValueError: if the checkpoint has another number of rows, or of tokens of a row in a batch.
         """
         if not (self.one_stream and checkpoint):
             return
@@ -228,6 +264,13 @@ class ContiguousLMTask(LanguageModelingTask):
             raise ValueError(
                 f"--batch-size: needs {rows} rows over all processes, as the checkpoint's recurrent state has; got "
                 f"{expected}. Use as many, or begin at the start of the text with --reset-dataloader."
+            )
+        chunk = checkpoint.get("chunk", self.args.tokens_per_sample)
+        if chunk != self.args.tokens_per_sample:
+            raise ValueError(
+                f"--tokens-per-sample: needs {chunk} in the middle of an epoch, as the checkpoint was trained with; "
+                f"got {self.args.tokens_per_sample}. Use that, or begin at the start of the text with "
+                "--reset-dataloader."
             )
         self._restored = checkpoint
 

@@ -130,7 +130,7 @@ def test_whole_command(corpus: Path, name: str, short: int, long: int) -> None:
     ]
     root = str(USER_DIR.parent)
     ratios = []
-    for _ in range(3):
+    for _ in range(5):
         train = cpu_seconds([*command, str(long)]) - cpu_seconds([*command, str(short)])
         loops = [BARE_LOOP.format(root=root, arch=arch, steps=steps, updates=updates) for updates in (long, short)]
         loop = cpu_seconds([sys.executable, "-c", loops[0]]) - cpu_seconds([sys.executable, "-c", loops[1]])

@@ -342,6 +342,9 @@ def test_the_state_of_a_stream_is_no_part_of_the_model() -> None:
 def test_a_checkpoint_of_another_dictionary_is_refused() -> None:
     with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
         build(**TIED).load_state_dict(build(words=dictionary(19), **TIED).state_dict())
+    bands = {**TIED, "adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0}
+    with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* got 17"):
+        build(**bands).load_state_dict(build(words=dictionary(19), **bands).state_dict())
 
 
 def write_vectors(path: Path, width: int) -> str:
@@ -459,6 +462,30 @@ def test_beam_search_scores_are_those_of_the_model() -> None:
             {**TIED, "decoder_hidden_size": 8},
             "--share-decoder-input-output-embed: needs --decoder-embed-dim equal to --decoder-hidden-size, or "
             "--projection; got 6 and 8. Use --projection.",
+        ),
+        ({"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use --projection"),
+        ({"dropout_outputs": 0.5, "dropout": 0.2}, "--dropout: needs 0 with variational .* got 0.2. Use one kind"),
+        ({"dropout_outputs": 0.5, "decoder_dropout_in": 0.9}, "--decoder-dropout-in: needs 0 with .* got 0.9. Use one"),
+        ({"dropout_states": 0.5, "decoder_dropout_out": 0.9}, "--decoder-dropout-out: needs 0 with .* got 0.9. Use on"),
+        (
+            {"adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0, "sharing_method": "cosine"},
+            "--sharing-method cosine: needs bands .* got --adaptive-softmax-cutoff 5,8 without --share-decoder-input",
+        ),
+        *(
+            (
+                {**TIED, "adaptive_softmax_cutoff": cutoff},
+                f"--adaptive-softmax-cutoff: needs rising .* 17, .* got {cutoff}",
+            )
+            for cutoff in ("foo", "8,5", "5,5", "0,5", "5,17", "100", "5.5")
+        ),
+        (
+            {"adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 40.0},
+            r"--adaptive-softmax-factor: needs 1 or more, and a last band, of 6 / factor\^2, at least .* got 40.0. Use",
+        ),
+        ({"adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 0.5}, "--adaptive-softmax-factor: .* got 0.5"),
+        (
+            {**TIED, "adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0, "decoder_freeze_embed": True},
+            "--decoder-embed-path, --decoder-freeze-embed: need one table .* got bands .* 5,8 with tied embeddings",
         ),
         ({"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use --proj"),
         ({"init_range": 0.0}, "--init-range: needs a positive number; got 0.0. Use 0.1"),

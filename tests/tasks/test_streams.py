@@ -1,6 +1,7 @@
 """A corpus as one stream: every token is predicted once, from the one before it, in rows that are read in order."""
 
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,34 @@ def test_words_that_the_dictionary_lacks_are_refused() -> None:
     text = Sentences([torch.tensor([5, 2]), torch.tensor([len(WORDS), 2])])
     with pytest.raises(ValueError, match="split test: needs word indices below 24, the size of dict.txt; got 24. Use"):
         TokenStream(text, WORDS, "test")
+
+
+def test_a_text_without_line_ends_is_not_copied_for_every_row(tmp_path: Path) -> None:
+    """A batch costs what it holds, not what its sentences hold: text8 is one sentence."""
+    text = sentences(20_000)
+    write_corpus(tmp_path / "train", "mmap", Sentences([torch.cat(list(text))]))
+    task = task_with(5, data=str(tmp_path), dataset_impl="mmap")
+    task.load_dataset("train")
+    stream = task.datasets["train"]
+    assert torch.equal(stream.tokens(0, 20_000), torch.cat(list(text)).long())
+    tracemalloc.start()
+    found = stream.tokens(11_000, 11_005)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert torch.equal(found, torch.cat(list(text))[11_000:11_005].long())
+    assert peak < 10_000  # bytes
+
+
+def test_a_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    write_corpus(tmp_path / "train", "mmap", sentences(60))
+    whole = (tmp_path / "train.bin").read_bytes()
+    (tmp_path / "train.bin").write_bytes(whole[: len(whole) // 2])
+    message = (
+        "split train: needs 60 tokens, as its .idx file says; got 30 in its .bin file. Use the files as fairseq-pr"
+    )
+    for mode in ("none", "eos"):
+        with pytest.raises(ValueError, match=message):
+            task_with(5, data=str(tmp_path), dataset_impl="mmap", sample_break_mode=mode).load_dataset("train")
 
 
 def test_more_rows_than_tokens_are_refused() -> None:
