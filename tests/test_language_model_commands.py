@@ -270,8 +270,9 @@ def kill_in_mid_epoch(how: signal.Signals, folder: Path, data: Path, *flags: obj
         (signal.SIGKILL, ()),
         pytest.param(signal.SIGTERM, (), marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, ("--update-freq", 2), marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, ("--num-workers", 2, "--store-ema"), marks=pytest.mark.slow),
     ],
-    ids=["kill -9", "SIGTERM", "several chunks an update"],
+    ids=["kill -9", "SIGTERM", "several chunks an update", "data workers, moving average"],
 )
 def test_an_interrupted_training_ends_where_the_uninterrupted_one_ends(
     how: signal.Signals, flags: tuple, train: InProcess, lm_data: Path, tmp_path: Path
