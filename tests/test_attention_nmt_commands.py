@@ -496,7 +496,7 @@ def test_fairseqs_own_models_are_refused_by_the_lean_criterion(train: InProcess,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "arch"), zip(SHARING_METHODS, PRESETS[1:], strict=True))
+@pytest.mark.parametrize(("method", "arch"), list(zip(SHARING_METHODS, PRESETS[1:], strict=True)))
 def test_every_sharing_method_learns_a_small_corpus_by_heart(
     method: str, arch: str, train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
