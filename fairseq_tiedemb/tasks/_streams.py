@@ -36,15 +36,17 @@ class TokenStream(FairseqDataset):
         if self.length == 0:
             raise empty_split(split)
         if isinstance(sentences, MMapIndexedDataset):
-            found = memoryview(sentences._bin_buffer).nbytes // np.dtype(sentences._index.dtype).itemsize
-            if found < self.length:
+            text = self._file()
+            if len(text) < self.length:
                 raise ValueError(
-                    f"split {split}: needs {self.length} tokens, as its .idx file says; got {found} in its .bin file. "
-                    "Use the files as fairseq-preprocess wrote them."
+                    f"split {split}: needs {self.length} tokens, as its .idx file says; got {len(text)} in its .bin "
+                    "file. Use the files as fairseq-preprocess wrote them."
                 )
-        if sentences.supports_prefetch:
-            sentences.prefetch(range(len(sentences)))
-        largest = max(int(sentence.max()) for sentence in sentences if len(sentence))
+            largest = int(text.max())
+        else:
+            if sentences.supports_prefetch:
+                sentences.prefetch(range(len(sentences)))
+            largest = max(int(sentence.max()) for sentence in sentences if len(sentence))
         if largest >= len(dictionary):
             raise ValueError(
                 f"split {split}: needs word indices below {len(dictionary)}, the size of dict.txt; got {largest}. "
@@ -57,14 +59,20 @@ class TokenStream(FairseqDataset):
     def tokens(self, start: int, stop: int) -> Tensor:
         """The tokens [start, stop) of the stream."""
         if isinstance(self.sentences, MMapIndexedDataset):
-            # The file has one sentence after the other. fairseq reads whole sentences, and a text may be only one.
-            dtype = np.dtype(self.sentences._index.dtype)
-            text = np.frombuffer(self.sentences._bin_buffer, dtype, stop - start, start * dtype.itemsize)
-            return torch.from_numpy(text.astype(np.int64))
+            return torch.from_numpy(self._file()[start:stop].astype(np.int64))
         first, last = np.searchsorted(self.ends, [start, stop - 1], side="right")
         sentences = torch.cat([self.sentences[i] for i in range(first, last + 1)]).long()
         before = start - (int(self.ends[first - 1]) if first else 0)
         return sentences[before : before + stop - start]
+
+    def _file(self) -> np.ndarray:
+        """The numbers in the .bin file, which has one sentence after the other; nothing is copied.
+
+        fairseq itself reads whole sentences, and a text without line ends is only one.
+        """
+        file_size = memoryview(self.sentences._bin_buffer).nbytes
+        dtype = np.dtype(self.sentences._index.dtype)
+        return np.frombuffer(self.sentences._bin_buffer, dtype, file_size // dtype.itemsize)
 
     def pair(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Input and target of the tokens [start, stop): each is predicted from the one before, the first from </s>."""
