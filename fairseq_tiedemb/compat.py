@@ -503,7 +503,7 @@ def dynamic_convolution_without_bias() -> None:
 
 
 def half_precision_needs_a_gpu() -> None:
-    """Refuse to train in float16 without a GPU before anything is read.
+    """Refuse to train in float16 without a GPU, before the first step.
 
     Without it: AssertionError that torch was not compiled with CUDA, whatever the machine (optim/fp16_optimizer.py:38).
     Goes when fairseq says what is missing.

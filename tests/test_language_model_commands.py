@@ -177,7 +177,7 @@ def test_bfloat16_trains_on_a_cpu(train: InProcess, lm_data: Path) -> None:
 
 
 @pytest.mark.parametrize("preset", ["gal_lm_large_wt", "highway_lm_8x890_wt"])
-def test_every_family_trains_by_its_recipe(preset: str, train: InProcess, evaluate: InProcess, lm_data: Path) -> None:
+def test_every_family_trains_by_its_recipe(preset: str, train: InProcess, lm_data: Path) -> None:
     text = train(lm_data, "--arch", preset, *SIZES, *LOGS, "--max-epoch", 3, "--no-save")
     perplexities = logged(text, "valid_ppl")
     assert perplexities[2] < perplexities[0]
