@@ -566,6 +566,21 @@ def test_another_dictionary_is_refused(
         train(other, *PRESET, "--sample-break-mode", "eos", "--max-epoch", 1, "--no-save")
 
 
+def test_the_words_in_another_order_are_refused(
+    train: InProcess, evaluate: InProcess, path: tuple[str, Path], lm_data: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(lm_data, tmp_path / "other_order")
+    words = (lm_data / "dict.txt").read_text().splitlines(keepends=True)
+    (other / "dict.txt").write_text("".join(words[::-1]))
+    message = f"dict.txt: needs the {len(words) + 4} words .* in their order; got {len(words) + 4} others, or another"
+    with pytest.raises(ValueError, match=message):
+        evaluate(other, *STREAM, *path)
+    with pytest.raises(ValueError, match=message):
+        train(other, *PRESET, "--restore-file", path[1], "--max-epoch", 3, "--no-save")
+    with pytest.raises(ValueError, match=message):
+        TiedLSTMLM.from_pretrained(str(path[1].parent), "checkpoint_last.pt", str(other))
+
+
 @pytest.mark.parametrize("mode", ["none", "eos"])
 def test_an_empty_split_is_refused(mode: str, train: InProcess, text_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")

@@ -102,7 +102,7 @@ class StreamRows(FairseqDataset):
         if len(stream) < rows:
             raise ValueError(
                 f"--batch-size: needs at most {len(stream)} rows over all processes, one for each token of split "
-                f"{stream.split}; got {rows}. Use a smaller batch or a longer text."
+                f"{stream.split}; got {rows}. Use a smaller one (--batch-size-valid in validation) or a longer text."
             )
         self.stream, self.rows, self.chunk = stream, rows, chunk
         self.bounds = [row * len(stream) // rows for row in range(rows + 1)]

@@ -2,6 +2,7 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,7 @@ class ContiguousLMTask(LanguageModelingTask):
         if args.tokens_per_sample < 1:
             raise ValueError(
                 f"--tokens-per-sample: needs at least 1 token of a row in a batch; got {args.tokens_per_sample}. "
-                "Use 20, say."
+                "Use 20, say, and no --context-window, which fairseq-eval-lm takes off it."
             )
         if str(args.sample_break_mode) == "none":
             for name, neutral in MADE_FOR_SAMPLES.items():
@@ -164,7 +165,13 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"--batch-size: needs the number of rows that the text is cut into; got --max-tokens {max_tokens} "
                 "alone. Use --batch-size 20, say, and --tokens-per-sample for the length of a batch."
             )
-        rows = StreamRows(stream, (max_sentences or 1) * num_shards, self.args.tokens_per_sample)
+        rows_here, chunk = max_sentences or 1, self.args.tokens_per_sample
+        if max_tokens is not None and max_tokens < rows_here * chunk:
+            raise ValueError(
+                f"--max-tokens: needs at least {rows_here * chunk}, the tokens of {rows_here} rows (--batch-size) in a "
+                f"batch of {chunk} each (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
+            )
+        rows = StreamRows(stream, rows_here * num_shards, chunk)
         return iterators.EpochBatchIterator(
             dataset=rows,
             collate_fn=rows.collater,
@@ -177,6 +184,8 @@ class ContiguousLMTask(LanguageModelingTask):
             buffer_size=data_buffer_size,
             disable_shuffling=True,
             skip_remainder_batch=skip_remainder_batch,
+            # Each epoch has a loader of its own, whose workers would outlive it.
+            persistent_workers=False,
         )
 
     def eval_lm_dataloader(
@@ -201,6 +210,7 @@ class ContiguousLMTask(LanguageModelingTask):
             )
         if not isinstance(dataset, TokenStream):
             return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
+        kwargs.pop("max_tokens", None)  # 36,000 where nobody gave one: a bound for samples
         return self.get_batch_iterator(dataset, max_sentences=batch_size or 1, **kwargs).next_epoch_itr(shuffle=False)
 
     def build_generator(self, *args: Any, **kwargs: Any) -> Any:
@@ -242,21 +252,53 @@ class ContiguousLMTask(LanguageModelingTask):
                     "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
                 )
 
+    def state_dict(self) -> dict[str, Any]:
+        """What fairseq's commands that load a model hand to ``load_state_dict``: a fingerprint of the dictionary."""
+        return {**super().state_dict(), "dictionary": self._fingerprint()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes what ``state_dict`` gave.
+
+        Raises:
+            ValueError: if the dictionary has other words than that of the training, or has them in another order.
+        """
+        self._check_dictionary(state_dict)
+        super().load_state_dict(state_dict)
+
+    def _fingerprint(self) -> dict[str, Any]:
+        words = self.dictionary.symbols
+        return {"size": len(words), "sha256": hashlib.sha256("\n".join(words).encode()).hexdigest()}
+
+    def _check_dictionary(self, checkpoint: dict[str, Any]) -> None:
+        found = self._fingerprint()
+        expected = checkpoint.get("dictionary", found)
+        if found != expected:
+            size = found["size"]
+            raise ValueError(
+                f"dict.txt: needs the {expected['size']} words that the checkpoint was trained with, in their order; "
+                f"got {size if size != expected['size'] else f'{size} others, or another order'}. Use the data folder "
+                "of the training, or one made with its --srcdict."
+            )
+
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position.
 
-        At the end of the text there is nothing to carry over, and training may go on with another number of rows.
+        At the end of the text there is nothing to carry over, and training may go on with another number of rows. The
+        fingerprint of the dictionary is here too: a training that goes on does not read ``state_dict``.
         """
         carried = self._carried
-        return {type(self).__name__: {**carried, "state": carried["state"].cpu()} if carried else {}}
+        state = {**carried, "state": carried["state"].cpu()} if carried else {}
+        return {type(self).__name__: {"dictionary": self._fingerprint(), **state}}
 
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
         """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model.
 
         Raises:
-            ValueError: if the checkpoint has another number of rows, or of tokens of a row in a batch.
+            ValueError: if the checkpoint has another dictionary, or another number of rows or of tokens of a row in a
+                batch.
         """
-        if not (self.one_stream and checkpoint):
+        self._check_dictionary(checkpoint)
+        if not (self.one_stream and "state" in checkpoint):
             return
         _, world_size = _rank_and_world_size()
         rows, expected = checkpoint["state"].size(1), self.args.batch_size * world_size

@@ -1,6 +1,8 @@
 """`contiguous_lm`: what it refuses, and the state that goes into a checkpoint and comes back."""
 
+import multiprocessing
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +39,7 @@ def set_up(data: Path, *flags: str) -> ContiguousLMTask:
         ("--sample-break-mode complete", r"--sample-break-mode: needs none \(one stream\) or eos .* got complete. Use"),
         ("--sample-break-mode complete_doc", "got complete_doc. Use --task language_modeling"),
         ("--tokens-per-sample 0", "--tokens-per-sample: needs at least 1 token of a row in a batch; got 0. Use 20"),
+        ("--tokens-per-sample -5", "got -5. Use 20, say, and no --context-window"),
         ("--add-bos-token", "--add-bos-token: needs to be left out with one stream of text; got True. Use --sample-b"),
         ("--self-target", "--self-target: needs to be left out .* got True"),
         ("--past-target", "--past-target: needs to be left out .* got True"),
@@ -142,7 +145,7 @@ def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next() -> None:
     task, model, step = training(3)
     for update, batch in enumerate(text):
         step(batch, update)
-    assert task.get_checkpoint_dict() == {"ContiguousLMTask": {}}  # so that the rows may be others
+    assert set(task.get_checkpoint_dict()["ContiguousLMTask"]) == {"dictionary"}  # so that the rows may be others
     _, other_model, other_step = training(3)
     other_model.load_state_dict(model.state_dict())
     for update, batch in enumerate(text[:2], start=len(text)):
@@ -168,17 +171,33 @@ def test_another_number_of_rows_is_refused() -> None:
 def test_a_text_is_cut_into_rows_not_tokens() -> None:
     with pytest.raises(ValueError, match="--batch-size: needs the number of rows .* got --max-tokens 400 alone"):
         task_with(5).get_batch_iterator(stream(100), max_tokens=400)
+    with pytest.raises(
+        ValueError, match=r"--max-tokens: needs at least 15, the tokens of 3 rows .* got 14. Use smaller"
+    ):
+        task_with(5).get_batch_iterator(stream(100), max_tokens=14, max_sentences=3)
+    assert len(batches(task_with(5), stream(100), max_tokens=15, max_sentences=3, num_shards=2)) == 4
+
+
+def test_data_workers_end_with_their_epoch() -> None:
+    settings = {"max_sentences": 3, "num_workers": 1, "data_buffer_size": 2}
+    epochs = task_with(5).get_batch_iterator(stream(100), **settings)
+    for _ in range(2):
+        assert len(list(epochs.next_epoch_itr(shuffle=False))) == 7
+        deadline = time.monotonic() + 60  # fairseq reads in a thread, which ends by itself
+        while multiprocessing.active_children() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert multiprocessing.active_children() == []
 
 
 def test_sentences_have_no_state_to_keep() -> None:
     task, _, step = training(3)
     step(batches(task_with(5), stream(100), max_sentences=3)[0], 0)
     carried = task.get_checkpoint_dict()["ContiguousLMTask"]
-    assert set(carried) == {"position", "state", "chunk"}
+    assert set(carried) == {"dictionary", "position", "state", "chunk"}
     other_task, _, other_step = training(4)
     other_task.args.sample_break_mode = "eos"
     other_task.set_checkpoint_dict(carried)
     batch = batches(task_with(5), stream(100), max_sentences=4)[0]
     del batch["net_input"]["stream_position"]
     other_step(batch, 1)
-    assert other_task.get_checkpoint_dict() == {"ContiguousLMTask": {}}
+    assert set(other_task.get_checkpoint_dict()["ContiguousLMTask"]) == {"dictionary"}
