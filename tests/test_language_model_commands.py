@@ -28,6 +28,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
+from fairseq_tiedemb.models.highway_lm import HighwayLM
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.tasks import contiguous_lm
 
@@ -219,19 +220,22 @@ def test_sentences_train(train: InProcess, lm_data: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("preset", ["zaremba_lm_small_wt_pr", "gal_lm_large_wt", "highway_lm_8x890_wt"])
 def test_hydra_trains_a_tied_model(
-    run_command: RunCommand, train: InProcess, evaluate: InProcess, lm_data: Path, tmp_path: Path
+    preset: str, run_command: RunCommand, train: InProcess, evaluate: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
     settings = ["model.decoder_embed_dim=16", "model.decoder_hidden_size=16", "task.tokens_per_sample=5"]
     settings += ["dataset.batch_size=6", "dataset.num_workers=0", "common.log_format=json", f"task.data={lm_data}"]
     settings += ["optimization.max_epoch=2", f"checkpoint.save_dir={tmp_path / 'hydra'}"]
-    name = ("--config-dir", USER_DIR / "config", "--config-name", "zaremba_lm_small_wt_pr")
+    name = ("--config-dir", USER_DIR / "config", "--config-name", preset)
     hydra = run_command("hydra-train", *name, *settings, cwd=tmp_path)
-    command_line = train(lm_data, *PRESET, "--max-epoch", 2, "--save-dir", tmp_path / "command_line")
+    flags = ("--arch", preset, *SIZES, *LOGS, "--max-epoch", 2)
+    command_line = train(lm_data, *flags, "--save-dir", tmp_path / "command_line")
     assert losses(hydra.stdout) == losses(command_line)
-    assert "zaremba_lm_small_wt_pr: input = output (weight tying)" in hydra.stdout
+    assert f"{preset}: input = output (weight tying)" in hydra.stdout
     assert_same_weights(tmp_path / "hydra", tmp_path / "command_line")
-    loaded = TiedLSTMLM.from_pretrained(str(tmp_path / "hydra"), "checkpoint_last.pt", str(lm_data)).models[0]
+    family = HighwayLM if preset.startswith("highway") else TiedLSTMLM
+    loaded = family.from_pretrained(str(tmp_path / "hydra"), "checkpoint_last.pt", str(lm_data)).models[0]
     assert loaded.decoder.embed_tokens is loaded.decoder.output
     assert evaluated(evaluate(lm_data, *STREAM, "--path", tmp_path / "hydra" / "checkpoint_last.pt"))[0] > 0
 

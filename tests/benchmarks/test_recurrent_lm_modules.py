@@ -75,9 +75,7 @@ def compare(name: str, stack: nn.Module, size: int, loop: Callable[[Tensor], Ten
     for gradient, parameter in zip(gradients, stack.parameters(), strict=True):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-6)
 
-    seconds = interleave(
-        {"ours": lambda: step("ours"), "plain loop": lambda: step("plain loop")}, rounds=5 if size < 1500 else 3
-    )
+    seconds = interleave({"ours": lambda: step("ours"), "plain loop": lambda: step("plain loop")}, rounds=5)
     print(f"\n{name}, {BSZ} rows of {STEPS} words, forward and backward")
     for contestant, times in seconds.items():
         median = statistics.median(times)
