@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq_tiedemb.sharing import sharing_method
 
 from .. import reference
+from . import recurrent_lms
 from .common import PAD, PREVIOUS, TARGET, dictionary, grown
 from .families import (
     ALL,
@@ -44,19 +46,19 @@ def output_tables(model: Any) -> list[torch.Tensor]:
     ]
 
 
-@every_method
-@language_models
-def test_each_band_has_the_vectors_and_scores_of_the_papers(family: str, method: str) -> None:
-    model = grown(build(family, sharing_method=method, **BANDS)).double().eval()
-    bands, softmax = model.decoder.embed_tokens.embeddings, model.decoder.adaptive_softmax
-    features = torch.randn(3, 16, dtype=torch.float64)
+def assert_each_band_has_the_papers_vectors_and_scores(
+    bands: Any, softmax: Any, sizes: Sequence[int], method: str
+) -> None:
+    """``bands``: fairseq's ``AdaptiveInput``, ``softmax``: its ``AdaptiveSoftmax``; both in float64."""
+    width = bands.embedding_dim
+    features = torch.randn(3, width, dtype=torch.float64)
     layers = [softmax.head, *softmax.tail]
     first = 0
-    for index, (size, band, layer) in enumerate(zip(SIZES, bands, layers, strict=True)):
+    for index, (size, band, layer) in enumerate(zip(sizes, bands.embeddings, layers, strict=True)):
         rows = band[0].weight.detach().numpy()
         projection = band[1].weight.detach().numpy()
-        assert rows.shape == (size, 16 // 2**index)
-        vectors = model.decoder.embed_tokens(torch.arange(first, first + size)).detach()
+        assert rows.shape == (size, width // 2**index)
+        vectors = bands(torch.arange(first, first + size)).detach()
         narrow = features if index == 0 else layer[0](features)
         found = layer(features).detach()
         for word in range(size):
@@ -68,8 +70,28 @@ def test_each_band_has_the_vectors_and_scores_of_the_papers(family: str, method:
                 expected = reference.score(method, rows[word], narrow[row].detach().numpy())
                 np.testing.assert_allclose(found[row, word], expected, rtol=1e-6, atol=1e-7)
         first += size
-    clusters = softmax.head(features)[:, 8:]  # no words, so no method's business
+    clusters = softmax.head(features)[:, sizes[0] :]  # no words, so no method's business
     torch.testing.assert_close(clusters, softmax.head.class_proj(features), rtol=1e-6, atol=1e-7)
+
+
+@every_method
+@language_models
+def test_each_band_has_the_vectors_and_scores_of_the_papers(family: str, method: str) -> None:
+    decoder = grown(build(family, sharing_method=method, **BANDS)).double().eval().decoder
+    assert_each_band_has_the_papers_vectors_and_scores(decoder.embed_tokens, decoder.adaptive_softmax, SIZES, method)
+
+
+@every_method
+@pytest.mark.parametrize("family", ["tied_lstm_lm", "highway_lm"])
+def test_so_has_each_band_of_a_recurrent_model(family: str, method: str) -> None:
+    bands = {"share_decoder_input_output_embed": True, "adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0}
+    sizes = {"decoder_embed_dim": 8, "decoder_hidden_size": 8}
+    projection = {"projection": True} if family == "tied_lstm_lm" else {}
+    model = recurrent_lms.build(family, sharing_method=method, **sizes, **bands, **projection)
+    decoder = grown(model).double().eval().decoder
+    assert_each_band_has_the_papers_vectors_and_scores(
+        decoder.embed_tokens, decoder.adaptive_softmax, (5, 3, 9), method
+    )
 
 
 @every_method
