@@ -203,6 +203,15 @@ def test_an_adaptive_softmax_trains_and_scores_every_token(
     assert found[0][1] == pytest.approx(found[1][1], abs=0.011)
 
 
+def test_epochs_take_folders_in_turn(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    shorter = first_tokens(lm_data, 600, tmp_path / "shorter")
+    text = train(f"{lm_data}:{shorter}", *PRESET, "--max-epoch", 3, "--no-save")
+    ends = logged(text, "train_num_updates")
+    updates = [math.ceil(math.ceil(tokens(folder, "train") / 6) / 5) for folder in (lm_data, shorter, lm_data)]
+    assert ends == [sum(updates[: epoch + 1]) for epoch in range(3)]
+    assert updates[0] != updates[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["zaremba_lm_small", "zaremba_lm_medium_wt", "zaremba_lm_large_wt"])
 def test_every_size_trains(preset: str, train: InProcess, lm_data: Path) -> None:
