@@ -10,8 +10,8 @@
 # Check      the SHA-256 of the archive and all these counts are checked here
 #
 # The paper says that it processes and splits the archive, and takes the vocabulary of Miyamoto & Cho (2016); neither the
-# split nor the list is published. bbc_text.py says what is done here: perplexities are near the paper's, not comparable
-# to the last digit.
+# split nor the list is published. bbc_text.py says what is done here: perplexities compare with each other, not with the
+# paper's.
 #
 # FROM    the archive, or its address
 # SHA256  of the archive, if it is another one; COUNTS: tokens of train, valid and test, and lines of dict.txt
