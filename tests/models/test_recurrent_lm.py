@@ -208,7 +208,7 @@ class Sized(Dictionary):
 
 
 # Parameters with the paper's dictionary of 10,000 words, and the width.
-PAPERS = {
+ZAREMBA = {
     "zaremba_lm_small": (4_651_600, 200),
     "zaremba_lm_small_wt": (2_651_600, 200),
     "zaremba_lm_small_pr": (4_691_800, 200),
@@ -218,6 +218,11 @@ PAPERS = {
     "zaremba_lm_large": (66_022_000, 1500),
     "zaremba_lm_large_wt": (51_022_000, 1500),
 }
+PAPERS = ZAREMBA | {"gal_lm_large": (66_022_000, 1500), "gal_lm_large_wt": (51_022_000, 1500)}
+for depth, units in ((8, 890), (9, 860), (10, 830)):
+    network, table = reference.highway_parameters(units, depth) + 10_000, 10_000 * units
+    PAPERS[f"highway_lm_{depth}x{units}"] = network + 2 * table, units
+    PAPERS[f"highway_lm_{depth}x{units}_wt"] = network + table, units
 
 
 def papers_model(preset: str, caplog: pytest.LogCaptureFixture, **options: Any) -> tuple[RecurrentLM, str]:
@@ -247,7 +252,7 @@ def test_the_bias_of_p_has_200_parameters(preset: str, caplog: pytest.LogCapture
     assert f" {PAPERS[preset][0] - 200:,} without the rows" in line
 
 
-@pytest.mark.parametrize("preset", PAPERS)
+@pytest.mark.parametrize("preset", ZAREMBA)
 def test_a_preset_has_the_sizes_it_says(preset: str) -> None:
     defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
     assert defaults.decoder_embed_dim == defaults.decoder_hidden_size == PAPERS[preset][1]
@@ -400,6 +405,39 @@ def test_dropout_between_layers_is_not_that_of_inputs_and_outputs() -> None:
     assert not torch.equal(model(tokens)[0], model(tokens)[0])
     one_layer = grown(build(dropout=0.5, decoder_dropout_in=0.0, decoder_dropout_out=0.0, decoder_layers=1))
     assert torch.equal(one_layer(tokens)[0], one_layer(tokens)[0])
+
+
+every_variational = pytest.mark.parametrize("preset", ["tied_lstm_lm", "gal_lm_large", "highway_lm"])
+REPEATED = torch.tensor([[5, 6, 5, 7, 6, 5], [8, 8, 9, 5, 9, 4]] * 3)
+ONE_PLACE = {f"dropout_{place}": 0.0 for place in ("words", "inputs", "states", "outputs")}
+
+
+@every_variational
+def test_variational_dropout_of_outputs_has_one_mask_for_all_steps(preset: str) -> None:
+    model = grown(build(preset, **{**ONE_PLACE, "dropout_outputs": 0.5})).double()
+    whole, masked = (each.extract_features(REPEATED)[0] for each in (copy.deepcopy(model).eval(), model))
+    factors = (masked / whole).detach()
+    torch.testing.assert_close(factors, factors[:, :1].round().expand_as(factors))
+    assert set(factors[:, 0].round().unique().tolist()) == {0.0, 2.0}
+
+
+@every_variational
+def test_variational_dropout_of_words_drops_types(preset: str) -> None:
+    model = grown(build(preset, **{**ONE_PLACE, "dropout_words": 0.5}))
+    inputs = []
+    model.decoder.stack.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0].transpose(0, 1)))
+    model(REPEATED)
+    kept = (inputs[0] != 0).all(2)
+    torch.testing.assert_close(inputs[0], 2 * model.decoder.embed_tokens(REPEATED) * kept.unsqueeze(2))
+    assert set(kept.unique().tolist()) == {False, True}
+    for row, fates in zip(REPEATED.tolist(), kept.tolist(), strict=True):
+        assert len(set(zip(row, fates, strict=True))) == len(set(row))
+
+
+@every_variational
+def test_variational_dropout_of_inputs_and_states_is_the_layers(preset: str) -> None:
+    stack = build(preset, **{**ONE_PLACE, "dropout_inputs": 0.2, "dropout_states": 0.4}).decoder.stack
+    assert (stack.dropout_i, stack.dropout_h) == (0.2, 0.4)
 
 
 @pytest.mark.parametrize("options", [{}, {"sharing_method": "l2-input"}], ids=["plain", "l2-input"])
