@@ -535,6 +535,10 @@ def test_a_translation_model_takes_it_as_its_language_model(
         ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
         ("--cpu --fp16", "--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp"),
         (
+            "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --adaptive-softmax-factor 2",
+            "--criterion: needs adaptive_loss with --adaptive-softmax-cutoff; got tied_cross_entropy. U",
+        ),
+        (
             "--criterion adaptive_loss --ddp-backend legacy_ddp",
             "--criterion adaptive_loss: needs a model with bands of words; got one without. U",
         ),

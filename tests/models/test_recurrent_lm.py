@@ -293,6 +293,12 @@ def test_every_parameter_starts_uniform() -> None:
     assert not model.decoder.output.weight[WORDS.pad()].any()
 
 
+def test_every_word_of_a_band_starts_somewhere() -> None:
+    bands = {**TIED, "adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0}
+    zeros = [table[0].weight.eq(0).all(1) for table in build(**bands).decoder.embed_tokens.embeddings]
+    assert torch.cat(zeros).nonzero().flatten().tolist() == [WORDS.pad()]
+
+
 @pytest.mark.parametrize("method", SHARING_METHODS)
 @pytest.mark.parametrize("preset", ["tied_lstm_lm", "highway_lm"])
 @every_way
