@@ -2,6 +2,8 @@
 
 import math
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,18 @@ def test_refuses(
     known = {"CHECKPOINT": str(checkpoint), "DATA": str(lm_data)}
     assert main(["score", *(known.get(each, each) for each in arguments)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_refuses_a_translation_model(
+    train: Callable[..., str], parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = shutil.copytree(parallel_data, tmp_path / "data")
+    shutil.copy(data / "dict.tgt.txt", data / "dict.txt")  # as fusion with a language model needs it
+    flags = "--arch lstm --encoder-embed-dim 4 --decoder-embed-dim 4 --encoder-hidden-size 4 --decoder-hidden-size 4"
+    flags += " --decoder-out-embed-dim 4 --optimizer sgd --lr 0.1 --batch-size 4 --max-update 1 --disable-validation"
+    train(data, *flags.split(), "--save-dir", tmp_path)
+    assert main(["score", str(tmp_path / "checkpoint_last.pt"), "--data", str(data)]) == 2
+    assert "CHECKPOINT: needs a language model; got LSTMModel, which translates. Use" in capsys.readouterr().err
 
 
 def test_refuses_text_of_another_encoding(

@@ -545,3 +545,8 @@ def test_beam_search_scores_are_those_of_the_model() -> None:
 def test_what_cannot_work_is_refused(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(**options)
+
+
+def test_a_highway_network_without_depth_is_refused() -> None:
+    with pytest.raises(ValueError, match="--decoder-depth: needs a positive whole number; got 0. Use 10"):
+        build("highway_lm", decoder_depth=0)
