@@ -140,7 +140,11 @@ class ContiguousLMTask(LanguageModelingTask):
             super().load_dataset(split, epoch, combine, **kwargs)
 
     def get_batch_iterator(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> iterators.EpochBatchIterating:
-        """Batches in the order of the text, for a stream; fairseq's own for anything else."""
+        """Batches in the order of the text, for a stream; fairseq's own for anything else.
+
+        Raises:
+            ValueError: for ``--max-tokens`` without ``--batch-size``, or too small for it; for more rows than tokens.
+        """
         if not isinstance(dataset, TokenStream):
             return super().get_batch_iterator(dataset, *args, **kwargs)
         return self._stream_batches(dataset, *args, **kwargs)
