@@ -303,20 +303,19 @@ def kill_in_mid_epoch(how: signal.Signals, folder: Path, data: Path, *flags: obj
 def test_an_interrupted_training_ends_where_the_uninterrupted_one_ends(
     how: signal.Signals, flags: tuple, run_command: RunCommand, train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
-    if flags == TWO_PROCESSES:
+    def in_a_fresh_process(*arguments: object) -> str:
+        return run_command("train", *arguments).stdout
 
-        def train(*flags: object) -> str:
-            return run_command("train", *flags).stdout
-
+    run = in_a_fresh_process if flags == TWO_PROCESSES else train
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     kill_in_mid_epoch(how, killed, lm_data, *MID_EPOCH, *flags, "--max-update", 2000)
     updates, chunks = place(killed)
     assert updates > 0
     assert chunks > 0
     end = ("--max-update", updates + 31)
-    text = train(lm_data, *MID_EPOCH, *flags, *end, "--save-dir", killed)
+    text = run(lm_data, *MID_EPOCH, *flags, *end, "--save-dir", killed)
     assert re.search(rf"Loaded checkpoint .*\(epoch \d+ @ {updates} updates\)", text)
-    train(lm_data, *MID_EPOCH, *flags, *end, "--save-dir", whole)
+    run(lm_data, *MID_EPOCH, *flags, *end, "--save-dir", whole)
     assert place(killed) == place(whole) == (updates + 31, place(whole)[1])
     assert_same_weights(killed, whole)
 

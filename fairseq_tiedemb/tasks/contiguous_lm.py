@@ -277,11 +277,11 @@ class ContiguousLMTask(LanguageModelingTask):
         found = self._fingerprint()
         expected = checkpoint.get("dictionary", found)
         if found != expected:
-            size = found["size"]
+            others = " others, or another order" if found["size"] == expected["size"] else ""
             raise ValueError(
                 f"dict.txt: needs the {expected['size']} words that the checkpoint was trained with, in their order; "
-                f"got {size if size != expected['size'] else f'{size} others, or another order'}. Use the data folder "
-                "of the training, or one made with its --srcdict."
+                f"got {found['size']}{others}. Use the data folder of the training, or one made with its dict.txt "
+                "(fairseq-preprocess --srcdict)."
             )
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
