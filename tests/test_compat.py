@@ -1,4 +1,4 @@
-"""Each entry of compat.py, in this process. tests/test_compat_commands.py runs the commands themselves."""
+"""Each entry of compat, in this process. tests/test_compat_commands.py runs the commands themselves."""
 
 import argparse
 import ast
@@ -34,6 +34,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb import compat
+from fairseq_tiedemb.compat import literals, noise, processes
 
 from .processes import in_two_processes
 
@@ -157,7 +158,7 @@ def test_a_model_or_task_that_nobody_registered_is_named(kind: str, section: dic
     ],
 )
 def test_settings_mean_what_eval_made_of_them(text: str) -> None:
-    assert compat.parse_literal(text) == eval(text.strip())
+    assert literals.parse_literal(text) == eval(text.strip())
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_settings_mean_what_eval_made_of_them(text: str) -> None:
 )
 def test_other_settings_are_refused_and_not_run(text: str) -> None:
     with pytest.raises(ValueError, match="needs numbers, text, lists or dicts; got .* nothing of it was run"):
-        compat.parse_literal(text)
+        literals.parse_literal(text)
 
 
 def test_functions_of_fairseq_parse_settings() -> None:
@@ -213,7 +214,7 @@ def test_no_module_of_fairseq_reaches_eval() -> None:
     names = modules_that_call_eval()
     assert len(names) > 10
     assert [
-        name for name in names if getattr(importlib.import_module(name), "eval", None) is not compat.parse_literal
+        name for name in names if getattr(importlib.import_module(name), "eval", None) is not literals.parse_literal
     ] == []
 
 
@@ -442,7 +443,7 @@ def training_section(**changes: Any) -> Any:
 @pytest.mark.usefixtures("torchrun")
 def test_a_process_of_torchrun_knows_its_place() -> None:
     section = training_section(distributed_world_size=4)
-    assert compat.choose_cpu_launch(section)
+    assert processes.choose_cpu_launch(section)
     assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
     assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
 
@@ -464,7 +465,7 @@ def test_sharded_tables_are_refused() -> None:
 
 def test_a_process_started_by_hand_keeps_its_place() -> None:
     section = training_section(distributed_init_method="tcp://localhost:1", distributed_rank=1)
-    assert compat.choose_cpu_launch(section)
+    assert processes.choose_cpu_launch(section)
     assert (section.distributed_no_spawn, section.distributed_rank, section.distributed_backend) == (True, 1, "gloo")
 
 
@@ -472,7 +473,7 @@ def test_a_process_started_by_hand_keeps_its_place() -> None:
 def test_the_first_process_starts_the_others(port: int, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     section = training_section(distributed_port=port)
-    assert not compat.choose_cpu_launch(section)
+    assert not processes.choose_cpu_launch(section)
     assert re.fullmatch(address, section.distributed_init_method)
 
 
@@ -531,7 +532,7 @@ def test_an_empty_batch_adds_nothing() -> None:
 def test_only_the_known_warnings_are_silenced() -> None:
     with warnings.catch_warnings(record=True) as heard:
         warnings.resetwarnings()
-        compat.quiet_warnings()
+        noise.quiet_warnings()
         warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then ...", stacklevel=1)
         warnings.warn("\n'config' is validated against ConfigStore schema with the same name.", stacklevel=1)
         warnings.warn("the loss is not finite", stacklevel=1)
@@ -541,11 +542,11 @@ def test_only_the_known_warnings_are_silenced() -> None:
 def test_the_root_logger_is_not_left_at_debug(monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
     monkeypatch.setattr(root, "level", logging.DEBUG)
-    compat.quiet_warnings()
+    noise.quiet_warnings()
     assert root.level == logging.INFO
     monkeypatch.setenv("LOGLEVEL", "debug")
     monkeypatch.setattr(root, "level", logging.DEBUG)
-    compat.quiet_warnings()
+    noise.quiet_warnings()
     assert root.level == logging.DEBUG
 
 

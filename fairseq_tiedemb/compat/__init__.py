@@ -1,0 +1,70 @@
+"""Everything that makes fairseq's commands run on today's Python, torch and numpy, and nothing else.
+
+fairseq is archived, so what newer libraries broke in it, and the mistakes that lose data without a word, are mended
+here from outside, when the plugin is imported. One function is one entry: its docstring says what breaks without it,
+where in fairseq, and when it can go. An entry whose cause is absent does nothing, and `apply` may be called again.
+To retire this folder, delete entries until `apply` has nothing to do. Sections are files:
+
+    arrays       numpy                     batches     sizes, and what is left over
+    checkpoints  what a file may hold      training    precision, averages, losses
+    literals     settings, never code      processes   several, without GPUs too
+    saving       whole files or none       noise       warnings
+"""
+
+from .arrays import numpy_names, numpy_percentile
+from .batches import eval_lm_blocks, exact_batch_size, last_batch
+from .checkpoints import checkpoint_classes, checkpoint_errors
+from .literals import literal_settings
+from .noise import quiet_warnings
+from .processes import (
+    broadcast_objects,
+    cpu_processes,
+    ddp_on_cpu,
+    empty_batches,
+    gather_on_cpu,
+    torchrun_trains_one_model,
+    torchrun_world_size,
+)
+from .saving import atomic_copies
+from .training import (
+    adaptive_loss_counts_every_word,
+    bf16_without_tpu,
+    dynamic_convolution_without_bias,
+    ema_decays_once,
+    half_precision_needs_a_gpu,
+    reason_for_refusing_a_checkpoint,
+    tied_adaptive_width,
+)
+
+ENTRIES = (
+    numpy_names,
+    numpy_percentile,
+    checkpoint_classes,
+    checkpoint_errors,
+    literal_settings,
+    atomic_copies,
+    last_batch,
+    exact_batch_size,
+    eval_lm_blocks,
+    bf16_without_tpu,
+    ema_decays_once,
+    tied_adaptive_width,
+    adaptive_loss_counts_every_word,
+    dynamic_convolution_without_bias,
+    half_precision_needs_a_gpu,
+    reason_for_refusing_a_checkpoint,
+    torchrun_world_size,
+    torchrun_trains_one_model,
+    cpu_processes,
+    ddp_on_cpu,
+    gather_on_cpu,
+    empty_batches,
+    broadcast_objects,
+    quiet_warnings,
+)
+
+
+def apply() -> None:
+    """Mend fairseq in this process. The plugin's import calls it; calling it again changes nothing."""
+    for entry in ENTRIES:
+        entry()

@@ -1,0 +1,44 @@
+"""numpy: names and arguments that fairseq still uses."""
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ._replace import replace
+
+
+def numpy_names() -> None:
+    """Give numpy back `np.compat.long`, `np.float` and `np.int`.
+
+    Without it: AttributeError in language models with `--sample-break-mode eos` (data/token_block_dataset.py:125),
+    in bucketing (data/language_pair_dataset.py:292), in masking (data/data_utils.py:524, 1107) and in the CRF layer.
+    Goes with fairseq's last use of them.
+    """
+    if not hasattr(np, "compat"):
+        setattr(np, "compat", types.SimpleNamespace(long=int))  # noqa: B010 (mypy knows no np.compat)
+    for name, builtin in (("float", float), ("int", int)):
+        if not hasattr(np, name):
+            setattr(np, name, builtin)
+
+
+def numpy_percentile() -> None:
+    """Translate `np.percentile(interpolation=...)` to `method=`, its name since numpy 1.22.
+
+    Without it: TypeError from `--num-batch-buckets` with numpy 2.4 and later (data/data_utils.py:880).
+    Goes when fairseq says `method`.
+    """
+    if "interpolation" in inspect.signature(np.percentile).parameters:
+        return
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def percentile(*args: Any, **kwargs: Any) -> Any:
+            if "interpolation" in kwargs:
+                kwargs["method"] = kwargs.pop("interpolation")
+            return original(*args, **kwargs)
+
+        return percentile
+
+    replace(np, "percentile", make)

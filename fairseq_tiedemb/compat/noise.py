@@ -1,0 +1,33 @@
+"""Warnings that no user can act upon."""
+
+import logging
+import os
+import warnings
+
+NOISE = (
+    r"hydra\.experimental\.\w+\(\) is no longer experimental",
+    r"\s*The version_base parameter is not specified",
+    r"In '.*': Usage of deprecated keyword in package header",
+    r"\s*'\w+' is validated against ConfigStore schema",
+    r"\s*The strict flag in the compose API is deprecated",
+    r"'pin_memory' argument is set as true but no accelerator is found",
+    r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
+    r"`broadcast_buffers` is deprecated",
+    r"Support for mismatched key_padding_mask and attn_mask is deprecated",
+)
+
+
+def quiet_warnings() -> None:
+    """Silence the warnings that fairseq's own code draws from hydra and torch, and that no user can act upon.
+
+    Without it: every command writes some twenty lines to stderr before its first result. Two come while fairseq itself
+    is imported, out of a plugin's reach: `Please install tensorboardX`, which installing it ends, and from torch 2.15
+    one about `torch.jit.script`; so do hydra's four in fairseq-hydra-train, which imports a plugin when it has begun.
+    The standard output of fairseq-generate has its results only.
+    Goes line by line, as fairseq stops calling what is deprecated.
+    """
+    for message in NOISE:
+        warnings.filterwarnings("ignore", message=message)
+    # One of fairseq's speech models sets the whole process to DEBUG (models/wav2vec/wav2vec2_classification.py:25).
+    if logging.getLogger().level == logging.DEBUG and os.environ.get("LOGLEVEL", "").upper() != "DEBUG":
+        logging.getLogger().setLevel(logging.INFO)

@@ -1,0 +1,228 @@
+"""Several processes, without GPUs too."""
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import fairseq
+import torch
+from fairseq import options, utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import distributed_fairseq_model
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+
+from ._replace import replace
+
+
+def started_by_torchrun() -> bool:
+    """Whether torchrun (or another launcher that sets the same variables) has started this process."""
+    return all(name in os.environ for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"))
+
+
+def torchrun_world_size() -> None:
+    """Under torchrun without a GPU, train with as many processes as torchrun has started.
+
+    Without it: the default of `--distributed-world-size` is the number of GPUs, at least 1 (options.py:322), and each
+    process trains alone and writes the same checkpoints. Goes when the default reads WORLD_SIZE.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add_distributed_training_args(parser: Any, default_world_size: int | None = None) -> Any:
+            if default_world_size is None and not torch.cuda.is_available() and started_by_torchrun():
+                default_world_size = int(os.environ["WORLD_SIZE"])
+            return original(parser, default_world_size)
+
+        return add_distributed_training_args
+
+    replace(options, "add_distributed_training_args", make)
+
+
+def torchrun_trains_one_model() -> None:
+    """Refuse to train alone in each of the processes that torchrun has started.
+
+    Without it: fairseq-hydra-train, which looks at the processes before it imports a plugin, trains as many models as
+    torchrun starts processes, and all write the same checkpoints; so does `--distributed-world-size 1`. Goes when
+    fairseq reads WORLD_SIZE.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+            processes = cfg.distributed_training.distributed_world_size
+            if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
+                raise ValueError(
+                    f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun has started "
+                    f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
+                    "fairseq-hydra-train."
+                )
+            original(self, cfg, *args, **kwargs)
+
+        return init
+
+    replace(Trainer, "__init__", make)
+
+
+def cpu_processes() -> None:
+    """Run several processes without a GPU: started by hand, by torchrun, or by `--distributed-world-size 2` itself.
+
+    Without it: fairseq counts GPUs. torchrun ends in ZeroDivisionError (distributed/utils.py:91), a world size of 2 in
+    an AssertionError (158), or starts no process at all and exits with 0 (383), and the default backend is nccl.
+    Goes when distributed/utils.py knows CPUs. Since every training passes here, `--ddp-backend fully_sharded` is
+    refused here too.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call_main(cfg: Any, main: Callable[..., Any], **kwargs: Any) -> None:
+            training = cfg.distributed_training
+            refuse_sharded_tables(training)
+            on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
+            if not on_cpu or training.distributed_world_size == 1:
+                original(cfg, main, **kwargs)
+            elif choose_cpu_launch(training):
+                original(cfg, main, **kwargs)
+            else:
+                kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
+                arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
+                torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
+
+        return call_main
+
+    replace(distributed_utils, "call_main", make)
+
+
+def refuse_sharded_tables(training: Any) -> None:
+    """Stops before anything is built; fairseq would ask for fairscale, which has had no release since 2022.
+
+    Raises:
+        ValueError: for `--ddp-backend fully_sharded`, which gives a process a part of each table only.
+    """
+    if training.ddp_backend == "fully_sharded":
+        raise ValueError(
+            "--ddp-backend: needs the whole of each shared table in every process; got fully_sharded. "
+            "Use --ddp-backend pytorch_ddp."
+        )
+
+
+def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
+    """One of the processes of `--distributed-world-size` without GPUs.
+
+    A new process imports this function, and with it the plugin, before anything else: fairseq is mended there too.
+
+    Args:
+        index: its number.
+        start_method: how it is to start its data workers: as the first process would, not each with all imports anew.
+        main, cfg, kwargs: as for fairseq's `distributed_main`.
+    """
+    torch.multiprocessing.set_start_method(start_method, force=True)
+    distributed_utils.distributed_main(index, main, cfg, kwargs)
+
+
+def choose_cpu_launch(training: Any) -> bool:
+    """Fill in backend, address and rank for processes without GPUs; tell whether this process is one of them.
+
+    Args:
+        training: the `distributed_training` section of a config; it is changed.
+
+    Returns:
+        True if each process has been started already, by torchrun or by hand with `--distributed-init-method`;
+        False if this one is to start them all.
+    """
+    if training.distributed_backend == "nccl":
+        training.distributed_backend = "gloo"
+    if training.distributed_init_method is not None:
+        training.distributed_no_spawn = True
+    elif started_by_torchrun():
+        training.distributed_init_method = "env://"
+        training.distributed_world_size = int(os.environ["WORLD_SIZE"])
+        training.distributed_rank = int(os.environ["RANK"])
+        training.distributed_no_spawn = True
+    else:
+        port = training.distributed_port if training.distributed_port > 0 else free_port()
+        training.distributed_init_method = f"tcp://localhost:{port}"
+    return training.distributed_no_spawn
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
+
+
+def ddp_on_cpu() -> None:
+    """Let `--ddp-backend c10d` and `pytorch_ddp`, the default, wrap a model that is on the CPU.
+
+    Without it: ValueError, since fairseq always passes device_ids (models/distributed_fairseq_model.py:66).
+    Goes when it passes none for a CPU.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrap(module: torch.nn.Module, *, device_ids: Any, output_device: Any, **kwargs: Any) -> torch.nn.Module:
+            if next(module.parameters()).device.type == "cpu":
+                device_ids = output_device = None
+            return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)
+
+        return wrap
+
+    replace(distributed_fairseq_model, "DistributedDataParallel", make)
+
+
+def gather_on_cpu() -> None:
+    """Gather the logs of several processes over gloo.
+
+    Without it: `all_gather_list` wants CUDA tensors, and two-process fairseq-validate fails on a CPU
+    (distributed/utils.py:620), as does every criterion whose logs cannot be summed. Goes when it asks for the backend.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:
+            group = group or distributed_utils.get_global_group()
+            if torch.distributed.get_backend(group) != "gloo":
+                return original(data, group, max_size)
+            gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
+            torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
+            return gathered
+
+        return all_gather_list
+
+    replace(distributed_utils, "all_gather_list", make)
+
+
+def empty_batches() -> None:
+    """Let fairseq-validate pass over the empty batches that make several processes' shares equally long.
+
+    Without it: KeyError on `net_input` when the number of batches is no multiple of the number of processes
+    (fairseq_cli/validate.py:113; the trainer has its own way). Goes when validate skips them, as generate does.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def valid_step(self: Any, sample: Any, model: torch.nn.Module, criterion: Any, **kwargs: Any) -> Any:
+            return original(self, sample, model, criterion, **kwargs) if sample else (torch.zeros(()), 0, {})
+
+        return valid_step
+
+    for task in {FairseqTask, *fairseq.tasks.TASK_REGISTRY.values()}:
+        if "valid_step" in vars(task):
+            replace(task, "valid_step", make)
+
+
+def broadcast_objects() -> None:
+    """Send what resume reads to the other processes by torch's own `broadcast_object_list`.
+
+    Without it: resume with several processes, with and without GPUs, is refused by torch >= 2.6: the receiving ones use
+    `torch.load` (distributed/utils.py:805) for a config, which is no weights. It comes from the first process of the
+    same run, which has checked the file; no file is read here. Goes when fairseq does this.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def broadcast_object_slow(obj: Any, src_rank: int, group: Any, dist_device: torch.device) -> Any:
+            if distributed_utils.use_xla():
+                return original(obj, src_rank, group, dist_device)
+            box = [obj]
+            torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
+            return box[0]
+
+        return broadcast_object_slow
+
+    replace(distributed_utils, "_broadcast_object_slow", make)

@@ -1,0 +1,193 @@
+"""Training: precision, averages, losses, messages."""
+
+import types
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq import options
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
+from fairseq.models.ema.ema import EMA
+from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.trainer import Trainer
+
+from ._replace import replace
+
+
+def bf16_without_tpu() -> None:
+    """Let `--bf16` and `--memory-efficient-bf16` mean bfloat16 on this machine's CPU or GPU.
+
+    Without it: the command line takes --bf16 for a TPU and ends in AttributeError on `xla_device` (options.py:200).
+    Where torch_xla is installed nothing changes. Goes when options.py sets `tpu` by `--tpu` alone.
+    """
+    if find_spec("torch_xla"):
+        return
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+            parsed = original(*args, **kwargs)
+            namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+            if getattr(namespace, "bf16", False):
+                namespace.tpu = False
+            return parsed
+
+        return parse_args_and_arch
+
+    replace(options, "parse_args_and_arch", make)
+
+
+def ema_decays_once() -> None:
+    """Move a shared weight's moving average once an update, however many names the weight has.
+
+    Without it: `--store-ema` multiplies a tied weight by the decay once a name (models/ema/ema.py:148), so its average
+    is wrong: at decay 0.9, after one update from 0 to 1, 0.19 instead of 0.10. Goes when EMA walks over tensors.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
+            averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
+            once = without_aliases(new_model.state_dict(), averages)
+            original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
+
+        return step
+
+    replace(EMA, "_step_internal", make)
+
+
+def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """The entries of `state`, one for each distinct tensor of `averages`: of several names the first."""
+    seen: set[tuple[Any, ...]] = set()
+    kept = {}
+    for name, value in state.items():
+        average = averages.get(name)
+        place = (name,) if average is None else (average.data_ptr(), average.shape, average.stride())
+        if place not in seen:
+            kept[name] = value
+        seen.add(place)
+    return kept
+
+
+def tied_adaptive_width() -> None:
+    """Give the adaptive softmax tied by `--tie-adaptive-weights` the width of the features that reach it.
+
+    Without it: where `--decoder-embed-dim` differs from `--decoder-output-dim` training ends in a shape error at the
+    first batch, since a tied model does not project its features to the latter (transformer_decoder.py:131, 144).
+    The tied bands then do that themselves. Goes when the decoder passes `embed_dim` for a tied softmax.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(
+            self: Any,
+            vocab_size: int,
+            input_dim: int,
+            cutoff: list[int],
+            dropout: float,
+            factor: float = 4.0,
+            adaptive_inputs: Any = None,
+            **kwargs: Any,
+        ) -> None:
+            width = input_dim if adaptive_inputs is None else adaptive_inputs.embedding_dim
+            original(self, vocab_size, width, cutoff, dropout, factor, adaptive_inputs, **kwargs)
+
+        return __init__
+
+    replace(AdaptiveSoftmax, "__init__", make)
+
+
+def adaptive_loss_counts_every_word() -> None:
+    """Train and count the second word of each band of the adaptive softmax.
+
+    Without it: `adaptive_loss` numbers a tail band's words from 0 and then passes over number 1, which it takes for
+    padding (criterions/adaptive_loss.py:72). That word is never trained, and perplexities are too low.
+    Goes when padding is sought in the head alone.
+    """
+
+    def make(_: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(
+            self: AdaptiveLoss, model: Any, sample: dict[str, Any], reduce: bool = True
+        ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+            softmax = getattr(model.decoder, "adaptive_softmax", None)
+            if softmax is None:
+                raise ValueError(
+                    "--criterion adaptive_loss: needs a model with bands of words; got one without. "
+                    "Use --adaptive-softmax-cutoff, or another criterion."
+                )
+            output = model(**sample["net_input"])
+            target = model.get_targets(sample, output)
+            scores, targets = softmax(output[0], target.flatten())
+            loss = F.cross_entropy(scores[0], targets[0], ignore_index=self.padding_idx, reduction="none")
+            tails = zip(scores[1:], targets[1:], strict=True)
+            for cluster, (tail_scores, tail_target) in enumerate(tails, start=softmax.cutoff[0]):
+                if tail_target is not None:
+                    positions = targets[0].eq(cluster).nonzero().squeeze(1)
+                    loss = loss.index_add(0, positions, F.cross_entropy(tail_scores, tail_target, reduction="none"))
+            if reduce:
+                loss = loss.sum().view(1)
+            ntokens = int(target.ne(self.padding_idx).sum())
+            sample_size = target.size(0) if self.sentence_avg else ntokens
+            sizes = {"ntokens": ntokens, "nsentences": target.size(0), "sample_size": sample_size}
+            return loss, sample_size, {"loss": loss.detach(), **sizes}
+
+        return forward
+
+    replace(AdaptiveLoss, "forward", make)
+
+
+def dynamic_convolution_without_bias() -> None:
+    """Leave DynamicConv's bias at 0 and out of training where there is none.
+
+    Without it: `lightconv` with dynamic convolutions holds a parameter of whatever the memory held, NaN too, that no
+    forward pass reads (modules/dynamic_convolution.py:383). It goes into checkpoints and their averages, and
+    DistributedDataParallel stops at the second update, for it waits for its gradient. Goes when the bias is None there.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def reset_parameters(self: Any) -> None:
+            original(self)
+            if not self.has_conv_bias:
+                torch.nn.init.zeros_(self.conv_bias.requires_grad_(False))
+
+        return reset_parameters
+
+    replace(DynamicConv_scripatable, "reset_parameters", make)
+
+
+def half_precision_needs_a_gpu() -> None:
+    """Refuse to train in float16 without a GPU, before the first step.
+
+    Without it: AssertionError that torch was not compiled with CUDA, whatever the machine (optim/fp16_optimizer.py:38).
+    Goes when fairseq says what is missing.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def build_optimizer(self: Trainer) -> None:
+            if self.cfg.common.fp16 and not self.cuda and not self.tpu:
+                raise ValueError("--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp.")
+            original(self)
+
+        return build_optimizer
+
+    replace(Trainer, "_build_optimizer", make)
+
+
+def reason_for_refusing_a_checkpoint() -> None:
+    """Pass on what a model says of a checkpoint that it cannot load.
+
+    Without it: "Cannot load model parameters; please ensure that the architectures match" for a dictionary of another
+    size too (trainer.py:597). Goes when fairseq names the reason.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_checkpoint(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(self, *args, **kwargs)
+            except Exception as error:
+                if isinstance(error.__context__, ValueError) and "Cannot load model parameters" in str(error):
+                    raise error.__context__ from None
+                raise
+
+        return load_checkpoint
+
+    replace(Trainer, "load_checkpoint", make)
