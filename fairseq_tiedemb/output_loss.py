@@ -1,7 +1,8 @@
 """From features and a table to the loss, without ever holding the N x V scores."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,13 +17,39 @@ ELEMENTS = 2**25
 # Gradients of scores are brought below this, from below 1, before they are rounded to half precision: fp16 has nothing
 # below 6e-8, and their products with features stay below its largest number.
 HALF_SCALE = 128.0
+# What a scale of 0 is taken for, since its gradient is found by dividing by it: nothing beside any score of float32.
+SMALLEST_SCALE = 1e-18
 
-# Squared norms (V,) -> scale and offset (V,) of the words' scores; None for 1 and 0.
-NormTerms = Callable[[Tensor], tuple[Tensor | None, Tensor | None]]
+
+@dataclass(frozen=True)
+class LossOptions:
+    """What is computed of the scores.
+
+    Attributes:
+        label_smoothing: e in [0, 1).
+        z_loss: weight of (log Z)^2, 0 or more, which keeps scores close to log-probabilities.
+        reduce: the sum over the words, or one number a word.
+
+    Raises:
+        ValueError: if a number is out of range.
+    """
+
+    label_smoothing: float = 0.0
+    z_loss: float = 0.0
+    reduce: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.label_smoothing < 1.0:
+            raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {self.label_smoothing}. Use 0.1, say.")
+        if not 0.0 <= self.z_loss < math.inf:
+            raise ValueError(f"--z-loss: needs a finite value, 0 or more; got {self.z_loss}. Use 1e-4, say.")
+
+
+PLAIN_LOSS = LossOptions()
 
 
 class OutputLoss(NamedTuple):
-    """Sums over the N predicted words, in nats.
+    """Losses of the N predicted words in nats: their sums, or (N,) without ``reduce``.
 
     Attributes:
         loss: label-smoothed cross entropy and z-loss, the one with a gradient.
@@ -38,55 +65,46 @@ def output_loss(
     table_VD: Tensor,
     target_N: Tensor,
     *,
-    norm_terms: NormTerms | None = None,
+    scale: Tensor | None = None,
+    offset: Tensor | None = None,
     bias: Tensor | None = None,
-    label_smoothing: float = 0.0,
-    z_loss: float = 0.0,
+    options: LossOptions = PLAIN_LOSS,
 ) -> OutputLoss:
-    """Cross entropy, summed over words, of the scores z_v = scale(n_v) (w_v . h) + offset(n_v) + bias_v.
+    """Cross entropy, summed over words, of the scores z_v = scale_v (w_v . h) + offset_v + bias_v.
 
-    n_v is ||w_v||^2. With label smoothing as fairseq defines it, e_i = e / (V - 1), and log Z = log sum_v exp z_v:
+    With label smoothing as fairseq defines it, e_i = e / (V - 1), and log Z = log sum_v exp z_v:
 
         loss = sum_n  -(1 - e - e_i) log p(target_n)  -  e_i sum_v log p_n(v)  +  z_loss (log Z_n)^2
 
     The gradients are computed in the forward pass, ``ROWS`` rows of scores at a time, so memory is that of the table's
-    gradient and not of N x V. Arithmetic on scores is in float32 (float64 for float64 input); the products are in the
-    precision of the table, or that of autocast.
+    gradient and not of N x V; a second backward pass, and one without ``reduce``, computes them again. Arithmetic on
+    scores is in float32 (float64 for a float64 table); the products are in the precision of the table, or of autocast.
 
     Args:
         features_ND: h, one row per word to predict.
         table_VD: W.
         target_N: the right words, in [0, V).
-        norm_terms: n (V,) -> (scale (V,), offset (V,)), elementwise, finite with finite derivatives for every n >= 0,
-            which comes in float32 at least; None for scale 1 and offset 0.
+        scale: (V,), or None for 1. A 0 is taken for 1e-18, so that it gets its gradient.
+        offset: (V,), or None for 0.
         bias: (V,), or None for 0.
-        label_smoothing: e in [0, 1).
-        z_loss: weight of (log Z)^2, 0 or more, which keeps scores close to log-probabilities.
+        options: what is computed.
 
     Raises:
-        ValueError: if ``label_smoothing`` or ``z_loss`` is out of range.
         RuntimeError: in the backward pass, if second derivatives are asked for.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
-    check_label_smoothing(label_smoothing)
-    check_z_loss(z_loss)
-    inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, bias)
+    exact = torch.promote_types(table_VD.dtype, torch.float32)
+    if bias is not None:
+        offset = bias.to(exact) if offset is None else offset + bias
+    scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
+    inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # which a Function's forward pass cannot see
         inputs = tuple(None if each is None else each.detach() for each in inputs)
-    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, norm_terms, label_smoothing, z_loss))
+    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, options))
 
 
-def check_label_smoothing(label_smoothing: float) -> None:
-    """Raises ValueError if label smoothing is out of range."""
-    if not 0.0 <= label_smoothing < 1.0:
-        raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {label_smoothing}. Use 0.1, say.")
-
-
-def check_z_loss(z_loss: float) -> None:
-    """Raises ValueError if the weight of the z-loss is out of range."""
-    if not 0.0 <= z_loss < math.inf:
-        raise ValueError(f"--z-loss: needs a finite value, 0 or more; got {z_loss}. Use 1e-4, say.")
+Gradients = tuple[Tensor | None, ...]
 
 
 class _OutputLoss(torch.autograd.Function):
@@ -95,37 +113,41 @@ class _OutputLoss(torch.autograd.Function):
         ctx: Any,
         features: Tensor,
         table: Tensor,
-        bias: Tensor | None,
+        scale: Tensor | None,
+        offset: Tensor | None,
         target: Tensor,
-        norm_terms: NormTerms | None,
-        label_smoothing: float,
-        z_loss: float,
+        options: LossOptions,
     ) -> tuple[Tensor, Tensor]:
         device = features.device.type
         autocast = torch.is_autocast_enabled(device) and table.dtype == torch.float32
-        dtype = torch.get_autocast_dtype(device) if autocast else table.dtype
-        needs_grad = ctx.needs_input_grad[:3]
-        with torch.autocast(device, enabled=False):
-            terms = _WordTerms(table, bias, norm_terms, need_slopes=needs_grad[1])
-            sums = _ChunkedLoss(features.to(dtype), table.to(dtype), terms, label_smoothing, z_loss, needs_grad)
-            chunks = max(1, math.ceil(len(target) / ROWS))  # of equal size
-            for rows in _slices(len(target), math.ceil(len(target) / chunks)):
-                sums.add_rows(rows, target[rows])
-            grads = sums.gradients()
-            if grads[1] is not None:
-                terms.add_norm_gradient(grads[1], table, grads[2])
-        ctx.save_for_backward(*(grad if need else None for grad, need in zip(grads, needs_grad, strict=True)))
-        ctx.dtypes = [None if each is None else each.dtype for each in (features, table, bias)]
-        ctx.mark_non_differentiable(sums.nll)
-        return sums.loss, sums.nll
+        ctx.product_dtype = torch.get_autocast_dtype(device) if autocast else table.dtype
+        ctx.options, ctx.needs_grad = options, ctx.needs_input_grad[:4]
+        needs_grad = ctx.needs_grad if options.reduce else (False,) * 4
+        inputs: Any = (features, table, scale, offset, target)
+        losses, ctx.grads = _losses_and_gradients(inputs, options, ctx.product_dtype, needs_grad)
+        if not any(needs_grad):
+            ctx.grads = None
+        if any(ctx.needs_grad):
+            ctx.save_for_backward(*inputs)
+        ctx.mark_non_differentiable(losses.nll_loss)
+        return losses
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Gradients:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "output_loss: needs a backward pass without create_graph, having no second derivatives; got one with "
                 "create_graph=True. Use F.cross_entropy of the scores."
             )
+        inputs: Any = ctx.saved_tensors
+        # Given away once, so that whoever gets them may add to them in place.
+        grads, ctx.grads = ctx.grads, None
+        weights = None
+        if not ctx.options.reduce:
+            largest = grad_loss.abs().amax().clamp(min=torch.finfo(grad_loss.dtype).tiny)
+            weights, grad_loss = grad_loss / largest, largest
+        if grads is None:
+            _, grads = _losses_and_gradients(inputs, ctx.options, ctx.product_dtype, ctx.needs_grad, weights)
         # Without loss scaling the factor is 1, and the product would be one more pass over V x D.
         is_one = not grad_loss.is_cuda and grad_loss.item() == 1.0
 
@@ -135,43 +157,35 @@ class _OutputLoss(torch.autograd.Function):
                 return grad.to(dtype)
             return torch.mul(grad, grad_loss, out=torch.empty_like(grad, dtype=dtype))
 
-        saved = zip(ctx.saved_tensors, ctx.dtypes, strict=True)
-        return *(None if grad is None else scaled(grad, dtype) for grad, dtype in saved), None, None, None, None
+        pairs = zip(grads, inputs, strict=False)
+        return *(None if grad is None else scaled(grad, each.dtype) for grad, each in pairs), None, None
 
 
-class _WordTerms:
-    """Scale and offset (V,) of the words' scores, and the way of their gradients through the norms to the table."""
+def _losses_and_gradients(
+    inputs: Any,
+    options: LossOptions,
+    product_dtype: torch.dtype,
+    needs_grad: tuple[bool, ...],
+    weights: Tensor | None = None,
+) -> tuple[OutputLoss, Gradients]:
+    """The losses, and the gradients of features, table, scale and offset that are needed.
 
-    def __init__(self, table: Tensor, bias: Tensor | None, norm_terms: NormTerms | None, *, need_slopes: bool):
-        self.exact = torch.promote_types(table.dtype, torch.float32)
-        self.scale = self.offset = self.scale_slope = self.offset_slope = None
-        if norm_terms is not None:
-            squared_norms = self._squared_norms(table)
-            self.scale, self.offset = norm_terms(squared_norms)
-            if need_slopes:
-                self.scale_slope, self.offset_slope = _slopes(norm_terms, squared_norms)
-        if bias is not None:
-            self.offset = bias.to(self.exact) if self.offset is None else self.offset + bias
-
-    def _squared_norms(self, table: Tensor) -> Tensor:
-        norms = table.new_empty(len(table), dtype=self.exact)
-        for rows in _blocks(table):
-            torch.linalg.vector_norm(table[rows].to(self.exact), dim=1, out=norms[rows])
-        return norms.square_()
-
-    def add_norm_gradient(self, grad_table: Tensor, table: Tensor, grad_offset: Tensor | None) -> None:
-        """Adds dL/dn_v * 2 w_v to row v; dL/dn_v = dL/dscale_v * dscale_v/dn_v + dL/doffset_v * doffset_v/dn_v."""
-        by_norm = None if self.offset_slope is None or grad_offset is None else self.offset_slope * grad_offset
-        # Row v is scale_v A_v so far, and dL/dscale_v = w_v . A_v.
-        by_scale = None if self.scale_slope is None or self.scale is None else self.scale_slope / self.scale
-        if by_norm is None and by_scale is None:
-            return
-        for rows in _blocks(table):
-            grad, words = grad_table[rows], table[rows].to(self.exact)
-            factor = torch.zeros_like(words[:, 0]) if by_norm is None else by_norm[rows]
-            if by_scale is not None:
-                factor = factor.addcmul((grad * words).sum(1), by_scale[rows])
-            grad.addcmul_(words, factor.unsqueeze(1), value=2)
+    Args:
+        inputs: features, table, scale, offset and target, as for ``output_loss``.
+        options: what is computed.
+        product_dtype: of the matrix products.
+        needs_grad: of which of the first four inputs a gradient is needed.
+        weights: of each word's loss (N,) in the gradients; None for 1.
+    """
+    features, table, scale, offset, target = inputs
+    with torch.autocast(features.device.type, enabled=False):
+        sums = _ChunkedLoss(
+            features.to(product_dtype), table.to(product_dtype), scale, offset, options, needs_grad, weights
+        )
+        chunks = max(1, math.ceil(len(target) / ROWS))  # of equal size
+        for rows in _slices(len(target), math.ceil(len(target) / chunks)):
+            sums.add_rows(rows, target[rows])
+        return sums.losses(), sums.gradients(table)
 
 
 class _ChunkedLoss:
@@ -181,37 +195,43 @@ class _ChunkedLoss:
         self,
         features: Tensor,
         table: Tensor,
-        terms: _WordTerms,
-        label_smoothing: float,
-        z_loss: float,
-        needs_grad: tuple[bool, bool, bool],
+        scale: Tensor | None,
+        offset: Tensor | None,
+        options: LossOptions,
+        needs_grad: tuple[bool, ...],
+        weights: Tensor | None,
     ):
-        self.features, self.table, self.terms = features, table, terms
-        self.smoothing = label_smoothing / (len(table) - 1)
-        self.confidence = 1.0 - label_smoothing - self.smoothing
-        self.z_loss = z_loss
-        self.is_half = terms.exact != table.dtype
+        self.features, self.table, self.offset = features, table, offset
+        self.scale = None if scale is None else scale.masked_fill(scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
+        # With one word in all nothing is left to spread.
+        self.smoothing = options.label_smoothing / max(len(table) - 1, 1)
+        self.confidence = 1.0 - options.label_smoothing - self.smoothing
+        self.z_loss, self.reduce, self.weights = options.z_loss, options.reduce, weights
+        self.exact = torch.promote_types(table.dtype, torch.float32)
+        self.is_half = self.exact != table.dtype
         # What gradients are multiplied by until they are in float32.
         self.unit: float | Tensor = 1.0
         if self.is_half:
-            self.unit = HALF_SCALE if terms.scale is None else HALF_SCALE / terms.scale.amax().clamp(min=1.0)
-        self.loss = table.new_zeros((), dtype=terms.exact)
-        self.nll = table.new_zeros((), dtype=terms.exact)
+            self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
+        shape = () if options.reduce else (len(features),)
+        self.loss = table.new_zeros(shape, dtype=self.exact)
+        self.nll = table.new_zeros(shape, dtype=self.exact)
         self.scores = table.new_empty(min(ROWS, len(features)), len(table))
-        need_features, need_table, need_bias = needs_grad
-        need_offset = need_bias or (need_table and terms.offset_slope is not None)
+        need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
-        self.grad_features = torch.empty_like(features, dtype=terms.exact) if need_features else None
-        self.grad_table = torch.zeros_like(table, dtype=terms.exact) if need_table else None
-        self.grad_offset = table.new_zeros(len(table), dtype=terms.exact) if need_offset else None
+        self.grad_features = torch.empty_like(features, dtype=self.exact) if need_features else None
+        need_table = need_table or self.need_scale
+        self.grad_table = torch.zeros_like(table, dtype=self.exact) if need_table else None
+        self.grad_offset = table.new_zeros(len(table), dtype=self.exact) if need_offset else None
 
     def add_rows(self, rows: slice, target: Tensor) -> None:
         features = self.features[rows]
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
         for block in _blocks(scores):
-            exact = scores[block].to(self.terms.exact)
-            self._to_gradient(exact, target[block].unsqueeze(1))
+            exact = scores[block].to(self.exact)
+            where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(features)))
+            self._to_gradient(exact, target[block].unsqueeze(1), where)
             if scores.dtype != exact.dtype:
                 scores[block].copy_(exact)
         if self.grad_features is not None:
@@ -225,53 +245,120 @@ class _ChunkedLoss:
             else:
                 self.grad_table.addmm_(scores.t(), features)
 
-    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Gradients of features, table (without what comes through the norms) and offset."""
+    def losses(self) -> OutputLoss:
+        return OutputLoss(self.loss, self.nll)
+
+    def gradients(self, table: Tensor) -> Gradients:
+        """Gradients of features, table, scale and offset; the table comes as it is given to ``output_loss``."""
         if self.is_half:
             for grad in (self.grad_table, self.grad_offset):
                 if grad is not None:
                     grad.div_(self.unit)
-        return self.grad_features, self.grad_table, self.grad_offset
+        grad_scale = None
+        if self.need_scale and self.grad_table is not None and self.scale is not None:
+            # Row v of the table's gradient is scale_v A_v, and dL/dscale_v = w_v . A_v.
+            grad_scale = torch.empty_like(self.scale)
+            for rows in _blocks(table):
+                torch.linalg.vecdot(self.grad_table[rows], table[rows].to(self.exact), out=grad_scale[rows])
+            grad_scale /= self.scale
+        return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
-    def _to_gradient(self, scores: Tensor, target: Tensor) -> None:
+    def _add(self, total: Tensor, values: Tensor, where: slice) -> None:
+        if self.reduce:
+            total += values.sum()
+        else:
+            total[where] = values.squeeze(1)
+
+    def _to_gradient(self, scores: Tensor, target: Tensor, where: slice) -> None:
         """Adds the losses of some rows; turns their w . h in place into their factors in the gradients of w and h."""
-        scale, offset, vocabulary = self.terms.scale, self.terms.offset, scores.size(1)
-        if scale is not None:
-            scores.mul_(scale)
-        if offset is not None:
-            scores.add_(offset)
+        vocabulary = scores.size(1)
+        if self.scale is not None:
+            scores.mul_(self.scale)
+        if self.offset is not None:
+            scores.add_(self.offset)
         target_scores = scores.gather(1, target)
-        all_scores = scores.sum() if self.smoothing else 0.0
+        sum_of_scores = scores.sum(1, keepdim=True) if self.smoothing else 0.0
         largest = scores.amax(1, keepdim=True)
         torch.softmax(scores, 1, out=scores)
         # The largest probability, 1 / V at least, is exp(largest - log Z).
         log_partition = largest - scores.amax(1, keepdim=True).log()
-        nll = (log_partition - target_scores).sum()
-        self.nll += nll
-        self.loss += self.confidence * nll + self.smoothing * (vocabulary * log_partition.sum() - all_scores)
+        nll = log_partition - target_scores
+        self._add(self.nll, nll, where)
+        loss = self.confidence * nll
+        if self.smoothing:
+            loss = loss + self.smoothing * (vocabulary * log_partition - sum_of_scores)
         if self.z_loss:
-            self.loss += self.z_loss * log_partition.square().sum()
+            loss = loss + self.z_loss * log_partition.square()
+        self._add(self.loss, loss, where)
         if not self.needs_grad:
             return
         # d loss / d score_v = (confidence + smoothing V + 2 z_loss log Z) p(v) - smoothing - confidence [v = target]
-        if self.smoothing or self.z_loss or self.is_half:
+        unit: float | Tensor = self.unit
+        if self.weights is not None:
+            unit = unit * self.weights[where].unsqueeze(1)
+        if self.smoothing or self.z_loss or self.is_half or self.weights is not None:
             weight = self.confidence + self.smoothing * vocabulary + 2 * self.z_loss * log_partition
-            scores.mul_(weight.mul_(self.unit))
+            scores.mul_(weight.mul_(unit))
         if self.smoothing:
-            scores.sub_(self.smoothing * self.unit)
-        scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(self.unit))
+            scores.sub_(self.smoothing * unit)
+        scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(unit))
         if self.grad_offset is not None:
             self.grad_offset += scores.sum(0)
-        if scale is not None:
-            scores.mul_(scale)
+        if self.scale is not None:
+            scores.mul_(self.scale)
 
 
-def _slopes(norm_terms: NormTerms, squared_norms: Tensor) -> list[Tensor | None]:
-    """Derivatives of scale and offset: of an elementwise function, the gradient of the sum."""
-    with torch.enable_grad():
-        variable = squared_norms.detach().requires_grad_()
-        terms = norm_terms(variable)
-        return [None if term is None else torch.autograd.grad(term.sum(), variable)[0] for term in terms]
+class _WithSquaredNorms(torch.autograd.Function):
+    """A table, unchanged, and its n (V,); the norms' share of the gradient is added to the other in one pass, in place.
+
+    Without it autograd holds the two V x D gradients side by side before it adds them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(table)
+        ctx.set_materialize_grads(False)
+        return table.view_as(table), squared_norms(table)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_table: Tensor | None, grad_norms: Tensor | None) -> Tensor | None:
+        (table,) = ctx.saved_tensors
+        if grad_norms is None:
+            return grad_table
+        if grad_table is None:
+            grad_table = torch.zeros_like(table)
+        exact = torch.promote_types(table.dtype, torch.float32)
+        factor = grad_norms.mul(2).to(exact).unsqueeze(1)
+        for rows in _blocks(table):
+            grad = grad_table[rows]
+            if grad.dtype == exact:
+                grad.addcmul_(table[rows], factor[rows])
+            else:
+                grad.copy_(grad.to(exact).addcmul_(table[rows].to(exact), factor[rows]))
+        return grad_table
+
+
+def with_squared_norms(table_VD: Tensor) -> tuple[Tensor, Tensor]:
+    """A table as ``output_loss`` takes it, and n_v = ||w_v||^2 (V,) in float64, both with gradients to the table.
+
+    What comes back of the table is for ``output_loss`` alone: its gradient is changed in place on the way.
+    """
+    return _WithSquaredNorms.apply(table_VD)
+
+
+@torch.no_grad()
+def squared_norms(table_VD: Tensor) -> Tensor:
+    """n_v = ||w_v||^2 (V,) in float64, in which the square of no row of finite norm overflows."""
+    if table_VD.device.type != "cpu":
+        return torch.linalg.vector_norm(table_VD, dim=1, dtype=torch.float64).square_()
+    norms = table_VD.new_empty(len(table_VD), dtype=torch.float64)
+    exact = torch.promote_types(table_VD.dtype, torch.float32)
+    for rows in _blocks(table_VD):
+        norms[rows] = torch.linalg.vector_norm(table_VD[rows].to(exact), dim=1)
+    overflown = norms.isinf().nonzero().squeeze(1)
+    norms[overflown] = torch.linalg.vector_norm(table_VD[overflown].double(), dim=1)
+    return norms.square_()
 
 
 def _blocks(matrix: Tensor) -> Iterator[slice]:

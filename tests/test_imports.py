@@ -12,8 +12,10 @@ LAYERS = [
     "ngram",
     "sharing",
     "output_loss",
+    "regularizers",
     "embedding",
     "modules",
+    "outputs",
     "models",
     "criterions",
     "optim",
@@ -22,7 +24,7 @@ LAYERS = [
     "cli",
 ]
 NUMPY_ONLY = {"ngram"}
-TORCH_ONLY = {"sharing", "output_loss", "embedding", "modules"}
+TORCH_ONLY = {"sharing", "output_loss", "regularizers", "embedding", "modules", "outputs"}
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
 
 

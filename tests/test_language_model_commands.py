@@ -245,7 +245,7 @@ def test_hydra_trains_a_tied_model(
     assert_same_weights(tmp_path / "hydra", tmp_path / "command_line")
     family = HighwayLM if preset.startswith("highway") else TiedLSTMLM
     loaded = family.from_pretrained(str(tmp_path / "hydra"), "checkpoint_last.pt", str(lm_data)).models[0]
-    assert loaded.decoder.embed_tokens is loaded.decoder.output
+    assert loaded.decoder.embed_tokens is loaded.decoder.output.head
     assert evaluated(evaluate(lm_data, *STREAM, "--path", tmp_path / "hydra" / "checkpoint_last.pt"))[0] > 0
 
 

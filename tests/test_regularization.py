@@ -60,6 +60,7 @@ def gradient_of_update(
     size = 0
     for samples in processes:
         model.zero_grad()
+        each.begin_update()
         for sample in samples:
             loss, sample_size, _ = each(model, sample)
             loss.backward()
@@ -102,6 +103,7 @@ def test_a_batch_fed_again_has_it_again() -> None:
     losses = []
     for _ in range(2):
         model.zero_grad()
+        each.begin_update()
         loss, _, _ = each(model, sample)
         loss.backward()
         losses.append(loss.detach())
@@ -119,8 +121,10 @@ def test_the_penalty_is_logged_apart() -> None:
     model = projected()
     samples = micro_batches(2)
     logs, plain_logs = [], []
+    each = criterion()
+    each.begin_update()
     for sample in samples:
-        loss, _, log = criterion()(model, sample)
+        loss, _, log = each(model, sample)
         loss.backward()
         logs.append(log)
         plain_logs.append(criterion(0.0)(model, sample)[2])
@@ -155,7 +159,7 @@ def test_half_precision_sums_squares_in_float32() -> None:
 
 
 def test_a_model_without_projection_is_refused() -> None:
-    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15 and"):
+    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15"):
         criterion()(build(), micro_batches(1)[0])
 
 

@@ -29,6 +29,7 @@ from .saving import atomic_copies
 from .training import (
     adaptive_loss_counts_every_word,
     bf16_without_tpu,
+    criterions_know_the_update,
     dynamic_convolution_without_bias,
     ema_decays_once,
     half_precision_needs_a_gpu,
@@ -53,6 +54,7 @@ ENTRIES = (
     dynamic_convolution_without_bias,
     half_precision_needs_a_gpu,
     reason_for_refusing_a_checkpoint,
+    criterions_know_the_update,
     torchrun_world_size,
     torchrun_trains_one_model,
     cpu_processes,

@@ -8,17 +8,22 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from omegaconf import DictConfig
 
 from ..embedding import EmbeddingRoles, SharedEmbedding
-from ..sharing import SHARING_METHODS
+from ..modules.factorized import gaussian_linear
+from ..sharing import SHARING_METHODS, load_entry_points
 
 logger = logging.getLogger(__name__)
 
+load_entry_points()
 SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
     f"{method.name} ({method.summary})" for method in SHARING_METHODS.values()
 )
+
+PROJECTION_HELP = "a matrix P between features and the output table (Press & Wolf 2016)"
+PROJECTION_BIAS_HELP = "P has a bias, as in the paper's code; its presets have it"
 
 
 @dataclass
@@ -32,9 +37,9 @@ class SharingConfig(FairseqDataclass):
         default=False,
         metadata={"help": "three-way weight tying: encoder input too (needs fairseq-preprocess --joined-dictionary)"},
     )
-    sharing_method: ChoiceEnum(list(SHARING_METHODS)) = field(  # type: ignore[valid-type]
-        default="plain", metadata={"help": SHARING_METHOD_HELP}
-    )
+    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
+    projection: bool = field(default=False, metadata={"help": PROJECTION_HELP})
+    projection_bias: bool = field(default=False, metadata={"help": PROJECTION_BIAS_HELP})
 
 
 def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, target_dim: int, output_dim: int) -> None:
@@ -70,6 +75,30 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by:
         f"{asked_by}: needs one dictionary for both languages; got dictionaries of {len(source)} and {len(target)} "
         f"words{where}. Use fairseq-preprocess --joined-dictionary, or share the decoder's embeddings alone."
     )
+
+
+def check_projection(*, projects: bool, bias: bool, no_bias: bool = False) -> None:
+    """Checks the flags of P.
+
+    Args:
+        projects: whether the model has P.
+        bias: ``--projection-bias``.
+        no_bias: ``--no-projection-bias``.
+
+    Raises:
+        ValueError: for flags of a P that is not there, or that contradict each other.
+    """
+    if bias and not projects:
+        raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
+    if no_bias and not projects:
+        raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
+    if bias and no_bias:
+        raise ValueError("--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them.")
+
+
+def build_projection(features_dim: int, width: int, *, bias: bool) -> torch.nn.Linear:
+    """P (width, D) of random orientation, which keeps the spread of the features' elements; its bias starts at 0."""
+    return gaussian_linear(features_dim, width, bias=bias, std=features_dim**-0.5)
 
 
 def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 
-from ._transplant import TiedModel, add_sharing_args, check_translation_options, register_presets, transplant
+from ._tied_model import TiedModel
+from ._transplant import add_sharing_args, check_translation_options, register_presets, transplant
 
 
 @register_model("tied_transformer")

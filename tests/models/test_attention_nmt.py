@@ -49,9 +49,9 @@ def test_presets_are_ours_and_share_what_they_say(preset: str) -> None:
     assert ARCH_MODEL_REGISTRY[preset].__module__ == attention_nmt.__name__
     model = build(preset)
     encoder, decoder = model.encoder, model.decoder
-    assert (decoder.embed_tokens is decoder.output) == (PRESETS[preset] != "none")
-    assert (encoder.embed_tokens is decoder.output) == (PRESETS[preset] == "all")
-    assert decoder.output.bias is not None
+    assert (decoder.embed_tokens is decoder.output.head) == (PRESETS[preset] != "none")
+    assert (encoder.embed_tokens is decoder.output.head) == (PRESETS[preset] == "all")
+    assert decoder.output.head.bias is not None
     with torch.no_grad():  # written through the output, read through the inputs
         decoder.output.weight[5] = 100.0
     assert (decoder.embed_tokens.embed(torch.tensor(5))[0] == 100) == (PRESETS[preset] != "none")
@@ -72,7 +72,7 @@ def test_presets_are_ours_and_share_what_they_say(preset: str) -> None:
 def test_flags_mean_what_presets_mean(preset: str, flag: str, same_as: str) -> None:
     with_flag, expected = build(preset, **{flag: True}), build(same_as)
     assert with_flag.encoder.embed_tokens is with_flag.decoder.embed_tokens or PRESETS[same_as] != "all"
-    assert with_flag.decoder.embed_tokens is with_flag.decoder.output
+    assert with_flag.decoder.embed_tokens is with_flag.decoder.output.head
     assert count(with_flag) == count(expected)
 
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+from fairseq_tiedemb.output_loss import LossOptions
+
 from . import attention_nmts, families, recurrent_lms
 from .common import PAD, TARGET, dictionary, grown
 from .families import ALL, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, inputs
@@ -38,7 +40,7 @@ def build(name: str, *, words: Dictionary = WORDS, width: int = 16, **options: A
 def output_scores(model: Any, features: torch.Tensor) -> torch.Tensor:
     """What the output table makes of features."""
     decoder = model.decoder
-    return decoder.output.scores(features) if hasattr(decoder, "output") else decoder.output_projection(features)
+    return decoder.output.scores(features) if hasattr(decoder, "output") else decoder.output_projection.scores(features)
 
 
 @every_method
@@ -51,7 +53,7 @@ def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) ->
     table = model.decoder.embed_tokens.weight
     assert not table[PAD].any()
     for loss in (
-        model(**batch, target=TARGET, label_smoothing=0.1).loss,
+        model(**batch, target=TARGET, loss_options=LossOptions(0.1)).loss,
         torch.log_softmax(model(**batch)[0], -1).sum(),
     ):
         model.zero_grad()
