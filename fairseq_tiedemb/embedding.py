@@ -1,13 +1,12 @@
 """The shared embedding: one owner of a table, with two verbs, and the roles that share it."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .output_loss import PLAIN_LOSS, LossOptions, OutputLoss, output_loss, squared_norms, with_squared_norms
+from .output_loss import PLAIN_LOSS, LossOptions, OutputLoss, output_loss, with_squared_norms
 from .sharing import sharing_method
 
 # Smallest squared norm that is divided by: a row this short (norm 1e-3) has no direction worth keeping.
@@ -74,12 +73,9 @@ class SharedEmbedding(nn.Module):
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
         used = (embeds and functions.input_scale) or (scores and (functions.scale or functions.offset))
         own = functions.parameters if used else {}
-        self.method_parameters: Mapping[str, Any] = {}
-        if own:
-            sizes = num_embeddings, embedding_dim
-            self.method_parameters = nn.ParameterDict(
-                {name: nn.Parameter(initial(*sizes)) for name, initial in own.items()}
-            )
+        initial = {name: nn.Parameter(make(num_embeddings, embedding_dim)) for name, make in own.items()}
+        # An empty dictionary of parameters would show in every table.
+        self.method_parameters: Any = nn.ParameterDict(initial) if own else {}
         # None where nothing is kept, else (key, scale, offset), () before the first. Not buffers: they stay as exact as
         # they are after `.half()`.
         self._kept: tuple | None = None
@@ -146,10 +142,10 @@ class SharedEmbedding(nn.Module):
         # In float32, whose range 1/n needs.
         if scale is not None:
             scores = scores * scale
+        if self.bias is not None:
+            offset = self.bias if offset is None else offset + self.bias
         if offset is not None:
             scores = scores + offset
-        if self.bias is not None:
-            scores = scores + self.bias
         return scores.to(dtype).view(*features.shape[:-1], -1)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
@@ -172,10 +168,11 @@ class SharedEmbedding(nn.Module):
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
 
     def squared_norms(self) -> Tensor:
-        """n_v = ||w_v||^2, (V,), float64, at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row."""
-        if torch.is_grad_enabled():
-            return self._squared_norms(self.weight, self._words())
-        return self._bounded(squared_norms(self.weight), self._words())
+        """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row.
+
+        In float32 (float64 of a float64 table), or where that overflows in float64.
+        """
+        return self._squared_norms(self.weight, self._words())
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
         """The tables that words are scored by, here one, by the name of their words."""
@@ -185,8 +182,10 @@ class SharedEmbedding(nn.Module):
         return torch.arange(self.num_embeddings, device=self.weight.device)
 
     def _squared_norms(self, rows: Tensor, words: Tensor) -> Tensor:
-        # The norm's gradient is 0 at 0, and its square is finite in float64 whatever the row.
-        return self._bounded(torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square(), words)
+        norms = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
+        if norms.isinf().any():  # of a row longer than 1.8e19, whose square float64 holds
+            norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
+        return self._bounded(norms, words)
 
     def _bounded(self, squared_norms: Tensor, words: Tensor) -> Tensor:
         # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.

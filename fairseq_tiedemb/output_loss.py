@@ -117,23 +117,23 @@ class _OutputLoss(torch.autograd.Function):
         offset: Tensor | None,
         target: Tensor,
         options: LossOptions,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> OutputLoss:
         device = features.device.type
         autocast = torch.is_autocast_enabled(device) and table.dtype == torch.float32
         ctx.product_dtype = torch.get_autocast_dtype(device) if autocast else table.dtype
         ctx.options, ctx.needs_grad = options, ctx.needs_input_grad[:4]
         needs_grad = ctx.needs_grad if options.reduce else (False,) * 4
         inputs: Any = (features, table, scale, offset, target)
-        losses, ctx.grads = _losses_and_gradients(inputs, options, ctx.product_dtype, needs_grad)
-        if not any(needs_grad):
-            ctx.grads = None
+        losses: OutputLoss
+        losses, grads = _losses_and_gradients(inputs, options, ctx.product_dtype, needs_grad)
+        ctx.grads = grads if any(needs_grad) else None
         if any(ctx.needs_grad):
             ctx.save_for_backward(*inputs)
         ctx.mark_non_differentiable(losses.nll_loss)
         return losses
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Gradients:
+    def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> Gradients:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "output_loss: needs a backward pass without create_graph, having no second derivatives; got one with "
@@ -318,7 +318,7 @@ class _WithSquaredNorms(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(table)
         ctx.set_materialize_grads(False)
-        return table.view_as(table), squared_norms(table)
+        return table.view_as(table), _squared_norms(table)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -340,25 +340,23 @@ class _WithSquaredNorms(torch.autograd.Function):
 
 
 def with_squared_norms(table_VD: Tensor) -> tuple[Tensor, Tensor]:
-    """A table as ``output_loss`` takes it, and n_v = ||w_v||^2 (V,) in float64, both with gradients to the table.
+    """A table as ``output_loss`` takes it, and n_v = ||w_v||^2 (V,) in float32 at least, with gradients to the table.
 
     What comes back of the table is for ``output_loss`` alone: its gradient is changed in place on the way.
     """
     return _WithSquaredNorms.apply(table_VD)
 
 
-@torch.no_grad()
-def squared_norms(table_VD: Tensor) -> Tensor:
-    """n_v = ||w_v||^2 (V,) in float64, in which the square of no row of finite norm overflows."""
-    if table_VD.device.type != "cpu":
-        return torch.linalg.vector_norm(table_VD, dim=1, dtype=torch.float64).square_()
-    norms = table_VD.new_empty(len(table_VD), dtype=torch.float64)
-    exact = torch.promote_types(table_VD.dtype, torch.float32)
-    for rows in _blocks(table_VD):
-        norms[rows] = torch.linalg.vector_norm(table_VD[rows].to(exact), dim=1)
-    overflown = norms.isinf().nonzero().squeeze(1)
-    norms[overflown] = torch.linalg.vector_norm(table_VD[overflown].double(), dim=1)
-    return norms.square_()
+def _squared_norms(table: Tensor) -> Tensor:
+    """n_v = ||w_v||^2 (V,) in float32 (float64 for a float64 table), or where that overflows in float64."""
+    exact = torch.promote_types(table.dtype, torch.float32)
+    norms = table.new_empty(len(table), dtype=exact)
+    for rows in _blocks(table):
+        torch.linalg.vector_norm(table[rows].to(exact), dim=1, out=norms[rows])
+    found = norms.square()
+    if not found.isinf().any():
+        return found
+    return torch.cat([torch.linalg.vector_norm(table[rows].double(), dim=1) for rows in _blocks(table)]).square()
 
 
 def _blocks(matrix: Tensor) -> Iterator[slice]:

@@ -43,7 +43,7 @@ class SharingMethod:
         parameters: initial value of each parameter of the method by name, from V and D. With them the functions above
             are called as ``function(n, parameters)``; an element-wise one is (V,).
 
-    n comes in float64, where the square of any norm is finite, at least ``SMALLEST_SQUARED_NORM``, and 1 for padding.
+    n comes in float32 or, where a square overflows that, in float64; at least 1e-6, and 1 for the padding row.
     """
 
     name: str

@@ -40,7 +40,7 @@ def test_an_old_checkpoint_gives_the_same_scores(
     assert {*found, "resumed_log_p"} == wanted.keys()
     for key, value in found.items():
         assert value.dtype == wanted[key].dtype
-        if same_machine:
+        if same_machine and key != "loss":  # which adds the words up in another order
             np.testing.assert_array_equal(value, wanted[key], err_msg=key)
         else:  # other kernels add up in another order, which moves the last bits of float32
             np.testing.assert_allclose(value, wanted[key], rtol=1e-6, atol=1e-6, err_msg=key)
