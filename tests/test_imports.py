@@ -23,6 +23,8 @@ LAYERS = [
 ]
 NUMPY_ONLY = {"ngram"}
 TORCH_ONLY = {"sharing", "output_loss", "embedding", "modules"}
+# What imports fairseq, or is there to do so.
+FAIRSEQ_ONLY = {"compat", "plugin", "user_dir"}
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
 
 
@@ -54,6 +56,8 @@ def test_imports_point_up(path: Path) -> None:
     roots = {name.split(".")[0] for name in names}
     if own in NUMPY_ONLY:
         assert roots <= {"numpy", *sys.stdlib_module_names}
+    if own in NUMPY_ONLY | TORCH_ONLY:
+        assert {name.split(".")[1] for name in names if name.startswith("fairseq_tiedemb.")}.isdisjoint(FAIRSEQ_ONLY)
     if own in TORCH_ONLY:
         assert roots <= {"fairseq_tiedemb", "torch", *sys.stdlib_module_names}
 
