@@ -7,26 +7,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# No finder is asked for what is hidden, so that to import it and to look for it find nothing. torchaudio is hidden
-# because transformers imports it where it is there, also where it does not fit the torch that is.
+# No finder finds what is hidden, to import it or to look whether it is there. torchaudio is hidden because transformers
+# imports it where it is there, also where it does not fit the torch that is.
 HIDE = """
 import sys
-class Finder:
-    def __init__(self, finders, hidden):
-        self.finders, self.hidden = finders, hidden
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] not in self.hidden:
-            for finder in self.finders:
-                spec = finder.find_spec(name, path, target)
-                if spec is not None:
-                    return spec
-sys.meta_path[:] = [Finder(sys.meta_path[:], {"fairseq", "fairseq_cli", "torchaudio"})]
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, *arguments):
+        if name.partition(".")[0] not in ("fairseq", "fairseq_cli", "torchaudio"):
+            return self.finder.find_spec(name, *arguments)
+sys.meta_path[:] = map(Hiding, sys.meta_path)
 """
 
 
 def python(program: str, *arguments: str) -> str:
     """Runs a program in a fresh process that imports this checkout, from another folder; returns what it prints."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", program, *arguments]
     process = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
