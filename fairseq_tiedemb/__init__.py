@@ -4,8 +4,8 @@ Without fairseq, which is never imported from here, the core works with torch al
 
     from fairseq_tiedemb import SharedEmbedding, output_loss
 
-(``pip install torch numpy``, then ``pip install --no-deps .`` is all that it needs; ``ngram`` needs numpy alone.) Names
-are imported when they are first used. With fairseq, before or after this import, ``plugin`` mends and registers.
+``pip install torch numpy``, then ``pip install --no-deps .``, is enough for it; ``ngram`` needs numpy alone. Names are
+imported when they are first used. Where fairseq is imported too, before or after this, ``plugin`` mends and registers.
 
 Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in shapes:
 

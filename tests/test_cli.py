@@ -1,5 +1,6 @@
 """`fairseq-tiedemb`, in process; tests/test_install.py runs the installed command."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,16 @@ def test_a_missing_or_unknown_command_is_named(argv, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(argv)
     assert message in capsys.readouterr().err
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "fairseq_tiedemb.cli.score", raising=False)
+    monkeypatch.setitem(sys.modules, "fairseq", None)
+    assert cli.main(["score", "checkpoint.pt", "--data", "data-bin"]) == 2
+    assert "error: this command needs the package fairseq; got a Python without it" in capsys.readouterr().err
+
+
+def test_a_module_of_ours_that_is_missing_is_no_users_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fairseq_tiedemb.cli.score", None)
+    with pytest.raises(ModuleNotFoundError, match="fairseq_tiedemb.cli.score"):
+        cli.main(["score", "checkpoint.pt", "--data", "data-bin"])

@@ -64,12 +64,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after `fairseq-tiedemb`; those of the process if None.
 
     Returns:
-        The exit status: 2 for arguments that are refused.
+        The exit status: 2 for arguments that are refused, or a package that is missing.
     """
     parser = create_parser()
-    arguments = parser.parse_args(argv)
     try:
+        arguments = parser.parse_args(argv)
         return arguments.run(arguments)
     except ValueError as error:  # what a user can mend has a message that says how
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith(PACKAGE.name):
+            raise
+        print(
+            f"{parser.prog}: error: this command needs the package {error.name}; got a Python without it, "
+            f"{sys.executable}. Use pip install, without --no-deps.",
+            file=sys.stderr,
+        )
+    return 2
