@@ -62,6 +62,14 @@ def test_imports_point_up(path: Path) -> None:
         assert roots <= {"fairseq_tiedemb", "torch", *sys.stdlib_module_names}
 
 
+@pytest.mark.parametrize("folder", ["models", "criterions", "optim", "tasks"])
+def test_folders_that_register_import_the_plugin_first(folder: str) -> None:
+    # Else it comes with fairseq while the first file that imports fairseq is half imported.
+    statements = ast.parse((PACKAGE / folder / "__init__.py").read_text()).body
+    first = next(node for node in statements if isinstance(node, ast.Import | ast.ImportFrom))
+    assert ast.unparse(first) == "from .. import plugin as plugin"
+
+
 def test_the_walk_sees_imports() -> None:
     assert layer_of("fairseq_tiedemb.modules.cells.GRU") == "modules"
     assert "fairseq_tiedemb.embedding.embedding_roles" in imported(PACKAGE / "models" / "attention_nmt.py")
