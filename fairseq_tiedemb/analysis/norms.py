@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor
 
 # The names that tables have in fairseq's models and ours, plain, factorised (.table, .layer) or adaptive.
@@ -27,6 +26,7 @@ TABLE = re.compile(
 LATER_BAND = re.compile(r"\.(?:embeddings\.[1-9]\d*\.0|tail\.\d+\.2)\.")
 # fairseq's dictionaries begin with <s>, <pad>, </s>, <unk>.
 PADDING_ROW = 1
+SPECIAL_ROWS = 4
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 # Words by rank of frequency, in the printed table.
@@ -126,15 +126,17 @@ def read_counts(path: Path) -> np.ndarray:
     Raises:
         ValueError: if it is none.
     """
+    counts = [0.0] * SPECIAL_ROWS
     try:
-        dictionary = Dictionary.load(str(path))
-    except Exception as error:  # fairseq raises just that for a file that is no text
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
+                counts.append(int(count))
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use that of the training."
         ) from None
-    counts = np.array(dictionary.count, dtype=float)
-    counts[: dictionary.nspecial] = 0
-    return counts
+    return np.array(counts)
 
 
 def with_counts(tables: Sequence[Norms], counts: np.ndarray, *, path: Path) -> list[tuple[Norms, np.ndarray]]:

@@ -18,7 +18,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from torch import Tensor
 
-import fairseq_tiedemb  # noqa: F401 (registers our models)
+import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

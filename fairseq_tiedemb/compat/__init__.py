@@ -70,3 +70,7 @@ def apply() -> None:
     """Mend fairseq in this process. The plugin's import calls it; calling it again changes nothing."""
     for entry in ENTRIES:
         entry()
+
+
+# Whoever imports one mend gets all: a new process is mended by unpickling `processes.cpu_process`.
+from .. import plugin as plugin  # noqa: E402
