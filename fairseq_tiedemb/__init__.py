@@ -18,17 +18,32 @@ Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import _import_hook
 
 if TYPE_CHECKING:
-    from . import analysis, compat, criterions, embedding, models, modules, ngram, optim, plugin, sharing, tasks  # noqa: F401
+    from . import (  # noqa: F401  # noqa: F401
+        analysis,
+        compat,
+        criterions,
+        embedding,
+        losses,
+        models,
+        modules,
+        ngram,
+        optim,
+        outputs,
+        plugin,
+        regularizers,
+        sharing,
+        tasks,
+    )
     from .embedding import SharedEmbedding as SharedEmbedding
-    from .output_loss import OutputLoss as OutputLoss
-    from .output_loss import output_loss as output_loss
+    from .losses import LossOptions as LossOptions
+    from .losses import OutputLoss as OutputLoss
+    from .losses import output_loss as output_loss
+    from .outputs import OutputLayer as OutputLayer
     from .sharing import SharingMethod as SharingMethod
     from .sharing import register_sharing_method as register_sharing_method
 
@@ -36,15 +51,27 @@ __version__ = "0.1.0"
 
 # Public names, and the modules that define them.
 _HOMES = {
-    "OutputLoss": "output_loss",
+    "LossOptions": "losses",
+    "OutputLayer": "outputs",
+    "OutputLoss": "losses",
     "SharedEmbedding": "embedding",
     "SharingMethod": "sharing",
-    "output_loss": "output_loss",
+    "output_loss": "losses",
     "register_sharing_method": "sharing",
 }
 # Folders and files that need no import of their own; those after `sharing` import fairseq.
-_MODULES = "analysis embedding modules ngram sharing compat criterions models optim plugin tasks".split()
-__all__ = ["OutputLoss", "SharedEmbedding", "SharingMethod", "output_loss", "register_sharing_method"]
+_MODULES = (
+    "analysis embedding losses modules ngram outputs regularizers sharing compat criterions models optim plugin tasks"
+).split()
+__all__ = [
+    "LossOptions",
+    "OutputLayer",
+    "OutputLoss",
+    "SharedEmbedding",
+    "SharingMethod",
+    "output_loss",
+    "register_sharing_method",
+]
 
 if not TYPE_CHECKING:  # to which every name would exist
 
@@ -59,16 +86,5 @@ if not TYPE_CHECKING:  # to which every name would exist
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES, *_MODULES})
 
-
-class _Package(ModuleType):
-    """Where `output_loss` is the function, in whatever order one imports: Python would set it to its module."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _HOMES and isinstance(value, ModuleType):
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 _import_hook.load_plugin_with_fairseq()

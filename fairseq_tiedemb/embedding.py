@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .output_loss import PLAIN_LOSS, LossOptions, OutputLoss, output_loss, with_squared_norms
+from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss, with_squared_norms
 from .sharing import sharing_method
 
 # Smallest squared norm that is divided by: a row this short (norm 1e-3) has no direction worth keeping.

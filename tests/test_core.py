@@ -179,8 +179,8 @@ def test_public_names_are_known_to_type_checkers():
         assert getattr(fairseq_tiedemb, name)
 
 
-def test_output_loss_is_the_function_and_not_its_module():
-    module = importlib.import_module("fairseq_tiedemb.output_loss")
+def test_names_are_those_of_their_modules():
+    module = importlib.import_module("fairseq_tiedemb.losses")
     assert fairseq_tiedemb.output_loss is module.output_loss
     assert fairseq_tiedemb.sharing is sys.modules["fairseq_tiedemb.sharing"]
 

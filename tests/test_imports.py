@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 LAYERS = [
     "ngram",
     "sharing",
-    "output_loss",
+    "losses",
     "regularizers",
     "embedding",
     "modules",
@@ -24,7 +24,7 @@ LAYERS = [
     "cli",
 ]
 NUMPY_ONLY = {"ngram"}
-TORCH_ONLY = {"sharing", "output_loss", "regularizers", "embedding", "modules", "outputs"}
+TORCH_ONLY = {"sharing", "losses", "regularizers", "embedding", "modules", "outputs"}
 # What imports fairseq, or is there to do so.
 FAIRSEQ_ONLY = {"compat", "plugin", "user_dir"}
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]

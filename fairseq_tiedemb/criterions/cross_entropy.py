@@ -15,7 +15,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
-from ..output_loss import LossOptions
+from ..losses import LossOptions
 from ..regularizers import REGULARIZERS
 
 

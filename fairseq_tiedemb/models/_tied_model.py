@@ -6,7 +6,7 @@ import torch
 from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
-from ..output_loss import PLAIN_LOSS, LossOptions, OutputLoss
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import OutputLayer
 
 

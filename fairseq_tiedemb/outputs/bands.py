@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..output_loss import PLAIN_LOSS, LossOptions, OutputLoss
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..sharing import sharing_method
 from .layer import OutputLayer
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..modules.factorized import narrowing
-from ..output_loss import PLAIN_LOSS, LossOptions, OutputLoss
 from ..regularizers import half_squared_norm
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.output_loss import LossOptions
+from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .interleave import interleave, ratio

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_tiedemb.output_loss import LossOptions
+from fairseq_tiedemb.losses import LossOptions
 
 from . import attention_nmts, families, recurrent_lms
 from .common import PAD, TARGET, dictionary, grown

@@ -16,8 +16,8 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
+from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
-from fairseq_tiedemb.output_loss import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference

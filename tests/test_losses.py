@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.output_loss import LossOptions, output_loss
+from fairseq_tiedemb.losses import LossOptions, output_loss
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
 
-module = importlib.import_module("fairseq_tiedemb.output_loss")
+module = importlib.import_module("fairseq_tiedemb.losses")
 
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
 # label smoothing, z-loss
