@@ -17,7 +17,12 @@ COMMANDS = (average, curves, export, ngram, norms, path, score)
 
 def create_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line, with one subparser for each command."""
-    parser = argparse.ArgumentParser(prog="fairseq-tiedemb", description="The shared embedding in fairseq.")
+    parser = argparse.ArgumentParser(
+        prog="fairseq-tiedemb",
+        description="The shared embedding in fairseq.",
+        # The version names a folder, which is not to be cut into lines.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"fairseq-tiedemb {__version__}, {path.plugin_folder()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for command in COMMANDS:
