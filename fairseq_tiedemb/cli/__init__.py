@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from fairseq_tiedemb import __version__
-from fairseq_tiedemb.cli import average, curves, export, ngram, norms, path, score
+from fairseq_tiedemb.cli import arch, average, curves, export, ngram, norms, path, score
 
-COMMANDS = (average, curves, export, ngram, norms, path, score)
+COMMANDS = (arch, average, curves, export, ngram, norms, path, score)
 
 
 def create_parser() -> argparse.ArgumentParser:
