@@ -3,6 +3,8 @@
 import contextlib
 import io
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,6 +104,23 @@ def test_interactive_says_what_it_cannot_print(capsys: pytest.CaptureFixture[str
     assert re.search(r"--print-alignment: .* needs hard, .*; got soft. Use fairseq-generate", capsys.readouterr().err)
     generation = options.get_generation_parser().parse_known_args(["--print-alignment", "soft"])[0]
     assert generation.print_alignment == "soft"
+
+
+def test_a_python_program_is_not_warned_of_what_fairseq_does() -> None:
+    """As torch 2.14 warns; of fairseq's own commands it does before a plugin is there."""
+    program = """
+import sys, warnings, torch
+script = torch.jit.script
+def warning_script(*args, **kwargs):
+    warnings.warn("`torch.jit.script` is deprecated. Please switch to `torch.compile`.", FutureWarning, stacklevel=2)
+    return script(*args, **kwargs)
+torch.jit.script = warning_script
+import fairseq_tiedemb
+print("fairseq.models.model_utils" in sys.modules)
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=USER_DIR.parent)
+    assert process.stdout == "True\n"
+    assert process.stderr == ""
 
 
 # --- help ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     help         the flags of a model
 """
 
+from . import noise as noise  # the first, see its last line
 from .arrays import numpy_names, numpy_percentile
 from .batches import eval_lm_blocks, exact_batch_size, last_batch
 from .checkpoints import checkpoint_classes, checkpoint_errors
