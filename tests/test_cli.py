@@ -42,6 +42,13 @@ def test_version_says_which_copy_it_is(capsys):
     ]
 
 
+def test_version_is_one_line_in_a_narrow_window(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"fairseq-tiedemb {fairseq_tiedemb.__version__}, {FOLDER}\n"
+
+
 def test_help_lists_every_command_with_its_first_line(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])

@@ -39,7 +39,7 @@ def shown(text: str, name: str) -> list[float]:
 
 
 def noise(text: str) -> list[str]:
-    """Warnings and debugging, but for the one of torch >= 2.15 while fairseq is imported, before a plugin."""
+    """Warnings and debugging, but for the one of torch >= 2.14 while fairseq is imported, before a plugin."""
     lines = [line for line in text.splitlines() if "Warning" in line or line.startswith("DEBUG")]
     return [line for line in lines if "`torch.jit.script` is deprecated" not in line]
 

@@ -215,18 +215,23 @@ def draw(
 
 
 def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
-    """Each tensor of floating point once, with the names of all that are equal to it."""
+    """Each tensor of floating point once, with the names of all that are equal to it, as they can be printed."""
     found: list[tuple[list[str], Tensor]] = []
     for name, entry in entries.items():
         if not isinstance(entry, Tensor) or not entry.is_floating_point():
             continue
         for names, other in found:
             if torch.equal(entry, other):
-                names.append(name)
+                names.append(_printable(name))
                 break
         else:
-            found.append(([name], entry))
+            found.append(([_printable(name)], entry))
     return found
+
+
+def _printable(name: str) -> str:
+    """A name without what a terminal would obey: escape sequences, ends of lines, changes of direction."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)
 
 
 def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:

@@ -17,6 +17,7 @@ from fairseq_tiedemb import __version__
 # Name of the command -> its help, which stands here too so that a module is imported only when its command is chosen:
 # torch and fairseq take seconds.
 COMMANDS = {
+    "arch": "List the presets for --arch, or show one: what it shares, its size, its options and its recipe.",
     "average": "Average the weights of checkpoints into a new one.",
     "curves": "Draw and print learning curves from logs of fairseq-train.",
     "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
@@ -49,7 +50,12 @@ def command_module(name: str) -> Any:
 
 def create_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line, with one subparser for each command."""
-    parser = argparse.ArgumentParser(prog="fairseq-tiedemb", description="The shared embedding in fairseq.")
+    parser = argparse.ArgumentParser(
+        prog="fairseq-tiedemb",
+        description="The shared embedding in fairseq.",
+        # The version names a folder, which is not to be cut into lines.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"fairseq-tiedemb {__version__}, {PACKAGE}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
     for name, help_line in COMMANDS.items():

@@ -9,11 +9,16 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     checkpoints  what a file may hold      training    precision, averages, losses
     literals     settings, never code      processes   several, without GPUs too
     saving       whole files or none       noise       warnings
+    text         UTF-8                     commands    what they are given
+    help         the flags of a model
 """
 
+from . import noise as noise  # the first, see its last line
 from .arrays import numpy_names, numpy_percentile
 from .batches import eval_lm_blocks, exact_batch_size, last_batch
 from .checkpoints import checkpoint_classes, checkpoint_errors
+from .commands import data_folder, interactive_alignment, language_models_only
+from .help import model_help
 from .literals import literal_settings
 from .noise import quiet_warnings
 from .processes import (
@@ -26,6 +31,7 @@ from .processes import (
     torchrun_world_size,
 )
 from .saving import atomic_copies
+from .text import byte_order_marks, utf8_text
 from .training import (
     adaptive_loss_counts_every_word,
     bf16_without_tpu,
@@ -44,6 +50,12 @@ ENTRIES = (
     checkpoint_errors,
     literal_settings,
     atomic_copies,
+    byte_order_marks,
+    utf8_text,
+    data_folder,
+    language_models_only,
+    interactive_alignment,
+    model_help,
     last_batch,
     exact_batch_size,
     eval_lm_blocks,

@@ -61,10 +61,10 @@ def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, targe
 
 
 def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by: str) -> None:
-    """Checks that both languages have one dictionary.
+    """Checks that both languages have one dictionary, when a model is built: for training, and of a checkpoint.
 
     Raises:
-        ValueError: with the sizes, the first word that differs, and the command that joins dictionaries.
+        ValueError: with the sizes, the first word that differs, and the remedies.
     """
     if source == target:
         return
@@ -73,7 +73,8 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by:
     where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"
     raise ValueError(
         f"{asked_by}: needs one dictionary for both languages; got dictionaries of {len(source)} and {len(target)} "
-        f"words{where}. Use fairseq-preprocess --joined-dictionary, or share the decoder's embeddings alone."
+        f"words{where}. Use the data folder of the training with a model that is trained; before training, use "
+        "fairseq-preprocess --joined-dictionary, or share the decoder's embeddings alone."
     )
 
 
@@ -125,7 +126,8 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
     Words that the file lacks keep their initial row.
 
     Raises:
-        ValueError: if the file does not exist, or a line is no vector of the table's width.
+        ValueError: if the file does not exist, or a line is no vector of the table's width or has a number that is not
+            finite in the table's precision.
     """
     if not Path(path).is_file():
         raise ValueError(
@@ -133,7 +135,7 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
             f"model that is trained already, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
         )
     found = 0
-    with open(path, encoding="utf-8") as file, torch.no_grad():
+    with open(path, encoding="utf-8-sig") as file, torch.no_grad():
         for number, line in enumerate(file, start=1):
             word, *numbers = line.rstrip().split(" ")
             if number == 1 and len(numbers) == 1:  # the header
@@ -146,6 +148,11 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
                 raise ValueError(
                     f"{flag}: needs a word and {table.embedding_dim} numbers a line; got {len(vector)} in line "
                     f"{number} of {path!r}, {line[:60].rstrip()!r}. Use the embedding dimension of the file."
+                )
+            if not vector.to(table.weight.dtype).isfinite().all():
+                raise ValueError(
+                    f"{flag}: needs finite numbers; got {line[:60].rstrip()!r} in line {number} of {path!r}. Use "
+                    "the file without that line: a word that it lacks keeps its initial row."
                 )
             index = dictionary.index(word)
             if index != dictionary.unk() or word == dictionary.unk_word:

@@ -218,9 +218,12 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
             return f"{name}: adaptive softmax, its bands {bands}; {total:,} parameters"
         tied = embed_tokens is output
         extra = 2 * (output.embedding_dim + 1) + (0 if tied else 2 * embed_tokens.embedding_dim)
+        shares = "input = output (weight tying)" if tied else "input and output are two tables"
+        # Where the name alone would mislead.
+        remedy = "" if tied or not name.startswith("tied_") else "; --share-decoder-input-output-embed makes them one"
         return (
-            f"{name}: {'input = output (weight tying)' if tied else 'input and output are two tables'}, method "
-            f"{output.method}; {total:,} parameters, {total - extra:,} without the rows of <s> and <pad>"
+            f"{name}: {shares}, method {output.method}; {total:,} parameters, {total - extra:,} without the rows of "
+            f"<s> and <pad>{remedy}"
         )
 
     def carried_state(self) -> tuple[int, Tensor]:

@@ -211,7 +211,16 @@ def transplant(model: Any, args: Any, *, name: str) -> None:
     else:
         shares = "decoder input = decoder output (weight tying)" if tied else "nothing"
     size = sum(parameter.numel() for parameter in model.parameters())
-    logger.info(f"{name}: shares {shares} by method {method}; {size:,} parameters")
+    remedy = f"; its name says what it can do: {_sharing_flags(model)}" if shares == "nothing" else ""
+    logger.info(f"{name}: shares {shares} by method {method}; {size:,} parameters{remedy}")
+
+
+def _sharing_flags(model: Any) -> str:
+    """The flags that make a model share its tables, in words."""
+    if model.decoder.adaptive_softmax is not None:
+        return "--adaptive-input --tie-adaptive-weights shares, in language models"
+    flags = "--share-decoder-input-output-embed shares"
+    return flags if getattr(model, "encoder", None) is None else f"{flags}, and --share-all-embeddings three ways"
 
 
 def _input(old: Any, method: str, rank: int | None, *, scores: bool) -> Any:

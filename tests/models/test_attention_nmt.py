@@ -317,7 +317,8 @@ def test_pretrained_and_frozen_embeddings(tmp_path: Path) -> None:
     [
         ({"decoder_out_embed_dim": 7}, "--arch lstm_nmt_twwt: needs --decoder-embed-dim equal .* got 6 and 7"),
         ({"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* got 8 and 6"),
-        ({"source": dictionary(18)}, "got dictionaries of 18 and 17 words. Use fairseq-preprocess --joined-dictionary"),
+        ({"source": dictionary(18)}, "got dictionaries of 18 and 17 words. Use the data folder of the training"),
+        ({"source": dictionary(18)}, "before training, use fairseq-preprocess --joined-dictionary"),
         ({"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
         ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
         ({"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
@@ -367,9 +368,19 @@ def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str, found: s
         build("lstm_nmt", decoder_embed_path=str(path))
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e39"])
+def test_vectors_that_are_not_finite_are_refused(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"word0 1 2 3 4 5 6\nword1 1 2 {number} 4 5 6\n")
+    message = f"--decoder-embed-path: needs finite numbers; got 'word1 1 2 {number} 4 5 6' in line 2 of .*vectors.txt"
+    with pytest.raises(ValueError, match=message):
+        build("lstm_nmt", decoder_embed_path=str(path))
+
+
 def test_vectors_without_a_header_are_all_read(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
-    path.write_text("word0 1 2 3 4 5 6\nword1 6 5 4 3 2 1\n")
+    # With a byte-order mark, which is no letter of the first word.
+    path.write_text("\ufeffword0 1 2 3 4 5 6\nword1 6 5 4 3 2 1\n", encoding="utf-8")
     table = build("lstm_nmt", encoder_embed_path=str(path)).encoder.embed_tokens
     assert table.weight[WORDS.index("word0")].tolist() == [1, 2, 3, 4, 5, 6]
     assert table.weight[WORDS.index("word1")].tolist() == [6, 5, 4, 3, 2, 1]

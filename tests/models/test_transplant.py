@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -234,12 +235,18 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
         model = build("dynamicconv", sharing_method="cosine", **ALL)
         build("transformer", **DECODER)
         build("lightconv_lm")
+        build("lightconv")
     size = sum(parameter.numel() for parameter in model.parameters())
     assert f"encoder input = decoder input = decoder output (three-way weight tying) by method cosine; {size:,}" in (
         caplog.text
     )
     assert "tied_transformer: shares decoder input = decoder output (weight tying) by method plain" in caplog.text
-    assert "tied_lightconv_lm: shares nothing by method plain" in caplog.text
+    # A name that begins with tied_ alone shares nothing.
+    for name, flags in (
+        ("tied_lightconv_lm", "--share-decoder-input-output-embed shares\n"),
+        ("tied_lightconv", "--share-decoder-input-output-embed shares, and --share-all-embeddings three ways\n"),
+    ):
+        assert re.search(rf"{name}: shares nothing by method plain; [\d,]+ parameters; .*: {flags}", caplog.text)
 
 
 REFUSED = [
