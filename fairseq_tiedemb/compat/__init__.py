@@ -9,11 +9,16 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     checkpoints  what a file may hold      training    precision, averages, losses
     literals     settings, never code      processes   several, without GPUs too
     saving       whole files or none       noise       warnings
+    archives     of models, unpacked
+
+How a checkpoint is read: `reading` checks the file, with `pickles` for what it asks for, `stand_ins` for what is no
+tensor, and `settings`.
 """
 
+from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
 from .batches import eval_lm_blocks, exact_batch_size, last_batch
-from .checkpoints import checkpoint_classes, checkpoint_errors
+from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .literals import literal_settings
 from .noise import quiet_warnings
 from .processes import (
@@ -39,8 +44,11 @@ from .training import (
 ENTRIES = (
     numpy_names,
     numpy_percentile,
+    weights_only_by_default,
     checkpoint_classes,
+    one_way_to_read,
     checkpoint_errors,
+    archives_stay_in_their_folder,
     literal_settings,
     atomic_copies,
     last_batch,
