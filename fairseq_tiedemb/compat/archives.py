@@ -78,10 +78,17 @@ def unpack(archive: Path, folder: Path) -> None:
         )
     try:
         with tarfile.open(archive) as members:
-            members.extractall(folder, filter="data")
+            members.extractall(folder, filter=inside)
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        reason = "a member that leads out of it" if isinstance(error, tarfile.FilterError) else "one that is none"
+        reason = "a member that could lead out of it" if isinstance(error, tarfile.FilterError) else "one that is none"
         raise ValueError(
             f"{archive}: needs an archive (.tar.gz, say) of a model's folder; got {reason} ({error}). "
             "Nothing of it was kept. Use a whole one from a source you trust, or the folder itself."
         ) from error
+
+
+def inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """tarfile's `data` filter without symbolic links, by which Python before 3.11.13 can be led out of the folder."""
+    if member.issym():
+        raise tarfile.FilterError(f"{member.name!r} is a symbolic link; tar --dereference makes none")
+    return tarfile.data_filter(member, folder)

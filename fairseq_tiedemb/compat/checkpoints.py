@@ -56,7 +56,8 @@ def one_way_to_read() -> None:
     Without it: bits that have changed are loaded without a word, a small file takes gigabytes, and settings that fetch
     or send something reach OmegaConf (checkpoint_utils.py:340, 909). Goes when `torch.load` checks all that.
     """
-    checkpoint_utils.torch = TorchForCheckpoints("torch")
+    if not isinstance(checkpoint_utils.torch, TorchForCheckpoints):
+        checkpoint_utils.torch = TorchForCheckpoints("torch")
 
 
 def require_registered(state: dict[str, Any], path: str) -> None:
