@@ -10,13 +10,17 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     literals     settings, never code      processes   several, without GPUs too
     saving       whole files or none       noise       warnings
     text         UTF-8                     commands    what they are given
-    help         the flags of a model
+    help         the flags of a model      archives    of models, unpacked
+
+How a checkpoint is read: `reading` checks the file, with `pickles` for what it asks for, `stand_ins` for what is no
+tensor, and `settings`.
 """
 
 from . import noise as noise  # the first, see its last line
+from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
 from .batches import eval_lm_blocks, exact_batch_size, last_batch
-from .checkpoints import checkpoint_classes, checkpoint_errors
+from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .commands import data_folder, interactive_alignment, language_models_only
 from .help import model_help
 from .literals import literal_settings
@@ -46,8 +50,11 @@ from .training import (
 ENTRIES = (
     numpy_names,
     numpy_percentile,
+    weights_only_by_default,
     checkpoint_classes,
+    one_way_to_read,
     checkpoint_errors,
+    archives_stay_in_their_folder,
     literal_settings,
     atomic_copies,
     byte_order_marks,
