@@ -8,7 +8,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     arrays       numpy                     batches     sizes, and what is left over
     checkpoints  what a file may hold      training    precision, averages, losses
     literals     settings, never code      processes   several, without GPUs too
-    saving       whole files or none       noise       warnings
+    saving       whole files, or none      noise       warnings
 """
 
 from .arrays import numpy_names, numpy_percentile
@@ -25,7 +25,7 @@ from .processes import (
     torchrun_trains_one_model,
     torchrun_world_size,
 )
-from .saving import atomic_copies
+from .saving import atomic_copies, whole_checkpoints
 from .training import (
     adaptive_loss_counts_every_word,
     bf16_without_tpu,
@@ -42,6 +42,7 @@ ENTRIES = (
     checkpoint_classes,
     checkpoint_errors,
     literal_settings,
+    whole_checkpoints,
     atomic_copies,
     last_batch,
     exact_batch_size,
