@@ -104,7 +104,7 @@ def test_writing_in_the_background_is_left_to_iopath(tmp_path: Path, monkeypatch
 
     def opena(path: str, mode: str) -> Any:
         opened.append(path)
-        return open(path, mode)  # noqa: SIM115 (fairseq closes it)
+        return open(path, mode)
 
     monkeypatch.setattr(PathManager, "opena", opena)
     path = tmp_path / "checkpoint_last.pt"

@@ -6,9 +6,10 @@ where in fairseq, and when it can go. An entry whose cause is absent does nothin
 To retire this folder, delete entries until `apply` has nothing to do. Sections are files:
 
     arrays       numpy                     batches     sizes, and what is left over
-    checkpoints  what a file may hold      training    precision, averages, losses
-    literals     settings, never code      processes   several, without GPUs too
-    saving       whole files, or none      noise       warnings
+    checkpoints  what a file may hold      resume      the batches that were to come
+    literals     settings, never code      training    precision, averages, losses
+    saving       whole files, or none      processes   several, without GPUs too
+    noise        warnings
 """
 
 from .arrays import numpy_names, numpy_percentile
@@ -25,6 +26,7 @@ from .processes import (
     torchrun_trains_one_model,
     torchrun_world_size,
 )
+from .resume import each_epochs_order, resumed_batches
 from .saving import atomic_copies, whole_checkpoints
 from .training import (
     adaptive_loss_counts_every_word,
@@ -47,6 +49,8 @@ ENTRIES = (
     last_batch,
     exact_batch_size,
     eval_lm_blocks,
+    resumed_batches,
+    each_epochs_order,
     bf16_without_tpu,
     ema_decays_once,
     tied_adaptive_width,
