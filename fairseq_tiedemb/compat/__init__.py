@@ -11,6 +11,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     saving       whole files or none       noise       warnings
     text         UTF-8                     commands    what they are given
     help         the flags of a model      archives    of models, unpacked
+    resume       the batches that were to come
 
 How a checkpoint is read: `reading` checks the file, with `pickles` for what it asks for, `stand_ins` for what is no
 tensor, and `settings`.
@@ -34,7 +35,8 @@ from .processes import (
     torchrun_trains_one_model,
     torchrun_world_size,
 )
-from .saving import atomic_copies
+from .resume import each_epochs_order, resumed_batches
+from .saving import atomic_copies, whole_checkpoints
 from .text import byte_order_marks, utf8_text
 from .training import (
     adaptive_loss_counts_every_word,
@@ -56,6 +58,7 @@ ENTRIES = (
     checkpoint_errors,
     archives_stay_in_their_folder,
     literal_settings,
+    whole_checkpoints,
     atomic_copies,
     byte_order_marks,
     utf8_text,
@@ -66,6 +69,8 @@ ENTRIES = (
     last_batch,
     exact_batch_size,
     eval_lm_blocks,
+    resumed_batches,
+    each_epochs_order,
     bf16_without_tpu,
     ema_decays_once,
     tied_adaptive_width,

@@ -1,29 +1,113 @@
-"""Files that fairseq writes."""
+"""Files that fairseq writes: whole, or not at all."""
 
+import contextlib
+import logging
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from ._replace import replace
 
+logger = logging.getLogger(__name__)
+
+# fairseq's: a disk may be full for a moment.
+TRIES = 3
+PAUSE_SECONDS = 2.5
+
+
+def whole_checkpoints() -> None:
+    """Write a checkpoint aside, onto the disk, then rename; each try begins anew, and the last one's failure is raised.
+
+    Without it: all tries go into one handle, the second behind what the first has written (checkpoint_utils.py:609). A
+    disk that is full for a moment so puts a file that nothing can read in the place of the last good checkpoint, and
+    training goes on and exits with 0. Where all tries fail, half a `.pt.tmp` stays, and nothing names the file.
+    `--write-checkpoints-asynchronously` stays as it is: iopath writes in the background, in place. Goes when
+    `_torch_persistent_save` begins each try with an empty file.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def torch_persistent_save(obj: Any, filename: str, async_write: bool = False) -> Any:
+            if async_write or not PathManager.supports_rename(filename):
+                return original(obj, filename, async_write)
+
+            def write(aside: str) -> bool:
+                with open(aside, "wb") as file:  # torch's own file gives no reason when the disk is full
+                    torch.save(obj, file)
+                return True
+
+            put(filename, write)
+
+        return torch_persistent_save
+
+    replace(checkpoint_utils, "torch_persistent_save", make)
+
 
 def atomic_copies() -> None:
-    """Write `checkpoint_last.pt` and `checkpoint_best.pt` aside, then rename.
+    """Write `checkpoint_last.pt` and `checkpoint_best.pt` aside, then rename; try again like `whole_checkpoints`.
 
-    Without it: they are copied in place (checkpoint_utils.py:139, file_io.py:71), and a process killed meanwhile leaves
-    half a file where the last good checkpoint was. Goes when PathManager.copy does this.
+    Without it: they are copied in place (checkpoint_utils.py:139, file_io.py:71), and a process killed meanwhile, or a
+    full disk, leaves half a file where the last good checkpoint was. Goes when PathManager.copy does this.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
             if not overwrite or not PathManager.supports_rename(dst_path):
                 return original(src_path, dst_path, overwrite)
-            done = original(src_path, dst_path + ".tmp", overwrite=True)
-            if done:
-                PathManager.rename(dst_path + ".tmp", dst_path)
-            return done
+            return put(dst_path, lambda aside: original(src_path, aside, overwrite=True))
 
         return copy
 
     replace(PathManager, "copy", make)
+
+
+def put(path: str, write: Callable[[str], Any]) -> bool:
+    """Make a file, whole and on the disk, or leave what was there.
+
+    Args:
+        path: its name.
+        write: writes a file of the name that it is given, which is in the same folder; false if it has not.
+
+    Returns:
+        whether it was written.
+
+    Raises:
+        OSError: naming the file and the cause, if the system has refused it `TRIES` times.
+    """
+    aside = path + ".tmp"
+    for left in reversed(range(TRIES)):
+        try:
+            if not write(aside):
+                return False
+            with open(aside, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+            return True
+        except Exception as error:
+            reason = _reason(error)
+            if reason is None:
+                raise
+            if not left:
+                raise OSError(
+                    f"{path}: needs to be written whole; got {reason.strerror or reason} in each of {TRIES} tries. "
+                    "What was there is as it was. Use a --save-dir with more room, or fewer files "
+                    "(--keep-last-epochs 1, --no-epoch-checkpoints); the same command then goes on from the last "
+                    "checkpoint."
+                ) from error
+            logger.warning(f"{path}: {reason.strerror or reason}; trying again in {PAUSE_SECONDS} seconds")
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(aside)
+        time.sleep(PAUSE_SECONDS)
+    raise AssertionError  # the last try returns or raises
+
+
+def _reason(error: BaseException | None) -> OSError | None:
+    """What the system said. torch's writer reports a full disk as an error of its own, raised while handling it."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error

@@ -1,0 +1,61 @@
+"""A resumed training goes on with the batches of the uninterrupted one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.trainer import Trainer
+
+from ._replace import replace
+
+
+def resumed_batches() -> None:
+    """Resume with the batches that the uninterrupted training would go on with: those of its first epoch.
+
+    Without it: fairseq makes batches once and keeps them, but seeds their making with the epoch in which the process
+    started (tasks/fairseq_task.py:290). A training that is resumed in its second epoch or later so reads other batches;
+    in mid-epoch it leaves sentences out and reads as many twice. What is made anew in each epoch (data in several
+    folders, `--update-epoch-batch-itr`, datasets that change with the epoch) depends on the epoch alone and stays as it
+    is. Goes when the seed of batches that are kept is the same in every process.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_train_iterator(
+            self: Trainer, epoch: int, *args: Any, load_dataset: bool = True, **kwargs: Any
+        ) -> EpochBatchIterator:
+            task, subset = self.task, self.cfg.dataset.train_subset
+            kwargs["load_dataset"] = load_dataset
+            if load_dataset and epoch > 1 and not kwargs.get("disable_iterator_cache"):
+                batches = original(self, 1, *args, **kwargs)
+                kept = task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches
+                if kept and not callable(batches.batch_sampler):
+                    batches.epoch = epoch
+                    task.dataset(subset).set_epoch(epoch)
+                    return batches
+            return original(self, epoch, *args, **kwargs)
+
+        return get_train_iterator
+
+    replace(Trainer, "get_train_iterator", make)
+
+
+def each_epochs_order() -> None:
+    """Shuffle the batches of those epochs that are to be shuffled, also where the loader is kept over epochs.
+
+    Without it: with the loader (as ever by default) the first epoch's answer is kept (data/iterators.py:499), so that
+    `--curriculum 1` never shuffles, or only once it is resumed. Goes when `_get_iterator_for_epoch` passes its
+    arguments on to the sampler that it keeps.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_iterator_for_epoch(
+            self: EpochBatchIterator, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0
+        ) -> Any:
+            if self.dataloader is not None:
+                self.epoch_batch_sampler.shuffle = shuffle
+                self.epoch_batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
+            return original(self, epoch, shuffle, fix_batches_to_gpus=fix_batches_to_gpus, offset=offset)
+
+        return get_iterator_for_epoch
+
+    replace(EpochBatchIterator, "_get_iterator_for_epoch", make)

@@ -1,0 +1,133 @@
+"""A training that is interrupted ends bit for bit where it would have ended, with sentences as with one stream."""
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from .conftest import USER_DIR
+
+InProcess = Callable[..., str]
+
+LOGS = ("--log-format", "json", "--num-workers", 0)
+# Fourteen updates an epoch; dropout, so that random numbers are seen.
+NMT_SIZES = ("--encoder-embed-dim", 8, "--encoder-hidden-size", 8, "--decoder-embed-dim", 8, "--decoder-hidden-size", 8)
+NMT = ("--arch", "lstm_nmt_twwt", *NMT_SIZES, "--decoder-out-embed-dim", 8, "--dropout", 0.2)
+NMT += ("--optimizer", "adam", "--lr", 1e-2, "--max-tokens", 80, *LOGS)
+LM = ("--arch", "zaremba_lm_small_wt_pr", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--dropout", 0.2)
+LM += ("--tokens-per-sample", 5, "--batch-size", 6, *LOGS)
+SENTENCES = ("--sample-break-mode", "eos", "--tokens-per-sample", 20)
+
+
+@pytest.fixture
+def two_folders(lm_data: Path, tmp_path: Path) -> str:
+    """Two folders of data, which epochs take in turn."""
+    return f"{lm_data}:{shutil.copytree(lm_data, tmp_path / 'other')}"
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    """The last checkpoint's state of training: weights, their moving average, the optimiser, and where it stands."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(folder / "checkpoint_last.pt")
+    extra = {name: state["extra_state"].get(name) for name in ("ema", "train_iterator")}
+    return {"model": state["model"], "optimizer": state["last_optimizer_state"], **extra}
+
+
+def assert_same(found: Any, expected: Any, place: str = "") -> None:
+    """Equal bit for bit, whatever is nested in what."""
+    assert type(found) is type(expected), place
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), place
+        for key in expected:
+            assert_same(found[key], expected[key], f"{place}.{key}")
+    elif isinstance(expected, torch.Tensor):
+        assert torch.equal(found, expected), place
+    elif isinstance(expected, list | tuple):
+        assert len(found) == len(expected), place
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            assert_same(one, other, f"{place}[{number}]")
+    else:
+        assert found == expected, place
+
+
+@pytest.mark.parametrize(
+    ("data", "flags"),
+    [
+        ("parallel_data", NMT),
+        ("parallel_data", (*NMT, "--curriculum", 1, "--update-freq", 2)),
+        ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--store-ema", "--ema-decay", 0.9)),
+        ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True")),
+        ("lm_data", (*LM, *SENTENCES)),
+        ("two_folders", (*LM, *SENTENCES)),
+    ],
+    ids=["translation", "curriculum", "moving average", "batches of each epoch", "language model", "two folders"],
+)
+def test_resumed_in_a_later_epoch(
+    data: str, flags: tuple, train: InProcess, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folder = request.getfixturevalue(data)
+    updates = 14 // (2 if "--update-freq" in flags else 1)
+    for stop in (2 * updates - 3, 2 * updates + 4):
+        train(folder, *flags, "--max-epoch", 4, "--max-update", stop, "--save-dir", tmp_path / "resumed")
+    train(folder, *flags, "--max-epoch", 4, "--save-dir", tmp_path / "resumed")
+    train(folder, *flags, "--max-epoch", 4, "--save-dir", tmp_path / "whole")
+    assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
+
+
+TWO_PROCESSES = ("--distributed-world-size", 2)
+OFTEN = ("--save-interval-updates", 5, "--keep-interval-updates", 1, "--no-epoch-checkpoints", "--max-update", 500)
+KILLS = 4
+
+
+def train_or_kill(data: Path, *flags: object, folder: Path, seconds: float | None) -> bool:
+    """fairseq-train in a process of its own, killed by SIGKILL so many seconds after its first checkpoint, or left.
+
+    Returns:
+        whether it has ended by itself.
+    """
+    last = folder / "checkpoint_last.pt"
+    before = last.stat().st_mtime_ns if last.exists() else None
+    command = [sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", USER_DIR, *flags, "--save-dir", folder]
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if seconds is not None:
+        deadline = time.monotonic() + 300
+        while process.poll() is None and not (last.exists() and last.stat().st_mtime_ns != before):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        time.sleep(seconds)
+        process.kill()
+    text = process.communicate()[0].decode()  # until the processes that it has started are gone, too
+    assert process.returncode in (0, -9), text
+    return process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "flags"),
+    [
+        ("parallel_data", NMT),
+        ("parallel_data", (*NMT, "--store-ema", "--ema-decay", 0.9, "--num-workers", 2)),
+        ("parallel_data", (*NMT, *TWO_PROCESSES)),
+        ("lm_data", (*LM, "--store-ema", "--ema-decay", 0.9, "--num-workers", 2)),
+        ("lm_data", (*LM, *TWO_PROCESSES, "--batch-size", 3)),
+    ],
+    ids=["translation", "moving average, data workers", "two processes", "LM", "LM, two processes"],
+)
+def test_killed_at_any_moment(data: str, flags: tuple, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    folder = request.getfixturevalue(data)
+    moments = random.Random()  # unlike everything else here, another every time
+    seconds = [moments.uniform(0, 2) for _ in range(KILLS)]
+    ended = [
+        train_or_kill(folder, *flags, *OFTEN, folder=tmp_path / "killed", seconds=each) for each in (*seconds, None)
+    ]
+    print(f"killed after {seconds} seconds: {ended}")
+    assert train_or_kill(folder, *flags, *OFTEN, folder=tmp_path / "whole", seconds=None)
+    assert_same(saved(tmp_path / "killed"), saved(tmp_path / "whole"))
+    assert ended == [False] * KILLS + [True], "train longer: it has ended before it was killed"
