@@ -8,6 +8,7 @@ import argparse
 import io
 import pickle
 import random
+import resource
 import struct
 import sys
 import warnings
@@ -257,6 +258,8 @@ def cases(rng: random.Random, count: int) -> Iterator[bytes]:
 
 
 def main(seed: int, count: int) -> None:
+    # A file that asks for more than there is fails here, and not some other process.
+    resource.setrlimit(resource.RLIMIT_AS, (2**35, resource.getrlimit(resource.RLIMIT_AS)[1]))
     rng, results = random.Random(seed), Counter[str]()
     warnings.simplefilter("ignore")
     deep = b"(t" + b"\x85" * 1_000_000

@@ -32,8 +32,9 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
 
     Its pickle is examined first (`pickles`), then torch reads it with `weights_only`, and settings are checked
     (`settings`). Of an archive, torch's format since 1.6, the checksums are checked too, which torch does not: that
-    reads the file a second time, 0.25 s for 500 MB that the system holds in memory; torch takes 0.3 s. Older
-    files have no checksums: a damaged weight in them is not found.
+    reads the file a second time, 0.25 s for 500 MB that the system holds in memory, where torch takes 0.3 s. Older
+    files have no checksums, so a damaged weight in them is not found; files that were saved without any, after
+    `torch.serialization.set_crc32_options(False)`, are refused.
 
     Args:
         file: open at its start.
