@@ -18,7 +18,7 @@ ELEMENTS = 2**25
 # below 6e-8, and their products with features stay below its largest number.
 HALF_SCALE = 128.0
 # What a scale of 0 is taken for, since its gradient is found by dividing by it: nothing beside any score of float32.
-SMALLEST_SCALE = 1e-18
+SMALLEST_SCALE = 1e-30
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def output_loss(
         features_ND: h, one row per word to predict.
         table_VD: W.
         target_N: the right words, in [0, V).
-        scale: (V,), or None for 1. A 0 is taken for 1e-18, so that it gets its gradient.
+        scale: (V,), or None for 1. A 0 is taken for 1e-30, so that it gets its gradient.
         offset: (V,), or None for 0.
         bias: (V,), or None for 0.
         options: what is computed.

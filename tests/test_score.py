@@ -14,7 +14,7 @@ from fairseq_tiedemb.cli import main
 
 from .conftest import RunCommand
 
-SENTENCES = ["a b c", "j", "", "a a a a a a a a a a", "c zebra b"]
+SENTENCES = ["a b c", "j", "", "a <pad> <pad> b <pad>", "a a a a a a a a a a", "c zebra b"]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_scores_are_sums_of_log_probabilities(
         expected.append((pytest.approx(value, rel=1e-5), len(words), sentence))
     assert rows(out) == expected
     total, tokens = sum(row[0] for row in rows(out)), sum(row[1] for row in rows(out))
-    assert f"5 sentences, {tokens} tokens (1 unknown), perplexity {math.exp(-total / tokens):.2f}" in err
+    assert f"6 sentences, {tokens} tokens (1 unknown), perplexity {math.exp(-total / tokens):.2f}" in err
     # however the sentences are batched
     assert main([*arguments, "--max-tokens", "1"]) == 0
     for one, other in zip(rows(capsys.readouterr().out), expected, strict=True):

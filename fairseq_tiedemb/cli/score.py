@@ -93,10 +93,16 @@ def score(model: Any, dictionary: Any, sentences: Sequence[Tensor]) -> Tensor:
     device, pad = next(model.parameters()).device, dictionary.pad()
     target = data_utils.collate_tokens(sentences, pad).to(device)
     previous = data_utils.collate_tokens(sentences, pad, dictionary.eos(), move_eos_to_beginning=True).to(device)
-    output = model(previous, src_lengths=target.ne(pad).sum(1))
-    log_probabilities = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
-    picked = log_probabilities.gather(2, target.unsqueeze(2)).squeeze(2).double()
-    return picked.masked_fill(target.eq(pad), 0.0).sum(1).cpu()
+    lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
+    if hasattr(model, "log_prob"):  # ours, which need no scores of all words
+        picked = model.log_prob(target, src_tokens=previous, src_lengths=lengths)
+    else:
+        output = model(previous, src_lengths=lengths)
+        log_probabilities = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
+        picked = log_probabilities.gather(2, target.unsqueeze(2)).squeeze(2)
+    # By length: a text may have a word "<pad>".
+    is_word = torch.arange(target.size(1), device=device) < lengths.unsqueeze(1)
+    return picked.double().masked_fill(~is_word, 0.0).sum(1).cpu()
 
 
 def _model_class(checkpoint: Path) -> Any:
