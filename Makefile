@@ -12,8 +12,8 @@
 # Another torch, or CUDA's: make clean venv TORCH=torch
 
 PYTHON ?= python3
-# The build for CPUs where torch's own index can be reached: on Linux, PyPI's brings CUDA, 3 GB to download and 6 GB of
-# disk, but for the wheels that an index of your own may have. The package itself takes any torch from 2.6 on.
+# The build for CPUs where torch's own index can be reached: on Linux, PyPI's brings CUDA, more than 0.5 GB to download
+# and 6 GB of disk. The package itself takes any torch from 2.6 on.
 TORCH ?= torch==2.13.0
 PYTEST ?= pytest -q --durations=5
 
