@@ -241,8 +241,9 @@ def test_sizes_are_the_papers(preset: str, caplog: pytest.LogCaptureFixture) -> 
     assert (model.decoder.embed_tokens is model.decoder.output.head) == tied
     # Rows of <s> and <pad> in each table, and their output biases.
     assert count(model) == expected + 2 * (1 if tied else 2) * width + 2
-    assert line.startswith(f"{preset}: {'input = output (weight tying)' if tied else 'input and output are two'}")
-    assert f"{count(model):,} parameters, {expected:,} without the rows of <s> and <pad>" in line
+    assert line.startswith(f"{preset}: shares {'input = output (weight tying)' if tied else 'nothing'} by method plain")
+    assert f"; {count(model):,} parameters: " in line
+    assert f"; {expected:,} without the rows of <s> and <pad>" in line
 
 
 @pytest.mark.parametrize("preset", ["zaremba_lm_small_pr", "zaremba_lm_small_wt_pr"])
