@@ -510,6 +510,10 @@ def test_beam_search_scores_are_those_of_the_model() -> None:
             "--projection; got 6 and 8. Use --projection.",
         ),
         ({"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use --projection"),
+        (
+            {"projection": True, "projection_bias": True, "no_projection_bias": True},
+            "--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them",
+        ),
         ({"dropout_outputs": 0.5, "dropout": 0.2}, "--dropout: needs 0 with variational .* got 0.2. Use one kind"),
         ({"dropout_outputs": 0.5, "decoder_dropout_in": 0.9}, "--decoder-dropout-in: needs 0 with .* got 0.9. Use one"),
         ({"dropout_states": 0.5, "decoder_dropout_out": 0.9}, "--decoder-dropout-out: needs 0 with .* got 0.9. Use on"),
