@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -169,11 +170,34 @@ def become(request: Request) -> None:
     sys.modules["torch"].seed()
 
 
+def run_to_the_end(module: str) -> None:
+    """Runs a module as `python -m` does and ends this process, as Python does but for tearing down what is imported.
+
+    That takes a while, since a fork has to copy what it changes; and a daemon thread of fairseq that wakes up meanwhile
+    may abort the process ("terminate called without an active exception").
+    """
+    code: object = None
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code or 0)  # type: ignore[arg-type]
+
+
 if __name__ == "__main__":
     for library in LIBRARIES:
         __import__(library)
     gc.freeze()
     request = serve(Connection(int(sys.argv[1])))
     become(request)
-    # As `python -m` does; what ends the module ends this process, in Python's own way.
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    run_to_the_end(sys.argv[0])

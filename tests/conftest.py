@@ -38,6 +38,9 @@ MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    # Seconds to wait for each process that loads data, five as torch has it, when an iterator is thrown away half-read:
+    # garbage collection closes the queue by which it would be told to end, so that it is waited for in vain and killed.
+    torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
 
 
 @pytest.fixture(autouse=True)

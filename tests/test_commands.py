@@ -14,7 +14,7 @@ from .conftest import RunCommand
 
 # What a module sees when it is run; and what it leaves: text, an error, an exit code.
 PROBE = """
-import json, logging, os, random, sys, threading, warnings
+import atexit, json, logging, os, random, sys, threading, warnings
 import numpy, torch
 logging.basicConfig(stream=sys.stdout, level="INFO", format="logged: %(message)s", force="LATE" not in os.environ)
 logging.info("something")
@@ -32,12 +32,18 @@ seen = {
 print(json.dumps(seen))
 print(json.dumps([random.random(), numpy.random.rand(), torch.rand(1).item()]))
 warnings.warn("on stderr")
+atexit.register(lambda: print("at exit", file=sys.stderr))
+threading.Timer(0.2, lambda: print("a thread that is waited for", file=sys.stderr)).start()
 if sys.argv[1] == "raise":
     raise ValueError("seen")
-sys.exit(int(sys.argv[1]))
+if sys.argv[1] != "end":
+    sys.exit(int(sys.argv[1]) if sys.argv[1].isdigit() else sys.argv[1])
 """
 # In what fairseq's commands say.
 TIMES = r"^[\d-]+ [\d:]+ \||\"\w*(wps|ups|wall)\": \"[\d.]+\"|[\d.,]+\s?(s\b|seconds|sentences/s|tokens/s)|time: .*"
+
+# How the probe ends, and its exit code.
+CODES = {"end": 0, "3": 3, "a message": 1, "raise": 1}
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -53,11 +59,11 @@ def probe(tmp_path: Path) -> Run:
     return probe
 
 
-@pytest.mark.parametrize("argument", ["0", "3", "raise"])
+@pytest.mark.parametrize("argument", CODES)
 def test_a_fork_sees_what_a_fresh_process_sees(argument: str, probe: Run) -> None:
     fresh, forked, again = (probe(argument, fresh=each) for each in (True, False, False))
     assert forked.args == fresh.args
-    assert forked.returncode == fresh.returncode == (1 if argument == "raise" else int(argument))
+    assert forked.returncode == fresh.returncode == CODES[argument]
     lines = [process.stdout.splitlines() for process in (fresh, forked, again)]
     assert [len(each) for each in lines] == [3, 3, 3]
     assert lines[0][0] == lines[1][0] == "logged: something"
@@ -65,14 +71,19 @@ def test_a_fork_sees_what_a_fresh_process_sees(argument: str, probe: Run) -> Non
     assert json.loads(lines[1][1])["environment"]["GIVEN"] == "a value"
     numbers = zip(*(json.loads(each[2]) for each in lines), strict=True)
     assert [len(set(each)) for each in numbers] == [3, 3, 3]  # whatever draws them
-    assert "UserWarning: on stderr" in forked.stderr
-    assert forked.stderr.splitlines()[-1] == fresh.stderr.splitlines()[-1]
-    assert forked.stderr.endswith("ValueError: seen\n") == (argument == "raise")
+    # A traceback begins in another place.
+    errors = [
+        [line for line in each.stderr.splitlines() if not line.startswith(("  File", "    "))]
+        for each in (fresh, forked)
+    ]
+    assert errors[0] == errors[1]
+    assert errors[1][-2:] == ["a thread that is waited for", "at exit"]
+    assert "UserWarning: on stderr" in errors[1][0]
 
 
 def test_a_fork_leaves_nothing_to_the_next(probe: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = json.loads(probe("0", fresh=False, GIVEN="another").stdout.splitlines()[1])
-    second = json.loads(probe("0", fresh=False).stdout.splitlines()[1])
+    first = json.loads(probe("end", fresh=False, GIVEN="another").stdout.splitlines()[1])
+    second = json.loads(probe("end", fresh=False).stdout.splitlines()[1])
     assert first["environment"]["GIVEN"] == "another"
     assert second == {**first, "environment": {**first["environment"], "GIVEN": "a value"}}
 
