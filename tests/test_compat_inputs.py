@@ -115,7 +115,7 @@ def warning_script(*args, **kwargs):
     warnings.warn("`torch.jit.script` is deprecated. Please switch to `torch.compile`.", FutureWarning, stacklevel=2)
     return script(*args, **kwargs)
 torch.jit.script = warning_script
-import fairseq_tiedemb
+import fairseq_tiedemb.plugin
 print("fairseq.models.model_utils" in sys.modules)
 """
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=USER_DIR.parent)

@@ -269,3 +269,19 @@ def test_scores_are_a_fresh_tensor(method: str) -> None:
 
 def test_repr_says_what_it_is() -> None:
     assert repr(SharedEmbedding(7, 4, PAD, method="cosine")) == "SharedEmbedding(7, 4, method=cosine, bias=False)"
+
+
+def test_a_frozen_table_scores_by_one_product() -> None:
+    """torch multiplies a transposed (B, 1, D) row by row where the table needs no gradient."""
+    table, features = SharedEmbedding(7, 4, PAD).requires_grad_(False), torch.randn(1, 5, 4).transpose(0, 1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        scores = table.scores(features)
+    assert "aten::bmm" not in {event.key for event in profile.key_averages()}
+    torch.testing.assert_close(scores, features @ table.weight.t())
+
+
+def test_an_unknown_method_is_refused_by_its_name_and_no_flag() -> None:
+    with pytest.raises(
+        ValueError, match="^sharing method: needs a registered method; got 'cosinus'. Use one of: plain"
+    ):
+        SharedEmbedding(7, 4, PAD, method="cosinus")

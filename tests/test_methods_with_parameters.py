@@ -266,6 +266,33 @@ def test_every_model_trains_them_and_p(name: str, shared: bool, method: str) -> 
     torch.testing.assert_close(copy.deepcopy(model)(**batch)[0], model(**batch)[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(("arch", "method"), [("lstm_nmt_twwt", "scale-norm"), ("tied_transformer", "learned-cosine")])
+def test_fairseq_train_trains_them_and_p_for_translation(
+    arch: str, method: str, parallel_data: Path, train: Callable[..., str], tmp_path: Path
+) -> None:
+    sizes = (
+        "--encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8 "
+        "--decoder-out-embed-dim 12"
+        if arch == "lstm_nmt_twwt"
+        else "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 8 --decoder-embed-dim 8 "
+        "--encoder-attention-heads 2 --decoder-attention-heads 2 --share-all-embeddings"
+    )
+    flags = (
+        f"--arch {arch} {sizes} --sharing-method {method} --projection --projection-bias "
+        "--criterion tied_cross_entropy "
+        "--projection-regularization 0.15 --optimizer adam --lr 0.01 --batch-size 20 --max-update 3 "
+        "--no-epoch-checkpoints"
+    )
+    text = train(parallel_data, *flags.split(), "--save-dir", tmp_path)
+    assert f"by method {method}, with P and its bias; " in text
+    assert re.search(r"penalty 0\.\d*[1-9]|'penalty': '0\.\d*[1-9]", text)
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
+    own, start = {"scale-norm": ("feature_map.g", 8**0.5), "learned-cosine": ("temperature", 1.5)}[method]
+    [learned] = {float(value) for key, value in state.items() if key.endswith(own)}
+    assert learned != pytest.approx(start, abs=1e-4)
+    assert state["decoder.projection.weight"].shape == ((8, 12) if arch == "lstm_nmt_twwt" else (8, 8))
+
+
 # --- from outside --------------------------------------------------------------------------------------------------
 
 

@@ -20,9 +20,9 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_tiedemb.analysis.norms import TABLE
 from fairseq_tiedemb.compat.help import model_defaults
 from fairseq_tiedemb.models._recipe import CONFIG, training_options
+from fairseq_tiedemb.models._sharing import sharing, tables_by_role
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -93,12 +93,11 @@ def describe(name: str, *, words: int | None = None) -> Preset:
             f"--words: needs {needed:,} or more for {name}; got {words}. Use {max(WORDS, 2 * needed - 2)}."
         )
     model = _build(model_class, name, settings, words)
-    entries = model.state_dict(keep_vars=True)
-    tables = {entry for entry_name, entry in entries.items() if TABLE.search(entry_name) and entry.dim() == 2}
+    tables = {table.weight for tables in tables_by_role(model).values() for table in tables}
     return Preset(
         name=name,
         about=(model_class.__doc__ or "").strip().partition("\n")[0].replace("``", "`"),
-        shares=sharing(entries, translates=hasattr(model, "encoder")),
+        shares=sharing(model),
         words=words,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         in_tables=sum(table.numel() for table in tables),
@@ -106,34 +105,6 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         recipe=training_options(name) if (CONFIG / f"{name}.yaml").exists() else {},
         by_arch=bool(getattr(model_class, "recipe", {})),
     )
-
-
-def sharing(entries: dict[str, Any], *, translates: bool) -> str:
-    """Which tables of a model are one, in words.
-
-    Args:
-        entries: the model's state dict with its parameters themselves (``keep_vars=True``).
-        translates: whether it has an encoder.
-    """
-    names: dict[int, list[str]] = {}
-    for name, entry in entries.items():
-        if TABLE.search(name):
-            names.setdefault(id(entry), []).append(name)
-    own = "decoder " if translates else ""
-    groups: list[str] = []
-    for together in names.values():
-        roles = {
-            "encoder input": any(name.startswith("encoder.") for name in together),
-            f"{own}input": any(re.match(r"(decoder\.)?embed_tokens", name) for name in together),
-            f"{own}output": any(re.search(r"output|embed_out|fc_out|adaptive_softmax", name) for name in together),
-        }
-        shared = [role for role, plays in roles.items() if plays]
-        if len(shared) > 1:
-            bands = " in bands" if any("embeddings." in name for name in together) else ""
-            kinds = {2: " (weight tying)", 3: " (three-way weight tying)"}
-            kind = kinds[len(shared)] if f"{own}output" in shared else ""
-            groups.append(" = ".join(shared) + bands + kind)
-    return "; ".join(dict.fromkeys(groups)) or "nothing"
 
 
 def _settings(name: str) -> tuple[dict[str, Any], list[str]]:

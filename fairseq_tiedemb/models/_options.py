@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import DictConfig
 
-from ..embedding import EmbeddingRoles, SharedEmbedding
+from ..embedding import SharedEmbedding
 from ..modules.factorized import gaussian_linear
 from ..sharing import SHARING_METHODS, load_entry_points
 
@@ -159,23 +159,6 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
                 table.weight[index] = vector
                 found += 1
     logger.info(f"{flag}: {found:,} of {len(dictionary):,} words found in {path}")
-
-
-def describe_sharing(name: str, model: torch.nn.Module, roles: EmbeddingRoles, method: str) -> str:
-    """One line that says what is shared, with the number of parameters of every role."""
-    total = sum(parameter.numel() for parameter in model.parameters())
-    tables: dict[int, tuple[list[str], int]] = {}
-    for role, table in zip(("encoder input", "decoder input", "decoder output"), roles, strict=True):
-        size = sum(parameter.numel() for parameter in table.parameters())
-        frozen = "" if table.weight.requires_grad else " (frozen)"
-        tables.setdefault(id(table), ([], size))[0].append(role + frozen)
-    parts = [f"{' = '.join(names)} {size:,}" for names, size in tables.values()]
-    rest = total - sum(size for _, size in tables.values())
-    share = 100 * (total - rest) / total
-    return (
-        f"{name}: shares {roles.sharing} by method {method!s}; {total:,} parameters: {', '.join(parts)} "
-        f"(embeddings {share:.1f}%), rest {rest:,}"
-    )
 
 
 def first_given(*values: Any) -> Any:

@@ -26,6 +26,7 @@ from ._options import (
 )
 from ._recipe import add_recipe
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
+from ._sharing import describe
 from ._tied_model import TiedModel
 
 logger = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
                 load_pretrained(embed_tokens, cfg.decoder_embed_path, dictionary, flag="--decoder-embed-path")
             if cfg.decoder_freeze_embed:
                 embed_tokens.weight.requires_grad_(False)
-        logger.info(model.describe(cfg._name or cls.__name__))
+        logger.info(describe(model, cfg._name or cls.__name__))
         return model
 
     @classmethod
@@ -200,31 +201,6 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
 
     def _tables(self) -> list[SharedEmbedding]:
         return [module for module in self.modules() if isinstance(module, SharedEmbedding)]
-
-    def describe(self, name: str) -> str:
-        """One line: what is shared, and the number of parameters, with and without fairseq's own symbols.
-
-        fairseq's dictionaries have ``<s>`` and ``<pad>``, which no text has: two rows more in each table.
-        """
-        embed_tokens, output = self.decoder.embed_tokens, self.output.head
-        total = sum(parameter.numel() for parameter in self.parameters())
-        if isinstance(output, Bands):
-            tied = isinstance(embed_tokens, AdaptiveInput)
-            bands = (
-                f"shared with the input, method {embed_tokens.embeddings[0][0].method}"
-                if tied
-                else "apart from the input's table"
-            )
-            return f"{name}: adaptive softmax, its bands {bands}; {total:,} parameters"
-        tied = embed_tokens is output
-        extra = 2 * (output.embedding_dim + 1) + (0 if tied else 2 * embed_tokens.embedding_dim)
-        shares = "input = output (weight tying)" if tied else "input and output are two tables"
-        # Where the name alone would mislead.
-        remedy = "" if tied or not name.startswith("tied_") else "; --share-decoder-input-output-embed makes them one"
-        return (
-            f"{name}: {shares}, method {output.method}; {total:,} parameters, {total - extra:,} without the rows of "
-            f"<s> and <pad>{remedy}"
-        )
 
     def carried_state(self) -> tuple[int, Tensor]:
         """Where the training stream stands: the position, and the state there (L, B, K)."""

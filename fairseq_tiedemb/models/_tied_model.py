@@ -1,5 +1,6 @@
 """What all our models have in common: the loss of their output layer, and one table under all its names."""
 
+import argparse
 from typing import Any, ClassVar
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import OutputLayer
+from ..sharing import sharing_method_names
 
 
 class TiedModel(BaseFairseqModel):
@@ -18,6 +20,14 @@ class TiedModel(BaseFairseqModel):
     """
 
     computes_loss: ClassVar[bool] = True
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
+        """fairseq's, with the sharing methods that are registered by now as the choices there are."""
+        super().add_args(parser)
+        for action in parser._actions:
+            if action.dest == "sharing_method":
+                action.choices = sharing_method_names()
 
     decoder: Any
 

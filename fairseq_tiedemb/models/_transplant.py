@@ -29,6 +29,7 @@ from ._options import (
     check_joined_dictionary,
     check_projection,
 )
+from ._sharing import describe
 
 logger = logging.getLogger(__name__)
 
@@ -204,23 +205,10 @@ def transplant(model: Any, args: Any, *, name: str) -> None:
     if bands is None:
         decoder.output_projection = _output(decoder, args, new if tied else None, method, rank)
     else:
-        tied = isinstance(old, AdaptiveInput) and tie_bands(bands, old)
+        if isinstance(old, AdaptiveInput):
+            tie_bands(bands, old)
         decoder.output_projection = OutputLayer(Bands(bands), borrowed=True)
-    if encoder is not None and encoder.embed_tokens is new:
-        shares = "encoder input = decoder input" + " = decoder output (three-way weight tying)" * tied
-    else:
-        shares = "decoder input = decoder output (weight tying)" if tied else "nothing"
-    size = sum(parameter.numel() for parameter in model.parameters())
-    remedy = f"; its name says what it can do: {_sharing_flags(model)}" if shares == "nothing" else ""
-    logger.info(f"{name}: shares {shares} by method {method}; {size:,} parameters{remedy}")
-
-
-def _sharing_flags(model: Any) -> str:
-    """The flags that make a model share its tables, in words."""
-    if model.decoder.adaptive_softmax is not None:
-        return "--adaptive-input --tie-adaptive-weights shares, in language models"
-    flags = "--share-decoder-input-output-embed shares"
-    return flags if getattr(model, "encoder", None) is None else f"{flags}, and --share-all-embeddings three ways"
+    logger.info(describe(model, name))
 
 
 def _input(old: Any, method: str, rank: int | None, *, scores: bool) -> Any:

@@ -24,12 +24,12 @@ from ._options import (
     check_projection,
     check_ranges,
     check_shared_sizes,
-    describe_sharing,
     first_given,
     load_pretrained,
 )
 from ._recipe import with_sizes
 from ._recurrent_encoder import RecurrentEncoder
+from ._sharing import describe
 from ._tied_model import TiedModel
 
 logger = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
             max_target_positions=cfg.max_target_positions,
         )
         model = cls(encoder, decoder)
-        logger.info(describe_sharing(cfg._name or cls.__name__, model, roles, str(cfg.sharing_method)))
+        logger.info(describe(model, cfg._name or cls.__name__))
         return model
 
     @classmethod

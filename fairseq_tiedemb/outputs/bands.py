@@ -93,24 +93,21 @@ def embed_bands(adaptive_input: Any, method: str) -> None:
         band[0] = SharedEmbedding(size, width, padding_idx, method=method, weight=table.weight)
 
 
-def tie_bands(adaptive_softmax: Any, adaptive_input: Any) -> bool:
+def tie_bands(adaptive_softmax: Any, adaptive_input: Any) -> None:
     """Makes fairseq's ``AdaptiveSoftmax`` score the words of each band by the table of the input's band.
 
-    The scores of clusters, which stand for bands and are no words, stay a linear layer.
-
-    Returns:
-        Whether the bands are shared; if not, nothing is changed.
+    The scores of clusters, which stand for bands and are no words, stay a linear layer. Where fairseq has not tied the
+    two, nothing is changed.
 
     Source: Grave et al. 2017; Baevski & Auli 2019, section 3.
     """
     tables = [band[0] for band in adaptive_input.embeddings]
     head = adaptive_softmax.head
     if not hasattr(head, "word_proj"):
-        return False
+        return
     if isinstance(head.word_proj, nn.Sequential):
         head.word_proj[-1] = OutputLayer(tables[0], borrowed=True)
     else:
         head.word_proj = OutputLayer(tables[0], borrowed=True)
     for tail, table in zip(adaptive_softmax.tail, tables[1:], strict=True):
         tail[-1] = OutputLayer(table, borrowed=True)
-    return True

@@ -241,8 +241,9 @@ def test_sizes_are_the_papers(preset: str, caplog: pytest.LogCaptureFixture) -> 
     assert (model.decoder.embed_tokens is model.decoder.output.head) == tied
     # Rows of <s> and <pad> in each table, and their output biases.
     assert count(model) == expected + 2 * (1 if tied else 2) * width + 2
-    assert line.startswith(f"{preset}: {'input = output (weight tying)' if tied else 'input and output are two'}")
-    assert f"{count(model):,} parameters, {expected:,} without the rows of <s> and <pad>" in line
+    assert line.startswith(f"{preset}: shares {'input = output (weight tying)' if tied else 'nothing'} by method plain")
+    assert f"; {count(model):,} parameters: " in line
+    assert f"; {expected:,} without the rows of <s> and <pad>" in line
 
 
 @pytest.mark.parametrize("preset", ["zaremba_lm_small_pr", "zaremba_lm_small_wt_pr"])
@@ -509,6 +510,10 @@ def test_beam_search_scores_are_those_of_the_model() -> None:
             "--projection; got 6 and 8. Use --projection.",
         ),
         ({"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use --projection"),
+        (
+            {"projection": True, "projection_bias": True, "no_projection_bias": True},
+            "--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them",
+        ),
         ({"dropout_outputs": 0.5, "dropout": 0.2}, "--dropout: needs 0 with variational .* got 0.2. Use one kind"),
         ({"dropout_outputs": 0.5, "decoder_dropout_in": 0.9}, "--decoder-dropout-in: needs 0 with .* got 0.9. Use one"),
         ({"dropout_states": 0.5, "decoder_dropout_out": 0.9}, "--decoder-dropout-out: needs 0 with .* got 0.9. Use on"),

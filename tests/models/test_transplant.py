@@ -246,7 +246,7 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
         ("tied_lightconv_lm", "--share-decoder-input-output-embed shares\n"),
         ("tied_lightconv", "--share-decoder-input-output-embed shares, and --share-all-embeddings three ways\n"),
     ):
-        assert re.search(rf"{name}: shares nothing by method plain; [\d,]+ parameters; .*: {flags}", caplog.text)
+        assert re.search(rf"{name}: shares nothing by method plain; [\d,]+ parameters: .*: {flags}", caplog.text)
 
 
 REFUSED = [
