@@ -9,7 +9,6 @@ import difflib
 import logging
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,16 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, FairseqLanguageModel
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import OmegaConf
 
 from fairseq_tiedemb.compat.help import model_defaults
+from fairseq_tiedemb.models._recipe import CONFIG, training_options
 from fairseq_tiedemb.models._sharing import sharing, tables_by_role
 
 PACKAGE = Path(__file__).resolve().parent.parent
-CONFIG = PACKAGE / "config"
 
 WORDS = 10_000
 # The options that tell one size from another, and how tables are used.
 SIZES = re.compile(r"_dim$|_size$|_layers$|_heads$|_depth$|dropout|^cell$|^sharing_method$|^projection|_cutoff$")
-# Sections of a YAML that say how to train.
-TRAINING = ("task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
 
 
 @dataclass
@@ -98,7 +94,6 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         )
     model = _build(model_class, name, settings, words)
     tables = {table.weight for tables in tables_by_role(model).values() for table in tables}
-    recipe = getattr(model_class, "recipe", {})
     return Preset(
         name=name,
         about=(model_class.__doc__ or "").strip().partition("\n")[0].replace("``", "`"),
@@ -107,8 +102,8 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         in_tables=sum(table.numel() for table in tables),
         options={key: settings[key] for key in own if SIZES.search(key) and settings.get(key) not in (None, "")},
-        recipe=recipe or dict(_recipe_of_yaml(name)),
-        by_arch=bool(recipe),
+        recipe=training_options(name) if (CONFIG / f"{name}.yaml").exists() else {},
+        by_arch=bool(getattr(model_class, "recipe", {})),
     )
 
 
@@ -156,20 +151,3 @@ def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) ->
             return model_class.build_model(cfg, task)
     finally:
         logging.disable(level)
-
-
-def _recipe_of_yaml(name: str) -> Iterator[tuple[str, Any]]:
-    """What the preset's YAML, and the one that it stands on, say about training, by option."""
-    path = CONFIG / f"{name}.yaml"
-    if not path.exists():
-        return
-    files: list[Any] = [OmegaConf.load(path)]
-    for entry in files[0].get("defaults", []):
-        if isinstance(entry, str):
-            continue
-        files += [OmegaConf.load(CONFIG / folder / f"{file}.yaml") for folder, file in entry.items()]
-    merged: Any = OmegaConf.to_container(OmegaConf.merge(*files[1:], files[0]), resolve=False)
-    for section in TRAINING:
-        for key, value in merged.get(section, {}).items():
-            if value is not None and not str(value).startswith(("???", "${")):
-                yield section if key == "_name" else key, value

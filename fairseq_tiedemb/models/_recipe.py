@@ -1,13 +1,89 @@
-"""Presets that bring a whole recipe: ``--arch NAME`` sets task, criterion, optimiser and schedule, all overridable."""
+"""Presets whose numbers stand in ``config/NAME.yaml``, for ``fairseq-train --arch NAME`` and fairseq-hydra-train alike.
+
+The file says what the model's sizes are and how it is trained: with ``--arch NAME``, a recurrent language model gets
+task, criterion, optimiser and schedule from it too, all overridable.
+"""
 
 import argparse
 import dataclasses
+import functools
+from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import BaseFairseqModel, register_model
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from omegaconf import OmegaConf
+
+CONFIG = Path(__file__).resolve().parent.parent / "config"
+# Sections of a file that say how to train.
+TRAINING = ("task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "checkpoint")
+
+
+def register_preset(
+    model: type[BaseFairseqModel], config: type[FairseqDataclass], name: str, about: str, **attributes: Any
+) -> None:
+    """Registers a model once more, with the sizes and the recipe of ``config/NAME.yaml``.
+
+    Args:
+        model: whose subclass the preset is.
+        config: the model's options.
+        name: of the preset.
+        about: what it is, in a line.
+        attributes: of the class, such as ``ties``.
+    """
+    attributes |= {"__doc__": about, "__module__": model.__module__, "recipe": training_options(name)}
+    register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), attributes))
+
+
+def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> type[FairseqDataclass]:
+    """A config class whose defaults are the model's options in ``config/PRESET.yaml``.
+
+    They belong here and not into a recipe, which only the command line knows: fairseq-hydra-train and Python take them
+    from the class.
+
+    Args:
+        config: the model's config.
+        preset: whose file it is.
+        defaults: more of them, by field, which the file leaves out.
+    """
+    defaults |= {name: value for name, value in _sections(preset)["model"].items() if name != "_name"}
+    fields = {each.name: each for each in dataclasses.fields(config)}
+    return dataclasses.make_dataclass(
+        f"{preset}_config",
+        [
+            (name, fields[name].type, dataclasses.field(default=value, metadata=fields[name].metadata))
+            for name, value in defaults.items()
+        ],
+        bases=(config,),
+    )
+
+
+def training_options(preset: str) -> dict[str, Any]:
+    """How ``config/PRESET.yaml`` trains: values by option (``lr_shrink``), "task", "criterion" and others among them.
+
+    What the file leaves to the user (``???``, ``null``) or takes from elsewhere (``${...}``) is left out.
+    """
+    return {
+        section if name == "_name" else name: value
+        for section in TRAINING
+        for name, value in _sections(preset).get(section, {}).items()
+        if value is not None and not str(value).startswith(("???", "${"))
+    }
+
+
+@functools.cache
+def _sections(preset: str) -> dict[str, Any]:
+    """``config/PRESET.yaml`` and the files that its ``defaults`` name, merged as hydra does: the last prevails."""
+    own: Any = OmegaConf.load(CONFIG / f"{preset}.yaml")
+    files = []
+    for entry in own.pop("defaults"):
+        groups = {} if entry == "_self_" else entry
+        files += [OmegaConf.load(CONFIG / group / f"{name}.yaml") for group, name in groups.items()] or [own]
+    sections: Any = OmegaConf.to_container(OmegaConf.merge(*files))
+    return sections
 
 
 def add_recipe(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
@@ -19,7 +95,7 @@ def add_recipe(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
 
     Args:
         parser: of the command.
-        recipe: values by option name (``lr_shrink``), with "task", "criterion" and "lr_scheduler" among them.
+        recipe: of ``training_options``.
     """
     configs = [TASK_DATACLASS_REGISTRY[recipe["task"]]]
     configs += [
@@ -38,25 +114,3 @@ def _without_data(config: type[FairseqDataclass]) -> FairseqDataclass:
             return [name for name in super()._get_all_attributes() if name != "data"]
 
     return Options()
-
-
-def with_defaults(config: type[FairseqDataclass], name: str, **defaults: Any) -> type[FairseqDataclass]:
-    """A config class with other defaults, for the presets of a model.
-
-    Defaults of sizes belong here and not into a recipe, which only the command line knows: fairseq-hydra-train and
-    Python take them from the class.
-
-    Args:
-        config: the model's config.
-        name: of the new class.
-        defaults: by field.
-    """
-    fields = {each.name: each for each in dataclasses.fields(config)}
-    return dataclasses.make_dataclass(
-        name,
-        [
-            (key, fields[key].type, dataclasses.field(default=value, metadata=fields[key].metadata))
-            for key, value in defaults.items()
-        ],
-        bases=(config,),
-    )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Optional
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoderDecoderModel, register_model
-from omegaconf import II
+from omegaconf import II, MISSING
 
 from ..embedding import EmbeddingRoles, embedding_roles
 from ..modules.cells import CELLS
@@ -27,6 +27,7 @@ from ._options import (
     first_given,
     load_pretrained,
 )
+from ._recipe import with_sizes
 from ._recurrent_encoder import RecurrentEncoder
 from ._sharing import describe
 from ._tied_model import TiedModel
@@ -37,17 +38,17 @@ DROPOUT_HELP = "dropout probability {}; --dropout if not given"
 
 
 @dataclass
-class LSTMNMTConfig(SharingConfig):
-    """Options of ``lstm_nmt``; names and default sizes are those of fairseq's ``lstm``."""
+class AttentionNMTConfig(SharingConfig):
+    """Options, with the names of fairseq's ``lstm``; sizes and dropout are those of the preset."""
 
     cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
         default="lstm", metadata={"help": "recurrent cell of encoder and decoder"}
     )
-    dropout: float = field(default=0.1, metadata={"help": "dropout probability wherever no other is given"})
-    encoder_embed_dim: int = field(default=512, metadata={"help": "encoder embedding dimension"})
+    dropout: float = field(default=MISSING, metadata={"help": "dropout probability wherever no other is given"})
+    encoder_embed_dim: int = field(default=MISSING, metadata={"help": "encoder embedding dimension"})
     encoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained encoder embeddings"})
     encoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train encoder embeddings"})
-    encoder_hidden_size: int = field(default=512, metadata={"help": "encoder hidden size, of each direction"})
+    encoder_hidden_size: int = field(default=MISSING, metadata={"help": "encoder hidden size, of each direction"})
     encoder_layers: int = field(default=1, metadata={"help": "number of encoder layers, all bidirectional"})
     encoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of encoder embeddings")}
@@ -55,15 +56,15 @@ class LSTMNMTConfig(SharingConfig):
     encoder_dropout_out: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of encoder outputs, and between encoder layers")}
     )
-    decoder_embed_dim: int = field(default=512, metadata={"help": "decoder embedding dimension"})
+    decoder_embed_dim: int = field(default=MISSING, metadata={"help": "decoder embedding dimension"})
     decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained decoder embeddings"})
     decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train decoder embeddings"})
-    decoder_hidden_size: int = field(default=512, metadata={"help": "decoder hidden size"})
+    decoder_hidden_size: int = field(default=MISSING, metadata={"help": "decoder hidden size"})
     decoder_layers: int = field(
         default=1, metadata={"help": "number of decoder layers; attention is in the first, the others stand on it"}
     )
     decoder_out_embed_dim: int = field(
-        default=512, metadata={"help": "width of the deep output, which is that of the output embedding"}
+        default=MISSING, metadata={"help": "width of the deep output, which is that of the output embedding"}
     )
     decoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of decoder embeddings")}
@@ -75,21 +76,8 @@ class LSTMNMTConfig(SharingConfig):
     max_target_positions: int = II("task.max_target_positions")
 
 
-@dataclass
-class DL4MTConfig(LSTMNMTConfig):
-    """Options of ``dl4mt``: the sizes of Press & Wolf 2016, section 4 (embeddings 500, hidden 1000, no dropout)."""
-
-    cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
-        default="gru", metadata={"help": "recurrent cell of encoder and decoder"}
-    )
-    dropout: float = field(default=0.0, metadata={"help": "dropout probability wherever no other is given"})
-    encoder_embed_dim: int = field(default=500, metadata={"help": "encoder embedding dimension"})
-    encoder_hidden_size: int = field(default=1000, metadata={"help": "encoder hidden size, of each direction"})
-    decoder_embed_dim: int = field(default=500, metadata={"help": "decoder embedding dimension"})
-    decoder_hidden_size: int = field(default=1000, metadata={"help": "decoder hidden size"})
-    decoder_out_embed_dim: int = field(
-        default=500, metadata={"help": "width of the deep output, which is that of the output embedding"}
-    )
+LSTMNMTConfig = with_sizes(AttentionNMTConfig, "lstm_nmt")
+DL4MTConfig = with_sizes(AttentionNMTConfig, "dl4mt", cell="gru")
 
 
 @register_model("lstm_nmt", dataclass=LSTMNMTConfig)
@@ -110,7 +98,7 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     embedding_std: ClassVar[float] = 0.1 / 3**0.5
 
     @classmethod
-    def build_model(cls, cfg: LSTMNMTConfig, task: Any) -> "AttentionNMTModel":
+    def build_model(cls, cfg: AttentionNMTConfig, task: Any) -> "AttentionNMTModel":
         """Builds the model from its options.
 
         Raises:
@@ -166,7 +154,7 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
         return model
 
     @classmethod
-    def _build_roles(cls, cfg: LSTMNMTConfig, source: Dictionary, target: Dictionary) -> EmbeddingRoles:
+    def _build_roles(cls, cfg: AttentionNMTConfig, source: Dictionary, target: Dictionary) -> EmbeddingRoles:
         """The tables, shared as preset and flags say, checked, filled and frozen."""
         # A preset shares, whatever the flags say; so passing its flag as well changes nothing.
         share_all = cfg.share_all_embeddings or cls.shares_all
