@@ -70,7 +70,8 @@ def fused_lstm(
         layers: input weights (4H, I), recurrent weights (4H, H) and bias (4H) of each.
 
     Returns:
-        Outputs h of the last layer (T, B, H), and the last state (L, B, 2H).
+        Outputs h of the last layer (T, B, H), and the last state (L, B, 2H), in the precision of the given one.
+        Under autocast the kernel rounds h and c in every step, so a sequence in parts is the sequence in one.
     """
     zero = torch.zeros_like(layers[0][2])
     weights = [weight for layer in layers for weight in (*layer, zero)]
@@ -79,4 +80,4 @@ def fused_lstm(
     # batch_first
     options = (True, len(layers), 0.0, torch.is_grad_enabled(), False, False)
     outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *options)
-    return outputs, torch.cat((hidden, memory), 2)
+    return outputs, torch.cat((hidden, memory), 2).to(state_LBK.dtype)
