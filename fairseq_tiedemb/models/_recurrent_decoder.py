@@ -64,7 +64,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         # Validation comes between two training steps and must not disturb their state. Not buffers: a checkpoint of the
         # model is not tied to a number of rows.
         self.streams = {True: StreamState(), False: StreamState()}
-        self._num_updates = 0
+        self._num_updates: int | None = None  # until somebody counts them
 
     def forward(
         self,
@@ -117,6 +117,8 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             stream.carry(stream_position + prev_output_tokens.size(1), state)
             if not self.training:
                 stream.forget_all_but_last()
+            elif self._num_updates is None:
+                stream.forget_all_but_last(2)  # with which the last batch may still come again
         elif incremental_state is not None:
             self.set_incremental_state(incremental_state, "recurrent", {"state": state})
         return self.dropout_out(hidden)
@@ -130,7 +132,10 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
             )
 
     def set_num_updates(self, num_updates: int) -> None:
-        """fairseq calls this before each batch of training; in a new update no batch of the last one comes again."""
+        """fairseq calls this before each batch of training; in a new update no batch of the last one comes again.
+
+        Where nobody calls it, only the last batch may come again.
+        """
         if num_updates != self._num_updates:
             self._num_updates = num_updates
             self.streams[True].forget_all_but_last()

@@ -8,7 +8,7 @@ class StreamState:
 
     The data say where a batch stands: position 0 starts from zeros, any other must be one whose state is known. States
     of earlier batches of the same update are kept, since fairseq feeds them again when automatic mixed precision finds
-    an overflow.
+    an overflow; whoever uses a stream says which may go.
     """
 
     def __init__(self) -> None:
@@ -44,8 +44,9 @@ class StreamState:
     def carry(self, position: int, state_LBK: Tensor) -> None:
         """Keeps the state reached at a position, without its gradients."""
         self.position = position
+        self.states.pop(position, None)  # which is the newest now
         self.states[position] = state_LBK.detach()
 
-    def forget_all_but_last(self) -> None:
-        """Drops the states of earlier batches."""
-        self.states = {position: state for position, state in self.states.items() if position == self.position}
+    def forget_all_but_last(self, count: int = 1) -> None:
+        """Drops the states of batches before the last ones."""
+        self.states = dict(list(self.states.items())[-count:])

@@ -164,6 +164,33 @@ def test_a_batch_may_come_again_in_its_update_only() -> None:
     assert set(model.decoder.streams[True].states) == {10, 15}
 
 
+def test_where_updates_are_not_counted_few_states_are_kept() -> None:
+    model = grown(build())
+    tokens = text(2, 200)
+    for start, piece in chunks(tokens, 2):
+        found = features(model, piece, start)
+        assert len(model.decoder.streams[True].states) <= 2
+    assert torch.equal(features(model, piece, start), found)  # the last batch again
+    for start, piece in chunks(tokens[:, :4], 2):  # from the start again
+        features(model, piece, start)
+    assert set(model.decoder.streams[True].states) == {2, 4}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"preset": "highway_lm"}, {"dropout_states": 0.5}])
+def test_under_autocast_the_state_is_carried_in_float32(options: dict[str, Any], training: bool) -> None:
+    model = grown(build(**options)).train(training)
+    tokens = text(3, 12)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for start, piece in chunks(tokens, 4):
+            found = features(model, piece, start)
+    stream = model.decoder.streams[training]
+    assert stream.states[stream.position].dtype == torch.float32
+    if not training:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(features(model, tokens)[:, 8:], found)
+
+
 def test_evaluation_keeps_one_state() -> None:
     model = build().eval()
     for start, piece in chunks(text(1, 40), 2):
