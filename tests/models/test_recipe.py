@@ -30,6 +30,8 @@ optimization:
   lr: [0.125]
   clip_norm: 2.0
   stop_time_hours: null
+dataset:
+  batch_size_valid: ${dataset.batch_size}
 checkpoint:
   save_interval_updates: 3
 """
