@@ -43,8 +43,8 @@ lint: $(READY)
 	mypy
 
 pytest: $(READY)
-	@echo "The quick tests: about five minutes."
-	$(PYTEST) -n auto
+	@echo "The quick tests: about two minutes."
+	$(PYTEST) -n auto --dist worksteal
 
 slow: $(READY)
 	$(PYTEST) -m slow

@@ -4,8 +4,9 @@ Without fairseq, which is never imported from here, the core works with torch al
 
     from fairseq_tiedemb import SharedEmbedding, output_loss
 
-``pip install torch numpy``, then ``pip install --no-deps .``, is enough for it; ``ngram`` needs numpy alone. Names are
-imported when they are first used. Where fairseq is imported too, before or after this, ``plugin`` mends and registers.
+``pip install torch numpy``, then ``pip install --no-deps .``, is enough for it and for the commands ``norms``
+and ``average``; ``ngram`` needs numpy alone. Names are imported when they are first used. Where fairseq is imported
+too, before or after this, ``plugin`` mends and registers.
 
 Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in shapes:
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         optim,
         outputs,
         plugin,
+        reading,
         regularizers,
         sharing,
         tasks,
@@ -61,7 +63,8 @@ _HOMES = {
 }
 # Folders and files that need no import of their own; those after `sharing` import fairseq.
 _MODULES = (
-    "analysis embedding losses modules ngram outputs regularizers sharing compat criterions models optim plugin tasks"
+    "analysis embedding losses modules ngram outputs reading regularizers sharing "
+    "compat criterions models optim plugin tasks"
 ).split()
 __all__ = [
     "LossOptions",

@@ -1,16 +1,19 @@
-"""Shared fixtures: one thread, tiny corpora preprocessed by the real command, and a way to run commands.
+"""Shared fixtures: one thread, tiny corpora preprocessed by the real command, and ways to run commands.
 
 Tests marked `slow`, `gpu` or `benchmark` are left out unless asked for, as with `pytest -m slow` (pyproject.toml).
 """
 
 import argparse
+import fcntl
 import logging
 import os
+import pickle
 import random
+import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # Before torch is imported: two threads on a shared two-core machine are many times slower than one.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -22,16 +25,22 @@ from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
+from .commands import run_module
+
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 
 # sentences of each split of the tiny corpora
 SPLIT_SIZES = {"train": 100, "valid": 20, "test": 100}
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
+MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
+    # Seconds to wait for each process that loads data, five as torch has it, when an iterator is thrown away half-read:
+    # garbage collection closes the queue by which it would be told to end, so that it is waited for in vain and killed.
+    torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
 
 
 @pytest.fixture(autouse=True)
@@ -42,27 +51,33 @@ def seed() -> None:
 
 
 def run(
-    name: str, *args: object, user_dir: Path | None = USER_DIR, check: bool = True, **kwargs: object
+    name: str,
+    *args: object,
+    user_dir: Path | None = USER_DIR,
+    check: bool = True,
+    fresh: bool = False,
+    env: dict[str, str] | None = None,
+    **kwargs: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one of fairseq's commands in a fresh process.
+    """Run one of fairseq's commands in a process of its own.
 
     Args:
         name: the command without its prefix, `train` for `fairseq-train`; or a module, `torch.distributed.run`.
         args: its arguments; everything is turned into text.
         user_dir: the plugin to load, or None for fairseq alone. fairseq-hydra-train and modules take no `--user-dir`.
         check: fail the test, showing both streams, if the command fails.
-        kwargs: for `subprocess.run`: `cwd`, `env` (added to the environment), `input`, `timeout`.
+        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq (commands.py).
+        env: added to the environment.
+        kwargs: as of `subprocess.run`: `cwd`, `input`, `timeout`.
 
     Returns:
         the finished process: `stdout`, `stderr`, `returncode`.
     """
     module = name if "." in name else f"fairseq_cli.{name.replace('-', '_')}"
-    command = [sys.executable, "-m", module, *map(str, args)]
+    command = [module, *map(str, args)]
     if user_dir is not None and "." not in name:
         command += [f"common.user_dir={user_dir}"] if name == "hydra-train" else ["--user-dir", str(user_dir)]
-    environment = {**os.environ, **kwargs.pop("env", {})}  # type: ignore[dict-item]
-    options = {"timeout": 600, **kwargs}
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, **options)  # type: ignore[call-overload]
+    process = run_module(command, fresh=fresh, env={**os.environ, **(env or {})}, **kwargs)
     if check and process.returncode != 0:
         pytest.fail(f"{' '.join(command)}\n--- stdout\n{process.stdout}\n--- stderr\n{process.stderr}", pytrace=False)
     return process
@@ -70,8 +85,28 @@ def run(
 
 @pytest.fixture(scope="session")
 def run_command() -> RunCommand:
-    """`run_command(name, *args)` runs a fairseq command in a fresh process, see `run`."""
+    """`run_command(name, *args)` runs a fairseq command in a process of its own, see `run`."""
     return run
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """`made_once(name, make)` is a new folder and what `make(folder)` returned, for all of xdist's workers together."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def made_once(name: str, make: Callable[[Path], Any]) -> tuple[Path, Any]:
+        folder, result = root / name, root / f"{name}.pickle"
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
+                folder.mkdir()
+                result.write_bytes(pickle.dumps(make(folder)))
+        return folder, pickle.loads(result.read_bytes())
+
+    return made_once
 
 
 def write_parallel_text(folder: Path, seed: int = 1) -> None:
@@ -84,11 +119,9 @@ def write_parallel_text(folder: Path, seed: int = 1) -> None:
 
 
 @pytest.fixture(scope="session")
-def text_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text_folder(made_once: MadeOnce) -> Path:
     """The raw text of the tiny corpora: {train,valid,test}.{src,tgt}."""
-    folder = tmp_path_factory.mktemp("text")
-    write_parallel_text(folder)
-    return folder
+    return made_once("text", write_parallel_text)[0]
 
 
 def preprocess(destination: Path, prefix: str, *args: str) -> Path:
@@ -99,16 +132,16 @@ def preprocess(destination: Path, prefix: str, *args: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def parallel_data(text_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def parallel_data(text_folder: Path, made_once: MadeOnce) -> Path:
     """A preprocessed parallel corpus, src to tgt, with one dictionary for both."""
     languages = ("--source-lang", "src", "--target-lang", "tgt", "--joined-dictionary")
-    return preprocess(tmp_path_factory.mktemp("parallel"), f"{text_folder}/{{split}}", *languages)
+    return made_once("parallel", lambda folder: preprocess(folder, f"{text_folder}/{{split}}", *languages))[0]
 
 
 @pytest.fixture(scope="session")
-def lm_data(text_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lm_data(text_folder: Path, made_once: MadeOnce) -> Path:
     """A preprocessed monolingual corpus, the source side of `parallel_data`, for language models."""
-    return preprocess(tmp_path_factory.mktemp("lm"), f"{text_folder}/{{split}}.src", "--only-source")
+    return made_once("lm", lambda folder: preprocess(folder, f"{text_folder}/{{split}}.src", "--only-source"))[0]
 
 
 def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -> DictConfig:

@@ -1,6 +1,6 @@
 """DL4MT and its LSTM form through fairseq's commands: recipes, training in all its ways, decoding, and refusals.
 
-Each command runs in a fresh process once; where only its options differ, its `main` is called here, which is ten times
+Each command runs in a process of its own once; where only its options differ, its `main` is called here, which is
 quicker. What is rarer is marked slow.
 """
 
@@ -26,7 +26,7 @@ from hydra.core.global_hydra import GlobalHydra
 from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-from .conftest import USER_DIR, configuration
+from .conftest import USER_DIR, MadeOnce, configuration
 from .test_compat_commands import logged, losses, noise, shown
 
 CONFIG = USER_DIR / "config"
@@ -132,7 +132,8 @@ def test_hydra_trains_what_the_command_line_trains(
     run_command: RunCommand, train: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
     settings = hydra_settings(parallel_data, tmp_path / "hydra")
-    hydra = run_command("hydra-train", "--config-dir", CONFIG, "--config-name", "dl4mt_wt", *settings, cwd=tmp_path)
+    name = ("--config-dir", CONFIG, "--config-name", "dl4mt_wt")
+    hydra = run_command("hydra-train", *name, *settings, cwd=tmp_path, fresh=True)
     flags = ("--arch", "dl4mt_wt", *TIED, *ADADELTA, "--max-update", 4)
     command_line = train(parallel_data, *flags, "--save-dir", tmp_path / "command_line")
     assert losses(hydra.stdout) == losses(command_line)
@@ -279,13 +280,10 @@ def test_bleu_is_followed_during_training(train: InProcess, parallel_data: Path,
 
 
 @pytest.fixture(scope="module")
-def translator(
-    run_command: RunCommand, parallel_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Any]:
+def translator(run_command: RunCommand, parallel_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
     """Checkpoints of a three-way tied model that has begun to learn, and the command that trained it."""
-    folder = tmp_path_factory.mktemp("translator")
-    flags = (*LSTM, "--batch-size", 20, "--max-epoch", 12, "--save-interval", 6, "--save-dir", folder)
-    return folder, run_command("train", parallel_data, *flags)
+    flags = (*LSTM, "--batch-size", 20, "--max-epoch", 12, "--save-interval", 6, "--save-dir")
+    return made_once("lstm_nmt_twwt", lambda folder: run_command("train", parallel_data, *flags, folder))
 
 
 @pytest.fixture
@@ -523,7 +521,7 @@ def test_two_processes_train_like_one_with_twice_the_batches(
     """Of five batches, so that the last update has one, and one process none."""
     common = (*COMMON, *ADAM, *flags.split(), *BRIEF)
     one = train(parallel_data, *common, "--update-freq", 2)
-    two = run_command("train", parallel_data, *common, "--distributed-world-size", 2)
+    two = run_command("train", parallel_data, *common, "--distributed-world-size", 2, fresh=True)
     for name, expected in losses(one).items():
         assert losses(two.stdout)[name] == pytest.approx(expected, abs=2e-3), name  # three digits are shown
 

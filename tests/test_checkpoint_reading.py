@@ -23,7 +23,8 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
-from fairseq_tiedemb.compat import checkpoints, reading
+from fairseq_tiedemb.compat import checkpoints
+from fairseq_tiedemb.reading import files
 
 from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, numpy_array, tensor
 
@@ -226,7 +227,7 @@ def test_an_array_is_filled_once() -> None:
     array = numpy_array()
     twice = encoded(array) + encoded(array.state) + b"b"
     with pytest.raises(ValueError, match=r"numpy\.ndarray with"):
-        reading.read_file(io.BytesIO(archive(b"}(" + encoded("entry") + twice + b"u")), "forged.pt")
+        files.read_file(io.BytesIO(archive(b"}(" + encoded("entry") + twice + b"u")), "forged.pt")
 
 
 @pytest.mark.filterwarnings("ignore:.*sparse:UserWarning", "ignore:.*nested:UserWarning", "ignore:.*quant:UserWarning")
@@ -279,7 +280,7 @@ def test_any_damage_is_a_refusal(options: dict[str, Any], tmp_path: Path) -> Non
         damaged = bytearray(whole)
         for _ in range(random.randint(1, 20)):
             damaged[random.randrange(len(whole))] = random.randrange(256)
-        outcome = error_of(lambda data: reading.read_file(io.BytesIO(data), "damaged.pt"), bytes(damaged))
+        outcome = error_of(lambda data: files.read_file(io.BytesIO(data), "damaged.pt"), bytes(damaged))
         assert outcome is None or outcome.startswith("damaged.pt: needs")
 
 
@@ -307,7 +308,7 @@ def test_an_archive_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> N
 
 def legacy(state: bytes, keys: Any, storages: bytes = b"") -> bytes:
     """A file of torch before 1.6."""
-    parts = (encoded(reading.LEGACY[0]), encoded(1001), encoded({}), state, encoded(keys))
+    parts = (encoded(files.LEGACY[0]), encoded(1001), encoded({}), state, encoded(keys))
     return b"".join(b"\x80\x02" + part + b"." for part in parts) + storages
 
 
@@ -329,7 +330,7 @@ def test_a_forged_older_file_is_refused(state: Any, keys: list[str], message: st
 def test_parts_of_storages_in_older_files_are_read() -> None:
     state = {"entry": tensor(Saved(more=(("1", 1, 2),)), shape=(2,), stride=(1,))}
     numbers = torch.arange(4.0).numpy().tobytes()
-    read = reading.read_file(io.BytesIO(legacy(encoded(state), ["0"], (4).to_bytes(8, "little") + numbers)), "old.pt")
+    read = files.read_file(io.BytesIO(legacy(encoded(state), ["0"], (4).to_bytes(8, "little") + numbers)), "old.pt")
     assert read["entry"].tolist() == [1.0, 2.0]
 
 

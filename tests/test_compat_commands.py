@@ -1,6 +1,6 @@
-"""fairseq's own commands and models with the plugin, each as a real command line in a fresh process.
+"""fairseq's own commands and models with the plugin, each as a real command line in a process of its own.
 
-A process takes about six seconds, so the tests of one trained model share it, and what is rarer is marked slow.
+The tests of one trained model share it, and what is rarer is marked slow.
 """
 
 import os
@@ -18,6 +18,8 @@ from fairseq import file_utils
 from fairseq.models.transformer import TransformerModel
 
 import fairseq_tiedemb  # noqa: F401  (mends fairseq in this process)
+
+from .conftest import MadeOnce
 
 TRANSLATION = (
     "--arch transformer_iwslt_de_en --encoder-layers 1 --decoder-layers 1 "
@@ -50,23 +52,17 @@ def noise(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def translator(
-    run_command: RunCommand, parallel_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Any]:
+def translator(run_command: RunCommand, parallel_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
     """The checkpoints of a tiny tied transformer, trained for an epoch, and the command that made them."""
-    folder = tmp_path_factory.mktemp("translator")
-    flags = ("--batch-size", 20, "--max-epoch", 1, "--save-dir", folder)
-    return folder, run_command("train", parallel_data, *TRANSLATION, *flags)
+    flags = (*TRANSLATION, "--batch-size", 20, "--max-epoch", 1, "--save-dir")
+    return made_once("transformer", lambda folder: run_command("train", parallel_data, *flags, folder, fresh=True))
 
 
 @pytest.fixture(scope="module")
-def language_model(
-    run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Any]:
+def language_model(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
     """The checkpoints of a tiny language model that reads 20 tokens, and the command that made them."""
-    folder = tmp_path_factory.mktemp("lm")
-    flags = ("--tokens-per-sample", 20, "--batch-size", 7, "--max-epoch", 1, "--save-dir", folder)
-    return folder, run_command("train", lm_data, *LANGUAGE_MODEL, *flags)
+    flags = (*LANGUAGE_MODEL, "--tokens-per-sample", 20, "--batch-size", 7, "--max-epoch", 1, "--save-dir")
+    return made_once("transformer_lm", lambda folder: run_command("train", lm_data, *flags, folder))
 
 
 def test_training_takes_every_sentence_and_says_nothing_else(translator: tuple[Path, Any]) -> None:
@@ -81,7 +77,8 @@ def test_every_sentence_is_translated(
     run_command: RunCommand, translator: tuple[Path, Any], parallel_data: Path
 ) -> None:
     path = translator[0] / "checkpoint_best.pt"
-    command = run_command("generate", parallel_data, "--path", path, "--batch-size", 7, "--beam", 2, "--max-len-b", 10)
+    flags = ("--path", path, "--batch-size", 7, "--beam", 2, "--max-len-b", 10)
+    command = run_command("generate", parallel_data, *flags, fresh=True)
     assert sorted(re.findall(r"^H-(\d+)", command.stdout, re.M), key=int) == [str(number) for number in range(100)]
     # Standard output is the result and nothing but the result.
     assert [line for line in command.stdout.splitlines() if not re.match(r"[STHDP]-\d+\t|Generate test", line)] == []
@@ -264,7 +261,8 @@ def test_hydra_train_and_eval_lm(run_command: RunCommand, lm_data: Path, tmp_pat
         "model.decoder_output_dim=16 model.decoder_ffn_embed_dim=16 model.decoder_attention_heads=2 "
         "common.log_format=json"
     )
-    command = run_command("hydra-train", *settings.split(), f"checkpoint.save_dir={tmp_path}", cwd=tmp_path)
+    save_dir = f"checkpoint.save_dir={tmp_path}"
+    command = run_command("hydra-train", *settings.split(), save_dir, cwd=tmp_path, fresh=True)
     assert logged(command.stdout + command.stderr, "valid_loss")
     path = tmp_path / "checkpoint_last.pt"
     scored = run_command("eval-lm", lm_data, "--path", path, "--tokens-per-sample", 20, "--batch-size", 7)
@@ -296,7 +294,7 @@ def test_two_processes_train_like_one_with_twice_the_batches(
     backend: str, run_command: RunCommand, parallel_data: Path, one_process: dict[str, list[float]]
 ) -> None:
     flags = ("--batch-size", 10, "--max-epoch", 2, "--no-save", "--distributed-world-size", 2, "--ddp-backend", backend)
-    command = run_command("train", parallel_data, *TRANSLATION, *flags)
+    command = run_command("train", parallel_data, *TRANSLATION, *flags, fresh=True)
     assert losses(command.stdout) == one_process
     assert noise(command.stdout + command.stderr) == []
 
@@ -310,7 +308,7 @@ def test_two_processes_started_by_hand(
     flags += ("--distributed-init-method", address)
 
     def start(rank: int) -> Any:
-        return run_command("train", parallel_data, *TRANSLATION, *flags, "--distributed-rank", rank)
+        return run_command("train", parallel_data, *TRANSLATION, *flags, "--distributed-rank", rank, fresh=True)
 
     with ThreadPoolExecutor() as pool:
         commands = list(pool.map(start, (0, 1)))
@@ -325,7 +323,7 @@ def test_torchrun_trains_resumes_and_validates(
 
     def torchrun(command: str, *args: Any) -> Any:
         launcher = ("--nproc_per_node", 2, "--master_port", free_port(), "-m", f"fairseq_cli.{command}")
-        return run_command("torch.distributed.run", *launcher, parallel_data, *user_dir, *args)
+        return run_command("torch.distributed.run", *launcher, parallel_data, *user_dir, *args, fresh=True)
 
     flags = (*TRANSLATION, "--batch-size", 10, "--save-dir", tmp_path)
     first = torchrun("train", *flags, "--max-epoch", 1)

@@ -1,15 +1,20 @@
 """The package in fresh processes: without fairseq, before it, after it; and the hook that waits for it."""
 
+import argparse
 import ast
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from fairseq.data import Dictionary
 
 import fairseq_tiedemb
 from fairseq_tiedemb import _import_hook
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 
 from .hidden import ROOT, python, run_example, without_fairseq
 
@@ -18,7 +23,7 @@ EXAMPLES = ROOT / "examples" / "plain_pytorch"
 # What another library would notice.
 NOTICED = """
 import logging, sys, warnings
-import numpy.typing, torch
+import numpy.ma, numpy.typing, torch  # numpy.ma: numpy loads it when it is used
 def noticed():
     root = logging.getLogger()
     return {
@@ -38,7 +43,8 @@ assert noticed() == before, [name for name, value in noticed().items() if value 
 CORE = """
 import importlib, pkgutil
 from fairseq_tiedemb import *
-import fairseq_tiedemb.analysis.curves, fairseq_tiedemb.analysis.export, fairseq_tiedemb.analysis.norms
+import fairseq_tiedemb.analysis.checkpoints, fairseq_tiedemb.analysis.curves, fairseq_tiedemb.analysis.export
+import fairseq_tiedemb.analysis.norms, fairseq_tiedemb.reading.files
 import fairseq_tiedemb.modules, fairseq_tiedemb.ngram
 for each in pkgutil.iter_modules(fairseq_tiedemb.modules.__path__, "fairseq_tiedemb.modules."):
     importlib.import_module(each.name)
@@ -52,6 +58,16 @@ torch.testing.assert_close(table.loss(features, target).loss, expected)
 expected = torch.nn.functional.cross_entropy(features @ table.weight.t(), target, reduction="sum")
 torch.testing.assert_close(output_loss(features, table.weight, target).loss, expected)
 assert table.embed(target).shape == (5, 4)
+"""
+# The commands that read checkpoints; fails if they have imported fairseq.
+READ = """
+import os
+from fairseq_tiedemb.cli import main
+path = sys.argv[1]
+assert main(["norms", path]) == 0
+assert main(["average", "--inputs", path, path, "--output", path + ".mean"]) == 0
+assert main(["norms", path + ".mean"]) == 0
+assert "fairseq" not in sys.modules
 """
 
 
@@ -82,6 +98,41 @@ print(*sys.modules)
     assert "--order" in loaded
     assert "numpy" in loaded
     assert {"fairseq", "torch"}.isdisjoint(loaded)
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A checkpoint with all that fairseq-train saves besides tensors."""
+    cfg = {"task": {"_name": "translation"}, "model": argparse.Namespace(_name="transformer")}
+    numbers = {"val_loss": np.float64(2.5), "order": np.arange(3)}
+    torch.save({"cfg": cfg, "model": {"embed_tokens.weight": torch.ones(5, 4)}, "extra_state": numbers}, tmp_path / "x")
+    return tmp_path / "x"
+
+
+@pytest.mark.parametrize("run", [without_fairseq, python])
+def test_checkpoints_are_read_without_fairseq(run, trained):
+    assert run(NOTICED + READ + UNCHANGED, str(trained)).count("embed_tokens.weight") == 2
+    assert type(read_checkpoint(Path(f"{trained}.mean"), flag="X")["cfg"]["model"]) is argparse.Namespace
+
+
+def test_a_dictionary_of_words_is_read_without_fairseq_but_not_saved(trained):
+    state = read_checkpoint(trained, flag="X")
+    torch.save({**state, "task_state": {"dictionaries": [Dictionary()]}}, trained)
+    words, status, said = without_fairseq(
+        """
+import contextlib, io, sys
+from pathlib import Path
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.cli import main
+print(read_checkpoint(Path(sys.argv[1]), flag="X")["task_state"]["dictionaries"][0].symbols)
+with contextlib.redirect_stderr(sys.stdout):
+    print(main(["average", "--inputs", sys.argv[1], "--output", sys.argv[1] + ".mean"]))
+""",
+        str(trained),
+    ).splitlines()[:3]
+    assert words == str(Dictionary().symbols)
+    assert "fairseq: needs to be installed where a checkpoint with a dictionary in it is saved" in status + said
+    assert [path.name for path in trained.parent.iterdir()] == ["x"]
 
 
 def test_what_needs_fairseq_says_so_each_time():

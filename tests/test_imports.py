@@ -10,6 +10,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it.
 LAYERS = [
     "ngram",
+    "reading",
+    "compat",
     "sharing",
     "losses",
     "regularizers",
@@ -25,6 +27,7 @@ LAYERS = [
 ]
 NUMPY_ONLY = {"ngram"}
 TORCH_ONLY = {"sharing", "losses", "regularizers", "embedding", "modules", "outputs"}
+TORCH_AND_NUMPY = {"reading"}
 # What imports fairseq, or is there to do so.
 FAIRSEQ_ONLY = {"compat", "plugin", "user_dir"}
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
@@ -58,10 +61,12 @@ def test_imports_point_up(path: Path) -> None:
     roots = {name.split(".")[0] for name in names}
     if own in NUMPY_ONLY:
         assert roots <= {"numpy", *sys.stdlib_module_names}
-    if own in NUMPY_ONLY | TORCH_ONLY:
+    if own in NUMPY_ONLY | TORCH_ONLY | TORCH_AND_NUMPY:
         assert {name.split(".")[1] for name in names if name.startswith("fairseq_tiedemb.")}.isdisjoint(FAIRSEQ_ONLY)
     if own in TORCH_ONLY:
         assert roots <= {"fairseq_tiedemb", "torch", *sys.stdlib_module_names}
+    if own in TORCH_AND_NUMPY:
+        assert roots <= {"fairseq_tiedemb", "numpy", "torch", *sys.stdlib_module_names}
 
 
 @pytest.mark.parametrize("folder", ["models", "criterions", "optim", "tasks"])

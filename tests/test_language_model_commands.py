@@ -1,6 +1,6 @@
 """Language models through fairseq's commands: training in all its ways, resume, evaluation, decoding, and refusals.
 
-Each command runs in a fresh process once; where only its options differ, its `main` is called here, which is ten times
+Each command runs in a process of its own once; where only its options differ, its `main` is called here, which is
 quicker. What is rarer is marked slow.
 """
 
@@ -32,7 +32,7 @@ from fairseq_tiedemb.models.highway_lm import HighwayLM
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.tasks import contiguous_lm
 
-from .conftest import SPLIT_SIZES, USER_DIR, configuration, preprocess
+from .conftest import SPLIT_SIZES, USER_DIR, MadeOnce, configuration, preprocess
 from .test_compat_commands import logged, losses, noise, shown
 
 RunCommand = Callable[..., Any]
@@ -72,13 +72,10 @@ def generate(capsys: pytest.CaptureFixture) -> InProcess:
 
 
 @pytest.fixture(scope="module")
-def language_model(
-    run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Any]:
+def language_model(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
     """Checkpoints of a tied model that has begun to learn, and the command that trained it."""
-    folder = tmp_path_factory.mktemp("language_model")
-    flags = ("--max-epoch", 2, "--save-dir", folder)
-    return folder, run_command("train", lm_data, *PRESET, *DROPOUT, *flags)
+    flags = (*PRESET, *DROPOUT, "--max-epoch", 2, "--save-dir")
+    return made_once("zaremba_lm_small_wt_pr", lambda folder: run_command("train", lm_data, *flags, folder))
 
 
 @pytest.fixture
@@ -305,7 +302,7 @@ def test_an_interrupted_training_ends_where_the_uninterrupted_one_ends(
     how: signal.Signals, flags: tuple, run_command: RunCommand, train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
     def in_a_fresh_process(*arguments: object) -> str:
-        return run_command("train", *arguments).stdout
+        return run_command("train", *arguments, fresh=True).stdout
 
     run = in_a_fresh_process if flags == TWO_PROCESSES else train
     killed, whole = tmp_path / "killed", tmp_path / "whole"
@@ -376,7 +373,7 @@ def test_two_processes_are_one_with_twice_the_rows(
     flags = (*PRESET, "--tokens-per-sample", CHUNK, "--max-epoch", 2, "--no-epoch-checkpoints")
     one = train(data, *flags, "--batch-size", ROWS, "--save-dir", tmp_path / "one")
     several = ("--distributed-world-size", 2, "--ddp-backend", backend, "--batch-size", ROWS // 2)
-    two = run_command("train", data, *flags, *several, "--save-dir", tmp_path / "two")
+    two = run_command("train", data, *flags, *several, "--save-dir", tmp_path / "two", fresh=True)
     for name in ("train_loss", "train_ppl", "train_penalty", "train_gnorm", "valid_loss", "valid_ppl", "train_wpb"):
         assert logged(two.stdout, name) == pytest.approx(logged(one, name), abs=2e-3), name  # three digits are shown
     for name, value in model_state(tmp_path / "one").items():

@@ -1,5 +1,6 @@
 """Presets of language models: one recipe, the same from the command line and from fairseq-hydra-train."""
 
+import functools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ def no_hydra_left() -> Iterator[None]:
     GlobalHydra.instance().clear()
 
 
+@functools.cache
 def by_command_line(preset: str, *flags: str) -> dict[str, Any]:
     arguments = ["data-bin", "--arch", preset, *flags]
     parsed = options.parse_args_and_arch(options.get_training_parser(), arguments)

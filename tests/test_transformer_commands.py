@@ -1,6 +1,6 @@
 """The Transformer and LightConv families through fairseq's commands: training, decoding, scoring, and refusals.
 
-A family's commands run in fresh processes once; where only options differ, their `main` is called here.
+A family's commands run in processes of their own once; where only options differ, their `main` is called here.
 """
 
 import logging
@@ -58,7 +58,7 @@ def decoded(text: str) -> list[str]:
     return sorted(re.findall(r"^H-.*", text, re.M))
 
 
-def test_a_transformer_is_trained_and_decodes_in_fresh_processes(
+def test_a_transformer_is_trained_and_decodes_in_processes_of_its_own(
     run_command: RunCommand, parallel_data: Path, tmp_path: Path
 ) -> None:
     flags = (*TRANSFORMER, THREE_WAY, "--sharing-method", "l2-input", *OURS, "--label-smoothing", "0.1")
@@ -77,7 +77,7 @@ def test_a_transformer_is_trained_and_decodes_in_fresh_processes(
     assert "BLEU4" in generated.stdout
 
 
-def test_a_language_model_is_trained_and_scored_in_fresh_processes(
+def test_a_language_model_is_trained_and_scored_in_processes_of_its_own(
     run_command: RunCommand, lm_data: Path, tmp_path: Path
 ) -> None:
     flags = (*TRANSFORMER_LM, TIED, "--sharing-method", "square-output", *OURS, *LANGUAGE_MODELING)
@@ -261,7 +261,7 @@ def test_two_processes_train_like_one_with_twice_the_batches(
 ) -> None:
     common = (*flags, *OURS, "--no-save", "--dropout", "0", "--attention-dropout", "0")
     one = train(parallel_data, *common, "--update-freq", "2")
-    two = run_command("train", parallel_data, *TRAINING, *common, "--distributed-world-size", "2")
+    two = run_command("train", parallel_data, *TRAINING, *common, "--distributed-world-size", "2", fresh=True)
     found, expected = (logged(text, "train_loss") for text in (two.stdout + two.stderr, one))
     assert len(expected) == 2
     assert found == pytest.approx(expected, abs=2e-3)  # three digits are shown

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.compat.reading import read_file
+from fairseq_tiedemb.reading.files import read_file
 
 # Names that fairseq-train gives: checkpointEPOCH.pt, checkpoint_EPOCH_UPDATE.pt.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")

@@ -1,8 +1,10 @@
 """Turns a checkpoint of ours into one of stock fairseq's, where its sharing method can be folded into tables."""
 
 from argparse import Namespace
+from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,19 +16,23 @@ OUTPUT = "decoder.output_projection.weight"
 PADDING = 1  # the number of fairseq's padding symbol
 # Options that make tables one in fairseq, and those that it does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
-OURS = ("sharing_method", "embedding_rank")
+OURS = ("sharing_method", "embedding_rank", "projection", "projection_bias")
 
 
-def export(state: dict[str, Any], *, name: str) -> dict[str, Any]:
+def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> dict[str, Any]:
     """The checkpoint of the stock model that computes the same.
 
     A method's vectors are input_scale(n_v) w_v, its scores scale(n_v) (w_v . h) + offset(n_v), with n_v = ||w_v||^2. So
     without an offset the stock model's rows are input_scale(n_v) w_v for the input and scale(n_v) w_v for the output:
     one table, if the two functions are the same, else two, and the stock model is untied.
 
+    torch >= 2.6 reads tensors and plain values only, unless it is told otherwise, and fairseq does not tell it. Of what
+    fairseq-train saves that leaves out the settings of a model without a dataclass, and numpy's numbers.
+
     Args:
         state: a checkpoint as torch saved it.
         name: of its file, for errors.
+        as_namespace: leave the settings of such a model an ``argparse.Namespace``, as fairseq-train saves them.
 
     Returns:
         A checkpoint without the optimiser's state, with the moving average (``--store-ema``) of the stock model where
@@ -43,14 +49,15 @@ def export(state: dict[str, Any], *, name: str) -> dict[str, Any]:
     options = _as_dict(config["model"])
     stock = _stock_architecture(options, name)
     method = sharing_method(str(options.get("sharing_method") or "plain"))
-    _check(options, method.name, folds=method.uses_norms, has_offset=method.offset is not None)
+    _check(options, method)
     options = {key: value for key, value in options.items() if key not in OURS}
     options |= {key: stock for key in ("arch", "_name") if key in options}
     if method.input_scale is not method.scale:
         options |= {key: False for key in SHARING_FLAGS if key in options}
+    as_saved = as_namespace and isinstance(config["model"], Namespace)
     exported = {
         **config,
-        "model": Namespace(**options) if isinstance(config["model"], Namespace) else options,
+        "model": Namespace(**options) if as_saved else _plain(options),
         "common": {**config["common"], "user_dir": None},
         "criterion": _stock_criterion(config["criterion"]),
     }
@@ -59,12 +66,43 @@ def export(state: dict[str, Any], *, name: str) -> dict[str, Any]:
         # fairseq makes the EMA's float32 copy from the other where it is missing.
         extra = {key: value for key, value in kept["extra_state"].items() if key != "ema_fp32_params"}
         kept["extra_state"] = extra | ({"ema": _fold_tables(extra["ema"], method)} if "ema" in extra else {})
-    return {**kept, "cfg": exported, "model": _fold_tables(state["model"], method)}
+    return _with_plain_numbers({**kept, "cfg": exported, "model": _fold_tables(state["model"], method)})
 
 
 def _as_dict(options: Any) -> dict[str, Any]:
     """Options of a model, which fairseq saves as a Namespace or as a dictionary."""
     return dict(vars(options)) if isinstance(options, Namespace) else dict(options)
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that work as a dictionary, of which fairseq makes OmegaConf's: its lists cannot be multiplied.
+
+    fairseq does that with a single width of convolution (models/lightconv.py:1051, lightconv_lm.py:287).
+    """
+    widths = {}
+    for side in ("encoder", "decoder"):
+        name = f"{side}_kernel_size_list"
+        if len(options.get(name) or ()) == 1:
+            widths[name] = list(options[name]) * options[f"{side}_layers"]
+            if len(widths[name]) == 1:
+                raise ValueError(
+                    f"--settings: needs namespace for a model of convolutions with one {side} layer; got dict, from "
+                    "which fairseq cannot build it. Use --settings namespace."
+                )
+    return {**options, **widths}
+
+
+def _with_plain_numbers(value: Any) -> Any:
+    """The same with Python's numbers in the place of numpy's, and lists in that of its arrays; the rest as it is."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if type(value) is dict:
+        return {key: _with_plain_numbers(item) for key, item in value.items()}
+    if isinstance(value, OrderedDict):
+        return OrderedDict((key, _with_plain_numbers(item)) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(map(_with_plain_numbers, value))
+    return value
 
 
 def _stock_architecture(options: dict[str, Any], name: str) -> str:
@@ -81,18 +119,29 @@ def _stock_architecture(options: dict[str, Any], name: str) -> str:
     return stock
 
 
-def _check(options: dict[str, Any], method: str, *, folds: bool, has_offset: bool) -> None:
-    if has_offset:
+def _check(options: dict[str, Any], method: SharingMethod) -> None:
+    if method.offset is not None:
         raise ValueError(
-            f"CHECKPOINT: needs a sharing method that only scales; got --sharing-method {method}, which adds a term to "
-            "each word's score, for which fairseq's models have no output bias. Use it with --user-dir fairseq_tiedemb."
+            f"CHECKPOINT: needs a sharing method that only scales; got --sharing-method {method.name}, which adds a "
+            "term to each word's score, for which fairseq's models have no output bias. Use it with --user-dir "
+            "fairseq_tiedemb."
         )
-    refused = ["embedding_rank"] + ["adaptive_input", "adaptive_softmax_cutoff"] * folds
+    if method.parameters or method.feature_map is not None:
+        raise ValueError(
+            f"CHECKPOINT: needs a sharing method of norms alone; got --sharing-method {method.name}, which has "
+            "parameters or a feature map. Use it with --user-dir fairseq_tiedemb."
+        )
+    if options.get("projection"):
+        raise ValueError(
+            "CHECKPOINT: needs features that go to the table as they are; got --projection, a matrix between the two, "
+            "which fairseq's models have not. Use it with --user-dir fairseq_tiedemb."
+        )
+    refused = ["embedding_rank"] + ["adaptive_input", "adaptive_softmax_cutoff"] * method.uses_norms
     for option in refused:
         if options.get(option):
             raise ValueError(
                 f"CHECKPOINT: needs one table as wide as the model; got --{option.replace('_', '-')} "
-                f"{options[option]}, with --sharing-method {method}. Use it with --user-dir fairseq_tiedemb."
+                f"{options[option]}, with --sharing-method {method.name}. Use it with --user-dir fairseq_tiedemb."
             )
 
 

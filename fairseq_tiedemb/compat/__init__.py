@@ -13,8 +13,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     help         the flags of a model      archives    of models, unpacked
     resume       the batches that were to come
 
-How a checkpoint is read: `reading` checks the file, with `pickles` for what it asks for, `stand_ins` for what is no
-tensor, and `settings`.
+How a checkpoint is read is no mend, and needs no fairseq: `fairseq_tiedemb/reading/`.
 """
 
 from . import noise as noise  # the first, see its last line

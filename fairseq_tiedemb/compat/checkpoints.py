@@ -1,4 +1,4 @@
-"""Checkpoints: fairseq's commands read them as ours do (`reading`), and say why one is refused."""
+"""Checkpoints: fairseq's commands read them as ours do (`fairseq_tiedemb.reading`), and say why one is refused."""
 
 import logging
 import os
@@ -12,8 +12,8 @@ from fairseq import checkpoint_utils
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from ..reading.files import allow_stand_ins, read_file, refusal
 from ._replace import replace
-from .reading import allow_stand_ins, read_file, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class TorchForCheckpoints(types.ModuleType):
 
 
 def one_way_to_read() -> None:
-    """Let fairseq read checkpoints by `reading.read_file`, as our own commands do.
+    """Let fairseq read checkpoints by `reading.files.read_file`, as our own commands do.
 
     Without it: bits that have changed are loaded without a word, a small file takes gigabytes, and settings that fetch
     or send something reach OmegaConf (checkpoint_utils.py:340, 909). Goes when `torch.load` checks all that.

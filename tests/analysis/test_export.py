@@ -1,19 +1,25 @@
 """Exported checkpoints: fairseq's own classes compute from them what ours compute."""
 
 from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
+from torch import nn
 
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 from fairseq_tiedemb.analysis.export import export
 from fairseq_tiedemb.cli import main
-from fairseq_tiedemb.sharing import SHARING_METHODS
+from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from ..conftest import RunCommand
 from ..models.common import grown
-from ..models.families import FAMILIES, build, every_sharing, options_of, scores
+from ..models.families import FAMILIES, WORDS, build, every_sharing, options_of, scores, task_of
 
 FOLDED = [name for name, method in SHARING_METHODS.items() if method.offset is None]
 
@@ -35,13 +41,11 @@ def test_the_stock_model_scores_the_same(family: str, options: dict[str, Any], m
     saved = {**vars(options_of(family, sharing_method=method, **options))}
     saved["_name" if "_name" in saved else "arch"] = f"tied_{stock_name}"
     state = export(checkpoint(saved, ours), name="ours.pt")
-    exported = state["cfg"]["model"]
-    exported = exported if isinstance(exported, dict) else vars(exported)
+    exported = OmegaConf.create(state["cfg"]["model"])  # as fairseq does
     assert (exported.get("_name") or exported["arch"]) == stock_name
     assert "sharing_method" not in exported
     assert "last_optimizer_state" not in state
-    flags = {key: exported[key] for key in options}
-    stock = build(family, ours=False, **flags).eval()
+    stock = ARCH_MODEL_REGISTRY[stock_name].build_model(exported, task_of(WORDS, WORDS)).eval()
     assert "fairseq_tiedemb" not in type(stock).__module__
     stock.load_state_dict(state["model"], strict=True)
     torch.testing.assert_close(scores(stock, family), scores(ours, family), rtol=1e-4, atol=1e-4)
@@ -62,9 +66,7 @@ def test_the_moving_average_is_exported_too(method: str) -> None:
     exported = export(state, name="ours.pt")
     # Stock fairseq makes what is missing from "ema".
     assert exported["extra_state"].keys() == {"epoch", "ema"}
-    stock = build(
-        "transformer", ours=False, share_all_embeddings=vars(exported["cfg"]["model"])["share_all_embeddings"]
-    )
+    stock = build("transformer", ours=False, share_all_embeddings=exported["cfg"]["model"]["share_all_embeddings"])
     stock.load_state_dict(exported["extra_state"]["ema"], strict=True)
     torch.testing.assert_close(
         scores(stock.eval(), "transformer"), scores(average, "transformer"), rtol=1e-4, atol=1e-4
@@ -74,12 +76,34 @@ def test_the_moving_average_is_exported_too(method: str) -> None:
 @pytest.mark.parametrize("name_key", ["_name", "arch"])
 def test_settings_that_stock_fairseq_cannot_read_are_changed(name_key: str) -> None:
     options = {name_key: "tied_transformer", "sharing_method": "plain"}
-    config = export(checkpoint(options, build("transformer")), name="x")["cfg"]
+    state = checkpoint(options, build("transformer"))
+    config = export(state, name="x")["cfg"]
     assert config["common"] == {"user_dir": None, "seed": 1}
     assert config["criterion"]["_name"] == "label_smoothed_cross_entropy"
     assert config["criterion"]["label_smoothing"] == 0.1
-    model = config["model"] if name_key == "_name" else vars(config["model"])
-    assert model == {name_key: "transformer"}
+    assert config["model"] == {name_key: "transformer"}
+    as_saved = export(state, name="x", as_namespace=True)["cfg"]["model"]
+    assert as_saved == ({"_name": "transformer"} if name_key == "_name" else Namespace(arch="transformer"))
+
+
+def test_numbers_are_pythons() -> None:
+    state = checkpoint({"arch": "tied_transformer"}, build("transformer"))
+    numbers = {"best": np.float32(2.5), "meters": [(0, {"sum": np.int64(3)}), OrderedDict(order=np.arange(2))]}
+    exported = export({**state, "extra_state": numbers, "optimizer_history": [numbers]}, name="x")
+    plain = {"best": 2.5, "meters": [(0, {"sum": 3}), OrderedDict(order=[0, 1])]}
+    assert (exported["extra_state"], exported["optimizer_history"]) == (plain, [plain])
+    assert type(exported["extra_state"]["best"]) is float
+    assert type(exported["extra_state"]["meters"][1]) is OrderedDict
+
+
+def test_a_single_width_of_convolution_is_repeated() -> None:
+    options = {"arch": "tied_lightconv", "encoder_kernel_size_list": [3], "encoder_layers": 2}
+    config = export(checkpoint(options, build("lightconv")), name="x")["cfg"]
+    assert config["model"]["encoder_kernel_size_list"] == [3, 3]
+    state = checkpoint({**options, "encoder_layers": 1}, build("lightconv"))
+    with pytest.raises(ValueError, match=r"--settings: needs namespace .* one encoder layer; got dict"):
+        export(state, name="x")
+    assert vars(export(state, name="x", as_namespace=True)["cfg"]["model"])["encoder_kernel_size_list"] == [3]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +115,7 @@ def test_settings_that_stock_fairseq_cannot_read_are_changed(name_key: str) -> N
             {"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"},
             r"got --adaptive-softmax-cutoff 4,8, with --sharing-method cosine",
         ),
+        ({"projection": True}, r"CHECKPOINT: needs features that go to the table as they are; got --projection"),
         ({"arch": "tied_lstm_lm"}, r"CHECKPOINT: needs a model that fairseq has too, .* got tied_lstm_lm in x.pt"),
         ({"arch": "dl4mt"}, "got dl4mt in x.pt"),
         ({"arch": "transformer"}, "got transformer in x.pt"),
@@ -102,9 +127,29 @@ def test_refuses(changes: dict[str, Any], message: str) -> None:
         export({"cfg": {"model": args}, "model": {}}, name="x.pt")
 
 
+@pytest.mark.parametrize(
+    "more", [{"parameters": {"t": lambda vocabulary, width: torch.ones(())}}, {"feature_map": nn.LayerNorm}]
+)
+def test_refuses_a_method_that_is_more_than_norms(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    method = SharingMethod(name="more", summary="", source="", **more)
+    monkeypatch.setitem(SHARING_METHODS, "more", method)
+    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a sharing method of norms .* got --sharing-method more"):
+        export(checkpoint({"arch": "tied_transformer", "sharing_method": "more"}, build("transformer")), name="x")
+
+
 def test_refuses_a_checkpoint_without_settings() -> None:
     with pytest.raises(ValueError, match=r"CHECKPOINT: needs settings .* got old.pt, which has none"):
         export({"args": Namespace(), "model": {}}, name="old.pt")
+
+
+@pytest.mark.parametrize(("flags", "kind"), [([], dict), (["--settings", "namespace"], Namespace)])
+def test_the_form_of_the_settings_is_a_flag(
+    flags: list[str], kind: type, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(checkpoint({"arch": "tied_transformer"}, build("transformer")), tmp_path / "in.pt")
+    assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), *flags]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'out.pt'}: transformer\n"
+    assert type(read_checkpoint(tmp_path / "out.pt", flag="X")["cfg"]["model"]) is kind
 
 
 def test_commands(
@@ -120,11 +165,7 @@ def test_commands(
     assert main(["export", str(tmp_path / "checkpoint_last.pt"), str(exported)]) == 0
     assert "transformer_tiny" in capsys.readouterr().out
     hypotheses = []
-    # Stock fairseq cannot read any checkpoint under today's torch unless it may load objects of all classes.
-    for path, extra in (
-        (tmp_path / "checkpoint_last.pt", {}),
-        (exported, {"user_dir": None, "env": {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}}),
-    ):
+    for path, extra in ((tmp_path / "checkpoint_last.pt", {}), (exported, {"user_dir": None})):
         arguments = ("generate", parallel_data, "--path", path, "--beam", 2, "--required-batch-size-multiple", 1)
         lines = run_command(*arguments, **extra).stdout.splitlines()
         hypotheses.append({line.split("\t")[0]: line.split("\t")[1:] for line in lines if line.startswith("H-")})

@@ -1,4 +1,4 @@
-"""The one way in which a checkpoint's file is read, by fairseq's commands and by ours."""
+"""The one way in which a checkpoint's file is read, by fairseq's commands and by ours. Nothing global changes."""
 
 import io
 import re
@@ -19,7 +19,7 @@ LEGACY = (0x1950A86A20F9469CFC6C, 1001)
 
 
 def allow_stand_ins() -> None:
-    """Tell torch what stands for the classes that a fairseq checkpoint may hold, in the place of the real ones.
+    """Tell torch for good what stands for the classes that a fairseq checkpoint may hold, for whoever calls torch.
 
     Not for dictionaries, which have a word for every number: without `read_file`, a pickle that calls something with
     one for its arguments would have no end.
@@ -50,8 +50,11 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
         else:
             examine_legacy(file)
         file.seek(0)
-        with torch.serialization.safe_globals([each for each in SAFE if each[0] is Words]):
-            state = to_plain(torch.load(file, map_location="cpu", weights_only=True))
+        # At its end torch forgets all of them, also those that were allowed for good.
+        allowed = torch.serialization.get_safe_globals()
+        with torch.serialization.safe_globals([each for each in SAFE if each not in allowed]):
+            state = torch.load(file, map_location="cpu", weights_only=True)
+        state = to_plain(state)
     except Exception as error:  # whatever a damaged file leads to
         raise ValueError(refusal(path, str(error) or type(error).__name__)) from error
     require_state(state, path)

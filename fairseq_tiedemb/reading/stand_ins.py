@@ -6,12 +6,13 @@ checks its arguments, and refuses what no checkpoint of fairseq's contains.
 """
 
 import argparse
+import contextlib
+import importlib
 import math
 import pickle
 from typing import Any, NoReturn
 
 import numpy as np
-from fairseq.data import Dictionary
 
 NUMBERS = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split())  # numpy's codes: kind and bytes
 MOST_DIMENSIONS = 32  # numpy 1 has no more
@@ -143,8 +144,11 @@ class Settings(argparse.Namespace):
         return argparse.Namespace(**vars(self))
 
 
-class Words(Dictionary):
-    """Stands for `fairseq.data.dictionary.Dictionary`, and becomes one when it is filled with words and counts."""
+class Words:
+    """Stands for `fairseq.data.dictionary.Dictionary`, and becomes one, filled with words and counts, by `plain`.
+
+    Where fairseq is not installed, it stays what it is: to be looked at, but not to be saved.
+    """
 
     def __new__(cls, *args: Any) -> "Words":
         if args:
@@ -169,11 +173,22 @@ class Words(Dictionary):
             refuse(name, numbers)
         indices = {word: index for index, word in enumerate(words)}
         self.__dict__.update(special, **numbers, symbols=list(words), count=list(counts), indices=indices)
-        self.__class__ = Dictionary
 
-    def plain(self) -> NoReturn:
-        """None: one that nothing has filled is no dictionary."""
-        refuse("fairseq.data.dictionary.Dictionary", "no words")
+    def plain(self) -> Any:
+        """fairseq's own, where there is fairseq; one that nothing has filled is no dictionary."""
+        if not vars(self):
+            refuse("fairseq.data.dictionary.Dictionary", "no words")
+        # Seconds, and the plugin with it: only a checkpoint with words in it is worth them.
+        with contextlib.suppress(ModuleNotFoundError):
+            self.__class__ = importlib.import_module("fairseq.data").Dictionary
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """None: what is saved must say fairseq's name, which pickle looks up."""
+        raise ValueError(
+            "fairseq: needs to be installed where a checkpoint with a dictionary in it is saved; got none. "
+            "Use pip install fairseq-tiedemb with its requirements."
+        )
 
 
 FILLED = (NumberType, Array, Settings, Words)
