@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         reading,
         regularizers,
         sharing,
+        table_names,
         tasks,
     )
     from .embedding import SharedEmbedding as SharedEmbedding
@@ -61,9 +62,9 @@ _HOMES = {
     "output_loss": "losses",
     "register_sharing_method": "sharing",
 }
-# Folders and files that need no import of their own; those after `sharing` import fairseq.
+# Folders and files that need no import of their own; those after `table_names` import fairseq.
 _MODULES = (
-    "analysis embedding losses modules ngram outputs reading regularizers sharing "
+    "analysis embedding losses modules ngram outputs reading regularizers sharing table_names "
     "compat criterions models optim plugin tasks"
 ).split()
 __all__ = [

@@ -492,12 +492,16 @@ def test_a_process_started_by_hand_keeps_its_place() -> None:
     assert (section.distributed_no_spawn, section.distributed_rank, section.distributed_backend) == (True, 1, "gloo")
 
 
-@pytest.mark.parametrize(("port", "address"), [(-1, r"tcp://localhost:\d+"), (12345, "tcp://localhost:12345")])
+@pytest.mark.parametrize(("port", "address"), [(-1, r"file://(/.+)/store"), (12345, "tcp://localhost:12345()")])
 def test_the_first_process_starts_the_others(port: int, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
     section = training_section(distributed_port=port)
     assert not processes.choose_cpu_launch(section)
-    assert re.fullmatch(address, section.distributed_init_method)
+    with processes.meeting_place(section):
+        found = re.fullmatch(address, section.distributed_init_method)
+        assert found
+        assert Path(found[1]).is_dir()
+    assert not found[1] or not Path(found[1]).exists()
 
 
 @pytest.mark.parametrize(("changes", "launched"), [({}, "spawn"), ({"distributed_world_size": 1}, "main")])

@@ -5,7 +5,6 @@ The tests of one trained model share it, and what is rarer is marked slow.
 
 import os
 import re
-import socket
 import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -269,13 +268,6 @@ def test_hydra_train_and_eval_lm(run_command: RunCommand, lm_data: Path, tmp_pat
     assert "Perplexity" in scored.stdout + scored.stderr
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return listener.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def one_process(run_command: RunCommand, parallel_data: Path) -> dict[str, list[float]]:
     """The losses of one process that sums two batches an update, the law for two processes."""
@@ -301,9 +293,9 @@ def test_two_processes_train_like_one_with_twice_the_batches(
 
 @pytest.mark.slow
 def test_two_processes_started_by_hand(
-    parallel_data: Path, one_process: dict[str, list[float]], run_command: RunCommand
+    parallel_data: Path, one_process: dict[str, list[float]], run_command: RunCommand, tmp_path: Path
 ) -> None:
-    address = f"tcp://localhost:{free_port()}"
+    address = f"file://{tmp_path}/store"
     flags = ("--batch-size", 10, "--max-epoch", 2, "--no-save", "--distributed-world-size", 2)
     flags += ("--distributed-init-method", address)
 
@@ -322,7 +314,7 @@ def test_torchrun_trains_resumes_and_validates(
     user_dir = ("--user-dir", Path(__file__).parent.parent / "fairseq_tiedemb")
 
     def torchrun(command: str, *args: Any) -> Any:
-        launcher = ("--nproc_per_node", 2, "--master_port", free_port(), "-m", f"fairseq_cli.{command}")
+        launcher = ("--nproc_per_node", 2, "--standalone", "-m", f"fairseq_cli.{command}")
         return run_command("torch.distributed.run", *launcher, parallel_data, *user_dir, *args, fresh=True)
 
     flags = (*TRANSLATION, "--batch-size", 10, "--save-dir", tmp_path)

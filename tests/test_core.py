@@ -32,7 +32,7 @@ def noticed():
         "logging": [root.level, *root.handlers, *root.filters],
         "sys": [*sys.path, sys.excepthook],
         "torch": [torch.load, torch.get_default_dtype(), torch.initial_seed(), torch.is_grad_enabled()],
-        "classes": torch.serialization.get_safe_globals(),
+        "classes": {*torch.serialization.get_safe_globals()},  # torch keeps them in no order
     }
 before = noticed()
 """

@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it.
 LAYERS = [
     "ngram",
+    "table_names",
     "reading",
     "compat",
     "sharing",
@@ -25,7 +26,7 @@ LAYERS = [
     "analysis",
     "cli",
 ]
-NUMPY_ONLY = {"ngram"}
+NUMPY_ONLY = {"ngram", "table_names"}
 TORCH_ONLY = {"sharing", "losses", "regularizers", "embedding", "modules", "outputs"}
 TORCH_AND_NUMPY = {"reading"}
 # What imports fairseq, or is there to do so.

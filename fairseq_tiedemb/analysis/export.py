@@ -10,10 +10,8 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import NormFunction, SharingMethod, sharing_method
+from fairseq_tiedemb.table_names import INPUTS, OUTPUT, PADDING_ROW
 
-INPUTS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
-OUTPUT = "decoder.output_projection.weight"
-PADDING = 1  # the number of fairseq's padding symbol
 # Options that make tables one in fairseq, and those that it does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
 OURS = ("sharing_method", "embedding_rank", "projection", "projection_bias")
@@ -158,7 +156,7 @@ def _folded(weight: Tensor, function: NormFunction | None) -> Tensor:
     if function is None:
         return weight
     size, width = weight.shape
-    table = SharedEmbedding(size, width, PADDING, weight=nn.Parameter(weight, requires_grad=False))
+    table = SharedEmbedding(size, width, PADDING_ROW, weight=nn.Parameter(weight, requires_grad=False))
     with torch.no_grad():
         return (weight * function(table.squared_norms()).unsqueeze(1)).to(weight.dtype)
 

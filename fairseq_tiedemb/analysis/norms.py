@@ -5,7 +5,6 @@ Beside them, the norm of every other parameter.
 Source: Liu et al. 2020, section 1 and figure 2: rows of one shared table have very different norms.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# The names that tables have in fairseq's models and ours, plain, factorised (.table, .layer) or adaptive.
-TABLE = re.compile(
-    r"(?:^|\.)(?:"
-    r"(?:embed_tokens|output|output_projection|embed_out|fc_out)(?:\.table|\.layer|\.embeddings\.\d+\.0)?(?:\.weight)?"
-    r"|adaptive_softmax\.(?:head\.word_proj(?:\.1)?|tail\.\d+\.2)\.weight"
-    r")$"
-)
-# The words of an adaptive table are in several; only the first has the padding row.
-LATER_BAND = re.compile(r"\.(?:embeddings\.[1-9]\d*\.0|tail\.\d+\.2)\.")
-# fairseq's dictionaries begin with <s>, <pad>, </s>, <unk>.
-PADDING_ROW = 1
-SPECIAL_ROWS = 4
+from fairseq_tiedemb.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 # Words by rank of frequency, in the printed table.
@@ -62,7 +50,7 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
     Raises:
         ValueError: if it has no table.
     """
-    named = _named_together({name: entry for name, entry in model.items() if TABLE.search(name)})
+    named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
     tables = [(names, entry) for names, entry in named if entry.dim() == 2]
     if not tables:
         raise ValueError(
@@ -93,7 +81,7 @@ def row_norms(label: str, names: list[str], table_VD: Tensor) -> Norms:
         ValueError: if one is not finite.
     """
     rows = np.arange(len(table_VD))
-    if not LATER_BAND.search(names[0]):
+    if has_padding_row(names[0]):
         rows = np.delete(rows, PADDING_ROW)
     values = table_VD.double().norm(dim=1).numpy()[rows]
     if not np.isfinite(values).all():

@@ -1,8 +1,9 @@
 """Several processes, without GPUs too."""
 
+import contextlib
 import os
-import socket
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import fairseq
@@ -84,7 +85,8 @@ def cpu_processes() -> None:
             else:
                 kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
                 arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
-                torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
+                with meeting_place(training):
+                    torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
 
         return call_main
 
@@ -137,17 +139,25 @@ def choose_cpu_launch(training: Any) -> bool:
         training.distributed_world_size = int(os.environ["WORLD_SIZE"])
         training.distributed_rank = int(os.environ["RANK"])
         training.distributed_no_spawn = True
-    else:
-        port = training.distributed_port if training.distributed_port > 0 else free_port()
-        training.distributed_init_method = f"tcp://localhost:{port}"
     return training.distributed_no_spawn
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        return listener.getsockname()[1]
+@contextlib.contextmanager
+def meeting_place(training: Any) -> Iterator[None]:
+    """Fill in where the processes that this one starts meet: at `--distributed-port`, else at a file of their own.
+
+    A port that is free now may be taken when they come to it.
+
+    Args:
+        training: the `distributed_training` section of a config; it is changed.
+    """
+    if training.distributed_port > 0:
+        training.distributed_init_method = f"tcp://localhost:{training.distributed_port}"
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        training.distributed_init_method = f"file://{folder}/store"
+        yield
 
 
 def ddp_on_cpu() -> None:

@@ -1,6 +1,5 @@
 """The decoder of recurrent language models."""
 
-import re
 from typing import Any, Protocol
 
 from fairseq.models import FairseqIncrementalDecoder
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from ..modules.dropout import WordDropout
 from ..outputs import Bands, OutputLayer
+from ..table_names import is_input_table
 from ._stream_state import StreamState
 
 
@@ -141,8 +141,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         Raises:
             ValueError: with both numbers.
         """
-        inputs = re.compile(rf"{re.escape(name)}\.embed_tokens\.(?:embeddings\.\d+\.0\.)?weight")
-        words = sum(len(table) for key, table in state_dict.items() if inputs.fullmatch(key))
+        words = sum(len(table) for key, table in state_dict.items() if is_input_table(key, name))
         if words and words != len(self.dictionary):
             raise ValueError(
                 f"dict.txt: needs the {words} words (with fairseq's own) that the model was trained with; got "

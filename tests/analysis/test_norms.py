@@ -9,6 +9,7 @@ import torch
 
 from fairseq_tiedemb.analysis import norms
 from fairseq_tiedemb.cli import create_parser
+from fairseq_tiedemb.table_names import PADDING_ROW
 
 SPECIAL = 4  # <s>, <pad>, </s>, <unk>
 SVG = "{http://www.w3.org/2000/svg}"
@@ -28,7 +29,7 @@ def table(rows: int = 20, width: int = 3) -> torch.Tensor:
     """A table whose row v has norm v + 1, and whose padding row is far from the others."""
     directions = torch.nn.functional.normalize(torch.randn(rows, width, dtype=torch.float64), dim=1)
     lengths = torch.arange(1, rows + 1, dtype=torch.float64)
-    lengths[norms.PADDING_ROW] = 1e6
+    lengths[PADDING_ROW] = 1e6
     return directions * lengths.unsqueeze(1)
 
 
@@ -74,6 +75,7 @@ def test_names_of_tables(name: str) -> None:
         "decoder.embed_positions.weight",
         "decoder.embed_tokens.embeddings.0.1.weight",
         "decoder.embed_tokens.projection.weight",
+        "decoder.output_projection.factor.weight",
         "encoder.layer.0.output.dense.weight",
         "decoder.output.bias",
     ],
@@ -125,9 +127,9 @@ def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lengths = torch.rand(1000) + 1
     weight = torch.zeros(1000, 2)
     weight[:, 0] = lengths
-    lengths = np.delete(lengths.double().numpy(), norms.PADDING_ROW)
+    lengths = np.delete(lengths.double().numpy(), PADDING_ROW)
     path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight.half())
-    lengths = np.delete(weight.half()[:, 0].double().numpy(), norms.PADDING_ROW)
+    lengths = np.delete(weight.half()[:, 0].double().numpy(), PADDING_ROW)
     assert command(str(path)) == 0
     printed = columns(capsys.readouterr().out)
     assert printed["rows"] == ["999"]
