@@ -13,6 +13,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+import fairseq_tiedemb  # noqa: F401 (which classes a checkpoint may hold)
+
 from .conftest import USER_DIR
 
 InProcess = Callable[..., str]

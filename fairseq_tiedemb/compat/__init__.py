@@ -9,7 +9,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     checkpoints  what a file may hold      resume      the batches that were to come
     literals     settings, never code      training    precision, averages, losses
     saving       whole files, or none      processes   several, without GPUs too
-    noise        warnings
+    trained      options, dictionaries     noise       warnings
 """
 
 from .arrays import numpy_names, numpy_percentile
@@ -28,6 +28,7 @@ from .processes import (
 )
 from .resume import each_epochs_order, resumed_batches
 from .saving import atomic_copies, whole_checkpoints
+from .trained import checked_overrides, checked_resume, dictionary_fingerprints
 from .training import (
     adaptive_loss_counts_every_word,
     bf16_without_tpu,
@@ -51,6 +52,9 @@ ENTRIES = (
     eval_lm_blocks,
     resumed_batches,
     each_epochs_order,
+    checked_resume,
+    checked_overrides,
+    dictionary_fingerprints,
     bf16_without_tpu,
     ema_decays_once,
     tied_adaptive_width,

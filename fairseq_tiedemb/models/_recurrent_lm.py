@@ -17,6 +17,7 @@ from ..modules.adaptive import embed_bands, tie_bands
 from ..modules.dropout import VariationalDropout
 from ..output_loss import OutputLoss
 from ..sharing import SHARING_METHODS, sharing_method
+from ._meaning import RECURRENT_LM
 from ._options import SHARING_METHOD_HELP, check_ranges, load_pretrained
 from ._recipe import add_recipe
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
@@ -84,6 +85,7 @@ class RecurrentLM(FairseqLanguageModel):
         projects: whether the preset has a projection with a bias.
     """
 
+    meaning = RECURRENT_LM
     recipe: ClassVar[dict[str, Any]] = {}
     ties: ClassVar[bool] = False
     projects: ClassVar[bool] = False

@@ -27,6 +27,7 @@ from ..modules.factorized import FactorizedInput, FactorizedOutput
 from ..modules.output_layer import OutputTable, TiedOutput
 from ..output_loss import OutputLoss
 from ..sharing import SHARING_METHODS, sharing_method
+from ._meaning import TRANSPLANTED
 from ._options import SHARING_METHOD_HELP, check_joined_dictionary
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ def register_presets(model: str) -> None:
 class TiedModel(BaseFairseqModel):
     """What our forms of fairseq's models have in common; stands before fairseq's class among the bases."""
 
+    meaning = TRANSPLANTED
     computes_loss: ClassVar[bool] = True
     decoder: Any
 

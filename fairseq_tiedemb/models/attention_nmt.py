@@ -17,6 +17,7 @@ from ..modules.cells import CELLS
 from ..modules.initialization import STD
 from ..output_loss import OutputLoss
 from ._conditional_decoder import ConditionalDecoder
+from ._meaning import ATTENTION_NMT
 from ._options import (
     SharingConfig,
     check_joined_dictionary,
@@ -100,6 +101,7 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
     Source: Press & Wolf 2016, section 4 and table 8.
     """
 
+    meaning = ATTENTION_NMT
     shares_decoder: ClassVar[bool] = False
     shares_all: ClassVar[bool] = False
     # The spread of fairseq's lstm, uniform in +-0.1. From DL4MT's 0.01, which goes with Adadelta, Adam at 3e-3 had
