@@ -12,7 +12,8 @@
 # Another torch, or CUDA's: make clean venv TORCH=torch
 
 PYTHON ?= python3
-# The newest torch brings gigabytes of CUDA packages on Linux. The package itself takes any torch from 2.6 on.
+# The build for CPUs where torch's own index can be reached: on Linux, PyPI's brings CUDA, more than 0.5 GB to download
+# and 6 GB of disk. The package itself takes any torch from 2.6 on.
 TORCH ?= torch==2.13.0
 PYTEST ?= pytest -q --durations=5
 
@@ -24,7 +25,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: venv demo test lint pytest slow gpu benchmark format clean
+.PHONY: venv check-python demo test lint pytest slow gpu benchmark format clean
 
 # With two threads on a machine that has other work, torch becomes many times slower than with one.
 export OMP_NUM_THREADS := 1
@@ -63,9 +64,13 @@ demo: $(READY)
 
 venv: $(READY)
 
+check-python:
+	@.ci/make_venv $(VENV) "$(PYTHON)"
+
 $(READY): setup.py
 	@.ci/make_venv $(VENV) "$(PYTHON)" "$(TORCH)"
 
-clean:
+# Before .venv goes: can there be another?
+clean: $(if $(filter-out clean,$(MAKECMDGOALS)),check-python)
 	rm -rf $(VENV) .demo build *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,5 +1,12 @@
 """Shared (tied) embeddings for fairseq: ``fairseq-train --user-dir fairseq_tiedemb``.
 
+Without fairseq, which is never imported from here, the core works with torch alone and changes nothing global:
+
+    from fairseq_tiedemb import SharedEmbedding, output_loss
+
+``pip install torch numpy``, then ``pip install --no-deps .``, is enough for it; ``ngram`` needs numpy alone. Names are
+imported when they are first used. Where fairseq is imported too, before or after this, ``plugin`` mends and registers.
+
 Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in shapes:
 
     B  batch rows                  S  source length        D  width of embeddings and of features
@@ -10,14 +17,74 @@ Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in
     L  recurrent layers
 """
 
-from . import compat, user_dir
+import importlib
+from typing import TYPE_CHECKING, Any
 
-user_dir.apply()
-compat.apply()
+from . import _import_hook
 
-from . import criterions as criterions  # noqa: E402
-from . import models as models  # noqa: E402
-from . import optim as optim  # noqa: E402
-from . import tasks as tasks  # noqa: E402
+if TYPE_CHECKING:
+    from . import (  # noqa: F401  # noqa: F401
+        analysis,
+        compat,
+        criterions,
+        embedding,
+        losses,
+        models,
+        modules,
+        ngram,
+        optim,
+        outputs,
+        plugin,
+        regularizers,
+        sharing,
+        tasks,
+    )
+    from .embedding import SharedEmbedding as SharedEmbedding
+    from .losses import LossOptions as LossOptions
+    from .losses import OutputLoss as OutputLoss
+    from .losses import output_loss as output_loss
+    from .outputs import OutputLayer as OutputLayer
+    from .sharing import SharingMethod as SharingMethod
+    from .sharing import register_sharing_method as register_sharing_method
 
 __version__ = "0.1.0"
+
+# Public names, and the modules that define them.
+_HOMES = {
+    "LossOptions": "losses",
+    "OutputLayer": "outputs",
+    "OutputLoss": "losses",
+    "SharedEmbedding": "embedding",
+    "SharingMethod": "sharing",
+    "output_loss": "losses",
+    "register_sharing_method": "sharing",
+}
+# Folders and files that need no import of their own; those after `sharing` import fairseq.
+_MODULES = (
+    "analysis embedding losses modules ngram outputs regularizers sharing compat criterions models optim plugin tasks"
+).split()
+__all__ = [
+    "LossOptions",
+    "OutputLayer",
+    "OutputLoss",
+    "SharedEmbedding",
+    "SharingMethod",
+    "output_loss",
+    "register_sharing_method",
+]
+
+if not TYPE_CHECKING:  # to which every name would exist
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+        if name in _MODULES:
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})
+
+
+_import_hook.load_plugin_with_fairseq()

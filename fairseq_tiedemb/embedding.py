@@ -1,12 +1,12 @@
 """The shared embedding: one owner of a table, with two verbs, and the roles that share it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .output_loss import OutputLoss, output_loss
+from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss, with_squared_norms
 from .sharing import sharing_method
 
 # Smallest squared norm that is divided by: a row this short (norm 1e-3) has no direction worth keeping.
@@ -16,10 +16,11 @@ SMALLEST_SQUARED_NORM = 1e-6
 class SharedEmbedding(nn.Module):
     """A table W (V, D) that turns words into vectors (``embed``) and features into word scores (``scores``).
 
-    With n_v = ||w_v||^2 and the three functions of a sharing method (see ``sharing.py``):
+    With n_v = ||w_v||^2, the functions of a sharing method (see ``sharing.py``) and its feature map f, the identity
+    unless the method has one:
 
         embed(v)     = input_scale(n_v) * w_v
-        scores(h)_v  = scale(n_v) * (w_v . h) + offset(n_v) + bias_v
+        scores(h)_v  = scale(n_v) * (w_v . f(h)) + offset(n_v) + bias_v
 
     A model shares a table by holding the same ``SharedEmbedding`` in several places. There is one tensor and nothing is
     assigned, so sharing survives deepcopy, pickling, casting, and loading with ``assign=True``.
@@ -37,6 +38,11 @@ class SharedEmbedding(nn.Module):
         std: standard deviation of the initial Gaussian rows; D^-0.5 (rows of norm about 1) for methods that divide by
             the norm, whatever is given here.
         weight: W itself, taken as it is, with no random number drawn; None makes a new one.
+        embeds: whether it serves as input; without, the method's own parameters for inputs are left out.
+        scores: whether it serves as output; without, the method's own parameters for outputs are left out.
+
+    Raises:
+        ValueError: if no sharing method has this name.
 
     Source: Press & Wolf 2016, section 3; Liu et al. 2020, section 3.
     """
@@ -53,16 +59,26 @@ class SharedEmbedding(nn.Module):
         bias: bool = False,
         std: float = 0.01,
         weight: nn.Parameter | None = None,
+        embeds: bool = True,
+        scores: bool = True,
     ):
         super().__init__()
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = padding_idx
         self.method = method
-        self.weight = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
+        functions = sharing_method(method)
+        self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
-        # (key, scale, offset) of the last forward without gradients. Not buffers: they are float32 after `.half()` too.
-        self._cached: tuple[tuple, Tensor | None, Tensor | None] | None = None
+        self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
+        used = (embeds and functions.input_scale) or (scores and (functions.scale or functions.offset))
+        own = functions.parameters if used else {}
+        initial = {name: nn.Parameter(make(num_embeddings, embedding_dim)) for name, make in own.items()}
+        # An empty dictionary of parameters would show in every table.
+        self.method_parameters: Any = nn.ParameterDict(initial) if own else {}
+        # None where nothing is kept, else (key, scale, offset), () before the first. Not buffers: they stay as exact as
+        # they are after `.half()`.
+        self._kept: tuple | None = None
         if weight is None:
             self.reset_parameters(std)
 
@@ -71,10 +87,20 @@ class SharedEmbedding(nn.Module):
         if sharing_method(self.method).divides_by_norm:
             std = self.embedding_dim**-0.5
         nn.init.normal_(self.weight, std=std)
-        if self.padding_idx is not None:
-            nn.init.zeros_(self.weight[self.padding_idx])
+        self._reset_padding()
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def reset_rows_of_norm_one(self) -> None:
+        """Draws the rows anew, uniformly and with norm about 1, if the method divides by norms; padding is zero."""
+        if sharing_method(self.method).divides_by_norm:
+            limit = (3.0 / self.embedding_dim) ** 0.5
+            nn.init.uniform_(self.weight, -limit, limit)
+        self._reset_padding()
+
+    def _reset_padding(self) -> None:
+        if self.padding_idx is not None:
+            nn.init.zeros_(self.weight[self.padding_idx])
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Vectors of words.
@@ -86,11 +112,12 @@ class SharedEmbedding(nn.Module):
             Vectors of shape (*tokens.shape, D).
         """
         vectors = F.embedding(tokens, self.weight, self.padding_idx)
-        input_scale = sharing_method(self.method).input_scale
-        if input_scale is None:
+        method = sharing_method(self.method)
+        if method.input_scale is None:
             return vectors
-        squared_norms = self._squared_norms(vectors, tokens)
-        return vectors * input_scale(squared_norms).unsqueeze(-1).to(vectors.dtype)
+        # A number for all words, or one for each of the table's.
+        factor = method.evaluate(method.input_scale, self._squared_norms(vectors, tokens), self._own_rows(tokens))
+        return vectors * factor.unsqueeze(-1).to(vectors.dtype)  # type: ignore[union-attr]
 
     def forward(self, tokens: Tensor) -> Tensor:
         """``embed``."""
@@ -105,46 +132,60 @@ class SharedEmbedding(nn.Module):
         Returns:
             A fresh tensor of shape (*, V).
         """
+        # As a matrix: where nothing needs a gradient, torch multiplies a transposed (B, 1, D) row by row.
+        flat = self._mapped(features).reshape(-1, self.embedding_dim)
         if not sharing_method(self.method).uses_norms:
-            return F.linear(features, self.weight, self.bias)
+            return F.linear(flat, self.weight, self.bias).view(*features.shape[:-1], -1)
         scale, offset = self._scale_and_offset()
-        scores = F.linear(features, self.weight)
+        scores = F.linear(flat, self.weight)
         dtype = scores.dtype
         # In float32, whose range 1/n needs.
         if scale is not None:
             scores = scores * scale
+        if self.bias is not None:
+            offset = self.bias if offset is None else offset + self.bias
         if offset is not None:
             scores = scores + offset
-        return scores.to(dtype)
+        return scores.to(dtype).view(*features.shape[:-1], -1)
 
-    def loss(
-        self, features_ND: Tensor, target_N: Tensor, *, label_smoothing: float = 0.0, z_loss: float = 0.0
-    ) -> OutputLoss:
-        """Cross entropy of ``scores(features)``, summed over tokens, without holding the scores (see ``output_loss``).
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """Cross entropy of ``scores(features)``, summed over words, without holding the scores (see ``output_loss``).
 
         Args:
             features_ND: one feature per predicted word.
-            target_N: the words, none of them padding.
-            label_smoothing: epsilon in [0, 1).
-            z_loss: weight of (log Z)^2.
+            target_N: the words.
+            options: label smoothing, z-loss, and whether to sum.
         """
-        return output_loss(
-            features_ND,
-            self.weight,
-            target_N,
-            norm_terms=self._norm_terms if sharing_method(self.method).uses_norms else None,
-            bias=self.bias,
-            label_smoothing=label_smoothing,
-            z_loss=z_loss,
-        )
+        method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
+        if method.uses_norms:
+            weight, norms = with_squared_norms(weight)
+            scale, offset = self._norm_terms(self._bounded(norms, self._words()))
+        features_ND = self._mapped(features_ND)
+        return output_loss(features_ND, weight, target_N, scale=scale, offset=offset, bias=self.bias, options=options)
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Logarithms of the probabilities of given words (N,), without the scores of all in memory."""
+        return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
 
     def squared_norms(self) -> Tensor:
-        """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row; float32, or float64."""
-        return self._squared_norms(self.weight, torch.arange(self.num_embeddings, device=self.weight.device))
+        """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row.
+
+        In float32 (float64 of a float64 table), or where that overflows in float64.
+        """
+        return self._squared_norms(self.weight, self._words())
+
+    def tables(self) -> dict[str, "SharedEmbedding"]:
+        """The tables that words are scored by, here one, by the name of their words."""
+        return {"words": self}
+
+    def _words(self) -> Tensor:
+        return torch.arange(self.num_embeddings, device=self.weight.device)
 
     def _squared_norms(self, rows: Tensor, words: Tensor) -> Tensor:
-        exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
-        return self._bounded(exact.square().sum(-1), words)
+        norms = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
+        if norms.isinf().any():  # of a row longer than 1.8e19, whose square float64 holds
+            norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
+        return self._bounded(norms, words)
 
     def _bounded(self, squared_norms: Tensor, words: Tensor) -> Tensor:
         # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.
@@ -152,34 +193,50 @@ class SharedEmbedding(nn.Module):
             squared_norms = squared_norms.masked_fill(words.eq(self.padding_idx), 1.0)
         return squared_norms.clamp(min=SMALLEST_SQUARED_NORM)
 
+    def _own_rows(self, tokens: Tensor) -> dict[str, Tensor]:
+        """The method's parameters, of those with a row a word the rows of these words."""
+        return {
+            name: each[tokens] if each.dim() and len(each) == self.num_embeddings else each
+            for name, each in self.method_parameters.items()
+        }
+
+    def _mapped(self, features: Tensor) -> Tensor:
+        return features if self.feature_map is None else self.feature_map(features)
+
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
-        """Scale (V,) and offset (V,), the bias in it; what comes of the norms is kept where no gradient is wanted."""
+        """Scale (V,) and offset (V,), kept from call to call inside ``keep_norms``."""
         weight = self.weight
-        if not sharing_method(self.method).uses_norms:
-            return None, self.bias
-        if torch.is_grad_enabled() or weight.is_inference():  # an inference tensor counts no versions
-            scale, offset = self._norm_terms(self.squared_norms())
-        else:
-            key = (weight._version, weight.data_ptr(), weight.dtype, weight.device)
-            if self._cached is None or self._cached[0] != key:
-                self._cached = (key, *self._norm_terms(self.squared_norms()))
-            _, scale, offset = self._cached
-        if self.bias is not None:
-            offset = self.bias if offset is None else offset + self.bias
-        return scale, offset
+        # An inference tensor counts no versions.
+        if self._kept is None or torch.is_grad_enabled() or weight.is_inference():
+            return self._norm_terms(self.squared_norms())
+        key = (weight._version, weight.data_ptr(), weight.dtype, weight.device)
+        if not self._kept or self._kept[0] != key:
+            self._kept = (key, *self._norm_terms(self.squared_norms()))
+        return self._kept[1:]
 
     def _norm_terms(self, squared_norms: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Scale and offset (V,) of the method, from squared norms (V,) of any size."""
-        method = sharing_method(self.method)
-        squared_norms = self._bounded(squared_norms, torch.arange(len(squared_norms), device=squared_norms.device))
-        return (
-            None if method.scale is None else method.scale(squared_norms),
-            None if method.offset is None else method.offset(squared_norms),
-        )
+        """Scale and offset (V,) of the method in float32 (float64 for a float64 table), from squared norms (V,)."""
+        method, own = sharing_method(self.method), self.method_parameters
+        exact = torch.promote_types(self.weight.dtype, torch.float32)
+        terms = (method.evaluate(function, squared_norms, own) for function in (method.scale, method.offset))
+        scale, offset = (None if term is None else term.expand_as(squared_norms).to(exact) for term in terms)
+        return scale, offset
+
+    def keep_norms(self, keep: bool = True) -> None:
+        """From now on computes what comes of the norms once, for as long as the weights stay as they are, or ends that.
+
+        For decoding, where gradients are off. What writes through ``weight.data`` meanwhile is not seen; ``train()``
+        ends it.
+        """
+        self._kept = () if keep else None
+
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's commands call this on a model that they will only decode with: ``keep_norms``."""
+        self.keep_norms()
 
     def train(self, mode: bool = True) -> "SharedEmbedding":
-        # fairseq's optimisers write through `p.data`, which the version counter of the key does not see.
-        self._cached = None
+        if mode:
+            self.keep_norms(False)
         return super().train(mode)
 
     def extra_repr(self) -> str:
@@ -243,7 +300,10 @@ def embedding_roles(
         raise ValueError(f"shared embeddings: need one (vocabulary, width) for all roles; got {got}. Use equal sizes.")
 
     def table(role: str) -> SharedEmbedding:
-        return SharedEmbedding(*sizes[role], padding_idx, method=method, bias=role == "output", std=std)
+        options: dict[str, Any] = {"method": method, "std": std}
+        if role == "output":
+            return SharedEmbedding(*sizes[role], padding_idx, bias=True, embeds="target" in shared, **options)
+        return SharedEmbedding(*sizes[role], padding_idx, scores=False, **options)
 
     output = table("output")
     target = output if "target" in shared else table("target")

@@ -39,13 +39,13 @@ ARPA_CHUNK = 1 << 18
 
 
 def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a UTF-8 text, numbered from 1.
+    """Yields the lines of a UTF-8 text, numbered from 1, without its byte-order mark.
 
     Raises:
         ValueError: naming the flag and the file, if it cannot be read or is not UTF-8.
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             yield from enumerate(file, start=1)
     except OSError as error:
         raise ValueError(f"{flag}: needs a text file; got {path} ({error.strerror}). Use another path.") from error

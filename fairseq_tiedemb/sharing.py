@@ -1,22 +1,31 @@
 """The ways of sharing one table between words going in and scores coming out.
 
-Every method is linear in the decoder's feature h and uses the same table W (V, D); with n_v = ||w_v||^2,
+Every method uses the same table W (V, D) for words and for the decoder's feature h; with n_v = ||w_v||^2,
 
     vector of word v  = input_scale(n_v) * w_v
-    score of word v   = scale(n_v) * (w_v . h) + offset(n_v)      (+ the output bias, where a model has one)
+    score of word v   = scale(n_v) * (w_v . f(h)) + offset(n_v)      (+ the output bias, where a model has one)
 
 so a method is three functions of the squared norms n (V,). ``None`` stands for "leaves it as it is" and costs nothing.
-To add a method, add one ``register_sharing_method`` call at the end of this file: flags, help texts and the contract
-tests read the registry.
+Beyond that a method may have a feature map f, a module of its own between features and table, and parameters of its
+own, which its functions get as a second argument.
+
+To add a method, add one ``register_sharing_method`` call: at the end of this file; in a file of your own after
+``import fairseq_tiedemb``; or in a package whose entry points name it in the group ``fairseq_tiedemb.sharing_methods``.
+Flags, settings, checkpoints and the contract tests read the registry.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-NormFunction = Callable[[Tensor], Tensor]
+# n (V,) -> (V,); of a method with parameters: n and the parameters by name.
+NormFunction = Callable[..., Tensor]
+ENTRY_POINTS = "fairseq_tiedemb.sharing_methods"
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,11 @@ class SharingMethod:
         input_scale: n (V,) -> factor of each word's input vector (V,).
         scale: n (V,) -> factor of each word's score (V,).
         offset: n (V,) -> term added to each word's score (V,).
+        feature_map: D -> module from features (*, D) to features (*, D), which the table's scores then take.
+        parameters: initial value of each parameter of the method by name, from V and D. With them the functions above
+            are called as ``function(n, parameters)``; an element-wise one is (V,).
+
+    n comes in float32 or, where a square overflows that, in float64; at least 1e-6, and 1 for the padding row.
     """
 
     name: str
@@ -38,6 +52,8 @@ class SharingMethod:
     input_scale: NormFunction | None = None
     scale: NormFunction | None = None
     offset: NormFunction | None = None
+    feature_map: Callable[[int], nn.Module] | None = None
+    parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
 
     @property
     def divides_by_norm(self) -> bool:
@@ -48,6 +64,23 @@ class SharingMethod:
     def uses_norms(self) -> bool:
         """Whether anything depends on the norms at all."""
         return self.divides_by_norm or self.offset is not None
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether scores are affine in the decoder's feature, as all are without a feature map."""
+        return self.feature_map is None
+
+    def evaluate(self, function: NormFunction | None, squared_norms: Tensor, own: Mapping[str, Any]) -> Tensor | None:
+        """One of the three functions, None for None.
+
+        Args:
+            function: of this method.
+            squared_norms: n, of any shape.
+            own: the method's parameters.
+        """
+        if function is None:
+            return None
+        return function(squared_norms, own) if self.parameters else function(squared_norms)
 
 
 SHARING_METHODS: dict[str, SharingMethod] = {}
@@ -68,16 +101,43 @@ def register_sharing_method(method: SharingMethod) -> SharingMethod:
     return method
 
 
-def sharing_method(name: str) -> SharingMethod:
+def sharing_method(name: str, *, flag: str = "sharing method") -> SharingMethod:
     """Looks a method up.
+
+    Args:
+        name: of the method.
+        flag: what the error calls the place that the name is from.
 
     Raises:
         ValueError: if no method has this name; the error lists those that exist.
     """
     if name not in SHARING_METHODS:
+        load_entry_points()
+    if name not in SHARING_METHODS:
         known = ", ".join(SHARING_METHODS)
-        raise ValueError(f"--sharing-method: needs a registered method; got {name!r}. Use one of: {known}.")
+        raise ValueError(
+            f"{flag}: needs a registered method; got {name!r}. Use one of: {known}; or import the code that registers "
+            f"{name!r} first, with --user-dir or by an entry point {ENTRY_POINTS!r}."
+        )
     return SHARING_METHODS[name]
+
+
+def sharing_method_names() -> list[str]:
+    """The names of all methods, those of installed packages with them."""
+    load_entry_points()
+    return list(SHARING_METHODS)
+
+
+@functools.cache
+def load_entry_points() -> None:
+    """Imports what installed packages have under ``ENTRY_POINTS``: a ``SharingMethod``, or a module that registers it.
+
+    Once a process; which packages are installed does not change meanwhile.
+    """
+    for entry in entry_points(group=ENTRY_POINTS):
+        found = entry.load()
+        if isinstance(found, SharingMethod) and found.name not in SHARING_METHODS:
+            register_sharing_method(found)
 
 
 register_sharing_method(

@@ -9,10 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from fairseq import utils
-
 PACKAGE = Path(__file__).resolve().parent
-FAIRSEQ = Path(utils.__file__).parent
 
 
 def apply() -> None:
@@ -22,11 +19,13 @@ def apply() -> None:
     package inside) silently stands for the copy that is installed, and after `import fairseq_tiedemb` no `--user-dir`
     is accepted.
     """
+    from fairseq import utils  # not above: importing fairseq may import the plugin, and that this file
+
     # At this moment fairseq has noted which folder it is importing, unless it is Python that imports the package.
     for folder in getattr(utils.import_user_module, "memo", ()):
         if Path(folder).name == PACKAGE.name:
             require_this_copy(folder)
-    utils.import_user_module = accept_this_copy(utils.import_user_module)
+    utils.import_user_module = accept_this_copy(utils.import_user_module, fairseq=Path(utils.__file__).parent)
 
 
 def require_this_copy(folder: str | Path) -> None:
@@ -42,14 +41,19 @@ def require_this_copy(folder: str | Path) -> None:
     )
 
 
-def accept_this_copy(original: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
-    """Wraps fairseq's `import_user_module`, which compares folders by their spelling."""
+def accept_this_copy(original: Callable[[Namespace], None], *, fairseq: Path) -> Callable[[Namespace], None]:
+    """Wraps fairseq's `import_user_module`, which compares folders by their spelling.
+
+    Args:
+        original: that function.
+        fairseq: the folder of fairseq, which is searched too.
+    """
 
     @functools.wraps(original)
     def import_user_module(args: Namespace) -> None:
         folder = Path(os.path.normpath(getattr(args, "user_dir", None) or ""))
         # Where fairseq looks: in the current folder, in its own, and beside that one.
-        places = (Path.cwd(), FAIRSEQ, FAIRSEQ.parent)
+        places = (Path.cwd(), fairseq, fairseq.parent)
         found = [place / folder for place in places if (place / folder).exists()]
         if folder.name == PACKAGE.name and found:
             require_this_copy(found[0])

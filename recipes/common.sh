@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What the recipes have in common. They source it; it runs nothing.
 #
-# DRY_RUN=1   print the commands, ready to be pasted, and run none of them
+# DRY_RUN=1   print the commands, a line each, ready to be pasted, and run none of them
 # SMOKE=1     the same commands in a minute, on a few lines and tiny sizes: does everything run?
 # RUNS        folder for corpora, checkpoints and logs; the default is runs/ of the checkout, which git ignores
 # PLUGIN      what --user-dir gets; the default is the plugin of the checkout
@@ -33,15 +33,44 @@ need() {
     local name
     [[ $DRY_RUN ]] && return
     for name in "$@"; do
-        command -v "$name" >/dev/null || stop "$name: no such command. Use \`make venv\`, or activate your environment."
+        command -v "$name" >/dev/null || stop "$name: no such command. Use $(remedy "$name")."
     done
+}
+
+# remedy COMMAND: prints how to get a command that is missing.
+remedy() {
+    local package=$1
+    case $1 in
+        curl | sha256sum)
+            echo "your system's package ${1/sha256sum/coreutils}"
+            return
+            ;;
+        fairseq-* | python) package=$repository ;;
+        sacremoses) package=sacremoses==0.2.0 ;; # that of setup.py
+    esac
+    if [[ ${VIRTUAL_ENV:-} && ! $VIRTUAL_ENV -ef $repository/.venv ]]; then
+        echo "\`pip install $package\` in the active environment, $VIRTUAL_ENV; or \`make venv\`, and deactivate that one"
+    elif [[ -e $repository/.venv/.ready ]]; then
+        echo "\`make clean venv\`"
+    else
+        echo "\`make venv\`, or \`pip install $package\`"
+    fi
+}
+
+# show REDIRECTIONS COMMAND...: prints a command, quoted; alone on its line if it is not run, else as a prompt does.
+show() {
+    local line
+    printf -v line '%q ' "${@:2}"
+    if [[ $DRY_RUN ]]; then
+        printf '%s\n' "${line% }$1"
+    else
+        printf '\n$ %s\n' "${line% }$1"
+    fi
 }
 
 # run COMMAND...: prints the command, then runs it.
 run() {
-    printf '+'
-    printf ' %q' "$@"
-    printf '\n'
+    show "" "$@"
     [[ $DRY_RUN ]] || "$@"
 }
 
@@ -58,9 +87,7 @@ run_tiedemb() {
 run_to() {
     local file=$1
     shift
-    printf '+'
-    printf ' %q' "$@"
-    printf ' > %q\n' "$file"
+    show "$(printf ' > %q' "$file")" "$@"
     [[ $DRY_RUN ]] || "$@" >"$file"
 }
 
@@ -68,9 +95,7 @@ run_to() {
 run_from() {
     local input=$1 file=$2
     shift 2
-    printf '+'
-    printf ' %q' "$@"
-    printf ' < %q > %q\n' "$input" "$file"
+    show "$(printf ' < %q > %q' "$input" "$file")" "$@"
     [[ $DRY_RUN ]] || "$@" <"$input" >"$file"
 }
 
@@ -78,9 +103,7 @@ run_from() {
 run_log() {
     local file=$1
     shift
-    printf '+'
-    printf ' %q' "$@"
-    printf ' > %q 2>&1\n' "$file"
+    show "$(printf ' > %q 2>&1' "$file")" "$@"
     [[ $DRY_RUN ]] || "$@" >"$file" 2>&1 || {
         tail -n 5 "$file" >&2
         stop "the last command failed, for the reason above; all it said is in $file."

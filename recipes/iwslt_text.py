@@ -19,13 +19,13 @@ SENTENCE = re.compile(r'<seg id="\d+">\s*(.*?)\s*</seg>')
 
 def training_text(path: Path) -> list[str]:
     """The sentences of a training file."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    lines = path.read_text(encoding="utf-8-sig").split("\n")[:-1]
     return [TAG.sub("", line).strip() for line in lines if not ABOUT_A_TALK.match(line)]
 
 
 def talks(path: Path) -> list[str]:
     """The sentences of a set."""
-    found = (SENTENCE.search(line) for line in path.read_text(encoding="utf-8").split("\n"))
+    found = (SENTENCE.search(line) for line in path.read_text(encoding="utf-8-sig").split("\n"))
     return [sentence[1].replace("’", "'") for sentence in found if sentence]
 
 

@@ -29,7 +29,7 @@ def cut(arguments: argparse.Namespace) -> None:
     """Writes a text as pieces, divided by spaces."""
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{arguments.model}.model")
     with (
-        open(arguments.read, encoding="utf-8") as source,
+        open(arguments.read, encoding="utf-8-sig") as source,
         open(arguments.write, "w", encoding="utf-8") as target,
     ):
         for line in source:

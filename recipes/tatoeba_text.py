@@ -17,6 +17,7 @@ import gzip
 import hashlib
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -36,9 +37,9 @@ def read(path: Path) -> str:
             names = [name for name in archive.namelist() if name.endswith((".txt", ".tsv")) and name != NOTES]
             if len(names) != 1:
                 raise ValueError(f"{path}: needs one text of sentence pairs; got {names}. Use the text itself.")
-            return archive.read(names[0]).decode("utf-8")
+            return archive.read(names[0]).decode("utf-8-sig")
     content = path.read_bytes()
-    return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8")
+    return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8-sig")
 
 
 def pairs_of(text: str) -> list[Pair]:
@@ -67,8 +68,10 @@ def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
     """The pairs of train, valid and test, of which the last two have `held_out` each.
 
     Raises:
-        ValueError: there are too few English sentences for that.
+        ValueError: `held_out` is below 1, or there are too few English sentences for it.
     """
+    if held_out < 1:
+        raise ValueError(f"--held-out: needs a positive whole number; got {held_out}. Use 1000, say.")
     translations: dict[str, list[Pair]] = {}
     for pair in pairs:
         translations.setdefault(pair[0].lower(), []).append(pair)
@@ -102,7 +105,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         sets = split(pairs_of(read(arguments.file)), arguments.held_out)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         sys.exit(f"tatoeba_text.py: {arguments.file}: {error}")
     for name, pairs in sets.items():
         for column, language in enumerate(("en", arguments.language)):

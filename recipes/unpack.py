@@ -1,32 +1,53 @@
 """Unpacks a zip or tar archive into a new folder, or refuses it before anything is written.
 
-    python recipes/unpack.py ARCHIVE FOLDER
+    python recipes/unpack.py ARCHIVE FOLDER [--limit BYTES]
 
-Refused are archives with a member that would land outside of FOLDER (`../x`, `/x`, `C:\\x`), with links or devices, and
-what is truncated or no archive. FOLDER appears when everything is in it, and must not be there before.
+Refused are archives with a member that would land outside of FOLDER (`../x`, `/x`, `C:\\x`), with links or devices,
+with more than fits the limit, and what is truncated, encrypted or no archive. FOLDER appears when everything is in it,
+and must not be there before.
 """
 
 import argparse
 import contextlib
+import lzma
 import shutil
 import stat
+import struct
 import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 BLOCK = 1 << 20  # bytes
+# Bytes of the members together; all archives of WMT16 have 1.2 GB before they are unpacked.
+LIMIT = 10_000_000_000
+MEMBERS = 100_000
+ENCRYPTED = 1  # the bit of a zip member's flags
+
+# What zipfile and tarfile raise for an archive that is damaged, or compressed in a way they do not know.
+DAMAGE = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    IndexError,
+    OverflowError,
+    RuntimeError,
+)
 
 
 class Member(NamedTuple):
-    """One entry of an archive: its name, its kind, and how to read it."""
+    """One entry of an archive: its name, its kind, its size when unpacked, and how to read it."""
 
     name: str
     kind: str  # "file", "folder", or what it is instead
+    size: int  # bytes
     open: Callable[[], Any]  # a binary file
 
 
@@ -37,17 +58,48 @@ def zip_members(archive: zipfile.ZipFile) -> Iterator[Member]:
         kind = "folder" if info.is_dir() else "file"
         if file_type and not (stat.S_ISREG(file_type) or stat.S_ISDIR(file_type)):
             kind = "link" if stat.S_ISLNK(file_type) else "device"
-        yield Member(info.orig_filename, kind, partial(archive.open, info))
+        if info.flag_bits & ENCRYPTED:
+            kind = "file that is encrypted"
+        yield Member(info.orig_filename, kind, info.file_size, partial(archive.open, info))
 
 
-def tar_members(archive: tarfile.TarFile) -> Iterator[Member]:
-    """The entries of a tar archive, compressed or not. It is read to its end, where the checksum of a gzip stands."""
+def tar_members(archive: tarfile.TarFile, limit: int) -> Iterator[Member]:
+    """The entries of a tar archive, compressed or not. It is read to its end, where the checksum of a gzip stands.
+
+    Raises:
+        ValueError: it has no end, which is all that says that a member is missing, or more than `limit` bytes after it.
+    """
     for info in archive:
         kinds = {"file": info.isreg(), "folder": info.isdir(), "link": info.issym() or info.islnk()}
         kind = next((kind for kind, applies in kinds.items() if applies), "device")
-        yield Member(info.name, kind, partial(archive.extractfile, info))
-    while archive.fileobj is not None and archive.fileobj.read(BLOCK):
-        pass
+        yield Member(info.name, kind, info.size, partial(archive.extractfile, info))
+    file = archive.fileobj
+    assert file is not None
+    file.seek(archive.offset)
+    if file.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:
+        raise tarfile.ReadError("no mark of its end: it was cut off between two members")
+    while file.read(BLOCK):
+        if file.tell() > archive.offset + limit:
+            raise ValueError(f"needs at most {limit:,} bytes; got more after its end")
+
+
+def collect(members: Iterable[Member], limit: int) -> list[Member]:
+    """All members, checked one by one, so that a huge one is refused before it is read.
+
+    Raises:
+        ValueError: one of them is refused, or they are too many or too large together.
+    """
+    total = 0
+    kept = []
+    for member in members:
+        check(member)
+        kept.append(member)
+        total += member.size
+        if total > limit:
+            raise ValueError(f"needs at most {limit:,} bytes when unpacked; got {total:,} with {member.name!r}")
+        if len(kept) > MEMBERS:
+            raise ValueError(f"needs at most {MEMBERS:,} members; got more, with {member.name!r}")
+    return kept
 
 
 def check(member: Member) -> None:
@@ -60,12 +112,13 @@ def check(member: Member) -> None:
         raise ValueError(f"needs files and folders only; got {member.name!r}, a {member.kind}")
 
 
-def unpack(archive: Path, folder: Path) -> None:
+def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> None:
     """Unpacks an archive.
 
     Args:
         archive: a zip or tar file; a tar may be compressed.
         folder: where its members go; made here, and only if every member is whole.
+        limit: bytes that its members may have together.
 
     Raises:
         ValueError: the archive or one of its members is refused; nothing is left in `folder`.
@@ -77,16 +130,14 @@ def unpack(archive: Path, folder: Path) -> None:
     try:
         with contextlib.ExitStack() as stack:
             if zipfile.is_zipfile(archive):
-                members = list(zip_members(stack.enter_context(zipfile.ZipFile(archive))))
+                members = collect(zip_members(stack.enter_context(zipfile.ZipFile(archive))), limit)
             else:
-                members = list(tar_members(stack.enter_context(tarfile.open(archive))))
-            for member in members:
-                check(member)
+                members = collect(tar_members(stack.enter_context(tarfile.open(archive)), limit), limit)
             fresh.mkdir(parents=True)
             for member in members:
                 write(member, fresh / member.name)
         fresh.rename(folder)
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
+    except DAMAGE as error:
         raise ValueError(f"{archive}: needs a whole zip or tar archive; got {error}. Use an undamaged one.") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{archive}: {error}. Use the archive of its publisher.") from None
@@ -108,9 +159,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("archive", type=Path, metavar="ARCHIVE")
     parser.add_argument("folder", type=Path, metavar="FOLDER")
+    parser.add_argument(
+        "--limit", type=int, metavar="BYTES", default=LIMIT, help="of all members (default: %(default)s)"
+    )
     arguments = parser.parse_args()
     try:
-        unpack(arguments.archive, arguments.folder)
+        unpack(arguments.archive, arguments.folder, limit=arguments.limit)
     except ValueError as error:
         sys.exit(f"unpack.py: {error}")
 

@@ -1,5 +1,6 @@
 """`fairseq-tiedemb`, in process; tests/test_install.py runs the installed command."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,13 +42,37 @@ def test_version_says_which_copy_it_is(capsys):
     ]
 
 
+def test_version_is_one_line_in_a_narrow_window(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == f"fairseq-tiedemb {fairseq_tiedemb.__version__}, {FOLDER}\n"
+
+
 def test_help_lists_every_command_with_its_first_line(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
     text = " ".join(capsys.readouterr().out.split())  # as one line
-    for command in cli.COMMANDS:
-        assert command.__name__.rpartition(".")[2] in text
-        assert command.__doc__.partition("\n")[0] in text
+    for name, help_line in cli.COMMANDS.items():
+        assert f"{name} {help_line}" in text
+
+
+def test_commands_are_the_modules_of_the_folder_with_their_first_lines():
+    modules = [path.stem for path in Path(cli.__file__).parent.glob("*.py") if not path.stem.startswith("_")]
+    assert sorted(name.replace("-", "_") for name in cli.COMMANDS) == sorted(modules)
+    for name, help_line in cli.COMMANDS.items():
+        assert cli.command_module(name).__doc__.partition("\n")[0] == help_line
+
+
+def test_help_of_a_command_is_its_docstring_and_arguments(capsys):
+    parser = cli.create_parser()
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="0"):
+            parser.parse_args(["ngram", "--help"])
+        text = " ".join(capsys.readouterr().out.split())
+        assert text.startswith("usage: fairseq-tiedemb ngram [-h]")
+        assert " ".join(cli.command_module("ngram").__doc__.split()) in text
+        assert "--order" in text
 
 
 @pytest.mark.parametrize(("argv", "message"), [([], "COMMAND"), (["paths"], "invalid choice: 'paths'")])
@@ -55,3 +80,16 @@ def test_a_missing_or_unknown_command_is_named(argv, message, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(argv)
     assert message in capsys.readouterr().err
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "fairseq_tiedemb.cli.score", raising=False)
+    monkeypatch.setitem(sys.modules, "fairseq", None)
+    assert cli.main(["score", "checkpoint.pt", "--data", "data-bin"]) == 2
+    assert "error: this command needs the package fairseq; got a Python without it" in capsys.readouterr().err
+
+
+def test_a_module_of_ours_that_is_missing_is_no_users_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fairseq_tiedemb.cli.score", None)
+    with pytest.raises(ModuleNotFoundError, match="fairseq_tiedemb.cli.score"):
+        cli.main(["score", "checkpoint.pt", "--data", "data-bin"])

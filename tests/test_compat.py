@@ -3,6 +3,7 @@
 import argparse
 import ast
 import importlib
+import importlib.machinery
 import io
 import logging
 import math
@@ -10,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import sys
 import types
 import warnings
 from pathlib import Path
@@ -207,6 +209,27 @@ def modules_that_call_eval() -> list[str]:
             if any(isinstance(func, ast.Name) and func.id == "eval" for func in calls):
                 names.append(".".join(("fairseq", *parts)))
     return names
+
+
+def test_commands_that_are_imported_later_parse_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fairseq_cli.eval_lm", "fairseq_cli.validate", "fairseq.models.fconv"):
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, name, raising=False)
+            patch.setattr(fairseq.models, "register_model", lambda *_, **__: lambda model: model)
+            patch.setattr(fairseq.models, "register_model_architecture", lambda *_: lambda function: function)
+            module = importlib.import_module(name)
+        assert module.eval is literals.parse_literal
+
+
+def test_a_command_that_runs_parses_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = types.ModuleType("__main__")
+    running.__spec__ = importlib.machinery.ModuleSpec("fairseq_cli.eval_lm", None)
+    other = types.ModuleType("__mp_main__")
+    monkeypatch.setitem(sys.modules, "__main__", running)
+    monkeypatch.setitem(sys.modules, "__mp_main__", other)
+    literals.literal_settings()
+    assert (vars(running).get("eval"), vars(other).get("eval")) == (literals.parse_literal, None)
+    assert sum(isinstance(finder, literals.LiteralModules) for finder in sys.meta_path) == 1
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")

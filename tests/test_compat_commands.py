@@ -6,6 +6,7 @@ A process takes about six seconds, so the tests of one trained model share it, a
 import os
 import re
 import socket
+import tarfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq import file_utils
+from fairseq.models.transformer import TransformerModel
+
+import fairseq_tiedemb  # noqa: F401  (mends fairseq in this process)
 
 TRANSLATION = (
     "--arch transformer_iwslt_de_en --encoder-layers 1 --decoder-layers 1 "
@@ -39,7 +44,7 @@ def shown(text: str, name: str) -> list[float]:
 
 
 def noise(text: str) -> list[str]:
-    """Warnings and debugging, but for the one of torch >= 2.15 while fairseq is imported, before a plugin."""
+    """Warnings and debugging, but for the one of torch >= 2.14 while fairseq is imported, before a plugin."""
     lines = [line for line in text.splitlines() if "Warning" in line or line.startswith("DEBUG")]
     return [line for line in lines if "`torch.jit.script` is deprecated" not in line]
 
@@ -101,9 +106,14 @@ def by_setting(state: dict[str, Any], marker: Path) -> None:
     state["cfg"]["model"].adaptive_softmax_cutoff = f"__import__('os').system('touch {marker}')"
 
 
+def by_address(state: dict[str, Any], _: Path) -> None:
+    state["cfg"]["bpe"] = {"_name": "sentencepiece", "sentencepiece_model": "https://example.com/${oc.env:HOME}"}
+
+
 @pytest.mark.parametrize(
     ("attack", "message"),
     [
+        (by_address, r"bad\.pt: needs settings that are values; got .*oc\.env.* 'sentencepiece_model'"),
         (by_pickle, r"bad\.pt: needs tensors.* got \w+\.system, which could run code\. Nothing of it was run"),
         (by_setting, r"setting in a checkpoint .* got .*system.* could run code, so nothing of it was run"),
     ],
@@ -157,6 +167,28 @@ def test_eval_lm_refuses_what_it_would_drop(
     assert command.returncode != 0
     assert re.search(r"--tokens-per-sample: needs blocks of at most 20 .* up to 35 tokens", command.stderr)
     assert "Perplexity" not in command.stdout + command.stderr
+
+
+def test_eval_lm_runs_no_code_of_its_overrides(
+    run_command: RunCommand, language_model: tuple[Path, Any], lm_data: Path, tmp_path: Path
+) -> None:
+    marker = tmp_path / "marker"
+    flags = ("--path", language_model[0] / "checkpoint_best.pt", "--tokens-per-sample", 20, "--model-overrides")
+    command = run_command("eval-lm", lm_data, *flags, f"__import__('os').system('touch {marker}')", check=False)
+    assert command.returncode != 0
+    assert re.search(r"needs numbers, text, lists or dicts; got .*system.* nothing of it was run", command.stderr)
+    assert not marker.exists()
+
+
+def test_from_pretrained_takes_an_archive_and_leaves_it(
+    translator: tuple[Path, Any], parallel_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_utils, "PYTORCH_FAIRSEQ_CACHE", tmp_path / "cache")
+    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
+        archive.add(translator[0] / "checkpoint_best.pt", "model/checkpoint_best.pt")
+    hub = TransformerModel.from_pretrained(str(tmp_path / "model.tar.gz"), "checkpoint_best.pt", str(parallel_data))
+    assert isinstance(hub.translate("a b c"), str)
+    assert tarfile.is_tarfile(tmp_path / "model.tar.gz")
 
 
 # --- rarer, or several processes -------------------------------------------------------------------------------------

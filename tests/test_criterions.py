@@ -138,3 +138,39 @@ def test_fully_sharded_training_is_refused() -> None:
     config = TiedCrossEntropyConfig(sentence_avg=False, ddp_backend="fully_sharded")
     with pytest.raises(ValueError, match="--ddp-backend: needs the whole table .* got fully_sharded. Use"):
         TiedCrossEntropy.build_criterion(config, TASK)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_reduce_there_is_one_number_a_word(kind: str) -> None:
+    inputs, make = KINDS[kind]
+    model = make().double().eval()
+    sample = {**SAMPLE, "net_input": inputs}
+    criterion = TiedCrossEntropy(TASK, False)
+    each, sample_size, log = criterion(model, sample, reduce=False)
+    theirs = CrossEntropyCriterion(TASK, False)(model, sample, reduce=False)[0]
+    torch.testing.assert_close(each, theirs.double(), atol=1e-5, rtol=1e-5)
+    total, _, total_log = criterion(model, sample)
+    torch.testing.assert_close(each.sum(), total)
+    torch.testing.assert_close(log["nll_loss"], total_log["nll_loss"])
+    weights = torch.rand(len(each), dtype=torch.float64)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    found, expected = (
+        torch.autograd.grad((loss * weights).sum(), trained, allow_unused=True)
+        for loss in (each, CrossEntropyCriterion(TASK, False)(model, sample, reduce=False)[0])
+    )
+    for ours, other in zip(found, expected, strict=True):
+        assert ours is None or torch.allclose(ours, other, atol=1e-5, rtol=1e-4)
+
+
+def test_an_option_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(TypeError, match="needs an option that exists; got 'l3_regularization'"):
+        TiedCrossEntropy(TASK, False, l3_regularization=0.1)
+
+
+def test_a_language_model_predicts_a_literal_pad() -> None:
+    """A text may have the word; rows that are shorter than others are padded behind their length."""
+    model = grown(recurrent_lms.build("zaremba_lm_small_wt")).double().eval()
+    tokens, target = torch.tensor([[2, 4, 1, 5], [2, 6, 1, 1]]), torch.tensor([[4, 1, 5, 2], [6, 2, 1, 1]])
+    found = model(tokens, src_lengths=torch.tensor([4, 2]), target=target).loss
+    log_p = torch.log_softmax(model(tokens)[0], -1).gather(2, target.unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(found, -(log_p[0].sum() + log_p[1, :2].sum()))

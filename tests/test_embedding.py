@@ -208,14 +208,38 @@ def test_kept_norms_follow_every_change_of_the_table(method: str) -> None:
     torch.testing.assert_close(*both())
 
 
-def test_norms_are_computed_once_without_gradients() -> None:
-    table, calls = SharedEmbedding(7, 4, PAD, method="cosine").eval(), []
+def count_norms(table: SharedEmbedding) -> list[int]:
+    """Grows by one whenever the table computes its norms."""
+    calls: list[int] = []
     computed = table.squared_norms
     table.squared_norms = lambda: calls.append(1) or computed()  # type: ignore[method-assign]
-    with torch.no_grad():
+    return calls
+
+
+@torch.no_grad()
+def test_norms_are_kept_only_where_they_are_to_be() -> None:
+    table, features = SharedEmbedding(7, 4, PAD, method="cosine").eval(), torch.ones(1, 4)
+    calls = count_norms(table)
+    for keep, expected in ((False, 3), (True, 1)):
+        calls.clear()
+        table.keep_norms(keep)
         for _ in range(3):
-            table.scores(torch.ones(1, 4))
-    assert len(calls) == 1
+            table.scores(features)
+        assert len(calls) == expected
+    table.train()
+    table.eval()
+    table.scores(features)
+    table.scores(features)
+    assert len(calls) == 3
+
+
+@torch.no_grad()
+def test_a_model_in_evaluation_never_scores_by_stale_norms() -> None:
+    """`weight.data` changes a tensor behind its version counter, as fairseq's optimisers do."""
+    table, features = SharedEmbedding(7, 4, PAD, method="cosine").eval(), torch.randn(2, 4)
+    expected = table.scores(features)
+    table.weight.data.mul_(3.0)
+    torch.testing.assert_close(table.scores(features), expected)
 
 
 @every_method
@@ -245,3 +269,19 @@ def test_scores_are_a_fresh_tensor(method: str) -> None:
 
 def test_repr_says_what_it_is() -> None:
     assert repr(SharedEmbedding(7, 4, PAD, method="cosine")) == "SharedEmbedding(7, 4, method=cosine, bias=False)"
+
+
+def test_a_frozen_table_scores_by_one_product() -> None:
+    """torch multiplies a transposed (B, 1, D) row by row where the table needs no gradient."""
+    table, features = SharedEmbedding(7, 4, PAD).requires_grad_(False), torch.randn(1, 5, 4).transpose(0, 1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        scores = table.scores(features)
+    assert "aten::bmm" not in {event.key for event in profile.key_averages()}
+    torch.testing.assert_close(scores, features @ table.weight.t())
+
+
+def test_an_unknown_method_is_refused_by_its_name_and_no_flag() -> None:
+    with pytest.raises(
+        ValueError, match="^sharing method: needs a registered method; got 'cosinus'. Use one of: plain"
+    ):
+        SharedEmbedding(7, 4, PAD, method="cosinus")

@@ -11,9 +11,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 LAYERS = [
     "ngram",
     "sharing",
-    "output_loss",
+    "losses",
+    "regularizers",
     "embedding",
     "modules",
+    "outputs",
     "models",
     "criterions",
     "optim",
@@ -22,7 +24,9 @@ LAYERS = [
     "cli",
 ]
 NUMPY_ONLY = {"ngram"}
-TORCH_ONLY = {"sharing", "output_loss", "embedding", "modules"}
+TORCH_ONLY = {"sharing", "losses", "regularizers", "embedding", "modules", "outputs"}
+# What imports fairseq, or is there to do so.
+FAIRSEQ_ONLY = {"compat", "plugin", "user_dir"}
 SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
 
 
@@ -54,8 +58,18 @@ def test_imports_point_up(path: Path) -> None:
     roots = {name.split(".")[0] for name in names}
     if own in NUMPY_ONLY:
         assert roots <= {"numpy", *sys.stdlib_module_names}
+    if own in NUMPY_ONLY | TORCH_ONLY:
+        assert {name.split(".")[1] for name in names if name.startswith("fairseq_tiedemb.")}.isdisjoint(FAIRSEQ_ONLY)
     if own in TORCH_ONLY:
         assert roots <= {"fairseq_tiedemb", "torch", *sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize("folder", ["models", "criterions", "optim", "tasks"])
+def test_folders_that_register_import_the_plugin_first(folder: str) -> None:
+    # Else it comes with fairseq while the first file that imports fairseq is half imported.
+    statements = ast.parse((PACKAGE / folder / "__init__.py").read_text()).body
+    first = next(node for node in statements if isinstance(node, ast.Import | ast.ImportFrom))
+    assert ast.unparse(first) == "from .. import plugin as plugin"
 
 
 def test_the_walk_sees_imports() -> None:

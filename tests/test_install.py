@@ -1,6 +1,7 @@
 """What `setup.py` asks for, and a real `pip install` into an empty environment, used from other folders."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "fairseq_tiedemb"
@@ -124,6 +126,75 @@ def test_make_venv_names_a_python_that_is_too_old(tmp_path):
     assert f"PYTHON={old}: needs Python 3.11 or newer; got Python 3.9.2." in process.stdout
 
 
+# As pyenv's for a version that is not chosen, and one that says nothing at all.
+@pytest.mark.parametrize(
+    ("shim", "found"),
+    [
+        ("echo 'pyenv: python3.12: command not found' >&2; exit 127", 'with "pyenv: python3.12: command not found" '),
+        ("exit 0", 'with "" (status 0)'),
+    ],
+)
+def test_a_shim_without_a_python_is_found_before_anything_is_removed(shim, found, tmp_path):
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{shim}\n")
+    path.chmod(0o755)
+    message = f"PYTHON={path}: needs a Python; got a command that answers --version {found}"
+    process = make_venv(tmp_path / "venv", path)
+    assert process.returncode == 1
+    assert message in process.stdout
+    # make clean venv PYTHON=...
+    checkout = tmp_path / "checkout"
+    shutil.copytree(ROOT / ".ci", checkout / ".ci")
+    shutil.copy(ROOT / "Makefile", checkout)
+    (checkout / ".venv/bin").mkdir(parents=True)
+    process = run("make", "clean", "venv", f"PYTHON={path}", cwd=checkout, check=False)
+    assert process.returncode != 0
+    assert message in process.stdout
+    assert (checkout / ".venv").exists()
+    # The Python of the environment that goes is none for the next.
+    (checkout / ".venv/bin/python9.9").symlink_to(sys.executable)
+    process = run("make", "clean", "venv", "PYTHON=python9.9", cwd=checkout, check=False)
+    assert "PYTHON=python9.9: no such command" in process.stdout
+    assert (checkout / ".venv").exists()
+    run("make", "clean", f"PYTHON={path}", cwd=checkout)
+    assert not (checkout / ".venv").exists()
+
+
+# A Python whose pip writes down what it is to install; it has torch's own index, or not, with this torch, or not.
+RECORDING_PYTHON = """\
+#!/bin/sh
+case "$*" in
+    --version) echo Python 3.12.0 ;;
+    "-m venv"*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" ;;
+    *urllib*) exit {reachable} ;;
+    *"pip "*) echo "$*" | sed 's/.* install //' >>{record}; case "$*" in *--index-url*) exit {has_build} ;; esac ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("torch", "reachable", "has_build", "first"),
+    [
+        ("torch==2.13.0", True, True, "--no-deps --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu"),
+        ("torch==2.13.0", True, False, "--no-deps --index-url https://download.pytorch.org/whl/cpu torch==2.13.0+cpu"),
+        ("torch==2.13.0", False, True, None),
+        ("torch", True, True, None),  # the newest, as PyPI has it
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyPI's torch is for CPUs")
+def test_make_venv_takes_a_torch_for_cpus_where_it_can(torch, reachable, has_build, first, tmp_path):
+    python, record = tmp_path / "python", tmp_path / "record"
+    python.write_text(
+        RECORDING_PYTHON.format(reachable=int(not reachable), has_build=int(not has_build), record=record)
+    )
+    python.chmod(0o755)
+    process = run(ROOT / ".ci" / "make_venv", tmp_path / "venv", python, torch)
+    installed = record.read_text().splitlines()
+    assert installed[-2] == f"{torch} setuptools wheel cython numpy"
+    assert installed[:-2] == [first] * (first is not None)
+    assert ("6 GB of disk" in process.stdout) == (torch != "torch" and not (reachable and has_build))
+
+
 def test_make_venv_that_fails_leaves_nothing(tmp_path):
     offline = tmp_path / "offline"
     offline.write_text(OFFLINE_PYTHON)
@@ -176,13 +247,51 @@ print("imported", os.path.realpath(os.path.dirname({NAME}.__file__)))
         return run(self.bin / "python", "-c", program, check=check, cwd=cwd, **variables).stdout
 
 
-def install(python, folder, source) -> Environment:
+def install(python, folder, source, *first) -> Environment:
     """`pip install .` with no compiler at hand; torch comes first, for its newest is gigabytes of CUDA."""
     run(python, "-m", "venv", folder)
     pip = (folder / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
-    run(*pip, os.environ.get("TORCH", "torch==2.13.0"), CC="false", CXX="false")
+    run(*pip, *(first or [os.environ.get("TORCH", "torch==2.13.0")]), CC="false", CXX="false")
     run(*pip, ".", cwd=source, CC="false", CXX="false")
     return Environment(folder)
+
+
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+def cpu_build(python, version):
+    """What to install for a torch (None: the newest) without CUDA, from pip's own index or torch's.
+
+    Skips where neither has one, for PyPI's brings gigabytes of CUDA; CUDA_TORCH=1 takes that.
+    """
+    if os.environ.get("CUDA_TORCH"):
+        return [f"torch=={version}" if version else "torch"]
+    for index in ((), ("--extra-index-url", CPU_INDEX)):
+        # No wheel is fetched: `index versions` reads the names of the files.
+        listing = run(python, "-m", "pip", "index", "versions", "torch", "--retries", "0", *index, check=False).stdout
+        found = re.findall(r"[\d.]+\+cpu", listing)
+        chosen = f"{version}+cpu" if version else max(found, key=Version, default=None)
+        if chosen in found:
+            return [*index, f"torch=={chosen}"]
+    pytest.skip(f"no index has torch {version or 'of any version'} for CPUs; CUDA_TORCH=1 takes PyPI's, of 6 GB")
+
+
+def python_named(name):
+    """A Python of the path; skips where it is not, or is a shim without one behind it."""
+    if not shutil.which(name) or run(name, "--version", check=False).returncode:
+        pytest.skip(f"{name} is not here")
+    return name
+
+
+# Both ends of what setup.py takes. fairseq has no wheel for newer Pythons, and is compiled there.
+@pytest.fixture(scope="module", params=["oldest", "newest"])
+def end_of_the_range(request, source, tmp_path_factory):
+    """The oldest torch and numpy with the oldest Python; the newest with the newest one that fairseq has wheels for."""
+    oldest = request.param == "oldest"
+    python = python_named("python3.11" if oldest else os.environ.get("OTHER_PYTHON", "python3.12"))
+    torch = cpu_build(python, "2.6.0" if oldest else None)
+    folder = tmp_path_factory.mktemp(request.param)
+    return install(python, folder, source, *torch, "numpy==1.26.*" if oldest else "numpy")
 
 
 @pytest.fixture(scope="module")
@@ -226,29 +335,46 @@ def test_command_prints_the_installed_folder(environment, tmp_path):
     ("python", "user_dir"), [("environment", NAME), ("environment", "the folder"), ("another_python", NAME)]
 )
 def test_training_from_another_folder(python, user_dir, tmp_path, request):
-    environment = request.getfixturevalue(python)
+    train_and_generate(request.getfixturevalue(python), user_dir, tmp_path)
+
+
+@pytest.mark.slow
+def test_both_ends_of_the_range(end_of_the_range, tmp_path):
+    train_and_generate(end_of_the_range, NAME, tmp_path)
+    python = end_of_the_range.bin / "python"
+    run(python, "-m", "pip", "--quiet", "install", "pytest")
+    tests = ("test_compat.py", "test_compat_inputs.py", "test_output_loss.py", "test_embedding.py", "models")
+    run(
+        *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(ROOT / "tests" / name for name in tests)),
+        cwd=ROOT,
+        PYTHONDONTWRITEBYTECODE="1",
+    )
+
+
+def train_and_generate(environment, user_dir, folder):
+    """Preprocesses, trains and translates with the commands of an environment, in another folder."""
     for split in ("train", "valid"):
-        (tmp_path / f"{split}.a").write_text("one two three\n" * 8)
-        (tmp_path / f"{split}.b").write_text("three two one\n" * 8)
+        (folder / f"{split}.a").write_text("one two three\n" * 8)
+        (folder / f"{split}.b").write_text("three two one\n" * 8)
     user_dir = NAME if user_dir == NAME else environment.package
     shared = ("--user-dir", user_dir)
     run(
         *(environment.bin / "fairseq-preprocess", *shared, "--source-lang", "a", "--target-lang", "b"),
         *("--trainpref", "train", "--validpref", "valid", "--destdir", "bin", "--joined-dictionary"),
-        cwd=tmp_path,
+        cwd=folder,
     )
     sizes = [f"--{side}={16}" for side in ("encoder-embed-dim", "encoder-hidden-size", "decoder-embed-dim")]
     sizes += ["--decoder-hidden-size=16", "--decoder-out-embed-dim=16"]
     training = run(
         *(environment.bin / "fairseq-train", "bin", *shared, "--arch", "lstm_nmt_twwt", *sizes, "--cpu"),
         *("--optimizer", "adam", "--max-tokens", "100", "--max-update", "2", "--save-dir", "checkpoints"),
-        cwd=tmp_path,
+        cwd=folder,
     )
     assert "done training" in training.stdout
     generation = run(
         *(environment.bin / "fairseq-generate", "bin", *shared, "--gen-subset", "valid", "--cpu"),
         *("--path", "checkpoints/checkpoint_last.pt", "--skip-invalid-size-inputs-valid-test"),
-        cwd=tmp_path,
+        cwd=folder,
     )
     assert generation.stdout.count("\nH-") == 8
 

@@ -116,7 +116,8 @@ def assert_same_weights(found: Path, expected: Path) -> None:
 
 def test_a_preset_is_the_whole_command(language_model: tuple[Path, Any], lm_data: Path) -> None:
     folder, command = language_model
-    assert "zaremba_lm_small_wt_pr: input = output (weight tying), method plain; " in command.stdout
+    shares = "shares input = output (weight tying) by method plain, with P and its bias; "
+    assert f"zaremba_lm_small_wt_pr: {shares}" in command.stdout
     assert noise(command.stdout + command.stderr) == []
     assert logged(command.stdout, "train_bsz") == [6, 6]
     rows = math.ceil(tokens(lm_data, "train") / 6)
@@ -241,11 +242,11 @@ def test_hydra_trains_a_tied_model(
     flags = ("--arch", preset, *SIZES, *LOGS, "--max-epoch", 2)
     command_line = train(lm_data, *flags, "--save-dir", tmp_path / "command_line")
     assert losses(hydra.stdout) == losses(command_line)
-    assert f"{preset}: input = output (weight tying)" in hydra.stdout
+    assert f"{preset}: shares input = output (weight tying)" in hydra.stdout
     assert_same_weights(tmp_path / "hydra", tmp_path / "command_line")
     family = HighwayLM if preset.startswith("highway") else TiedLSTMLM
     loaded = family.from_pretrained(str(tmp_path / "hydra"), "checkpoint_last.pt", str(lm_data)).models[0]
-    assert loaded.decoder.embed_tokens is loaded.decoder.output
+    assert loaded.decoder.embed_tokens is loaded.decoder.output.head
     assert evaluated(evaluate(lm_data, *STREAM, "--path", tmp_path / "hydra" / "checkpoint_last.pt"))[0] > 0
 
 

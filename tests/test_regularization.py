@@ -1,12 +1,15 @@
 """Projection regularization: one penalty an update, however many batches, processes and rows it has."""
 
 import math
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from fairseq.logging import metrics
+from fairseq.tasks import FairseqTask
 
 from fairseq_tiedemb.criterions import cross_entropy
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
@@ -60,6 +63,7 @@ def gradient_of_update(
     size = 0
     for samples in processes:
         model.zero_grad()
+        each.begin_update()
         for sample in samples:
             loss, sample_size, _ = each(model, sample)
             loss.backward()
@@ -102,6 +106,7 @@ def test_a_batch_fed_again_has_it_again() -> None:
     losses = []
     for _ in range(2):
         model.zero_grad()
+        each.begin_update()
         loss, _, _ = each(model, sample)
         loss.backward()
         losses.append(loss.detach())
@@ -119,8 +124,10 @@ def test_the_penalty_is_logged_apart() -> None:
     model = projected()
     samples = micro_batches(2)
     logs, plain_logs = [], []
+    each = criterion()
+    each.begin_update()
     for sample in samples:
-        loss, _, log = criterion()(model, sample)
+        loss, _, log = each(model, sample)
         loss.backward()
         logs.append(log)
         plain_logs.append(criterion(0.0)(model, sample)[2])
@@ -155,7 +162,7 @@ def test_half_precision_sums_squares_in_float32() -> None:
 
 
 def test_a_model_without_projection_is_refused() -> None:
-    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15 and"):
+    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15"):
         criterion()(build(), micro_batches(1)[0])
 
 
@@ -163,3 +170,46 @@ def test_a_model_without_projection_is_refused() -> None:
 def test_a_strength_below_zero_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match=f"--projection-regularization: needs 0 or more; got {value}. Use"):
         criterion(value)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_penalty_is_there_once_whatever_the_gradients_start_from(set_to_none: bool) -> None:
+    """Through fairseq's task: an update of two batches, which is repeated."""
+    model, each = projected(), criterion(sentence_avg=False)
+    logs = []
+    for _ in range(2):
+        model.zero_grad(set_to_none=set_to_none)
+        each.begin_update()
+        logs += [task_step(model, each, sample, is_dummy=False) for sample in micro_batches(2)]
+    weight = model.projection.weight.detach()
+    share = LAMBDA / 2 * float(weight.pow(2).sum())
+    assert [float(log["penalty"]) for log in logs] == pytest.approx([share, 0.0, share, 0.0])
+
+
+def test_a_process_whose_only_batch_is_a_dummy_has_its_share() -> None:
+    """A dummy's words have no gradient; fairseq gives one to a process that has run out of data."""
+    model, each = projected(), criterion(sentence_avg=False, mu=MU)
+    each.begin_update()
+    task_step(model, each, micro_batches(1)[0], is_dummy=True)
+    weight = model.projection.weight
+    torch.testing.assert_close(weight.grad, LAMBDA * weight.detach())
+    assert not model.decoder.embed_tokens.weight.grad.any()
+    model.zero_grad()
+    task_step(model, each, micro_batches(1)[0], is_dummy=False)
+    assert model.decoder.embed_tokens.weight.grad.any()
+
+
+def task_step(model: RecurrentLM, each: TiedCrossEntropy, sample: dict[str, Any], *, is_dummy: bool) -> dict[str, Any]:
+    """fairseq's step with a batch; returns what is logged."""
+    optimizer = SimpleNamespace(backward=lambda loss: loss.backward())
+    return FairseqTask.train_step(SimpleNamespace(), sample, model, each, optimizer, 1, is_dummy)[2]
+
+
+def test_the_trainer_says_when_an_update_begins(
+    lm_data: Path, train: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    monkeypatch.setattr(TiedCrossEntropy, "begin_update", lambda self: begun.append(1))
+    flags = "--arch zaremba_lm_small_pr --batch-size 4 --tokens-per-sample 5 --update-freq 2 --max-update 3 --no-save"
+    train(lm_data, *flags.split(), "--decoder-hidden-size", 8, "--decoder-embed-dim", 8, "--save-dir", tmp_path)
+    assert len(begun) in (3, 4)  # the trainer tries a dummy batch first

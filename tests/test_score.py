@@ -14,7 +14,7 @@ from fairseq_tiedemb.cli import main
 
 from .conftest import RunCommand
 
-SENTENCES = ["a b c", "j", "", "a a a a a a a a a a", "c zebra b"]
+SENTENCES = ["a b c", "j", "", "a <pad> <pad> b <pad>", "a a a a a a a a a a", "c zebra b"]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_scores_are_sums_of_log_probabilities(
         expected.append((pytest.approx(value, rel=1e-5), len(words), sentence))
     assert rows(out) == expected
     total, tokens = sum(row[0] for row in rows(out)), sum(row[1] for row in rows(out))
-    assert f"5 sentences, {tokens} tokens (1 unknown), perplexity {math.exp(-total / tokens):.2f}" in err
+    assert f"6 sentences, {tokens} tokens (1 unknown), perplexity {math.exp(-total / tokens):.2f}" in err
     # however the sentences are batched
     assert main([*arguments, "--max-tokens", "1"]) == 0
     for one, other in zip(rows(capsys.readouterr().out), expected, strict=True):
@@ -89,8 +89,30 @@ def test_refuses_a_translation_model(
     flags = "--arch lstm --encoder-embed-dim 4 --decoder-embed-dim 4 --encoder-hidden-size 4 --decoder-hidden-size 4"
     flags += " --decoder-out-embed-dim 4 --optimizer sgd --lr 0.1 --batch-size 4 --max-update 1 --disable-validation"
     train(data, *flags.split(), "--save-dir", tmp_path)
-    assert main(["score", str(tmp_path / "checkpoint_last.pt"), "--data", str(data)]) == 2
-    assert "CHECKPOINT: needs a language model; got LSTMModel, which translates. Use" in capsys.readouterr().err
+    for folder in (data, parallel_data):  # which has no dict.txt
+        assert main(["score", str(tmp_path / "checkpoint_last.pt"), "--data", str(folder)]) == 2
+        assert "CHECKPOINT: needs a language model; got LSTMModel, which translates. Use" in capsys.readouterr().err
+
+
+def test_refuses_an_empty_text(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").touch()
+    assert main(["score", str(checkpoint), str(tmp_path / "empty"), "--data", str(lm_data)]) == 2
+    assert f"SENTENCES: need one line at least; got an empty text, {tmp_path}/empty." in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_is_in_no_word(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, mark in (("marked", "\ufeff"), ("plain", "")):
+        (tmp_path / name).write_text(f"{mark}a b\nc\n", encoding="utf-8")
+    texts = [str(tmp_path / name) for name in ("plain", "marked")]
+    assert main(["score", str(checkpoint), *texts, "--data", str(lm_data)]) == 0
+    out, err = capsys.readouterr()
+    plain, marked = rows(out)[:2], rows(out)[2:]
+    assert plain == [(pytest.approx(row[0]), *row[1:]) for row in marked]
+    assert "(0 unknown)" in err
 
 
 def test_refuses_text_of_another_encoding(

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from pathlib import Path
 
+import fairseq
 import pytest
 
 from fairseq_tiedemb import user_dir
@@ -19,7 +20,7 @@ def import_user_module():
     def original(args):
         raise FairseqWasAsked(args.user_dir)
 
-    return user_dir.accept_this_copy(original)
+    return user_dir.accept_this_copy(original, fairseq=Path(fairseq.__file__).parent)
 
 
 def test_this_copy_is_accepted_in_every_spelling(import_user_module, tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Checkpoints of fairseq-train as files: reading them without running anything, choosing the last, averaging."""
 
-import pickle
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.compat.checkpoints import refusal, weights_only
+from fairseq_tiedemb.compat.reading import read_file
 
 # Names that fairseq-train gives: checkpointEPOCH.pt, checkpoint_EPOCH_UPDATE.pt.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
@@ -30,13 +29,13 @@ def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
         ValueError: if the file is none, is damaged, could run code, or holds no model.
     """
     try:
-        with weights_only():
-            state = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:
+            state = read_file(file, str(path))
     except OSError as error:
         raise ValueError(f"{flag}: needs a checkpoint; got {path} ({error.strerror}). Use another path.") from None
-    except (pickle.UnpicklingError, EOFError, LookupError, RuntimeError) as error:
-        raise ValueError(f"{flag}: {refusal(str(path), str(error))}") from None
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from None
+    if not isinstance(state.get("model"), dict):
         raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {path}, which holds no model. Use another.")
     return state
 

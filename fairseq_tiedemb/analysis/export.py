@@ -4,7 +4,6 @@ from argparse import Namespace
 from typing import Any
 
 import torch
-from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor, nn
 
 from fairseq_tiedemb.embedding import SharedEmbedding
@@ -69,6 +68,8 @@ def _as_dict(options: Any) -> dict[str, Any]:
 
 
 def _stock_architecture(options: dict[str, Any], name: str) -> str:
+    from fairseq.models import ARCH_MODEL_REGISTRY  # seconds, which those who only read a checkpoint do not wait for
+
     arch = str(options.get("_name") or options.get("arch"))
     stock = arch.removeprefix("tied_")
     # fairseq's lstm_lm has no output bias where it is tied, and two biases a gate: another model.

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
 from torch import Tensor
 
 # The names that tables have in fairseq's models and ours, plain, factorised (.table, .layer) or adaptive.
@@ -27,6 +26,7 @@ TABLE = re.compile(
 LATER_BAND = re.compile(r"\.(?:embeddings\.[1-9]\d*\.0|tail\.\d+\.2)\.")
 # fairseq's dictionaries begin with <s>, <pad>, </s>, <unk>.
 PADDING_ROW = 1
+SPECIAL_ROWS = 4
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 # Words by rank of frequency, in the printed table.
@@ -126,15 +126,17 @@ def read_counts(path: Path) -> np.ndarray:
     Raises:
         ValueError: if it is none.
     """
+    counts = [0.0] * SPECIAL_ROWS
     try:
-        dictionary = Dictionary.load(str(path))
-    except Exception as error:  # fairseq raises just that for a file that is no text
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
+                counts.append(int(count))
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use that of the training."
         ) from None
-    counts = np.array(dictionary.count, dtype=float)
-    counts[: dictionary.nspecial] = 0
-    return counts
+    return np.array(counts)
 
 
 def with_counts(tables: Sequence[Norms], counts: np.ndarray, *, path: Path) -> list[tuple[Norms, np.ndarray]]:
@@ -213,18 +215,23 @@ def draw(
 
 
 def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
-    """Each tensor of floating point once, with the names of all that are equal to it."""
+    """Each tensor of floating point once, with the names of all that are equal to it, as they can be printed."""
     found: list[tuple[list[str], Tensor]] = []
     for name, entry in entries.items():
         if not isinstance(entry, Tensor) or not entry.is_floating_point():
             continue
         for names, other in found:
             if torch.equal(entry, other):
-                names.append(name)
+                names.append(_printable(name))
                 break
         else:
-            found.append(([name], entry))
+            found.append(([_printable(name)], entry))
     return found
+
+
+def _printable(name: str) -> str:
+    """A name without what a terminal would obey: escape sequences, ends of lines, changes of direction."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)
 
 
 def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:

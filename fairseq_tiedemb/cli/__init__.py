@@ -1,31 +1,65 @@
 """`fairseq-tiedemb <command>`: what fairseq's own commands have no place for.
 
-A command is a module of this folder, and its name is the module's name. The first line of its docstring is its help.
-It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status. To add one, write the
-module and list it in `COMMANDS`. Nothing else in the package imports this folder.
+A command is a module of this folder, and its name is the module's name (`-` for `_`). The first line of its docstring
+is its help. It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status. To add
+one, write the module and list it in `COMMANDS`. Nothing else in the package imports this folder.
 """
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from fairseq_tiedemb import __version__
-from fairseq_tiedemb.cli import average, curves, export, ngram, norms, path, score
 
-COMMANDS = (average, curves, export, ngram, norms, path, score)
+# Name of the command -> its help, which stands here too so that a module is imported only when its command is chosen:
+# torch and fairseq take seconds.
+COMMANDS = {
+    "arch": "List the presets for --arch, or show one: what it shares, its size, its options and its recipe.",
+    "average": "Average the weights of checkpoints into a new one.",
+    "curves": "Draw and print learning curves from logs of fairseq-train.",
+    "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
+    "plugin.",
+    "ngram": "Perplexity of an n-gram model, modified Kneser-Ney, on text.",
+    "norms": "Print and draw the norms of a trained model's embedding rows.",
+    "path": "Print the folder of this plugin, for fairseq's --user-dir.",
+    "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "
+    "order.",
+}
+PACKAGE = Path(__file__).parent.parent
+
+
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one command, which imports the command's module when it is used."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.get_default("run") is None:
+            command = command_module(self.prog.split()[-1])
+            self.description = command.__doc__
+            command.add_arguments(self)
+            self.set_defaults(run=command.run)
+        return super().parse_known_args(args, namespace)
+
+
+def command_module(name: str) -> Any:
+    """Imports the module of a command."""
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def create_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line, with one subparser for each command."""
-    parser = argparse.ArgumentParser(prog="fairseq-tiedemb", description="The shared embedding in fairseq.")
-    parser.add_argument("--version", action="version", version=f"fairseq-tiedemb {__version__}, {path.plugin_folder()}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2].replace("_", "-")
-        help_line = (command.__doc__ or "").partition("\n")[0]
-        subparser = subparsers.add_parser(name, help=help_line, description=command.__doc__)
-        command.add_arguments(subparser)
-        subparser.set_defaults(run=command.run)
+    parser = argparse.ArgumentParser(
+        prog="fairseq-tiedemb",
+        description="The shared embedding in fairseq.",
+        # The version names a folder, which is not to be cut into lines.
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"fairseq-tiedemb {__version__}, {PACKAGE}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
+    for name, help_line in COMMANDS.items():
+        subparsers.add_parser(name, help=help_line)
     return parser
 
 
@@ -36,12 +70,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after `fairseq-tiedemb`; those of the process if None.
 
     Returns:
-        The exit status: 2 for arguments that are refused.
+        The exit status: 2 for arguments that are refused, or a package that is missing.
     """
     parser = create_parser()
-    arguments = parser.parse_args(argv)
     try:
+        arguments = parser.parse_args(argv)
         return arguments.run(arguments)
     except ValueError as error:  # what a user can mend has a message that says how
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith(PACKAGE.name):
+            raise
+        print(
+            f"{parser.prog}: error: this command needs the package {error.name}; got a Python without it, "
+            f"{sys.executable}. Use pip install, without --no-deps.",
+            file=sys.stderr,
+        )
+    return 2

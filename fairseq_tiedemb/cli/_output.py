@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 def check_output(path: Path, *, flag: str) -> None:
@@ -38,11 +39,43 @@ def check_picture(path: Path, *, flag: str) -> str:
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Gives a path beside `path` to write to, which takes its name at the end and is removed if anything fails."""
+    """Gives a path beside `path` to write to, which takes its name at the end and is removed if anything fails.
+
+    Raises:
+        ValueError: naming the file and the cause, if the system does not write it, for want of space, say.
+    """
     path = path.resolve()  # a link is followed, not replaced
     aside = path.with_name(f".{path.name}.part")
     try:
         yield aside
         aside.replace(path)
+    except (OSError, RuntimeError) as error:
+        cause = _refusal_of_system(error)
+        if cause is None:
+            raise
+        raise ValueError(
+            f"{path}: needs a disk that takes the whole file; got an error of the system ({cause.strerror or cause}). "
+            "Nothing of it is left. Use another place, or make room."
+        ) from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def save_aside(state: dict[str, Any], path: Path) -> None:
+    """Writes a checkpoint, whole or not at all.
+
+    Raises:
+        ValueError: as `written_aside`.
+    """
+    import torch  # which takes a second, for no other command to wait for
+
+    # torch tells why it could not write only where Python has opened the file.
+    with written_aside(path) as aside, aside.open("wb") as file:
+        torch.save(state, file)
+
+
+def _refusal_of_system(error: BaseException | None) -> OSError | None:
+    """The system's error among those that an error comes from; torch replaces it by one of its own."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return error

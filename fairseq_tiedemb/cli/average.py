@@ -9,10 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from fairseq_tiedemb.analysis.checkpoints import average, last_checkpoints
-from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.output.resolve() in [path.resolve() for path in paths]:
         raise ValueError(f"--output: needs a name that is not among the inputs; got {arguments.output}. Use another.")
     state = average(paths)
-    with written_aside(arguments.output) as aside:
-        torch.save(state, aside)
+    save_aside(state, arguments.output)
     print(f"{arguments.output}: the average of {len(paths)}")
     for path in paths:
         print(f"  {path}")

@@ -7,11 +7,9 @@ fairseq's models have not.
 import argparse
 from pathlib import Path
 
-import torch
-
 from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 from fairseq_tiedemb.analysis.export import export
-from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the checkpoint, and prints the model's stock name."""
     check_output(arguments.output, flag="OUT")
     state = export(read_checkpoint(arguments.checkpoint, flag="CHECKPOINT"), name=str(arguments.checkpoint))
-    with written_aside(arguments.output) as aside:
-        torch.save(state, aside)
+    save_aside(state, arguments.output)
     model = state["cfg"]["model"]
     print(f"{arguments.output}: {model['_name'] if isinstance(model, dict) else model.arch}")
     return 0

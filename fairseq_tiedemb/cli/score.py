@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, models
 from fairseq.data import data_utils
 from torch import Tensor
 
-import fairseq_tiedemb  # noqa: F401 (registers our models)
+import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,30 +38,31 @@ def run(arguments: argparse.Namespace) -> int:
     """
     for flag, path in (("CHECKPOINT", arguments.checkpoint), ("--data", arguments.data / "dict.txt")):
         if not path.is_file():
+            if flag == "--data":  # which translation has none of, so that it may be the checkpoint that is wrong
+                _require_language_model(_model_class(arguments.checkpoint))
             raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
     for path in arguments.sentences:
         if path != "-" and not Path(path).is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task(
+    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(arguments.checkpoint)], arg_overrides={"data": str(arguments.data)}
     )
-    model = models[0].eval()
-    if hasattr(model, "encoder"):
-        raise ValueError(
-            f"CHECKPOINT: needs a language model; got {type(model).__name__}, which translates. "
-            "Use fairseq-generate --score-reference."
-        )
+    model = ensemble[0].eval()
+    _require_language_model(type(model))
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     with fileinput.input(arguments.sentences, encoding="utf-8") as lines:
         try:
-            texts = [line.rstrip("\n") for line in lines]
+            texts = [_without_mark(line.rstrip("\n"), first=lines.isfirstline()) for line in lines]
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"SENTENCES: need text in UTF-8; got {lines.filename()} ({error}). Use iconv -f LATIN1 -t UTF-8, say."
             ) from None
+    if not texts:
+        read = ", ".join("standard input" if path == "-" else path for path in arguments.sentences)
+        raise ValueError(f"SENTENCES: need one line at least; got an empty text, {read}. Use a text with sentences.")
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
     _check_lengths(sentences, model.max_positions())
@@ -72,12 +73,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(value, len(sentence), text, sep="\t")
     tokens = sum(len(sentence) for sentence in sentences)
     unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
-    if tokens:
-        perplexity = math.exp(-scores.sum().item() / tokens)
-        print(
-            f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}",
-            file=sys.stderr,
-        )
+    perplexity = math.exp(-scores.sum().item() / tokens)
+    print(
+        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}",
+        file=sys.stderr,
+    )
     return 0
 
 
@@ -93,10 +93,36 @@ def score(model: Any, dictionary: Any, sentences: Sequence[Tensor]) -> Tensor:
     device, pad = next(model.parameters()).device, dictionary.pad()
     target = data_utils.collate_tokens(sentences, pad).to(device)
     previous = data_utils.collate_tokens(sentences, pad, dictionary.eos(), move_eos_to_beginning=True).to(device)
-    output = model(previous, src_lengths=target.ne(pad).sum(1))
-    log_probabilities = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
-    picked = log_probabilities.gather(2, target.unsqueeze(2)).squeeze(2).double()
-    return picked.masked_fill(target.eq(pad), 0.0).sum(1).cpu()
+    lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
+    if hasattr(model, "log_prob"):  # ours, which need no scores of all words
+        picked = model.log_prob(target, src_tokens=previous, src_lengths=lengths)
+    else:
+        output = model(previous, src_lengths=lengths)
+        log_probabilities = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
+        picked = log_probabilities.gather(2, target.unsqueeze(2)).squeeze(2)
+    # By length: a text may have a word "<pad>".
+    is_word = torch.arange(target.size(1), device=device) < lengths.unsqueeze(1)
+    return picked.double().masked_fill(~is_word, 0.0).sum(1).cpu()
+
+
+def _model_class(checkpoint: Path) -> Any:
+    """The class of a checkpoint's model."""
+    model = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))["cfg"].model
+    name = getattr(model, "_name", None) or getattr(model, "arch", None)
+    return models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
+
+
+def _require_language_model(model: Any) -> None:
+    if model is not None and not hasattr(model, "supported_targets"):  # what fairseq asks language models for
+        raise ValueError(
+            f"CHECKPOINT: needs a language model; got {model.__name__}, which translates. "
+            "Use fairseq-generate --score-reference."
+        )
+
+
+def _without_mark(line: str, *, first: bool) -> str:
+    """A line without the byte-order mark that the first one of a file may have."""
+    return line.removeprefix("\ufeff") if first else line
 
 
 def _check_lengths(sentences: Sequence[Tensor], limit: int) -> None:

@@ -6,15 +6,24 @@ where in fairseq, and when it can go. An entry whose cause is absent does nothin
 To retire this folder, delete entries until `apply` has nothing to do. Sections are files:
 
     arrays       numpy                     batches     sizes, and what is left over
-    checkpoints  what a file may hold      resume      the batches that were to come
-    literals     settings, never code      training    precision, averages, losses
-    saving       whole files, or none      processes   several, without GPUs too
-    trained      options, dictionaries     noise       warnings
+    checkpoints  what a file may hold      training    precision, averages, losses
+    literals     settings, never code      processes   several, without GPUs too
+    saving       whole files or none       noise       warnings
+    text         UTF-8                     commands    what they are given
+    help         the flags of a model      archives    of models, unpacked
+    resume       batches to come           trained     options, dictionaries
+
+How a checkpoint is read: `reading` checks the file, with `pickles` for what it asks for, `stand_ins` for what is no
+tensor, and `settings`.
 """
 
+from . import noise as noise  # the first, see its last line
+from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
 from .batches import eval_lm_blocks, exact_batch_size, last_batch
-from .checkpoints import checkpoint_classes, checkpoint_errors
+from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
+from .commands import data_folder, interactive_alignment, language_models_only
+from .help import model_help
 from .literals import literal_settings
 from .noise import quiet_warnings
 from .processes import (
@@ -28,10 +37,12 @@ from .processes import (
 )
 from .resume import each_epochs_order, resumed_batches
 from .saving import atomic_copies, whole_checkpoints
+from .text import byte_order_marks, utf8_text
 from .trained import checked_overrides, checked_resume, dictionary_fingerprints
 from .training import (
     adaptive_loss_counts_every_word,
     bf16_without_tpu,
+    criterions_know_the_update,
     dynamic_convolution_without_bias,
     ema_decays_once,
     half_precision_needs_a_gpu,
@@ -42,11 +53,20 @@ from .training import (
 ENTRIES = (
     numpy_names,
     numpy_percentile,
+    weights_only_by_default,
     checkpoint_classes,
+    one_way_to_read,
     checkpoint_errors,
+    archives_stay_in_their_folder,
     literal_settings,
     whole_checkpoints,
     atomic_copies,
+    byte_order_marks,
+    utf8_text,
+    data_folder,
+    language_models_only,
+    interactive_alignment,
+    model_help,
     last_batch,
     exact_batch_size,
     eval_lm_blocks,
@@ -62,6 +82,7 @@ ENTRIES = (
     dynamic_convolution_without_bias,
     half_precision_needs_a_gpu,
     reason_for_refusing_a_checkpoint,
+    criterions_know_the_update,
     torchrun_world_size,
     torchrun_trains_one_model,
     cpu_processes,
@@ -77,3 +98,7 @@ def apply() -> None:
     """Mend fairseq in this process. The plugin's import calls it; calling it again changes nothing."""
     for entry in ENTRIES:
         entry()
+
+
+# Whoever imports one mend gets all: a new process is mended by unpickling `processes.cpu_process`.
+from .. import plugin as plugin  # noqa: E402

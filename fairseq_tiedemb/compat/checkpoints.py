@@ -1,47 +1,63 @@
-"""Checkpoints: what a file may hold, and why one is refused."""
+"""Checkpoints: fairseq's commands read them as ours do (`reading`), and say why one is refused."""
 
-import argparse
-import contextlib
+import logging
 import os
-import pickle
-import re
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable
 from typing import Any
 
 import fairseq
-import numpy as np
 import torch
 from fairseq import checkpoint_utils
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 
 from ._replace import replace
+from .reading import allow_stand_ins, read_file, refusal
+
+logger = logging.getLogger(__name__)
+
+UNSAFE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+
+
+def weights_only_by_default() -> None:
+    """Drop TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, old advice for fairseq, from this process and those that it starts.
+
+    Without it: torch runs what a file contains wherever fairseq calls `torch.load` itself, as for the second file that
+    the settings of a checkpoint name (models/speech_to_text/xm_transformer.py:645). Goes when torch drops the variable.
+    """
+    if os.environ.pop(UNSAFE, "0").lower() in ("1", "y", "yes", "true"):
+        logger.warning("%s: ignored, for it runs the code that a checkpoint contains. Unset it.", UNSAFE)
 
 
 def checkpoint_classes() -> None:
-    """Tell torch which classes a fairseq checkpoint may hold: settings and numpy numbers, none of which run code.
+    """Tell torch which classes a fairseq checkpoint may hold: settings, words and numpy's numbers, by stand-ins.
 
-    Without it: torch >= 2.6 refuses every fairseq checkpoint, in generate, interactive, eval-lm, validate, resume and
+    Without it: torch >= 2.6 refuses fairseq's checkpoints, in generate, interactive, eval-lm, validate, resume and
     finetune (checkpoint_utils.py:340). Goes when fairseq's checkpoints hold plain Python only.
     """
-    numbers = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
-    dtypes = [type(np.dtype(number)) for number in numbers]
-    # What pickle calls to make an array and a number: numpy 1 and 2 name their module differently, and files last.
-    makers = {"_reconstruct": np.array(0).__reduce__()[0], "scalar": np.float64(0).__reduce__()[0]}
-    numpy_functions: list[Any] = [
-        (maker, f"numpy.{core}.multiarray.{name}") for name, maker in makers.items() for core in ("core", "_core")
-    ]
-    torch.serialization.add_safe_globals([argparse.Namespace, np.ndarray, np.dtype, *dtypes, *numpy_functions])
+    allow_stand_ins()
 
 
-@contextlib.contextmanager
-def weights_only() -> Iterator[None]:
-    """Ignore TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, old advice for fairseq, which would run what a checkpoint contains."""
-    name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-    saved = os.environ.pop(name, None)
-    try:
-        yield
-    finally:
-        if saved is not None:
-            os.environ[name] = saved
+class TorchForCheckpoints(types.ModuleType):
+    """torch, as `checkpoint_utils` sees it: `load` reads a checkpoint, everything else is torch's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def load(self, file: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        """What an open file holds, on the CPU, which is where fairseq asks for it."""
+        return read_file(file, str(getattr(file, "name", "checkpoint")))
+
+
+def one_way_to_read() -> None:
+    """Let fairseq read checkpoints by `reading.read_file`, as our own commands do.
+
+    Without it: bits that have changed are loaded without a word, a small file takes gigabytes, and settings that fetch
+    or send something reach OmegaConf (checkpoint_utils.py:340, 909). Goes when `torch.load` checks all that.
+    """
+    if not isinstance(checkpoint_utils.torch, TorchForCheckpoints):
+        checkpoint_utils.torch = TorchForCheckpoints("torch")
 
 
 def require_registered(state: dict[str, Any], path: str) -> None:
@@ -62,18 +78,18 @@ def require_registered(state: dict[str, Any], path: str) -> None:
 
 
 def checkpoint_errors() -> None:
-    """Load checkpoints with `weights_only` whatever the environment says, and say plainly why one is refused.
+    """Say plainly why a checkpoint is refused.
 
-    Without it: torch's text advises loading the file without the check, which runs its code; a model of a plugin that
-    was not imported ends in `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq does the same.
+    Without it: what is missing in a file ends in errors without its name, and a model of a plugin that was not imported
+    in `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq says so.
     """
+    damage = (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException)
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def load(path: str, *args: Any, **kwargs: Any) -> Any:
             try:
-                with weights_only():
-                    state = original(path, *args, **kwargs)
-            except (pickle.UnpicklingError, EOFError, LookupError, RuntimeError) as error:
+                state = original(path, *args, **kwargs)
+            except damage as error:
                 raise ValueError(refusal(path, str(error))) from error
             require_registered(state, path)
             return state
@@ -82,17 +98,3 @@ def checkpoint_errors() -> None:
 
     for name in ("load_checkpoint_to_cpu", "load_ema_from_checkpoint"):
         replace(checkpoint_utils, name, make)
-
-
-def refusal(path: str, torch_error: str) -> str:
-    """Why `path` is not loaded, from the text of torch's error."""
-    found = re.search(r"GLOBAL (\S+)", torch_error) or re.search(r"WeightsUnpickler error:\s*(.*)", torch_error)
-    if found is None:
-        return (
-            f"{path}: needs a whole checkpoint; got one that cannot be read ({torch_error[:200].strip()}). "
-            "Use another one: this is no checkpoint, or a damaged one."
-        )
-    return (
-        f"{path}: needs tensors, numbers, text and settings only; got {found[1]}, which could run code. "
-        "Nothing of it was run. Use a checkpoint from a source you trust, saved without that object."
-    )

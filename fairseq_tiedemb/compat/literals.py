@@ -3,8 +3,13 @@
 import ast
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
 from typing import Any
+
+PACKAGES = ("fairseq", "fairseq_cli")
 
 OPERATORS: dict[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -70,14 +75,39 @@ def _combine(combine: Callable[..., Any], left: Any, right: Any) -> Any:
     return combine(left, right)
 
 
+class LiteralModules(MetaPathFinder):
+    """Finds the modules that are imported later, and gives them `parse_literal` before they run."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in PACKAGES:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if isinstance(spec, ModuleSpec) and isinstance(spec.loader, SourceFileLoader):
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                vars(module)["eval"] = parse_literal
+                run(module)
+
+            setattr(spec.loader, "exec_module", exec_module)  # noqa: B010 (mypy: no assignment to a method)
+        return spec
+
+
 def literal_settings() -> None:
-    """Put `parse_literal` in the place of `eval` in fairseq's modules, where settings of a checkpoint reach it.
+    """Put `parse_literal` in the place of `eval` in the modules of fairseq and of its commands.
 
     Without it: a checkpoint that passes `weights_only` still runs code through a text such as its
     `adaptive_softmax_cutoff` (utils.py:791-810, models/transformer_lm.py:283, models/fconv.py:123 and 30 more places),
-    when it is loaded. A module's own global comes before the built-in, so one name a module covers every place, and the
-    copies made by `from fairseq.utils import eval_str_list` too. Goes when fairseq calls `eval` no more.
+    when it is loaded, and so does `fairseq-eval-lm --model-overrides` (fairseq_cli/eval_lm.py:255, validate.py:57). A
+    module's own global comes before the built-in, so one name a module covers every place, and the copies made by
+    `from fairseq.utils import eval_str_list` too. Goes when fairseq calls `eval` no more.
     """
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "fairseq":
-            module.__dict__["eval"] = parse_literal
+        # A command that runs as `python -m fairseq_cli.eval_lm` is called __main__, but knows where it is from.
+        origin = getattr(getattr(module, "__spec__", None), "name", None) or name
+        if origin.partition(".")[0] in PACKAGES and isinstance(module, ModuleType):
+            vars(module)["eval"] = parse_literal
+    if not any(isinstance(finder, LiteralModules) for finder in sys.meta_path):
+        sys.meta_path.insert(0, LiteralModules())

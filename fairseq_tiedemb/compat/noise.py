@@ -14,6 +14,7 @@ NOISE = (
     r"`torch\.cuda\.amp\.autocast\(args\.\.\.\)` is deprecated",
     r"`broadcast_buffers` is deprecated",
     r"Support for mismatched key_padding_mask and attn_mask is deprecated",
+    r"`torch\.jit\.script` is deprecated",
 )
 
 
@@ -21,8 +22,9 @@ def quiet_warnings() -> None:
     """Silence the warnings that fairseq's own code draws from hydra and torch, and that no user can act upon.
 
     Without it: every command writes some twenty lines to stderr before its first result. Two come while fairseq itself
-    is imported, out of a plugin's reach: `Please install tensorboardX`, which installing it ends, and from torch 2.15
-    one about `torch.jit.script`; so do hydra's four in fairseq-hydra-train, which imports a plugin when it has begun.
+    is imported, before a plugin of fairseq's commands is: `Please install tensorboardX`, which installing it ends, and
+    from torch 2.14 one about `torch.jit.script`, which PYTHONWARNINGS=ignore::FutureWarning ends; so do hydra's four in
+    fairseq-hydra-train, which imports a plugin when it has begun.
     The standard output of fairseq-generate has its results only.
     Goes line by line, as fairseq stops calling what is deprecated.
     """
@@ -31,3 +33,7 @@ def quiet_warnings() -> None:
     # One of fairseq's speech models sets the whole process to DEBUG (models/wav2vec/wav2vec2_classification.py:25).
     if logging.getLogger().level == logging.DEBUG and os.environ.get("LOGLEVEL", "").upper() != "DEBUG":
         logging.getLogger().setLevel(logging.INFO)
+
+
+# When this is imported, which is before fairseq is in `import fairseq_tiedemb`: for what fairseq's own import says.
+quiet_warnings()

@@ -11,6 +11,7 @@ from fairseq import options
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 from ._replace import replace
@@ -191,3 +192,41 @@ def reason_for_refusing_a_checkpoint() -> None:
         return load_checkpoint
 
     replace(Trainer, "load_checkpoint", make)
+
+
+def criterions_know_the_update() -> None:
+    """Tell a criterion that has ``begin_update`` and ``begin_batch`` when an update begins, and which batch is a dummy.
+
+    Without it: it sees batch after batch, whatever ``--update-freq`` is (trainer.py:797), and what it adds once an
+    update is lost or there twice; of a dummy batch, which a process gets that has run out of data, the whole loss is
+    multiplied by 0 (tasks/fairseq_task.py:531), what does not depend on the data too. An update that automatic mixed
+    precision repeats begins anew. Goes when fairseq hands criterions the number of the batch.
+    """
+
+    def make_update(original: Callable[..., Any]) -> Callable[..., Any]:
+        def train_step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            if hasattr(self._criterion, "begin_update"):
+                self._criterion.begin_update()
+            return original(self, *args, **kwargs)
+
+        return train_step
+
+    def make_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+        def train_step(
+            self: Any,
+            sample: Any,
+            model: Any,
+            criterion: Any,
+            optimizer: Any,
+            update_num: int,
+            ignore_grad: bool = False,
+        ) -> Any:
+            if hasattr(criterion, "begin_batch"):
+                criterion.begin_batch(is_dummy=ignore_grad)
+                ignore_grad = False
+            return original(self, sample, model, criterion, optimizer, update_num, ignore_grad)
+
+        return train_step
+
+    replace(Trainer, "train_step", make_update)
+    replace(FairseqTask, "train_step", make_batch)

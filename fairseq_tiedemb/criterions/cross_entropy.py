@@ -1,5 +1,6 @@
 """Cross entropy that never holds the scores of the vocabulary."""
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +15,13 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
-from ..output_loss import check_label_smoothing, check_z_loss
+from ..losses import LossOptions
+from ..regularizers import REGULARIZERS
 
 
 @dataclass
-class TiedCrossEntropyConfig(FairseqDataclass):
-    """Options of ``tied_cross_entropy``."""
+class LossConfig(FairseqDataclass):
+    """Options of ``tied_cross_entropy`` but for the penalties."""
 
     label_smoothing: float = field(
         default=0.0, metadata={"help": "epsilon in [0, 1) for label smoothing, 0 means no label smoothing"}
@@ -28,67 +30,70 @@ class TiedCrossEntropyConfig(FairseqDataclass):
         default=0.0,
         metadata={"help": "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"},
     )
-    projection_regularization: float = field(
-        default=0.0,
-        metadata={"help": "lambda of lambda/2 ||P||^2, P being the model's --projection; 0.15 in Press & Wolf (2016)"},
-    )
-    l2_regularization: float = field(
-        default=0.0,
-        metadata={"help": "mu of mu/2 ||all parameters||^2, added to the mean loss: weight decay that clipping sees"},
-    )
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
+TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
+    "TiedCrossEntropyConfig",
+    [(each.name, float, field(default=0.0, metadata={"help": each.summary})) for each in REGULARIZERS.values()],
+    bases=(LossConfig,),
+)
+
+
 @register_criterion("tied_cross_entropy", dataclass=TiedCrossEntropyConfig)
 class TiedCrossEntropy(FairseqCriterion):
-    """Cross entropy with label smoothing, computed by the model from its features and its table.
+    """Cross entropy with label smoothing, computed by the model's output layer from its features.
 
     Same values as fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``, without the
     N x V scores, their logarithms and their gradients in memory, and without products for padding. ``--z-loss`` adds
     z (log Z)^2 for each word (Devlin et al. 2014; Chowdhery et al. 2022).
 
-    With projection regularization (lambda) and L2 regularization (mu) of all parameters w, an update's gradient is that
-    of
+    Penalties are those of ``regularizers.py``. With projection regularization (lambda) and L2 regularization (mu) of
+    all parameters w, an update's gradient is that of
 
         (sum of all token losses + lambda/2 * ||P||_F^2) / sample size + mu/2 * ||w||^2
 
-    lambda as in Press & Wolf's code, with P's bias left alone, mu as in Zilly et al.'s. Loss and perplexity are logged
-    without penalties, ``penalty`` apart, in bits per unit of sample size, as ``loss`` is.
+    Loss and perplexity are logged without penalties, ``penalty`` apart, in bits per unit of sample size, as ``loss``
+    is.
 
     Raises:
-        ValueError: if an option is out of range, or the model does not compute its loss, or has no projection to
-            regularize.
+        ValueError: if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
+        TypeError: for an option that does not exist.
 
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """
 
     def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        label_smoothing: float,
-        z_loss: float = 0.0,
-        projection_regularization: float = 0.0,
-        l2_regularization: float = 0.0,
+        self, task: Any, sentence_avg: bool, label_smoothing: float = 0.0, z_loss: float = 0.0, **strengths: float
     ):
         super().__init__(task)
-        check_label_smoothing(label_smoothing)
-        check_z_loss(z_loss)
-        for flag, value in (
-            ("--projection-regularization", projection_regularization),
-            ("--l2-regularization", l2_regularization),
-        ):
-            if not value >= 0.0:
-                raise ValueError(f"{flag}: needs 0 or more; got {value}. Use a positive number, or leave it out.")
+        self.options = LossOptions(label_smoothing, z_loss)
         self.sentence_avg = sentence_avg
-        self.label_smoothing = label_smoothing
-        self.z_loss = z_loss
-        self.projection_regularization = projection_regularization
-        self.l2_regularization = l2_regularization
+        for name in strengths:
+            if name not in REGULARIZERS:
+                raise TypeError(f"tied_cross_entropy: needs an option that exists; got {name!r}.")
+        for name, regularizer in REGULARIZERS.items():
+            value = strengths.get(name, 0.0)
+            if not 0.0 <= value < math.inf:
+                raise ValueError(
+                    f"{regularizer.flag}: needs 0 or more; got {value}. Use a positive number, or leave it out."
+                )
+            setattr(self, name, value)
+        # Told by the trainer; without one every batch is an update.
+        self._first_of_update: bool | None = None
+        self._tokens_count = True
+
+    def begin_update(self) -> None:
+        """The trainer says that an update begins, of one batch or several."""
+        self._first_of_update = True
+
+    def begin_batch(self, *, is_dummy: bool) -> None:
+        """The task says whether a batch is a dummy, which only keeps processes in step: its tokens do not count."""
+        self._tokens_count = not is_dummy
 
     @classmethod
-    def build_criterion(cls, cfg: TiedCrossEntropyConfig, task: Any) -> "TiedCrossEntropy":
+    def build_criterion(cls, cfg: LossConfig, task: Any) -> "TiedCrossEntropy":
         """Builds the criterion.
 
         Raises:
@@ -99,55 +104,64 @@ class TiedCrossEntropy(FairseqCriterion):
                 "--ddp-backend: needs the whole table in each process with --criterion tied_cross_entropy; got "
                 "fully_sharded. Use --ddp-backend pytorch_ddp."
             )
-        return super().build_criterion(cfg, task)
+        strengths = {name: getattr(cfg, name) for name in REGULARIZERS}
+        return cls(task, cfg.sentence_avg, cfg.label_smoothing, cfg.z_loss, **strengths)
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """Loss of a batch, summed; what to divide it by; and what to log."""
+        """Loss of a batch, what to divide it by, and what to log.
+
+        Args:
+            model: of this package.
+            sample: of fairseq's tasks.
+            reduce: the sum, with penalties in training; else one number a word, (B * T,), 0 for padding, without.
+        """
         if not getattr(model, "computes_loss", False):
             raise ValueError(
                 "--criterion tied_cross_entropy: needs a model of fairseq_tiedemb; got "
                 f"{type(model).__name__}. Use --criterion label_smoothed_cross_entropy."
             )
         target = sample["target"]
-        result = model(**sample["net_input"], target=target, label_smoothing=self.label_smoothing, z_loss=self.z_loss)
+        options = dataclasses.replace(self.options, reduce=reduce)
+        loss, nll_loss = model(**sample["net_input"], target=target, loss_options=options)
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         logging_output = {
-            "loss": result.loss.detach(),
-            "nll_loss": result.nll_loss,
+            "loss": loss.detach().sum(),
+            "nll_loss": nll_loss.sum(),
             "ntokens": sample["ntokens"],
             "nsentences": target.size(0),
             "sample_size": sample_size,
         }
-        loss = result.loss
-        if model.training and (self.projection_regularization or self.l2_regularization):
-            penalty = self._penalty(model, sample_size)
+        if not reduce:
+            return loss.flatten(), sample_size, logging_output
+        if not self._tokens_count:
+            loss = loss * 0
+        if model.training and any(getattr(self, name) for name in REGULARIZERS):
+            penalty = self._penalty(model, sample_size if self._tokens_count else 0)
             loss = loss + penalty
             logging_output["penalty"] = penalty.detach()
+        self._tokens_count = True
         return loss, sample_size, logging_output
 
     def _penalty(self, model: Any, sample_size: int) -> Tensor:
         """This batch's share of the penalties, in a sum that the trainer divides by all batches' sample sizes.
 
         The trainer adds the gradients of all batches of an update and of all processes, whose number may differ from
-        update to update. lambda/2 ||P||^2 is to be there once, so the first batch of each process, which finds no
-        gradient yet, takes the process's share; mu/2 ||w||^2 as often as the sum of sample sizes says.
+        update to update. What is to be there once is taken by the first batch of each process, which adds the
+        process's share, a dummy too; a penalty of the mean as often as the sum of sample sizes says.
         """
         penalty = torch.zeros((), device=next(model.parameters()).device)
-        if self.projection_regularization:
-            projection = getattr(model, "projection", None)
-            if projection is None:
-                raise ValueError(
-                    "--projection-regularization: needs a model with --projection; got "
-                    f"{self.projection_regularization} and a model without. Use --projection."
-                )
-            if projection.weight.grad is None:
-                strength = self.projection_regularization / 2 / get_data_parallel_world_size()
-                penalty = penalty + strength * _squared_norm(projection.weight)
-        if self.l2_regularization:
-            norms = torch.stack([_squared_norm(parameter) for parameter in model.parameters()])
-            penalty = penalty + sample_size * self.l2_regularization / 2 * norms.sum()
+        for name, regularizer in REGULARIZERS.items():
+            strength = getattr(self, name)
+            if not strength:
+                continue
+            if regularizer.of_the_mean:
+                penalty = penalty + regularizer(model, sample_size * strength)
+            elif self._first_of_update is not False:
+                penalty = penalty + regularizer(model, strength) / get_data_parallel_world_size()
+        if self._first_of_update:
+            self._first_of_update = False
         return penalty
 
     @classmethod
@@ -169,8 +183,3 @@ class TiedCrossEntropy(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """Yes: every value is a sum."""
         return True
-
-
-def _squared_norm(weight: Tensor) -> Tensor:
-    """In float32 at least, whose range squares need."""
-    return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum()

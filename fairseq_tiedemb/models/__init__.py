@@ -1,5 +1,6 @@
 """Model families, one a file; importing a file registers its models and presets with fairseq."""
 
+from .. import plugin as plugin  # first: it mends fairseq and imports the other folders
 from . import attention_nmt as attention_nmt
 from . import highway_lm as highway_lm
 from . import lightconv as lightconv

@@ -13,13 +13,13 @@ from ..modules.cells import Cell
 from ..modules.conditional_cell import ConditionalLayer
 from ..modules.initialization import dl4mt_linear
 from ..modules.recurrent import RecurrentLayer
-from ..output_loss import OutputLoss
+from ..outputs import OutputLayer
 
 
 class ConditionalDecoder(FairseqIncrementalDecoder):
-    """Conditional recurrent decoder with a deep output of the embedding's width.
+    """Conditional recurrent decoder with a deep output.
 
-        t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   scores = output table's scores of t
+        t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   scores = output layer's scores of t
 
     The first input is a zero vector and not the embedding of the end of sentence. Layers above the first read the
     states below them and take no part in attention; the deep output reads the top one.
@@ -27,10 +27,11 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
     Args:
         dictionary: target dictionary.
         embed_tokens: table of the decoder's input.
-        output: table of the decoder's output; the same object when tied.
+        output: output layer; its P becomes the decoder's.
         cell: recurrent cell.
         hidden_size: H.
         num_layers: layers.
+        width: D, of the deep output.
         annotation_size: C, width of the encoder's annotations.
         dropout_in: dropout of the embeddings.
         dropout_out: dropout of the deep output and between layers.
@@ -43,11 +44,12 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         self,
         dictionary: Any,
         embed_tokens: SharedEmbedding,
-        output: SharedEmbedding,
+        output: OutputLayer,
         *,
         cell: Cell,
         hidden_size: int,
         num_layers: int,
+        width: int,
         annotation_size: int,
         dropout_in: float,
         dropout_out: float,
@@ -62,10 +64,10 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         self.dropout_out = FairseqDropout(dropout_out, module_name=type(self).__name__)
         self.layer = ConditionalLayer(embed_tokens.embedding_dim, hidden_size, annotation_size, cell)
         self.upper_layers = nn.ModuleList(RecurrentLayer(hidden_size, hidden_size, cell) for _ in range(num_layers - 1))
-        width = output.embedding_dim
         self.readout_state = dl4mt_linear(hidden_size, width, orthogonal=False)
         self.readout_input = dl4mt_linear(embed_tokens.embedding_dim, width, orthogonal=False)
         self.readout_context = dl4mt_linear(annotation_size, width, orthogonal=False)
+        self.projection = output.projection
 
     def forward(
         self,
@@ -149,15 +151,6 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
             values = torch.cat((gates, self.readout_context(source.annotations_nSC)), -1)
             encoder_out["projected_source"] = source._replace(annotations_nSC=values)
         return encoder_out["projected_source"]
-
-    def loss(
-        self, prev_output_tokens: Tensor, encoder_out: dict[str, Any], target: Tensor, **options: float
-    ) -> OutputLoss:
-        """Cross entropy of the targets that are not padding, summed; see ``output_loss``."""
-        features_TBD, _ = self._features(prev_output_tokens, encoder_out)
-        target_TB = target.t()
-        is_word = target_TB.ne(self.dictionary.pad())
-        return self.output.loss(features_TBD[is_word], target_TB[is_word], **options)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Selects rows of the cached state."""

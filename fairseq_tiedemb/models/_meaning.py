@@ -3,8 +3,8 @@
 Weights that were trained with one of these and read with another give wrong results without a word. So a training that
 is resumed, and a command that overrides options, must have the same: ``compat/trained.py`` compares them.
 
-There is one table a family, which its class names as ``meaning``. An option of a new kind joins the tables of the
-families that have it; tests/models/test_meaning.py knows which options are in none, and why.
+``SHARING`` holds for every family; a family with more options of the kind names a longer table as ``meaning`` of its
+class. A new option joins one of the two; tests/models/test_meaning.py knows which options are in none, and why.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ class Choice:
     Attributes:
         option: its name in the model's config (``sharing_method``).
         unset: what a config without it means; None where that is not known, and then it is not compared.
-        preset: attribute of a model's class by which its presets choose it, whatever the flag says.
+        presets: attributes of a model's class by which its presets choose it, whatever the flag says.
         implied_by: another choice that turns this one on.
     """
 
     option: str
     unset: bool | str | None = None
-    preset: str = ""
+    presets: tuple[str, ...] = ()
     implied_by: "Choice | None" = None
 
     @property
@@ -44,28 +44,22 @@ class Choice:
             given = self.unset
         if not isinstance(self.unset, bool):
             return None if given is None else str(given)
+        by_preset = any(getattr(model, name, False) for name in self.presets)
         implied = self.implied_by is not None and bool(self.implied_by.value(model, cfg))
-        return bool(given) or bool(getattr(model, self.preset, False)) or implied
+        return bool(given) or by_preset or implied
 
 
-METHOD = Choice("sharing_method", "plain")
-
-RECURRENT_LM = (
-    METHOD,
-    Choice("share_decoder_input_output_embed", False, preset="ties"),
-    Choice("projection", False, preset="projects"),
-)
-
-THREE_WAY = Choice("share_all_embeddings", False, preset="shares_all")
-ATTENTION_NMT = (
-    METHOD,
+THREE_WAY = Choice("share_all_embeddings", False, presets=("shares_all",))
+SHARING = (
+    Choice("sharing_method", "plain"),
     THREE_WAY,
-    Choice("share_decoder_input_output_embed", False, preset="shares_decoder", implied_by=THREE_WAY),
+    Choice("share_decoder_input_output_embed", False, presets=("ties", "shares_decoder"), implied_by=THREE_WAY),
+    Choice("projection", False, presets=("projects",)),
 )
 
-# fairseq's models with our tables. With its own options too: the number of heads, say, changes no shape.
-TRANSPLANTED = (
-    *ATTENTION_NMT,
+# With options of fairseq's own models, for which fairseq checks nothing either: the number of heads changes no shape.
+SHARING_IN_FAIRSEQS_MODELS = (
+    *SHARING,
     Choice("tie_adaptive_weights", False),
     Choice("tie_adaptive_proj", False),
     Choice("merge_src_tgt_embed", False),

@@ -8,17 +8,22 @@ from typing import Any
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from omegaconf import DictConfig
 
-from ..embedding import EmbeddingRoles, SharedEmbedding
-from ..sharing import SHARING_METHODS
+from ..embedding import SharedEmbedding
+from ..modules.factorized import gaussian_linear
+from ..sharing import SHARING_METHODS, load_entry_points
 
 logger = logging.getLogger(__name__)
 
+load_entry_points()
 SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
     f"{method.name} ({method.summary})" for method in SHARING_METHODS.values()
 )
+
+PROJECTION_HELP = "a matrix P between features and the output table (Press & Wolf 2016)"
+PROJECTION_BIAS_HELP = "P has a bias, as in the paper's code; its presets have it"
 
 
 @dataclass
@@ -32,9 +37,9 @@ class SharingConfig(FairseqDataclass):
         default=False,
         metadata={"help": "three-way weight tying: encoder input too (needs fairseq-preprocess --joined-dictionary)"},
     )
-    sharing_method: ChoiceEnum(list(SHARING_METHODS)) = field(  # type: ignore[valid-type]
-        default="plain", metadata={"help": SHARING_METHOD_HELP}
-    )
+    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
+    projection: bool = field(default=False, metadata={"help": PROJECTION_HELP})
+    projection_bias: bool = field(default=False, metadata={"help": PROJECTION_BIAS_HELP})
 
 
 def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, target_dim: int, output_dim: int) -> None:
@@ -56,10 +61,10 @@ def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, targe
 
 
 def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by: str) -> None:
-    """Checks that both languages have one dictionary.
+    """Checks that both languages have one dictionary, when a model is built: for training, and of a checkpoint.
 
     Raises:
-        ValueError: with the sizes, the first word that differs, and the command that joins dictionaries.
+        ValueError: with the sizes, the first word that differs, and the remedies.
     """
     if source == target:
         return
@@ -68,8 +73,33 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by:
     where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"
     raise ValueError(
         f"{asked_by}: needs one dictionary for both languages; got dictionaries of {len(source)} and {len(target)} "
-        f"words{where}. Use fairseq-preprocess --joined-dictionary, or share the decoder's embeddings alone."
+        f"words{where}. Use the data folder of the training with a model that is trained; before training, use "
+        "fairseq-preprocess --joined-dictionary, or share the decoder's embeddings alone."
     )
+
+
+def check_projection(*, projects: bool, bias: bool, no_bias: bool = False) -> None:
+    """Checks the flags of P.
+
+    Args:
+        projects: whether the model has P.
+        bias: ``--projection-bias``.
+        no_bias: ``--no-projection-bias``.
+
+    Raises:
+        ValueError: for flags of a P that is not there, or that contradict each other.
+    """
+    if bias and not projects:
+        raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
+    if no_bias and not projects:
+        raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
+    if bias and no_bias:
+        raise ValueError("--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them.")
+
+
+def build_projection(features_dim: int, width: int, *, bias: bool) -> torch.nn.Linear:
+    """P (width, D) of random orientation, which keeps the spread of the features' elements; its bias starts at 0."""
+    return gaussian_linear(features_dim, width, bias=bias, std=features_dim**-0.5)
 
 
 def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:
@@ -96,7 +126,8 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
     Words that the file lacks keep their initial row.
 
     Raises:
-        ValueError: if the file does not exist, or a line is no vector of the table's width.
+        ValueError: if the file does not exist, or a line is no vector of the table's width or has a number that is not
+            finite in the table's precision.
     """
     if not Path(path).is_file():
         raise ValueError(
@@ -104,7 +135,7 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
             f"model that is trained already, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
         )
     found = 0
-    with open(path, encoding="utf-8") as file, torch.no_grad():
+    with open(path, encoding="utf-8-sig") as file, torch.no_grad():
         for number, line in enumerate(file, start=1):
             word, *numbers = line.rstrip().split(" ")
             if number == 1 and len(numbers) == 1:  # the header
@@ -118,28 +149,16 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
                     f"{flag}: needs a word and {table.embedding_dim} numbers a line; got {len(vector)} in line "
                     f"{number} of {path!r}, {line[:60].rstrip()!r}. Use the embedding dimension of the file."
                 )
+            if not vector.to(table.weight.dtype).isfinite().all():
+                raise ValueError(
+                    f"{flag}: needs finite numbers; got {line[:60].rstrip()!r} in line {number} of {path!r}. Use "
+                    "the file without that line: a word that it lacks keeps its initial row."
+                )
             index = dictionary.index(word)
             if index != dictionary.unk() or word == dictionary.unk_word:
                 table.weight[index] = vector
                 found += 1
     logger.info(f"{flag}: {found:,} of {len(dictionary):,} words found in {path}")
-
-
-def describe_sharing(name: str, model: torch.nn.Module, roles: EmbeddingRoles, method: str) -> str:
-    """One line that says what is shared, with the number of parameters of every role."""
-    total = sum(parameter.numel() for parameter in model.parameters())
-    tables: dict[int, tuple[list[str], int]] = {}
-    for role, table in zip(("encoder input", "decoder input", "decoder output"), roles, strict=True):
-        size = sum(parameter.numel() for parameter in table.parameters())
-        frozen = "" if table.weight.requires_grad else " (frozen)"
-        tables.setdefault(id(table), ([], size))[0].append(role + frozen)
-    parts = [f"{' = '.join(names)} {size:,}" for names, size in tables.values()]
-    rest = total - sum(size for _, size in tables.values())
-    share = 100 * (total - rest) / total
-    return (
-        f"{name}: shares {roles.sharing} by method {method!s}; {total:,} parameters: {', '.join(parts)} "
-        f"(embeddings {share:.1f}%), rest {rest:,}"
-    )
 
 
 def first_given(*values: Any) -> Any:

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
-from ..embedding import SharedEmbedding
 from ..modules.dropout import WordDropout
+from ..outputs import Bands, OutputLayer
 from ._stream_state import StreamState
 
 
@@ -24,17 +24,16 @@ class RecurrentStack(Protocol):
 
 
 class RecurrentDecoder(FairseqIncrementalDecoder):
-    """Input table, recurrent stack, projection, output table.
+    """Input table, recurrent stack, output layer.
 
-        h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   scores_t = output table's scores of P h_t + b_P
+        h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   scores_t = output layer's scores of h_t
 
     Args:
         dictionary: of the language.
         embed_tokens: input table, or bands of words.
-        output: output table, the same object when tied; None for an adaptive softmax.
-        adaptive_softmax: fairseq's, whose criterion ``adaptive_loss`` takes features for scores.
+        output: output layer. Of a ``Bands`` the adaptive softmax becomes the decoder's, where fairseq's criterion
+            ``adaptive_loss`` looks for it; P becomes the decoder's too.
         stack: recurrent layers.
-        projection: P, or None for the identity.
         word_dropout: variational dropout of input words.
         dropout_in: dropout of the input vectors.
         dropout_out: dropout of the last layer's outputs.
@@ -46,11 +45,9 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         self,
         dictionary: Any,
         embed_tokens: nn.Module,
-        output: SharedEmbedding | None,
+        output: OutputLayer,
         stack: RecurrentStack,
         *,
-        adaptive_softmax: nn.Module | None,
-        projection: nn.Linear | None,
         word_dropout: float,
         dropout_in: nn.Module,
         dropout_out: nn.Module,
@@ -58,9 +55,9 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         super().__init__(dictionary)
         self.embed_tokens = embed_tokens
         self.output = output
-        self.adaptive_softmax = adaptive_softmax
+        self.adaptive_softmax = output.head.layers if isinstance(output.head, Bands) else None
         self.stack = stack
-        self.projection = projection
+        self.projection = output.projection
         self.word_dropout = WordDropout(word_dropout)
         self.dropout_in = dropout_in
         self.dropout_out = dropout_out
@@ -78,7 +75,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         stream_position: int | None = None,
         features_only: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Scores of the next words (B, T, V), or features (B, T, D), as for an adaptive softmax.
+        """Scores of the next words (B, T, V), or features (B, T, H).
 
         Args:
             prev_output_tokens: previous words (B, T); with an incremental state, only the last column is read.
@@ -92,12 +89,12 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         return (features if features_only else self.output_layer(features)), {"attn": None}
 
     def extract_features(self, prev_output_tokens: Tensor, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D), see ``forward``."""
+        """Features (B, T, H), see ``forward``."""
         return self.forward(prev_output_tokens, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Scores of the words (*, V); an adaptive softmax wants the features as they are."""
-        return features if self.output is None else self.output.scores(features)
+        """Scores of the words (*, V); an adaptive softmax wants what it is to score."""
+        return self.output.scores(features) if self.adaptive_softmax is None else self.output.transformed(features)
 
     def features(
         self,
@@ -105,7 +102,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         incremental_state: dict[str, Any] | None = None,
         stream_position: int | None = None,
     ) -> Tensor:
-        """Features, step by step: (T, B, D); for the arguments see ``forward``."""
+        """Features, step by step: (T, B, H); for the arguments see ``forward``."""
         state = self.stack.initial_state(len(prev_output_tokens))
         stream = self.streams[self.training]
         if stream_position is not None:
@@ -122,8 +119,7 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
                 stream.forget_all_but_last()
         elif incremental_state is not None:
             self.set_incremental_state(incremental_state, "recurrent", {"state": state})
-        hidden = self.dropout_out(hidden)
-        return hidden if self.projection is None else self.projection(hidden)
+        return self.dropout_out(hidden)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Moves the beams' states to where the beams are now."""

@@ -7,20 +7,27 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional
 
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..modules.adaptive import embed_bands, tie_bands
 from ..modules.dropout import VariationalDropout
-from ..output_loss import OutputLoss
-from ..sharing import SHARING_METHODS, sharing_method
-from ._meaning import RECURRENT_LM
-from ._options import SHARING_METHOD_HELP, check_ranges, load_pretrained
+from ..outputs import Bands, OutputLayer, build_output, embed_bands, tie_bands
+from ..sharing import sharing_method
+from ._options import (
+    PROJECTION_BIAS_HELP,
+    PROJECTION_HELP,
+    SHARING_METHOD_HELP,
+    check_projection,
+    check_ranges,
+    load_pretrained,
+)
 from ._recipe import add_recipe
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
+from ._sharing import describe
+from ._tied_model import TiedModel
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +39,7 @@ class RecurrentLMConfig(FairseqDataclass):
     share_decoder_input_output_embed: bool = field(
         default=False, metadata={"help": "weight tying: input and output embeddings are one table"}
     )
-    sharing_method: ChoiceEnum(list(SHARING_METHODS)) = field(  # type: ignore[valid-type]
-        default="plain", metadata={"help": SHARING_METHOD_HELP}
-    )
+    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
     decoder_embed_dim: int = field(
         default=200,
         metadata={"help": "embedding dimension; with weight tying, another than the hidden size needs --projection"},
@@ -42,12 +47,8 @@ class RecurrentLMConfig(FairseqDataclass):
     decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained embeddings"})
     decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train input embeddings"})
     decoder_hidden_size: int = field(default=200, metadata={"help": "hidden size"})
-    projection: bool = field(
-        default=False, metadata={"help": "a matrix P between the last layer and the output table (Press & Wolf 2016)"}
-    )
-    projection_bias: bool = field(
-        default=False, metadata={"help": "P has a bias, as in the paper's code; its presets have it"}
-    )
+    projection: bool = field(default=False, metadata={"help": PROJECTION_HELP})
+    projection_bias: bool = field(default=False, metadata={"help": PROJECTION_BIAS_HELP})
     no_projection_bias: bool = field(default=False, metadata={"help": "P has no bias, whatever the preset says"})
     adaptive_softmax_cutoff: Optional[str] = field(
         default=None,
@@ -76,7 +77,7 @@ class RecurrentLMConfig(FairseqDataclass):
     )
 
 
-class RecurrentLM(FairseqLanguageModel):
+class RecurrentLM(TiedModel, FairseqLanguageModel):
     """A recurrent language model whose input and output embeddings may be one table.
 
     Attributes:
@@ -85,11 +86,9 @@ class RecurrentLM(FairseqLanguageModel):
         projects: whether the preset has a projection with a bias.
     """
 
-    meaning = RECURRENT_LM
     recipe: ClassVar[dict[str, Any]] = {}
     ties: ClassVar[bool] = False
     projects: ClassVar[bool] = False
-    computes_loss: ClassVar[bool] = True
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -122,10 +121,7 @@ class RecurrentLM(FairseqLanguageModel):
         tied = cfg.share_decoder_input_output_embed or cls.ties
         projects = cfg.projection or cls.projects
         bias = (cfg.projection_bias or cls.projects) and not cfg.no_projection_bias
-        if cfg.projection_bias and not projects:
-            raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
-        if cfg.no_projection_bias and not projects:
-            raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
+        check_projection(projects=projects, bias=cfg.projection_bias, no_bias=cfg.no_projection_bias)
         width = cfg.decoder_embed_dim if projects else cfg.decoder_hidden_size
         if tied and width != cfg.decoder_embed_dim:
             asked_by = f"--arch {cfg._name}" if cls.ties else "--share-decoder-input-output-embed"
@@ -133,15 +129,15 @@ class RecurrentLM(FairseqLanguageModel):
                 f"{asked_by}: needs --decoder-embed-dim equal to --decoder-hidden-size, or "
                 f"--projection; got {cfg.decoder_embed_dim} and {cfg.decoder_hidden_size}. Use --projection."
             )
-        embed_tokens, output, adaptive_softmax = cls._build_tables(cfg, dictionary, width, tied)
+        sharing_method(cfg.sharing_method, flag="--sharing-method")
+        projection = nn.Linear(cfg.decoder_hidden_size, width, bias=bias) if projects else None
+        embed_tokens, output = cls._build_tables(cfg, dictionary, projection, tied)
         dropout_in, dropout_out = cls.build_dropout(cfg)
         decoder = RecurrentDecoder(
             dictionary,
             embed_tokens,
             output,
             cls.build_stack(cfg),
-            adaptive_softmax=adaptive_softmax,
-            projection=nn.Linear(cfg.decoder_hidden_size, width, bias=bias) if projects else None,
             word_dropout=cfg.dropout_words,
             dropout_in=dropout_in,
             dropout_out=dropout_out,
@@ -153,19 +149,21 @@ class RecurrentLM(FairseqLanguageModel):
                 load_pretrained(embed_tokens, cfg.decoder_embed_path, dictionary, flag="--decoder-embed-path")
             if cfg.decoder_freeze_embed:
                 embed_tokens.weight.requires_grad_(False)
-        logger.info(model.describe(cfg._name or cls.__name__))
+        logger.info(describe(model, cfg._name or cls.__name__))
         return model
 
     @classmethod
     def _build_tables(
-        cls, cfg: Any, dictionary: Any, width: int, tied: bool
-    ) -> tuple[nn.Module, SharedEmbedding | None, nn.Module | None]:
-        """Input table, output table and adaptive softmax, of which one of the last two is None."""
-        size, embed_dim, method = len(dictionary), cfg.decoder_embed_dim, str(cfg.sharing_method)
+        cls, cfg: Any, dictionary: Any, projection: nn.Linear | None, tied: bool
+    ) -> tuple[nn.Module, OutputLayer]:
+        """Input table, or bands of words, and output layer."""
+        size, embed_dim, method, pad = len(dictionary), cfg.decoder_embed_dim, cfg.sharing_method, dictionary.pad()
+        width = cfg.decoder_hidden_size if projection is None else projection.out_features
         if cfg.adaptive_softmax_cutoff is None:
-            output = SharedEmbedding(size, width, dictionary.pad(), method=method, bias=True)
-            embed_tokens = output if tied else SharedEmbedding(size, embed_dim, dictionary.pad(), method=method)
-            return embed_tokens, output, None
+            table = own = SharedEmbedding(size, embed_dim, pad, method=method, bias=tied, scores=tied)
+            if not tied:
+                own = SharedEmbedding(size, width, pad, method=method, bias=True, embeds=False)
+            return table, build_output(own, borrowed=tied, features_dim=cfg.decoder_hidden_size, projection=projection)
         factor = cfg.adaptive_softmax_factor
         cutoff = _cutoff(cfg.adaptive_softmax_cutoff, factor, size=size, width=min(embed_dim, width))
         if not tied:
@@ -175,89 +173,34 @@ class RecurrentLM(FairseqLanguageModel):
                     f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} without "
                     "--share-decoder-input-output-embed. Use that too, or --sharing-method plain."
                 )
-            table = SharedEmbedding(size, embed_dim, dictionary.pad(), method=method)
-            return table, None, AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor)
+            table = SharedEmbedding(size, embed_dim, pad, method=method)
+            bands = Bands(AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor))
+            return table, OutputLayer(bands, borrowed=True, projection=projection)
         if cfg.decoder_embed_path or cfg.decoder_freeze_embed:
             raise ValueError(
                 "--decoder-embed-path, --decoder-freeze-embed: need one table of input vectors; got bands of words, by "
                 f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} with tied embeddings. Use one or the other."
             )
-        bands = AdaptiveInput(size, dictionary.pad(), embed_dim, factor, embed_dim, cutoff)
-        adaptive_softmax = AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor, adaptive_inputs=bands)
-        embed_bands(bands, method)
-        tie_bands(adaptive_softmax, bands)
-        return bands, None, adaptive_softmax
+        tables = AdaptiveInput(size, pad, embed_dim, factor, embed_dim, cutoff)
+        adaptive_softmax = AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor, adaptive_inputs=tables)
+        embed_bands(tables, method)
+        tie_bands(adaptive_softmax, tables)
+        return tables, OutputLayer(Bands(adaptive_softmax), borrowed=True, projection=projection)
 
     def reset_parameters(self, init_range: float) -> None:
         """Draws every parameter uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
 
         Tables of a method that divides by the norm get rows of norm about 1: a range of sqrt(3 / D).
         """
+        own = {id(each) for table in self._tables() for each in table.method_parameters.values()}
         for parameter in self.parameters():
-            nn.init.uniform_(parameter, -init_range, init_range)
-        for table in self.modules():
-            if not isinstance(table, SharedEmbedding):
-                continue
-            if sharing_method(table.method).divides_by_norm:
-                limit = (3.0 / table.embedding_dim) ** 0.5
-                nn.init.uniform_(table.weight, -limit, limit)
-            if table.padding_idx is not None:
-                nn.init.zeros_(table.weight[table.padding_idx])
+            if id(parameter) not in own:
+                nn.init.uniform_(parameter, -init_range, init_range)
+        for table in self._tables():
+            table.reset_rows_of_norm_one()
 
-    def describe(self, name: str) -> str:
-        """One line: what is shared, and the number of parameters, with and without fairseq's own symbols.
-
-        fairseq's dictionaries have ``<s>`` and ``<pad>``, which no text has: two rows more in each table.
-        """
-        embed_tokens, output = self.decoder.embed_tokens, self.decoder.output
-        total = sum(parameter.numel() for parameter in self.parameters())
-        if output is None:
-            tied = isinstance(embed_tokens, AdaptiveInput)
-            bands = (
-                f"shared with the input, method {embed_tokens.embeddings[0][0].method}"
-                if tied
-                else "apart from the input's table"
-            )
-            return f"{name}: adaptive softmax, its bands {bands}; {total:,} parameters"
-        tied = embed_tokens is output
-        extra = 2 * (output.embedding_dim + 1) + (0 if tied else 2 * embed_tokens.embedding_dim)
-        return (
-            f"{name}: {'input = output (weight tying)' if tied else 'input and output are two tables'}, method "
-            f"{output.method}; {total:,} parameters, {total - extra:,} without the rows of <s> and <pad>"
-        )
-
-    def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
-        target: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,
-        **kwargs: Any,
-    ) -> OutputLoss | tuple[Tensor, dict[str, Any]]:
-        """Scores of the next words, or the loss of ``target`` without ever holding them.
-
-        Args:
-            src_tokens: previous words (B, T).
-            src_lengths: not needed.
-            target: right words (B, T), padding at the end; then the loss is returned, computed here so that wrappers of
-                the model (data parallel) see all of it.
-            label_smoothing: of the loss.
-            z_loss: of the loss.
-            kwargs: see ``RecurrentDecoder.forward``.
-        """
-        if target is None:
-            return self.decoder(src_tokens, **kwargs)
-        if self.decoder.output is None:
-            raise ValueError(
-                "--criterion: needs adaptive_loss with --adaptive-softmax-cutoff; got tied_cross_entropy. "
-                "Use --criterion adaptive_loss."
-            )
-        features_TBD = self.decoder.features(src_tokens, stream_position=kwargs.get("stream_position"))
-        words = target.t().ne(self.decoder.dictionary.pad())
-        return self.decoder.output.loss(
-            features_TBD[words], target.t()[words], label_smoothing=label_smoothing, z_loss=z_loss
-        )
+    def _tables(self) -> list[SharedEmbedding]:
+        return [module for module in self.modules() if isinstance(module, SharedEmbedding)]
 
     def carried_state(self) -> tuple[int, Tensor]:
         """Where the training stream stands: the position, and the state there (L, B, K)."""
@@ -267,11 +210,6 @@ class RecurrentLM(FairseqLanguageModel):
     def restore_state(self, position: int, state_LBK: Tensor) -> None:
         """Puts the training stream where ``carried_state`` said it stood."""
         self.decoder.streams[True].carry(position, state_LBK)
-
-    @property
-    def projection(self) -> nn.Linear | None:
-        """P, which projection regularization holds down."""
-        return self.decoder.projection
 
 
 def _cutoff(text: str, factor: float, *, size: int, width: int) -> list[int]:

@@ -5,11 +5,8 @@ parameters over. Everything between input vectors and features stays fairseq's.
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
@@ -17,18 +14,22 @@ from fairseq.models import (
     ARCH_MODEL_REGISTRY,
     register_model_architecture,
 )
-from fairseq.models.fairseq_model import BaseFairseqModel
 from fairseq.modules import AdaptiveInput
-from torch import Tensor, nn
+from torch import nn
 
 from ..embedding import SharedEmbedding
-from ..modules.adaptive import embed_bands, tie_bands
-from ..modules.factorized import FactorizedInput, FactorizedOutput
-from ..modules.output_layer import OutputTable, TiedOutput
-from ..output_loss import OutputLoss
-from ..sharing import SHARING_METHODS, sharing_method
-from ._meaning import TRANSPLANTED
-from ._options import SHARING_METHOD_HELP, check_joined_dictionary
+from ..modules.factorized import FactorizedInput
+from ..outputs import Bands, OutputLayer, build_output, embed_bands, tie_bands
+from ..sharing import sharing_method, sharing_method_names
+from ._options import (
+    PROJECTION_BIAS_HELP,
+    PROJECTION_HELP,
+    SHARING_METHOD_HELP,
+    build_projection,
+    check_joined_dictionary,
+    check_projection,
+)
+from ._sharing import describe
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,10 @@ EMBEDDING_RANK_HELP = (
 
 def add_sharing_args(parser: Any) -> None:
     """Adds the flags of shared embeddings to those of a model that fairseq configures by argparse."""
-    parser.add_argument("--sharing-method", choices=list(SHARING_METHODS), default="plain", help=SHARING_METHOD_HELP)
+    parser.add_argument("--sharing-method", choices=sharing_method_names(), default="plain", help=SHARING_METHOD_HELP)
     parser.add_argument("--embedding-rank", type=int, metavar="R", help=EMBEDDING_RANK_HELP)
+    parser.add_argument("--projection", action="store_true", help=PROJECTION_HELP)
+    parser.add_argument("--projection-bias", action="store_true", help=PROJECTION_BIAS_HELP)
 
 
 def register_presets(model: str) -> None:
@@ -49,75 +52,6 @@ def register_presets(model: str) -> None:
     for arch in ARCH_MODEL_INV_REGISTRY[model]:
         if f"tied_{arch}" not in ARCH_MODEL_REGISTRY:  # a dataclass has registered the model's own name
             register_model_architecture(f"tied_{model}", f"tied_{arch}")(ARCH_CONFIG_REGISTRY[arch])
-
-
-class TiedModel(BaseFairseqModel):
-    """What our forms of fairseq's models have in common; stands before fairseq's class among the bases."""
-
-    meaning = TRANSPLANTED
-    computes_loss: ClassVar[bool] = True
-    decoder: Any
-
-    def forward(
-        self,
-        *args: Any,
-        target: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,
-        **kwargs: Any,
-    ) -> OutputLoss | Any:
-        """What fairseq's class computes, or the loss of ``target`` without ever holding the scores.
-
-        Args:
-            args: of fairseq's class.
-            target: right words (B, T); then the loss is returned, computed here so that wrappers of the model (data
-                parallel) see all of it.
-            label_smoothing: of the loss.
-            z_loss: of the loss.
-            kwargs: of fairseq's class.
-
-        Raises:
-            ValueError: if a loss is wanted of an adaptive softmax.
-        """
-        if target is None:
-            return super().forward(*args, **kwargs)
-        if self.decoder.adaptive_softmax is not None:
-            raise ValueError(
-                "--criterion tied_cross_entropy: needs one table for all words; got --adaptive-softmax-cutoff. "
-                "Use --criterion adaptive_loss --ddp-backend legacy_ddp."
-            )
-        with _features_from(self.decoder) as output:
-            features_BTD, _ = super().forward(*args, **kwargs)
-        is_word = target.ne(self.decoder.dictionary.pad())
-        return output.loss(features_BTD[is_word], target[is_word], label_smoothing=label_smoothing, z_loss=z_loss)
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """fairseq's upgrade of old checkpoints; refuses those whose tables are two where the model has one.
-
-        Raises:
-            ValueError: naming the flag.
-        """
-        super().upgrade_state_dict_named(state_dict, name)
-        encoder, decoder = getattr(self, "encoder", None), self.decoder
-        if encoder is None or encoder.embed_tokens is not decoder.embed_tokens:
-            return
-        source, target = (state_dict.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
-        if source is not None and target is not None and not torch.equal(source, target):
-            raise ValueError(
-                "--share-all-embeddings: needs a checkpoint with one table for encoder and decoder; got two that "
-                "differ. Use --share-decoder-input-output-embed, if its decoder has one."
-            )
-
-
-@contextmanager
-def _features_from(decoder: Any) -> Iterator[Any]:
-    """Makes a decoder return features, for LightConv's has no flag for it; yields its output layer."""
-    output = decoder.output_projection
-    decoder.output_projection = nn.Identity()
-    try:
-        yield output
-    finally:
-        decoder.output_projection = output
 
 
 def check_options(args: Any, *, adaptive_input: bool) -> None:
@@ -134,7 +68,13 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
     def given(name: str) -> Any:
         return getattr(args, name, None) or None  # unset, 0, False and "" are all off
 
-    method = sharing_method(str(given("sharing_method") or "plain"))
+    method = sharing_method(str(given("sharing_method") or "plain"), flag="--sharing-method")
+    check_projection(projects=bool(given("projection")), bias=bool(given("projection_bias")))
+    if given("projection") and given("adaptive_softmax_cutoff"):
+        raise ValueError(
+            f"--projection: needs one table for all words; got --adaptive-softmax-cutoff "
+            f"{given('adaptive_softmax_cutoff')}. Use one of them."
+        )
     if given("quant_noise_scalar"):
         raise ValueError(
             f"--quant-noise-scalar: needs fairseq's own embeddings; got {given('quant_noise_scalar')}. "
@@ -255,28 +195,24 @@ def transplant(model: Any, args: Any, *, name: str) -> None:
     method = str(getattr(args, "sharing_method", None) or "plain")
     rank = getattr(args, "embedding_rank", None)
     encoder, decoder = getattr(model, "encoder", None), model.decoder
-    old = decoder.embed_tokens
-    new = _input(old, method, rank)
+    old, bands = decoder.embed_tokens, decoder.adaptive_softmax
+    tied = bands is None and decoder.output_projection.weight is getattr(old, "weight", None)
+    new = _input(old, method, rank, scores=tied)
     if encoder is not None:
-        encoder.embed_tokens = new if encoder.embed_tokens is old else _input(encoder.embed_tokens, method, rank)
+        same = encoder.embed_tokens is old
+        encoder.embed_tokens = new if same else _input(encoder.embed_tokens, method, rank, scores=False)
     decoder.embed_tokens = new
-    tied = False
-    if decoder.adaptive_softmax is None:
-        tied = decoder.output_projection.weight is getattr(old, "weight", None)
-        width = args.decoder_embed_dim if decoder.project_out_dim is None else decoder.project_out_dim.out_features
-        decoder.output_projection = _output(decoder, new, method, rank, features_dim=width, tied=tied)
-    elif isinstance(old, AdaptiveInput):
-        tied = tie_bands(decoder.adaptive_softmax, old)
-    if encoder is not None and encoder.embed_tokens is new:
-        shares = "encoder input = decoder input" + " = decoder output (three-way weight tying)" * tied
+    if bands is None:
+        decoder.output_projection = _output(decoder, args, new if tied else None, method, rank)
     else:
-        shares = "decoder input = decoder output (weight tying)" if tied else "nothing"
-    size = sum(parameter.numel() for parameter in model.parameters())
-    logger.info(f"{name}: shares {shares} by method {method}; {size:,} parameters")
+        if isinstance(old, AdaptiveInput):
+            tie_bands(bands, old)
+        decoder.output_projection = OutputLayer(Bands(bands), borrowed=True)
+    logger.info(describe(model, name))
 
 
-def _input(old: Any, method: str, rank: int | None) -> Any:
-    """Our form of fairseq's input table."""
+def _input(old: Any, method: str, rank: int | None, *, scores: bool) -> Any:
+    """Our form of fairseq's input table, which the output shares if it ``scores``."""
     if isinstance(old, AdaptiveInput):
         embed_bands(old, method)
     if not isinstance(old, nn.Embedding):  # bands, or made from characters
@@ -284,24 +220,32 @@ def _input(old: Any, method: str, rank: int | None) -> Any:
     weight: Any = old.weight
     size, width = weight.shape
     if rank is None:
-        return SharedEmbedding(size, width, old.padding_idx, method=method, weight=weight)
-    return FactorizedInput(SharedEmbedding(size, rank, old.padding_idx, method=method, std=rank**-0.5), width)
+        return SharedEmbedding(size, width, old.padding_idx, method=method, weight=weight, scores=scores)
+    table = SharedEmbedding(size, rank, old.padding_idx, method=method, std=rank**-0.5, scores=scores)
+    return FactorizedInput(table, width)
 
 
-def _output(decoder: Any, source: Any, method: str, rank: int | None, *, features_dim: int, tied: bool) -> nn.Module:
-    """Our form of fairseq's output layer."""
-    weight, padding_idx = decoder.output_projection.weight, decoder.dictionary.pad()
+def _output(decoder: Any, args: Any, source: Any, method: str, rank: int | None) -> OutputLayer:
+    """Our form of fairseq's output layer; ``source`` is our form of the input table if they are tied, else None."""
+    weight = decoder.output_projection.weight
     size, width = weight.shape
-    if rank is not None:
-        if tied:
-            return FactorizedOutput(TiedOutput(source.table), features_dim)
-        table = OutputTable(size, rank, padding_idx, method=method, std=rank**-0.5)
-        return FactorizedOutput(table, features_dim)
-    if not tied:
-        return OutputTable(size, width, padding_idx, method=method, weight=weight)
-    if features_dim != source.embedding_dim:
+    features_dim = args.decoder_embed_dim if decoder.project_out_dim is None else decoder.project_out_dim.out_features
+    if getattr(args, "projection", False):
+        inner = width if rank is None else features_dim
+        decoder.projection = build_projection(features_dim, inner, bias=bool(getattr(args, "projection_bias", False)))
+    elif source is not None and rank is None and features_dim != width:
         raise ValueError(
             "--share-decoder-input-output-embed: needs input vectors as wide as features; got "
-            f"{source.embedding_dim} and {features_dim}. Use --decoder-output-dim {source.embedding_dim}."
+            f"{width} and {features_dim}. Use --decoder-output-dim {width}, or --projection."
         )
-    return TiedOutput(source)
+    table = getattr(source, "table", source)
+    if table is None:
+        options = {"std": rank**-0.5} if rank else {"weight": weight}
+        table = SharedEmbedding(size, rank or width, decoder.dictionary.pad(), method=method, embeds=False, **options)
+    return build_output(
+        table,
+        borrowed=source is not None,
+        features_dim=features_dim,
+        projection=getattr(decoder, "projection", None),
+        factorized=rank is not None,
+    )

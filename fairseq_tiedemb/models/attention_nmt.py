@@ -10,24 +10,26 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from omegaconf import II
-from torch import Tensor
 
 from ..embedding import EmbeddingRoles, embedding_roles
 from ..modules.cells import CELLS
 from ..modules.initialization import STD
-from ..output_loss import OutputLoss
+from ..outputs import build_output
+from ..sharing import sharing_method
 from ._conditional_decoder import ConditionalDecoder
-from ._meaning import ATTENTION_NMT
 from ._options import (
     SharingConfig,
+    build_projection,
     check_joined_dictionary,
+    check_projection,
     check_ranges,
     check_shared_sizes,
-    describe_sharing,
     first_given,
     load_pretrained,
 )
 from ._recurrent_encoder import RecurrentEncoder
+from ._sharing import describe
+from ._tied_model import TiedModel
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ class DL4MTConfig(LSTMNMTConfig):
 
 
 @register_model("lstm_nmt", dataclass=LSTMNMTConfig)
-class AttentionNMTModel(FairseqEncoderDecoderModel):
+class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     """Translation with a bidirectional encoder and a conditional decoder; embeddings shared two, three ways or not.
 
     Parameters with embedding width e, hidden size d (everywhere) and the GRU cell, as DL4MT has them: core
@@ -101,13 +103,11 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
     Source: Press & Wolf 2016, section 4 and table 8.
     """
 
-    meaning = ATTENTION_NMT
     shares_decoder: ClassVar[bool] = False
     shares_all: ClassVar[bool] = False
     # The spread of fairseq's lstm, uniform in +-0.1. From DL4MT's 0.01, which goes with Adadelta, Adam at 3e-3 had
     # learnt word frequencies only after 300 updates on Multi30k.
     embedding_std: ClassVar[float] = 0.1 / 3**0.5
-    computes_loss: ClassVar[bool] = True
 
     @classmethod
     def build_model(cls, cfg: LSTMNMTConfig, task: Any) -> "AttentionNMTModel":
@@ -123,8 +123,20 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
             raise ValueError(
                 "--left-pad-target: needs False, since the decoder starts at the first column; got True. Leave it out."
             )
+        check_projection(projects=cfg.projection, bias=cfg.projection_bias)
         roles = cls._build_roles(cfg, source, target)
         cell = CELLS[str(cfg.cell)]
+        projection = None
+        if cfg.projection:
+            projection = build_projection(
+                cfg.decoder_out_embed_dim, roles.output.embedding_dim, bias=cfg.projection_bias
+            )
+        output = build_output(
+            roles.output,
+            borrowed=roles.output is roles.target,
+            features_dim=cfg.decoder_out_embed_dim,
+            projection=projection,
+        )
         encoder = RecurrentEncoder(
             source,
             roles.source,
@@ -139,17 +151,18 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
         decoder = ConditionalDecoder(
             target,
             roles.target,
-            roles.output,
+            output,
             cell=cell,
             hidden_size=cfg.decoder_hidden_size,
             num_layers=cfg.decoder_layers,
+            width=cfg.decoder_out_embed_dim,
             annotation_size=encoder.output_units,
             dropout_in=first_given(cfg.decoder_dropout_in, cfg.dropout),
             dropout_out=first_given(cfg.decoder_dropout_out, cfg.dropout),
             max_target_positions=cfg.max_target_positions,
         )
         model = cls(encoder, decoder)
-        logger.info(describe_sharing(cfg._name or cls.__name__, model, roles, str(cfg.sharing_method)))
+        logger.info(describe(model, cfg._name or cls.__name__))
         return model
 
     @classmethod
@@ -161,6 +174,8 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
         by_preset = cls.shares_all if share_all else cls.shares_decoder
         flag = "--share-all-embeddings" if share_all else "--share-decoder-input-output-embed"
         asked_by = f"--arch {cfg._name}" if by_preset else flag
+        # P makes features as wide as the input vectors, whatever they are.
+        output_dim = cfg.decoder_embed_dim if cfg.projection else cfg.decoder_out_embed_dim
         if share_all:
             check_joined_dictionary(source, target, asked_by=asked_by)
             if cfg.encoder_embed_path and cfg.decoder_embed_path not in (None, "", cfg.encoder_embed_path):
@@ -174,18 +189,18 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
                 asked_by=asked_by,
                 source_dim=cfg.encoder_embed_dim,
                 target_dim=cfg.decoder_embed_dim,
-                output_dim=cfg.decoder_out_embed_dim,
+                output_dim=output_dim,
             )
         roles = embedding_roles(
             source_size=len(source),
             target_size=len(target),
             source_dim=cfg.encoder_embed_dim,
             target_dim=cfg.decoder_embed_dim,
-            output_dim=cfg.decoder_out_embed_dim,
+            output_dim=output_dim,
             padding_idx=target.pad(),
             share_decoder=share_decoder,
             share_all=share_all,
-            method=str(cfg.sharing_method),
+            method=sharing_method(cfg.sharing_method, flag="--sharing-method").name,
             std=cls.embedding_std,
         )
         for side, table, dictionary in (("encoder", roles.source, source), ("decoder", roles.target, target)):
@@ -195,36 +210,6 @@ class AttentionNMTModel(FairseqEncoderDecoderModel):
             if getattr(cfg, f"{side}_freeze_embed"):
                 table.weight.requires_grad_(False)
         return roles
-
-    def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor,
-        prev_output_tokens: Tensor,
-        target: Tensor | None = None,
-        label_smoothing: float = 0.0,
-        z_loss: float = 0.0,
-        features_only: bool = False,
-        **_: Any,
-    ) -> OutputLoss | tuple[Tensor, dict[str, list[Tensor]]]:
-        """Scores of the words, or the loss of ``target`` without ever holding them.
-
-        Args:
-            src_tokens: source words (B, S).
-            src_lengths: their lengths (B,).
-            prev_output_tokens: previous target words (B, T).
-            target: right target words (B, T); then the loss is returned, computed here so that wrappers of the model
-                (data parallel) see all of it.
-            label_smoothing: of the loss.
-            z_loss: of the loss.
-            features_only: return deep outputs and not scores.
-        """
-        encoder_out = self.encoder(src_tokens, src_lengths)
-        if target is not None:
-            return self.decoder.loss(
-                prev_output_tokens, encoder_out, target, label_smoothing=label_smoothing, z_loss=z_loss
-            )
-        return self.decoder(prev_output_tokens, encoder_out, features_only=features_only)
 
 
 @register_model("lstm_nmt_wt", dataclass=LSTMNMTConfig)

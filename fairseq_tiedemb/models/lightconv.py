@@ -3,17 +3,52 @@
 from typing import Any
 
 from fairseq.models import register_model
-from fairseq.models.lightconv import LightConvModel
+from fairseq.models.lightconv import LightConvDecoder, LightConvModel
 from fairseq.models.lightconv_lm import LightConvLanguageModel
+from torch import Tensor
 
+from ..outputs import OutputLayer
+from ._meaning import SHARING_IN_FAIRSEQS_MODELS
+from ._tied_model import TiedModel
 from ._transplant import (
-    TiedModel,
     add_sharing_args,
     check_options,
     check_translation_options,
     register_presets,
     transplant,
 )
+
+
+class FeaturesAsTheyAre(OutputLayer):
+    """An output layer that scores when it is asked for scores, and passes features on when it is called."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The features."""
+        return features
+
+
+class TiedLightConvDecoder(LightConvDecoder):
+    """fairseq's decoder with ``features_only``, as its Transformer has it: scores come last."""
+
+    def forward(self, *args: Any, features_only: bool = False, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
+        """Scores (B, T, V), or features (B, T, D), as for an adaptive softmax; for the arguments see fairseq's."""
+        features, extra = super().forward(*args, **kwargs)
+        return (features if features_only else self.output_layer(features)), extra
+
+    def extract_features(self, *args: Any, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
+        """Features (B, T, D)."""
+        return self.forward(*args, features_only=True, **kwargs)
+
+    def output_layer(self, features: Tensor, **_: Any) -> Tensor:
+        """Scores of all words (*, V); an adaptive softmax wants the features as they are."""
+        return features if self.adaptive_softmax is not None else self.output_projection.scores(features)
+
+
+def _tie(model: Any, args: Any, *, name: str) -> None:
+    """Puts shared embeddings into a model that fairseq has built, whose decoder stays in place and becomes ours."""
+    transplant(model, args, name=name)
+    model.decoder.__class__ = TiedLightConvDecoder
+    model.decoder.output_projection.__class__ = FeaturesAsTheyAre
 
 
 @register_model("tied_lightconv")
@@ -24,6 +59,8 @@ class TiedLightConvModel(TiedModel, LightConvModel):
 
     Source: Wu et al. 2019; Liu et al. 2020, section 4.
     """
+
+    meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @staticmethod
     def add_args(parser: Any) -> None:
@@ -48,13 +85,15 @@ class TiedLightConvModel(TiedModel, LightConvModel):
             setattr(args, name, getattr(args, name, value))
         theirs = super().build_model(args, task)  # of fairseq's class, whichever class is asked
         model = cls(theirs.encoder, theirs.decoder)
-        transplant(model, args, name="tied_lightconv")
+        _tie(model, args, name="tied_lightconv")
         return model
 
 
 @register_model("tied_lightconv_lm")
 class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
     """fairseq's ``lightconv_lm`` with a sharing method, in bands too; as ``tied_transformer_lm``."""
+
+    meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @staticmethod
     def add_args(parser: Any) -> None:
@@ -71,7 +110,7 @@ class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
         """
         check_options(args, adaptive_input=True)
         model = cls(super().build_model(args, task).decoder)
-        transplant(model, args, name="tied_lightconv_lm")
+        _tie(model, args, name="tied_lightconv_lm")
         return model
 
 

@@ -5,23 +5,23 @@
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-from ..sharing import SHARING_METHODS
-from ._options import SHARING_METHOD_HELP
-from ._transplant import EMBEDDING_RANK_HELP, TiedModel, check_options, register_presets, transplant
+from ._meaning import SHARING_IN_FAIRSEQS_MODELS
+from ._options import PROJECTION_BIAS_HELP, PROJECTION_HELP, SHARING_METHOD_HELP
+from ._tied_model import TiedModel
+from ._transplant import EMBEDDING_RANK_HELP, check_options, register_presets, transplant
 
 
 @dataclass
 class TiedTransformerLanguageModelConfig(TransformerLanguageModelConfig):
     """Options of fairseq's ``transformer_lm``, and those of shared embeddings."""
 
-    sharing_method: ChoiceEnum(list(SHARING_METHODS)) = field(  # type: ignore[valid-type]
-        default="plain", metadata={"help": SHARING_METHOD_HELP}
-    )
+    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
     embedding_rank: Optional[int] = field(default=None, metadata={"help": EMBEDDING_RANK_HELP})
+    projection: bool = field(default=False, metadata={"help": PROJECTION_HELP})
+    projection_bias: bool = field(default=False, metadata={"help": PROJECTION_BIAS_HELP})
 
 
 @register_model("tied_transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
@@ -32,6 +32,8 @@ class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
 
     Source: Baevski & Auli 2019 (adaptive input); Liu et al. 2020.
     """
+
+    meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedTransformerLanguageModel":

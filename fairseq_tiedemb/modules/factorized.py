@@ -3,14 +3,13 @@
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..output_loss import OutputLoss
-from .output_layer import OutputTable, TiedOutput
 
 
 class FactorizedInput(nn.Module):
     """Vectors P s_v(w_v) of a table (V, R) and a projection P (D, R): V R + R D parameters instead of V D.
 
-    A sharing method sees the narrow rows: s_v is its scale of input vectors.
+    A sharing method sees the narrow rows: s_v is its scale of input vectors. The way back, from features to the narrow
+    rows, is the output layer's factor.
 
     Args:
         table: the narrow table.
@@ -24,7 +23,7 @@ class FactorizedInput(nn.Module):
         self.table = table
         self.embedding_dim = embedding_dim
         self.padding_idx = table.padding_idx
-        self.projection = _projection(table.embedding_dim, embedding_dim, std=embedding_dim**-0.5)
+        self.projection = gaussian_linear(table.embedding_dim, embedding_dim, std=embedding_dim**-0.5)
 
     @property
     def weight(self) -> Tensor:
@@ -36,37 +35,18 @@ class FactorizedInput(nn.Module):
         return self.projection(self.table(tokens))
 
 
-class FactorizedOutput(nn.Module):
-    """Scores of a narrow table: scores(Q h), with a projection Q (R, D) of the output's own, as ALBERT has it.
+def narrowing(features_dim: int, rank: int) -> nn.Linear:
+    """The projection Q (R, D) from features to a narrow table, which keeps the spread of their elements."""
+    return gaussian_linear(features_dim, rank, std=features_dim**-0.5)
 
-    Args:
-        layer: scores of the narrow table, (*, R) -> (*, V).
-        features_dim: D.
 
-    Source: as ``FactorizedInput``.
+def gaussian_linear(inputs: int, outputs: int, *, std: float, bias: bool = False) -> nn.Linear:
+    """A linear layer with Gaussian weights and a bias that starts at 0.
+
+    With D^-0.5, vectors keep the norm 1 of their rows and features the spread of their elements.
     """
-
-    def __init__(self, layer: TiedOutput | OutputTable, features_dim: int):
-        super().__init__()
-        self.layer = layer
-        self.projection = _projection(features_dim, layer.weight.size(1), std=features_dim**-0.5)
-
-    @property
-    def weight(self) -> Tensor:
-        """The narrow table (V, R)."""
-        return self.layer.weight
-
-    def forward(self, features: Tensor) -> Tensor:
-        """(*, D) -> (*, V)."""
-        return self.layer(self.projection(features))
-
-    def loss(self, features_ND: Tensor, target_N: Tensor, **options: float) -> OutputLoss:
-        """``SharedEmbedding.loss`` of the projected features."""
-        return self.layer.loss(self.projection(features_ND), target_N, **options)
-
-
-def _projection(inputs: int, outputs: int, *, std: float) -> nn.Linear:
-    """Without a bias. With D^-0.5, vectors keep the norm 1 of their rows and features the spread of their elements."""
-    projection = nn.Linear(inputs, outputs, bias=False)
+    projection = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(projection.weight, std=std)
+    if bias:
+        nn.init.zeros_(projection.bias)
     return projection

@@ -1,13 +1,14 @@
 """Averaging checkpoints: the mean, what stays, what is refused, and a real training whose average translates."""
 
 import argparse
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 
 from fairseq_tiedemb.analysis.checkpoints import average, last_checkpoints, read_checkpoint
-from fairseq_tiedemb.cli import create_parser
+from fairseq_tiedemb.cli import create_parser, main
 
 
 def save(path: Path, **model: torch.Tensor) -> Path:
@@ -207,6 +208,25 @@ def test_outputs_that_are_refused(tmp_path: Path) -> None:
         command("--inputs", path, "--output", tmp_path / "link.pt")
     with pytest.raises(ValueError, match="--output: needs a folder that exists; got .*missing"):
         command("--inputs", path, "--output", tmp_path / "missing/average.pt")
+
+
+@pytest.mark.parametrize("shape", [(300, 300), (10,)])
+def test_a_full_disk_is_named_and_leaves_nothing(
+    shape: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file may not grow as far as the model needs; torch has an error of its own for that, without a reason."""
+    model = {f"weight{number}": torch.zeros(shape) for number in range(1 if len(shape) > 1 else 300)}
+    torch.save({"model": model}, tmp_path / "a.pt")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        status = main(["average", "--inputs", str(tmp_path / "a.pt"), "--output", str(tmp_path / "out.pt")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert status == 2
+    message = f"{tmp_path}/out.pt: needs a disk that takes the whole file; got an error of the system (File too large)"
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
 
 
 @pytest.mark.slow

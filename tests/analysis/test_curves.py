@@ -256,8 +256,7 @@ def test_a_picture_that_cannot_be_finished_leaves_the_old_one(tmp_path, monkeypa
     monkeypatch.setattr(Figure, "savefig", break_off)
     log, picture = write(tmp_path / "log", text_lines(THREE_EPOCHS)), tmp_path / "a.png"
     picture.write_text("old")
-    with pytest.raises(OSError, match="No space"):
-        cli.main(["curves", log, "--output", str(picture)])
+    assert cli.main(["curves", log, "--output", str(picture)]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "log"]
     assert picture.read_text() == "old"
 

@@ -111,6 +111,16 @@ def test_equal_tables_are_named_together() -> None:
     ]
 
 
+def test_names_cannot_command_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.pt"
+    evil = "\x1b]0;owned\x07\u202e\n.embed_tokens.weight"
+    torch.save({"model": {evil: table(), "\x1b[2J.bias": torch.ones(3)}}, path)
+    assert command(str(path), "--parameters") == 0
+    printed = capsys.readouterr().out
+    assert "\\x1b]0;owned\\x07\\u202e\\n.embed_tokens.weight" in printed
+    assert all(character.isprintable() or character == "\n" for character in printed)
+
+
 def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lengths = torch.rand(1000) + 1
     weight = torch.zeros(1000, 2)

@@ -103,7 +103,7 @@ class PlainLoop(nn.Module):
         self.hoisted, self.is_lstm = hoisted, cell == "lstm"
         make_cell, make_layer = (nn.LSTMCell, nn.LSTM) if self.is_lstm else (nn.GRUCell, nn.GRU)
         self.embed = nn.Embedding.from_pretrained(decoder.output.weight.detach().clone(), freeze=False)
-        self.output_bias = nn.Parameter(decoder.output.bias.detach().clone())
+        self.output_bias = nn.Parameter(decoder.output.head.bias.detach().clone())
         self.encoder = make_layer(embed, units // 2, bidirectional=True, batch_first=True)
         self.forward_cell, self.backward_cell = make_cell(embed, units // 2), make_cell(embed, units // 2)
         self.cell1, self.cell2 = make_cell(embed, hidden), make_cell(units, hidden)

@@ -46,7 +46,7 @@ class FairseqLSTMLM(nn.Module):
             share_input_output_embed=True,
         )
         with torch.no_grad():
-            nn.init.zeros_(ours.decoder.output.bias)
+            nn.init.zeros_(ours.decoder.output.head.bias)
             self.decoder.embed_tokens.weight.copy_(ours.decoder.output.weight)
             for layer, cell in enumerate(self.decoder.layers):
                 for name in ("weight_ih", "weight_hh"):

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
 from fairseq_tiedemb.embedding import SharedEmbedding
+from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .interleave import interleave, ratio
@@ -83,7 +84,7 @@ def test_output_loss(words: int, vocabulary: int, width: int) -> None:
         "F.cross_entropy": lambda: F.cross_entropy(F.linear(features, plain), target, reduction="sum"),
         **{name: lambda table=table: table.loss(features, target).loss for name, table in tables.items()},
         "fairseq, smoothed": fairseq_loss,
-        "plain, smoothed": lambda: tables["plain"].loss(features, target, label_smoothing=0.1).loss,
+        "plain, smoothed": lambda: tables["plain"].loss(features, target, LossOptions(0.1)).loss,
     }
 
     def step(name: str) -> None:

@@ -187,14 +187,14 @@ every_factorized = pytest.mark.parametrize(("family", "options"), FACTORIZED.val
 def test_factorised_vectors_and_scores_are_those_of_the_papers(family: str, options: dict, method: str) -> None:
     model = grown(build(family, sharing_method=method, embedding_rank=RANK, **options)).double().eval()
     source, output = model.decoder.embed_tokens, model.decoder.output_projection
-    inward, outward = source.projection.weight.detach().numpy(), output.projection.weight.detach().numpy()
+    inward, outward = source.projection.weight.detach().numpy(), output.factor.weight.detach().numpy()
     table = source.weight.detach().numpy()
     out_table = output.weight.detach().numpy()
     assert table.shape == out_table.shape == (24, RANK)
     assert (source.weight is output.weight) == bool(options)
     vectors = source(torch.arange(24)).detach()
     features = torch.randn(16, dtype=torch.float64)
-    found = output(features).detach()
+    found = output.scores(features).detach()
     for word in range(24):
         if word == PAD:
             continue
@@ -235,7 +235,7 @@ def test_factorising_saves_what_it_says(options: dict, tables: int, projections:
 def test_three_way_sharing_shares_the_inputs_projection() -> None:
     model = build("transformer", embedding_rank=RANK, **ALL)
     assert model.encoder.embed_tokens is model.decoder.embed_tokens
-    assert model.decoder.output_projection.projection is not model.decoder.embed_tokens.projection
+    assert model.decoder.output_projection.factor is not model.decoder.embed_tokens.projection
 
 
 @every_method
@@ -251,7 +251,7 @@ def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, me
     assert not decoder.embed_tokens.weight[PAD].any()
     assert decoder.embed_tokens(torch.arange(4, 500)).norm(dim=1).mean().item() == pytest.approx(1.0, rel=0.1)
     features = torch.randn(200, 256)
-    loss = torch.nn.functional.cross_entropy(decoder.output_projection(features), torch.randint(4, 500, (200,)))
+    loss = torch.nn.functional.cross_entropy(decoder.output_projection.scores(features), torch.randint(4, 500, (200,)))
     assert abs(loss.item() - math.log(500)) < 1.0
 
 

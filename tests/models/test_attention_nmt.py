@@ -49,9 +49,9 @@ def test_presets_are_ours_and_share_what_they_say(preset: str) -> None:
     assert ARCH_MODEL_REGISTRY[preset].__module__ == attention_nmt.__name__
     model = build(preset)
     encoder, decoder = model.encoder, model.decoder
-    assert (decoder.embed_tokens is decoder.output) == (PRESETS[preset] != "none")
-    assert (encoder.embed_tokens is decoder.output) == (PRESETS[preset] == "all")
-    assert decoder.output.bias is not None
+    assert (decoder.embed_tokens is decoder.output.head) == (PRESETS[preset] != "none")
+    assert (encoder.embed_tokens is decoder.output.head) == (PRESETS[preset] == "all")
+    assert decoder.output.head.bias is not None
     with torch.no_grad():  # written through the output, read through the inputs
         decoder.output.weight[5] = 100.0
     assert (decoder.embed_tokens.embed(torch.tensor(5))[0] == 100) == (PRESETS[preset] != "none")
@@ -72,7 +72,7 @@ def test_presets_are_ours_and_share_what_they_say(preset: str) -> None:
 def test_flags_mean_what_presets_mean(preset: str, flag: str, same_as: str) -> None:
     with_flag, expected = build(preset, **{flag: True}), build(same_as)
     assert with_flag.encoder.embed_tokens is with_flag.decoder.embed_tokens or PRESETS[same_as] != "all"
-    assert with_flag.decoder.embed_tokens is with_flag.decoder.output
+    assert with_flag.decoder.embed_tokens is with_flag.decoder.output.head
     assert count(with_flag) == count(expected)
 
 
@@ -317,7 +317,8 @@ def test_pretrained_and_frozen_embeddings(tmp_path: Path) -> None:
     [
         ({"decoder_out_embed_dim": 7}, "--arch lstm_nmt_twwt: needs --decoder-embed-dim equal .* got 6 and 7"),
         ({"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* got 8 and 6"),
-        ({"source": dictionary(18)}, "got dictionaries of 18 and 17 words. Use fairseq-preprocess --joined-dictionary"),
+        ({"source": dictionary(18)}, "got dictionaries of 18 and 17 words. Use the data folder of the training"),
+        ({"source": dictionary(18)}, "before training, use fairseq-preprocess --joined-dictionary"),
         ({"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
         ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
         ({"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
@@ -367,9 +368,19 @@ def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str, found: s
         build("lstm_nmt", decoder_embed_path=str(path))
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e39"])
+def test_vectors_that_are_not_finite_are_refused(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"word0 1 2 3 4 5 6\nword1 1 2 {number} 4 5 6\n")
+    message = f"--decoder-embed-path: needs finite numbers; got 'word1 1 2 {number} 4 5 6' in line 2 of .*vectors.txt"
+    with pytest.raises(ValueError, match=message):
+        build("lstm_nmt", decoder_embed_path=str(path))
+
+
 def test_vectors_without_a_header_are_all_read(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
-    path.write_text("word0 1 2 3 4 5 6\nword1 6 5 4 3 2 1\n")
+    # With a byte-order mark, which is no letter of the first word.
+    path.write_text("\ufeffword0 1 2 3 4 5 6\nword1 6 5 4 3 2 1\n", encoding="utf-8")
     table = build("lstm_nmt", encoder_embed_path=str(path)).encoder.embed_tokens
     assert table.weight[WORDS.index("word0")].tolist() == [1, 2, 3, 4, 5, 6]
     assert table.weight[WORDS.index("word1")].tolist() == [6, 5, 4, 3, 2, 1]

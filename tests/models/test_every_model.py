@@ -7,6 +7,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
+from fairseq_tiedemb.losses import LossOptions
+
 from . import attention_nmts, families, recurrent_lms
 from .common import PAD, TARGET, dictionary, grown
 from .families import ALL, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, inputs
@@ -37,8 +39,7 @@ def build(name: str, *, words: Dictionary = WORDS, width: int = 16, **options: A
 
 def output_scores(model: Any, features: torch.Tensor) -> torch.Tensor:
     """What the output table makes of features."""
-    decoder = model.decoder
-    return decoder.output.scores(features) if hasattr(decoder, "output") else decoder.output_projection(features)
+    return model.output.scores(features)
 
 
 @every_method
@@ -51,7 +52,7 @@ def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) ->
     table = model.decoder.embed_tokens.weight
     assert not table[PAD].any()
     for loss in (
-        model(**batch, target=TARGET, label_smoothing=0.1).loss,
+        model(**batch, target=TARGET, loss_options=LossOptions(0.1)).loss,
         torch.log_softmax(model(**batch)[0], -1).sum(),
     ):
         model.zero_grad()
@@ -138,3 +139,22 @@ def test_properties_of_the_methods_on_a_models_tables(name: str, method: str) ->
         torch.testing.assert_close(found.diagonal(), torch.ones(len(rows), dtype=torch.float64))
     else:
         assert (found.diagonal() - 1).abs().max() > 0.1
+
+
+@every_model
+def test_a_checkpoint_with_two_tables_for_one_is_refused(name: str) -> None:
+    """Whichever of the names of a tied table has another entry."""
+    model = build(name)
+    names = [
+        key for key in model.state_dict() if key.endswith(("embed_tokens.weight", "output.weight", "projection.weight"))
+    ]
+    tables = [key for key in names if model.state_dict()[key].shape == model.output.weight.shape]
+    assert len(tables) == (3 if name in TRANSLATORS else 2)
+    for key in tables:
+        state = {name: entry.clone() for name, entry in model.state_dict().items()}
+        state[key] += 1
+        with pytest.raises(
+            (ValueError, RuntimeError), match="needs (a checkpoint with one table for|the table of the input)"
+        ):
+            model.load_state_dict(state)
+    model.load_state_dict(model.state_dict())

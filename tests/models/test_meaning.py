@@ -12,7 +12,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 
 from fairseq_tiedemb.compat.trained import other_meaning
 from fairseq_tiedemb.models import _transplant
-from fairseq_tiedemb.models._meaning import ATTENTION_NMT, RECURRENT_LM, TRANSPLANTED
+from fairseq_tiedemb.models._meaning import SHARING, SHARING_IN_FAIRSEQS_MODELS
 from fairseq_tiedemb.models.attention_nmt import LSTMNMTConfig
 from fairseq_tiedemb.models.highway_lm import HighwayLMConfig
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLMConfig
@@ -61,11 +61,11 @@ def flags_of_transformers() -> set[str]:
 @pytest.mark.parametrize(
     ("options", "choices"),
     [
-        (names(TiedLSTMLMConfig), RECURRENT_LM),
-        (names(HighwayLMConfig), RECURRENT_LM),
-        (names(LSTMNMTConfig), ATTENTION_NMT),
-        (names(TiedTransformerLanguageModelConfig) - names(TransformerLanguageModelConfig), TRANSPLANTED),
-        (flags_of_transformers(), TRANSPLANTED),
+        (names(TiedLSTMLMConfig), SHARING),
+        (names(HighwayLMConfig), SHARING),
+        (names(LSTMNMTConfig), SHARING),
+        (names(TiedTransformerLanguageModelConfig) - names(TransformerLanguageModelConfig), SHARING_IN_FAIRSEQS_MODELS),
+        (flags_of_transformers(), SHARING_IN_FAIRSEQS_MODELS),
     ],
     ids=["tied_lstm_lm", "highway_lm", "lstm_nmt", "tied_transformer_lm", "tied_transformer"],
 )

@@ -16,6 +16,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
+from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
@@ -65,7 +66,7 @@ def test_loss_is_the_cross_entropy_of_the_scores(options: dict, label_smoothing:
     nll = -log_p.gather(1, target[words].unsqueeze(1)).sum()
     rest = label_smoothing / (len(WORDS) - 1)  # fairseq's label smoothing
     expected = (1 - label_smoothing - rest) * nll - rest * log_p.sum()
-    found = model(tokens, target=target, label_smoothing=label_smoothing)
+    found = model(tokens, target=target, loss_options=LossOptions(label_smoothing))
     torch.testing.assert_close(found.loss, expected)
     torch.testing.assert_close(found.nll_loss, nll)
     parameters = list(model.parameters())
@@ -237,11 +238,12 @@ def test_sizes_are_the_papers(preset: str, caplog: pytest.LogCaptureFixture) -> 
     expected, width = PAPERS[preset]
     model, line = papers_model(preset, caplog)
     tied = "_wt" in preset
-    assert (model.decoder.embed_tokens is model.decoder.output) == tied
+    assert (model.decoder.embed_tokens is model.decoder.output.head) == tied
     # Rows of <s> and <pad> in each table, and their output biases.
     assert count(model) == expected + 2 * (1 if tied else 2) * width + 2
-    assert line.startswith(f"{preset}: {'input = output (weight tying)' if tied else 'input and output are two'}")
-    assert f"{count(model):,} parameters, {expected:,} without the rows of <s> and <pad>" in line
+    assert line.startswith(f"{preset}: shares {'input = output (weight tying)' if tied else 'nothing'} by method plain")
+    assert f"; {count(model):,} parameters: " in line
+    assert f"; {expected:,} without the rows of <s> and <pad>" in line
 
 
 @pytest.mark.parametrize("preset", ["zaremba_lm_small_pr", "zaremba_lm_small_wt_pr"])
@@ -277,7 +279,7 @@ def test_a_preset_has_the_sizes_it_says(preset: str) -> None:
 def test_flags_mean_what_presets_mean(preset: str, options: dict, same_as: str) -> None:
     model, expected = build(preset, **options), build(same_as)
     for each in (model, expected):
-        assert (each.decoder.embed_tokens is each.decoder.output) == ("_wt" in same_as)
+        assert (each.decoder.embed_tokens is each.decoder.output.head) == ("_wt" in same_as)
     assert count(model) == count(expected)
 
 
@@ -374,8 +376,8 @@ def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None
     assert model.decoder.output.weight.requires_grad == (not options)
     model(text(3, 5), target=text(3, 5)).loss.backward()
     assert table.weight.grad is None
-    assert model.decoder.output.bias is not None
-    assert model.decoder.output.bias.grad is not None
+    assert model.decoder.output.head.bias is not None
+    assert model.decoder.output.head.bias.grad is not None
 
 
 @every_way
@@ -388,7 +390,7 @@ def test_embeddings_may_be_narrower_than_the_layers(options: dict) -> None:
 
 def test_untied_tables_may_have_two_widths() -> None:
     model = build(decoder_hidden_size=8)
-    assert (model.decoder.embed_tokens.embedding_dim, model.decoder.output.embedding_dim) == (6, 8)
+    assert (model.decoder.embed_tokens.embedding_dim, model.decoder.output.head.embedding_dim) == (6, 8)
     assert model(text(3, 5))[0].shape == (3, 5, len(WORDS))
 
 
@@ -508,6 +510,10 @@ def test_beam_search_scores_are_those_of_the_model() -> None:
             "--projection; got 6 and 8. Use --projection.",
         ),
         ({"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use --projection"),
+        (
+            {"projection": True, "projection_bias": True, "no_projection_bias": True},
+            "--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them",
+        ),
         ({"dropout_outputs": 0.5, "dropout": 0.2}, "--dropout: needs 0 with variational .* got 0.2. Use one kind"),
         ({"dropout_outputs": 0.5, "decoder_dropout_in": 0.9}, "--decoder-dropout-in: needs 0 with .* got 0.9. Use one"),
         ({"dropout_states": 0.5, "decoder_dropout_out": 0.9}, "--decoder-dropout-out: needs 0 with .* got 0.9. Use on"),

@@ -2,16 +2,19 @@
 
 import logging
 import math
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models.ema.ema import EMA
 from fairseq.sequence_generator import SequenceGenerator
+from omegaconf import OmegaConf
 
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 from fairseq_tiedemb.embedding import SharedEmbedding
@@ -35,6 +38,7 @@ from .families import (
 )
 
 TASK = task_of(WORDS, WORDS)
+GENERATION = OmegaConf.create({"generation": {"no_beamable_mm": True, "beam": 2, "retain_dropout": False}})
 
 
 def sample_of(family: str) -> dict[str, Any]:
@@ -75,16 +79,18 @@ def test_the_loss_is_that_of_the_scores_and_of_fairseqs_criterion(family: str, o
 @every_family
 def test_the_loss_needs_no_scores_and_leaves_the_model_as_it_was(family: str) -> None:
     model = build(family, **DECODER)
-    output = model.decoder.output_projection
+    output, head = model.decoder.output_projection, model.output.head
 
     def refuse(*_: Any) -> None:
         raise AssertionError("scores were computed")
 
-    hook = output.register_forward_pre_hook(refuse)
+    head.scores = refuse
     model(**inputs(family), target=TARGET)
     with pytest.raises(TypeError):
         model(**inputs(family), target=TARGET, no_such_argument=True)
-    hook.remove()
+    with pytest.raises(AssertionError, match="scores were computed"):
+        scores(model, family)
+    del head.scores
     assert model.decoder.output_projection is output
     assert "output_projection.weight" in "".join(model.state_dict())
 
@@ -119,9 +125,18 @@ def test_generation_computes_norms_once(monkeypatch: pytest.MonkeyPatch) -> None
     computed = SharedEmbedding.squared_norms
     monkeypatch.setattr(SharedEmbedding, "squared_norms", lambda self: calls.append(1) or computed(self))
     generator = SequenceGenerator([model], WORDS, beam_size=2, max_len_b=6)
-    for _ in range(2):
+
+    def generate() -> None:
+        calls.clear()
         generator.generate([model], {"net_input": {"src_tokens": SOURCE, "src_lengths": LENGTHS}})
+
+    generate()
+    assert len(calls) > 1
+    model.prepare_for_inference_(GENERATION)  # as fairseq-generate, -interactive and the hub do
+    generate()
     assert len(calls) == 1
+    generate()
+    assert len(calls) == 0
 
 
 @every_method
@@ -220,12 +235,18 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
         model = build("dynamicconv", sharing_method="cosine", **ALL)
         build("transformer", **DECODER)
         build("lightconv_lm")
+        build("lightconv")
     size = sum(parameter.numel() for parameter in model.parameters())
     assert f"encoder input = decoder input = decoder output (three-way weight tying) by method cosine; {size:,}" in (
         caplog.text
     )
     assert "tied_transformer: shares decoder input = decoder output (weight tying) by method plain" in caplog.text
-    assert "tied_lightconv_lm: shares nothing by method plain" in caplog.text
+    # A name that begins with tied_ alone shares nothing.
+    for name, flags in (
+        ("tied_lightconv_lm", "--share-decoder-input-output-embed shares\n"),
+        ("tied_lightconv", "--share-decoder-input-output-embed shares, and --share-all-embeddings three ways\n"),
+    ):
+        assert re.search(rf"{name}: shares nothing by method plain; [\d,]+ parameters: .*: {flags}", caplog.text)
 
 
 REFUSED = [
@@ -283,7 +304,15 @@ def test_what_cannot_work_is_refused(family: str, options: dict, message: str) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_our_criterion_refuses_an_adaptive_softmax(family: str) -> None:
-    model = build(family, adaptive_softmax_cutoff="8,16")
-    with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs one table .* got --adaptive-softmax-c"):
-        lean()(model, sample_of(family))
+def test_our_criterion_gives_the_loss_of_an_adaptive_softmax(family: str) -> None:
+    model = build(family, adaptive_softmax_cutoff="8,16").eval()
+    sample = sample_of(family)
+    ours, theirs = lean()(model, sample)[0], AdaptiveLoss(TASK, False)(model, sample)[0]
+    torch.testing.assert_close(ours, theirs.squeeze())
+    trained = [each for each in model.parameters() if each.requires_grad]
+    found = [torch.autograd.grad(loss, trained, allow_unused=True) for loss in (ours, theirs)]
+    for each in zip(*found, strict=True):
+        assert (each[0] is None) == (each[1] is None)  # the layers of a band that no target is in
+        assert each[0] is None or torch.allclose(*each, atol=1e-6)
+    with pytest.raises(ValueError, match="--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1"):
+        lean(0.1)(model, sample)

@@ -35,12 +35,13 @@ def run_python(script: Path, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
-    """The words of each command that a recipe would run."""
+    """The words of each command that a recipe would run; what it prints is commands and nothing else."""
     process = run_recipe(name, *args, DRY_RUN=1, **variables)
     assert process.returncode == 0, process.stderr
-    lines = process.stdout.splitlines()
-    assert all(line.startswith("+ ") for line in lines)
-    return [shlex.split(line.removeprefix("+ ")) for line in lines]
+    commands = [shlex.split(line) for line in process.stdout.splitlines()]
+    # Ready to be pasted: each begins with a program, and not with what marks a command.
+    assert all(words and words[0][0].isalpha() for words in commands)
+    return commands
 
 
 def option(command: list[str], name: str) -> str:

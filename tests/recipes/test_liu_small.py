@@ -148,6 +148,33 @@ def test_refused_text(name: str, content: bytes | None, message: str, tmp_path: 
     assert not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.parametrize("held_out", [0, -1])
+def test_refused_number_of_held_out_sentences(held_out: int, tmp_path: Path) -> None:
+    path = write_tatoeba(tmp_path / "deu.tsv", sentence_pairs(60))
+    (tmp_path / "out").mkdir()
+    process = run_python(RECIPES / "tatoeba_text.py", path, "de", tmp_path / "out", "--held-out", held_out)
+    assert process.returncode == 1
+    assert f"--held-out: needs a positive whole number; got {held_out}. Use 1000, say." in process.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_byte_order_mark_is_no_letter(tmp_path: Path) -> None:
+    path = write_tatoeba(tmp_path / "deu.tsv", sentence_pairs(60))
+    text = tatoeba(path, held_out=15)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert tatoeba(path, held_out=15) == text
+
+
+def test_refused_damaged_gzip(tmp_path: Path) -> None:
+    content = bytearray(gzip.compress(b"Hi.\tHallo!\n" * 99, mtime=0))
+    content[12] ^= 0xFF
+    (tmp_path / "deu.tsv.gz").write_bytes(content)
+    process = run_python(RECIPES / "tatoeba_text.py", tmp_path / "deu.tsv.gz", "de", tmp_path, "--held-out", 20)
+    assert process.returncode == 1
+    assert f"tatoeba_text.py: {tmp_path}/deu.tsv.gz: " in process.stderr
+    assert "Traceback" not in process.stderr
+
+
 def test_refused_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("deu.txt", "Hi.\tHallo!\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .shell import command_of, dry_run, needs_sacremoses, option, run_recipe
+from .shell import RECIPES, REPOSITORY, command_of, dry_run, needs_sacremoses, option, run_recipe
 
 # What sets each model of train-multi30k.sh apart: its architecture, and the flag that shares.
 MODELS = {
@@ -144,13 +144,67 @@ def test_prepare_refuses_another_corpus(tmp_path: Path) -> None:
     assert "train.de: needs 29000 lines; got 3" in process.stderr
 
 
-def test_missing_command(tmp_path: Path) -> None:
+def test_commands_are_shown_as_they_can_be_pasted(tmp_path: Path) -> None:
+    write_corpus(tmp_path, lines=3)
+    dry = run_recipe("prepare-multi30k.sh", RUNS=tmp_path / "a b", FROM=tmp_path, DRY_RUN=1).stdout.splitlines()
+    assert dry[0].startswith(f"rm -rf {tmp_path}/a\\ b/")
+    done = run_recipe("prepare-multi30k.sh", RUNS=tmp_path / "a b", FROM=tmp_path).stdout.splitlines()
+    # Between what they print themselves, as a shell shows them; it stops when lines are counted.
+    shown = [line.removeprefix("$ ") for line in done if line]
+    assert shown == dry[: len(shown)]
+    assert all(line.startswith("$ ") for line in done if line)
+
+
+@pytest.mark.parametrize(
+    ("environment", "ready", "remedy"),
+    [
+        ("/an/environment", False, "`pip install subword-nmt` in the active environment, /an/environment; or `make"),
+        ("", False, "`make venv`, or `pip install subword-nmt`."),
+        ("", True, "`make clean venv`."),
+        ("REPOSITORY/.venv", True, "`make clean venv`."),
+    ],
+)
+def test_missing_command(environment: str, ready: bool, remedy: str, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("bash", "basename", "dirname", "env"):
         (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
-    process = run_recipe("prepare-multi30k.sh", PATH=tmp_path / "bin", RUNS=tmp_path / "runs")
+    # A checkout of which it is known whether it has its environment.
+    recipes = shutil.copytree(RECIPES, tmp_path / "recipes")
+    (tmp_path / ".venv").mkdir()
+    if ready:
+        (tmp_path / ".venv/.ready").touch()
+    process = subprocess.run(
+        [recipes / "prepare-multi30k.sh"],
+        env={"PATH": str(tmp_path / "bin"), "VIRTUAL_ENV": environment.replace("REPOSITORY", str(tmp_path))},
+        capture_output=True,
+        text=True,
+    )
     assert process.returncode == 1
-    assert "subword-nmt: no such command. Use `make venv`" in process.stderr
+    assert f"subword-nmt: no such command. Use {remedy}" in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("curl", "your system's package curl"),
+        ("sha256sum", "your system's package coreutils"),
+        ("fairseq-train", f"`pip install {REPOSITORY}` in the active environment, /an/environment"),
+    ],
+)
+def test_what_brings_a_command(command: str, remedy: str) -> None:
+    program = f"source {RECIPES}/common.sh; PATH=/nowhere; basename() {{ echo x; }}; need {command}"
+    process = subprocess.run(
+        ["bash", "-c", program],
+        env={"VIRTUAL_ENV": "/an/environment", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+    )
+    assert f"{command}: no such command. Use {remedy}" in process.stderr
+
+
+def test_the_tokeniser_is_that_of_the_package() -> None:
+    pinned = re.findall(r"sacremoses==[\d.]+", (REPOSITORY / "setup.py").read_text())
+    assert re.findall(r"sacremoses==[\d.]+", (RECIPES / "common.sh").read_text()) == pinned
 
 
 def evaluate(folder: Path, translations: list[str], **variables: str) -> subprocess.CompletedProcess[str]:

@@ -79,6 +79,12 @@ def test_pairs_that_stay(tmp_path: Path) -> None:
     assert (tmp_path / "out.en").read_text() == "b\na b\na b c d\na b c\n"
 
 
+def test_a_byte_order_mark_is_no_letter(tmp_path: Path) -> None:
+    read = write_pair(tmp_path, ("\ufeffa", "\ufeffb"), ("c", "d"))
+    assert run("clean_pairs.py", read, tmp_path / "out", "de", "en", "--longest", 4, "--ratio", 1.5).returncode == 0
+    assert (tmp_path / "out.de").read_text() + (tmp_path / "out.en").read_text() == "a\nc\nb\nd\n"
+
+
 def test_texts_of_different_lengths(tmp_path: Path) -> None:
     read = write_pair(tmp_path, ("a", "b"), ("a", "b"))
     (tmp_path / "in.en").write_text("b\n")

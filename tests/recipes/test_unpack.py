@@ -1,21 +1,30 @@
 """Unpacking: archives that lead out of their folder, with links, damaged ones, and honest ones."""
 
+import gzip
+import importlib.util
 import io
+import lzma
+import random
 import stat
 import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .shell import RECIPES, run_python
 
+specification: Any = importlib.util.spec_from_file_location("unpack", RECIPES / "unpack.py")
+recipe: Any = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(recipe)
+
 CONTENT = b"some text\n" * 1000
 
 
-def unpack(archive: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    return run_python(RECIPES / "unpack.py", archive, folder)
+def unpack(archive: Path, folder: Path, *options: object) -> subprocess.CompletedProcess[str]:
+    return run_python(RECIPES / "unpack.py", archive, folder, *options)
 
 
 def write_zip(path: Path, *names: str, mode: int = 0) -> Path:
@@ -118,6 +127,84 @@ def test_a_zip_with_a_damaged_member(tmp_path: Path) -> None:
     archive.write_bytes(content)
     process = unpack(archive, tmp_path / "new")
     assert_refused(process, f"{archive}: needs a whole zip or tar archive; got", tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["w", "w:gz", "w:xz"])
+def test_a_tar_cut_between_two_members(compression: str, tmp_path: Path) -> None:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        for name in ("one.txt", "two.txt"):
+            member = tarfile.TarInfo(name)
+            member.size = 100
+            archive.addfile(member, io.BytesIO(b"x" * 100))
+    path = tmp_path / "a.tar"
+    opened = {"w": open, "w:gz": gzip.open, "w:xz": lzma.open}[compression]
+    with opened(path, "wb") as file:  # type: ignore[operator]
+        file.write(plain.getvalue()[:1024])  # a header and a block
+    assert_refused(unpack(path, tmp_path / "new"), f"{path}: needs a whole zip or tar archive; got no mark", tmp_path)
+
+
+def test_an_encrypted_zip(tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "a.zip")
+    content = bytearray(archive.read_bytes())
+    for signature, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        content[content.index(signature) + flags] |= 1
+    archive.write_bytes(content)
+    message = f"{archive}: needs files and folders only; got 'corpus/train.txt', a file that is encrypted"
+    assert_refused(unpack(archive, tmp_path / "new"), message, tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz", "zip", "zip-bzip2", "zip-lzma"])
+def test_damaged_archives_end_in_a_message(compression: str, tmp_path: Path) -> None:
+    """Single bytes changed: unpacked whole, or refused; never a traceback, and never a half-made folder."""
+    if compression.startswith("zip"):
+        method = {"zip": zipfile.ZIP_DEFLATED, "zip-bzip2": zipfile.ZIP_BZIP2, "zip-lzma": zipfile.ZIP_LZMA}[
+            compression
+        ]
+        with zipfile.ZipFile(tmp_path / "whole", "w", method) as archive:
+            archive.writestr("corpus/train.txt", CONTENT)
+    else:
+        with tarfile.open(tmp_path / "whole", f"w:{compression}") as archive_:
+            member = tarfile.TarInfo("corpus/train.txt")
+            member.size = len(CONTENT)
+            archive_.addfile(member, io.BytesIO(CONTENT))
+    whole = (tmp_path / "whole").read_bytes()
+    rng = random.Random(1)
+    messages = []
+    for number in range(200):
+        damaged = bytearray(whole)
+        damaged[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        (tmp_path / "damaged").write_bytes(damaged)
+        folder = tmp_path / f"new{number}"
+        try:
+            recipe.unpack(tmp_path / "damaged", folder)
+        except ValueError as error:
+            messages.append(str(error))
+            assert not folder.exists()
+    assert len(messages) > 100
+    assert all(message.startswith(f"{tmp_path}/damaged: ") for message in messages)
+
+
+@pytest.mark.parametrize("kind", ["zip", "tgz"])
+def test_an_archive_above_the_limit(kind: str, tmp_path: Path) -> None:
+    archive = write_zip(tmp_path / "a.zip") if kind == "zip" else write_tar(tmp_path / "a.tgz")
+    process = unpack(archive, tmp_path / "new", "--limit", len(CONTENT) - 1)
+    assert_refused(process, "needs at most 9,999 bytes when unpacked; got 10,000 with 'corpus/train.txt'", tmp_path)
+    assert unpack(archive, tmp_path / "new", "--limit", len(CONTENT)).returncode == 0
+
+
+def test_a_tar_with_much_after_its_end(tmp_path: Path) -> None:
+    archive = write_tar(tmp_path / "a.tgz")
+    with gzip.open(archive, "ab") as file:
+        file.write(bytes(5 << 20))
+    process = unpack(archive, tmp_path / "new", "--limit", 1 << 20)
+    assert_refused(process, "needs at most 1,048,576 bytes; got more after its end", tmp_path)
+
+
+def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "MEMBERS", 2)
+    with pytest.raises(ValueError, match="needs at most 2 members; got more, with 'c'"):
+        recipe.unpack(write_zip(tmp_path / "a.zip", "b", "c"), tmp_path / "new")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

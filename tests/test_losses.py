@@ -1,6 +1,7 @@
 """The lean loss against the plain computation: values, gradients, half precision, memory's shape."""
 
 import copy
+import importlib
 import math
 from typing import Any
 
@@ -12,12 +13,13 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_tiedemb import output_loss as module
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.output_loss import output_loss
+from fairseq_tiedemb.losses import LossOptions, output_loss
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
+
+module = importlib.import_module("fairseq_tiedemb.losses")
 
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
 # label smoothing, z-loss
@@ -57,7 +59,7 @@ def test_values_against_the_equations(method: str, epsilon: float, z: float) -> 
         reference.smoothed_cross_entropy(row, int(word), epsilon) for row, word in zip(scores, target, strict=True)
     ]
     penalty = z * sum(np.log(np.exp(row).sum()) ** 2 for row in scores)
-    result = table.loss(features, target, label_smoothing=epsilon, z_loss=z)
+    result = table.loss(features, target, LossOptions(epsilon, z))
     np.testing.assert_allclose(result.loss.item(), sum(loss for loss, _ in pairs) + penalty, rtol=1e-12)
     np.testing.assert_allclose(result.nll_loss.item(), sum(nll for _, nll in pairs), rtol=1e-12)
     assert not result.nll_loss.requires_grad
@@ -73,7 +75,7 @@ def test_gradients_are_those_of_the_plain_computation(
     table, features, target = case(method, bias)
     inputs = [features, *table.parameters()]
     expected = torch.autograd.grad(plain_loss(table, features, target, epsilon, z) * factor, inputs)
-    found = torch.autograd.grad(table.loss(features, target, label_smoothing=epsilon, z_loss=z).loss * factor, inputs)
+    found = torch.autograd.grad(table.loss(features, target, LossOptions(epsilon, z)).loss * factor, inputs)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
@@ -109,7 +111,7 @@ def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype:
     truth = torch.autograd.grad(plain_loss(exact, features, target, 0.1, 0.02), [features, exact.weight])
     inputs = [half_features, half.weight]
     theirs = torch.autograd.grad(plain_loss(half, half_features, target, 0.1, 0.02), inputs)
-    ours = torch.autograd.grad(half.loss(half_features, target, label_smoothing=0.1, z_loss=0.02).loss, inputs)
+    ours = torch.autograd.grad(half.loss(half_features, target, LossOptions(0.1, 0.02)).loss, inputs)
     for our_grad, their_grad, true_grad in zip(ours, theirs, truth, strict=True):
         error, their_error = ((grad.double() - true_grad).abs().max() for grad in (our_grad, their_grad))
         assert our_grad.dtype == dtype
@@ -132,7 +134,7 @@ def test_autocast_multiplies_in_its_precision_and_adds_in_float32(method: str) -
     half_features = features.detach().bfloat16().requires_grad_()
     inputs = [half_features, table.weight, table.bias]
     with torch.autocast("cpu", torch.bfloat16), Products() as products:
-        loss = table.loss(half_features, target, label_smoothing=0.1).loss
+        loss = table.loss(half_features, target, LossOptions(0.1)).loss
     assert set(products.dtypes) == {torch.bfloat16}
     assert loss.dtype == torch.float32
     found = torch.autograd.grad(loss, inputs)
@@ -173,7 +175,7 @@ def test_a_frozen_table_costs_no_gradient_and_leaves_the_features_theirs(method:
     expected = torch.autograd.grad(plain_loss(table, features, target, 0.1), features)[0]
     table.requires_grad_(False)
     with Products() as products:
-        loss = table.loss(features, target, label_smoothing=0.1).loss
+        loss = table.loss(features, target, LossOptions(0.1)).loss
     assert len(products.dtypes) == 6  # scores and features' gradient, of three chunks
     torch.testing.assert_close(torch.autograd.grad(loss, features)[0], expected)
 
@@ -183,7 +185,7 @@ def test_a_table_alone_gets_its_gradient(method: str) -> None:
     table, features, target = case(method, bias=True)
     inputs = list(table.parameters())
     expected = torch.autograd.grad(plain_loss(table, features.detach(), target, 0.1), inputs)
-    found = torch.autograd.grad(table.loss(features.detach(), target, label_smoothing=0.1).loss, inputs)
+    found = torch.autograd.grad(table.loss(features.detach(), target, LossOptions(0.1)).loss, inputs)
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -222,16 +224,14 @@ def test_no_words_cost_nothing() -> None:
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0])
 def test_smoothing_out_of_range_is_refused(epsilon: float) -> None:
-    table, features, target = case("plain", bias=False)
     with pytest.raises(ValueError, match=rf"--label-smoothing: needs a value in \[0, 1\); got {epsilon}"):
-        output_loss(features, table.weight, target, label_smoothing=epsilon)
+        LossOptions(label_smoothing=epsilon)
 
 
 @pytest.mark.parametrize("z", [-0.1, float("inf"), float("nan")])
 def test_weight_of_z_loss_out_of_range_is_refused(z: float) -> None:
-    table, features, target = case("plain", bias=False)
     with pytest.raises(ValueError, match=rf"--z-loss: needs a finite value, 0 or more; got {z}"):
-        output_loss(features, table.weight, target, z_loss=z)
+        LossOptions(z_loss=z)
 
 
 @pytest.mark.gpu
@@ -243,7 +243,7 @@ def test_a_gpu_gives_the_same(method: str, dtype: torch.dtype) -> None:
     table = copy.deepcopy(exact).to("cuda", dtype)
     inputs = [features.detach().to("cuda", dtype).requires_grad_(), table.weight]
     theirs = torch.autograd.grad(plain_loss(table, inputs[0], target.cuda(), 0.1, 0.02), inputs)
-    ours = torch.autograd.grad(table.loss(inputs[0], target.cuda(), label_smoothing=0.1, z_loss=0.02).loss, inputs)
+    ours = torch.autograd.grad(table.loss(inputs[0], target.cuda(), LossOptions(0.1, 0.02)).loss, inputs)
     for our_grad, their_grad, true_grad in zip(ours, theirs, truth, strict=True):
         budget = (their_grad.cpu() - true_grad).abs().max() + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
         assert (our_grad.cpu() - true_grad).abs().max() <= budget

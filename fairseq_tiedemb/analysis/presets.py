@@ -1,0 +1,175 @@
+"""What a preset is, found by building it: what it shares, how many parameters it has, and the recipe it comes with.
+
+Models are built on torch's meta device, where a tensor has a shape and no numbers: the largest takes a moment and no
+memory.
+"""
+
+import argparse
+import difflib
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, FairseqLanguageModel
+from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf
+
+from fairseq_tiedemb.compat.help import model_defaults
+from fairseq_tiedemb.models._sharing import sharing, tables_by_role
+
+PACKAGE = Path(__file__).resolve().parent.parent
+CONFIG = PACKAGE / "config"
+
+WORDS = 10_000
+# The options that tell one size from another, and how tables are used.
+SIZES = re.compile(r"_dim$|_size$|_layers$|_heads$|_depth$|dropout|^cell$|^sharing_method$|^projection|_cutoff$")
+# Sections of a YAML that say how to train.
+TRAINING = ("task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
+
+
+@dataclass
+class Preset:
+    """A preset of this package.
+
+    Attributes:
+        name: for `--arch`.
+        about: what it is, in a line.
+        shares: which tables are one, in words.
+        words: the size of each dictionary, fairseq's own symbols included.
+        parameters: of the whole model, a shared table once.
+        in_tables: those of the tables of words.
+        options: of the model, by name: its sizes, dropout, cell and way of sharing.
+        recipe: of training, by name; empty if it has none.
+        by_arch: whether `--arch` alone sets the recipe; else its YAML does.
+    """
+
+    name: str
+    about: str
+    shares: str
+    words: int
+    parameters: int
+    in_tables: int
+    options: dict[str, Any]
+    recipe: dict[str, Any]
+    by_arch: bool
+
+
+def families() -> dict[str, list[str]]:
+    """The names of all presets, by the first line of the module that defines their model."""
+    found: dict[str, list[str]] = {}
+    for name, model in ARCH_MODEL_REGISTRY.items():
+        if model.__module__.startswith(f"{PACKAGE.name}."):
+            about = (sys.modules[model.__module__].__doc__ or "").partition("\n")[0]
+            found.setdefault(about, []).append(name)
+    return found
+
+
+def describe(name: str, *, words: int | None = None) -> Preset:
+    """Builds a preset and looks at it.
+
+    Args:
+        name: of the preset.
+        words: the size of each dictionary; 10,000 if None, or twice the last cutoff of a preset with bands of words.
+
+    Raises:
+        ValueError: there is no such preset, or the dictionary is too small for its bands.
+    """
+    known = [each for names in families().values() for each in names]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3) or ["lstm_nmt_wt"]
+        raise ValueError(
+            f"NAME: needs a preset of this package; got {name}. Use {', '.join(near)}; `fairseq-tiedemb arch` has all."
+        )
+    model_class = ARCH_MODEL_REGISTRY[name]
+    settings, own = _settings(name)
+    needed = 1 + max((end for key in settings if key.endswith("_cutoff") for end in _numbers(settings[key])), default=4)
+    words = max(WORDS, 2 * needed - 2) if words is None else words
+    if words < needed:
+        raise ValueError(
+            f"--words: needs {needed:,} or more for {name}; got {words}. Use {max(WORDS, 2 * needed - 2)}."
+        )
+    model = _build(model_class, name, settings, words)
+    tables = {table.weight for tables in tables_by_role(model).values() for table in tables}
+    recipe = getattr(model_class, "recipe", {})
+    return Preset(
+        name=name,
+        about=(model_class.__doc__ or "").strip().partition("\n")[0].replace("``", "`"),
+        shares=sharing(model),
+        words=words,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        in_tables=sum(table.numel() for table in tables),
+        options={key: settings[key] for key in own if SIZES.search(key) and settings.get(key) not in (None, "")},
+        recipe=recipe or dict(_recipe_of_yaml(name)),
+        by_arch=bool(recipe),
+    )
+
+
+def _settings(name: str) -> tuple[dict[str, Any], list[str]]:
+    """The options that fairseq-train makes of `--arch NAME`, by name, and the names of the model's own."""
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", name])
+    config = _config(name)
+    if config is not None:
+        return model_defaults(name, vars(args)), config._get_all_attributes()
+    own = next(group for group in parser._action_groups if group.title == "Model-specific configuration")
+    return model_defaults(name, vars(args)), [action.dest for action in own._group_actions]
+
+
+def _config(name: str) -> Any:
+    """The options of a preset's model, with their defaults, if it has a dataclass."""
+    config = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
+    return None if config is None else config()
+
+
+def _numbers(cutoff: Any) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", str(cutoff or ""))]
+
+
+def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> torch.nn.Module:
+    """The model without its numbers."""
+    dictionary = Dictionary()
+    for number in range(words - len(dictionary)):
+        dictionary.add_symbol(f"word{number}")
+    cfg = _config(name)
+    if cfg is None:
+        cfg = argparse.Namespace(**settings)
+    else:
+        for key in cfg._get_all_attributes():
+            setattr(cfg, key, settings[key])
+        cfg._name = name
+    if issubclass(model_class, FairseqLanguageModel):
+        task: Any = LanguageModelingTask(LanguageModelingConfig(), dictionary)
+    else:
+        task = TranslationTask(TranslationConfig(), dictionary, dictionary)
+    level = logging.root.manager.disable
+    logging.disable(logging.INFO)  # the model's own line says the same
+    try:
+        with torch.device("meta"):
+            return model_class.build_model(cfg, task)
+    finally:
+        logging.disable(level)
+
+
+def _recipe_of_yaml(name: str) -> Iterator[tuple[str, Any]]:
+    """What the preset's YAML, and the one that it stands on, say about training, by option."""
+    path = CONFIG / f"{name}.yaml"
+    if not path.exists():
+        return
+    files: list[Any] = [OmegaConf.load(path)]
+    for entry in files[0].get("defaults", []):
+        if isinstance(entry, str):
+            continue
+        files += [OmegaConf.load(CONFIG / folder / f"{file}.yaml") for folder, file in entry.items()]
+    merged: Any = OmegaConf.to_container(OmegaConf.merge(*files[1:], files[0]), resolve=False)
+    for section in TRAINING:
+        for key, value in merged.get(section, {}).items():
+            if value is not None and not str(value).startswith(("???", "${")):
+                yield section if key == "_name" else key, value

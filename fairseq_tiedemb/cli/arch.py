@@ -1,0 +1,58 @@
+"""List the presets for --arch, or show one: what it shares, its size, its options and its recipe.
+
+`fairseq-train --user-dir ... --arch NAME -h` shows every flag of a preset, with its default.
+"""
+
+import argparse
+from typing import Any
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the preset and the size of its dictionaries."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the preset; all, with what they share, if none")
+    parser.add_argument(
+        "--words", type=int, metavar="N", help="the size of each dictionary, fairseq's 4 symbols in it (default: 10000)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the list, or the preset."""
+    from fairseq_tiedemb.analysis import presets
+
+    if arguments.name is not None:
+        print("\n".join(lines(presets.describe(arguments.name, words=arguments.words))))
+        return 0
+    for about, names in presets.families().items():
+        print(about)
+        for name in names:
+            print(f"  {name:<40} shares {presets.describe(name, words=arguments.words).shares}")
+    return 0
+
+
+def lines(preset: Any) -> list[str]:
+    """A preset as text."""
+    share = 100 * preset.in_tables / preset.parameters
+    text = [
+        f"{preset.name}: {preset.about}",
+        f"shares      {preset.shares}",
+        f"size        {preset.parameters:,} parameters with {preset.words:,} words; {share:.1f} % of them in tables",
+        "options",
+        *(f"    {flag}" for flag in flags(preset.options)),
+    ]
+    if not preset.recipe:
+        return [*text, "recipe      none: --optimizer, --lr, --criterion and the like are yours"]
+    hydra = (
+        f'fairseq-hydra-train --config-dir "$(fairseq-tiedemb path)/config" --config-name {preset.name} task.data=DATA'
+    )
+    how = f"set by --arch {preset.name} in fairseq-train" if preset.by_arch else hydra
+    return [*text, f"recipe      {how}", *(f"    {flag}" for flag in flags(preset.recipe))]
+
+
+def flags(values: dict[str, Any]) -> list[str]:
+    """Options as they are given on the command line; those that are off are left out."""
+    shown = []
+    for name, value in values.items():
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        if value is not False:
+            shown.append(f"--{name.replace('_', '-')}" + ("" if value is True else f" {text}"))
+    return shown

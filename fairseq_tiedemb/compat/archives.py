@@ -1,0 +1,94 @@
+"""Archives of models, which `from_pretrained` unpacks."""
+
+import hashlib
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairseq import file_utils
+
+from ._replace import replace
+
+
+def archives_stay_in_their_folder() -> None:
+    """Unpack an archive for `from_pretrained` into fairseq's cache, and nowhere else; the archive stays.
+
+    Without it: its members are written wherever their names and links lead, and the user's archive is deleted and a
+    folder put in its place (file_utils.py:88). Where that folder is: PYTORCH_FAIRSEQ_CACHE. What fairseq has downloaded
+    itself gives way to its contents, as ever. Goes when fairseq unpacks with the filter of tarfile.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_archive_file(archive_file: str) -> Any:
+            path = Path(archive_file)
+            if path.is_file():
+                return str(unpacked(path))
+            # A folder, or an address: this finds it in the cache, as an archive the first time.
+            try:
+                found = Path(file_utils.cached_path(archive_file))
+            except OSError:
+                return original(archive_file)
+            if found.is_file():
+                folder = unpacked(found)
+                found.unlink()
+                folder.rename(found)
+            return original(archive_file)
+
+        return load_archive_file
+
+    replace(file_utils, "load_archive_file", make)
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder in fairseq's cache with what an archive holds; it is unpacked there the first time.
+
+    Args:
+        archive: a tar file, compressed or not. Where all its members are in one folder, that folder is the result.
+
+    Raises:
+        ValueError: if it is none, is damaged, or a member would be written outside.
+    """
+    stat = archive.stat()
+    version = f"{archive.resolve()} {stat.st_size} {stat.st_mtime_ns}"
+    folder = Path(file_utils.PYTORCH_FAIRSEQ_CACHE) / f"unpacked-{hashlib.sha256(version.encode()).hexdigest()[:32]}"
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as aside:
+        root = Path(aside) / "all"
+        unpack(archive, root)
+        entries = list(root.iterdir())
+        root = entries[0] if len(entries) == 1 and entries[0].is_dir() else root
+        try:
+            root.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was first
+                raise
+    return folder
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Write the members of a tar file into a folder, where tarfile's `data` filter lets them."""
+    if not hasattr(tarfile, "data_filter"):
+        raise ValueError(
+            f"{archive}: needs Python 3.11.4 or newer to be unpacked safely; got an older one. "
+            "Use tar to unpack it, and the folder's name."
+        )
+    try:
+        with tarfile.open(archive) as members:
+            members.extractall(folder, filter=inside)
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        reason = "a member that could lead out of it" if isinstance(error, tarfile.FilterError) else "one that is none"
+        raise ValueError(
+            f"{archive}: needs an archive (.tar.gz, say) of a model's folder; got {reason} ({error}). "
+            "Nothing of it was kept. Use a whole one from a source you trust, or the folder itself."
+        ) from error
+
+
+def inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """tarfile's `data` filter without symbolic links, by which Python before 3.11.13 can be led out of the folder."""
+    if member.issym():
+        raise tarfile.FilterError(f"{member.name!r} is a symbolic link; tar --dereference makes none")
+    return tarfile.data_filter(member, folder)

@@ -1,0 +1,82 @@
+"""What commands are given: a reason where fairseq ends in an error of its own inside."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from fairseq import models, options, tasks
+from fairseq.tasks.language_modeling import LanguageModelingTask
+
+from ._replace import replace
+
+
+def data_folder() -> None:
+    """Ask for the data where fairseq-hydra-train was given none.
+
+    Without it: TypeError, `argument of type 'NoneType' is not iterable` (utils.py:54) or one that depends on the task.
+    Goes when the tasks' `data` is mandatory.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def setup_task(cfg: Any, **kwargs: Any) -> Any:
+            if getattr(cfg, "data", "") is None:
+                raise ValueError(
+                    "task.data: needs the folder of fairseq-preprocess; got none. Use task.data=/path/to/data-bin "
+                    "(fairseq-hydra-train)."
+                )
+            return original(cfg, **kwargs)
+
+        return setup_task
+
+    replace(tasks, "setup_task", make)
+
+
+def language_models_only() -> None:
+    """Refuse a translation model in fairseq-eval-lm, and in training with the task of a language model.
+
+    Without it: AttributeError on `supported_targets`, after the model is built (tasks/language_modeling.py:193).
+    Goes when fairseq names the model.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def build_model(self: Any, args: Any, from_checkpoint: bool = False) -> Any:
+            name = getattr(args, "_name", None) or getattr(args, "arch", None)
+            model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
+            if model is not None and not hasattr(model, "supported_targets"):
+                flag, remedy = (
+                    ("--arch", "--task translation") if not from_checkpoint else ("--path", "fairseq-generate")
+                )
+                raise ValueError(
+                    f"{flag}: needs a language model; got {name}, which is none. Use {remedy} for one that translates."
+                )
+            return original(self, args, from_checkpoint)
+
+        return build_model
+
+    replace(LanguageModelingTask, "build_model", make)
+
+
+def interactive_alignment() -> None:
+    """Refuse `fairseq-interactive --print-alignment soft` on the command line.
+
+    Without it: ValueError, `too many values to unpack`, at the first sentence: it prints pairs of words only
+    (fairseq_cli/interactive.py:287). Goes when it prints probabilities as fairseq-generate does.
+    """
+
+    def pairs_only(text: str) -> str:
+        if text == "soft":
+            raise argparse.ArgumentTypeError(
+                "fairseq-interactive needs hard, pairs of words; got soft. Use fairseq-generate for soft alignment."
+            )
+        return text
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add_interactive_args(parser: Any) -> None:
+            original(parser)
+            for action in parser._actions:
+                if action.dest == "print_alignment":
+                    action.type = pairs_only
+
+        return add_interactive_args
+
+    replace(options, "add_interactive_args", make)

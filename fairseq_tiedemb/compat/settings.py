@@ -1,0 +1,91 @@
+"""Settings of a checkpoint: plain values, of a size that settings have, that open and send nothing."""
+
+import re
+from argparse import Namespace
+from typing import Any
+
+MOST_VALUES = 100_000  # a checkpoint of fairseq's has about 1,000
+DEEPEST = 50
+LONGEST_TEXT = 1_000_000  # characters
+
+# A setting that means another one, as fairseq's defaults do (`II("optimization.lr")`). All else that OmegaConf resolves
+# runs one of its functions, or makes a long text of a short one.
+REFERENCE = re.compile(r"\$\{[\w.]+\}")
+# What fairseq's `file_utils.cached_path` fetches, and its like, wherever in a text: not the `tcp://` by which processes
+# met, nor a corpus on `hdfs://`, which only a path that is opened here, and is not there, could be.
+ADDRESS = re.compile(r"(?:https?|ftps?|s3)://", re.IGNORECASE)
+IGNORED = str.maketrans("", "", "\t\r\n")  # by urllib, in the middle of an address
+FAIRSEQ_FILES = re.compile(r"https?://dl\.fbaipublicfiles\.com/fairseq/[\w./-]+")
+# Where a training run writes, and what it starts from: no reader of a checkpoint opens them.
+OF_TRAINING = {"save_dir", "restore_file", "finetune_from_model", "tensorboard_logdir"}
+
+
+def require_plain_settings(state: dict[str, Any], path: str) -> None:
+    """Raise unless the settings of a checkpoint are plain values.
+
+    fairseq hands them to OmegaConf, which copies what is referred to twice, reads a text as YAML, replaces
+    `${oc.env:NAME}` by the environment's value, and opens files that settings name: tokenizers fetch addresses.
+
+    Args:
+        state: the checkpoint as torch saved it.
+        path: its file, for errors.
+    """
+    for section in ("cfg", "args"):
+        settings = state.get(section)
+        if settings is not None and not isinstance(settings, dict | Namespace):
+            raise ValueError(
+                f"{path}: needs settings as a dictionary or a Namespace; got {section} as {type(settings).__name__}. "
+                "Use a checkpoint that fairseq-train wrote."
+            )
+        require_bounded(settings, section, path)
+
+
+def require_bounded(settings: Any, section: str, path: str) -> None:
+    """Raise for too many settings, counted as often as they are referred to, and for any one that is not plain."""
+    waiting, seen = [(settings, section, 0)], 0
+    while waiting:
+        value, name, depth = waiting.pop()
+        seen += 1
+        if seen > MOST_VALUES or depth > DEEPEST:
+            raise ValueError(
+                f"{path}: needs at most {MOST_VALUES:,} settings, nested {DEEPEST} deep; got more at {name!r}. "
+                "Use a checkpoint that fairseq-train wrote."
+            )
+        if isinstance(value, Namespace):
+            value = vars(value)
+        if isinstance(value, dict):
+            require_names(value, name, path)
+            waiting += [(item, str(key), depth + 1) for key, item in value.items()]
+        elif isinstance(value, list | tuple | set):
+            waiting += [(item, name, depth + 1) for item in value]
+        elif isinstance(value, str):
+            require_plain_text(value, name, path)
+
+
+def require_names(settings: dict[Any, Any], name: str, path: str) -> None:
+    """Raise unless each setting has a name; a number is one."""
+    for key in settings:
+        if type(key) not in (str, int):
+            raise ValueError(
+                f"{path}: needs settings with names; got {key!r} among those of {name!r}. "
+                "Use a checkpoint that fairseq-train wrote."
+            )
+
+
+def require_plain_text(text: str, name: str, path: str) -> None:
+    """Raise for a text that OmegaConf resolves, that names an address, or that is as long as a book."""
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(
+            f"{path}: needs settings of at most {LONGEST_TEXT:,} characters; got {len(text):,} in {name!r}. "
+            "Use a checkpoint that fairseq-train wrote."
+        )
+    if "${" in text and not REFERENCE.fullmatch(text):
+        raise ValueError(
+            f"{path}: needs settings that are values; got {text[:200]!r} in {name!r}, which could read this machine's "
+            "secrets. Nothing was read. Use a checkpoint from a source you trust, saved with resolved settings."
+        )
+    if ADDRESS.search(text.translate(IGNORED)) and name not in OF_TRAINING and not FAIRSEQ_FILES.fullmatch(text):
+        raise ValueError(
+            f"{path}: needs settings that name local files; got {text[:200]!r} in {name!r}, which could send something "
+            "out. Nothing was sent. Use a checkpoint from a source you trust, saved with the path of a local copy."
+        )

@@ -1,0 +1,189 @@
+"""Classes that a checkpoint may hold besides tensors, each by a stand-in that takes plain values and nothing else.
+
+A pickle says which classes and functions to call, and with what. The real ones believe it: `numpy.dtype` takes flags
+and fields, and with them an array of objects at addresses of the file's choice. What stands here under their names
+checks its arguments, and refuses what no checkpoint of fairseq's contains.
+"""
+
+import argparse
+import math
+import pickle
+from typing import Any, NoReturn
+
+import numpy as np
+from fairseq.data import Dictionary
+
+NUMBERS = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split())  # numpy's codes: kind and bytes
+MOST_DIMENSIONS = 32  # numpy 1 has no more
+SPECIAL_WORDS = {"bos_word": "<s>", "pad_word": "<pad>", "eos_word": "</s>", "unk_word": "<unk>"}
+SPECIAL_NUMBERS = ("bos_index", "pad_index", "eos_index", "unk_index", "nspecial")
+
+
+def refuse(name: str, got: Any) -> NoReturn:
+    """Raise for arguments of `name` that no checkpoint of fairseq's contains."""
+    raise pickle.UnpicklingError(f"WeightsUnpickler error: {name} with {shown(got)}")
+
+
+def shown(value: Any) -> str:
+    """A value for an error, in few words: `repr` of what refers to itself ten times over, ten times, has no end."""
+    if type(value) is tuple and len(value) <= MOST_DIMENSIONS:
+        return f"({', '.join(shown(item) if type(item) is not tuple else 'a tuple' for item in value)})"
+    if type(value) in (str, bytes, int, float, bool, type(None)):
+        return repr(value[:60] if isinstance(value, str | bytes) else value)[:80]
+    return f"a {type(value).__name__}"
+
+
+class NumberType:
+    """Stands for `numpy.dtype`: a plain bool, whole number or float, and the order of its bytes."""
+
+    __slots__ = ("code", "order")
+    code: str
+    order: str
+
+    def __new__(cls, *args: Any) -> "NumberType":
+        """From what numpy saves: the code, and two flags (align, copy) that mean nothing for a number."""
+        if not args or len(args) > 3 or type(args[0]) is not str or args[0] not in NUMBERS:
+            refuse("numpy.dtype", args)
+        if any(type(flag) not in (bool, int) for flag in args[1:]):
+            refuse("numpy.dtype", args)
+        number = super().__new__(cls)
+        number.code, number.order = args[0], "="
+        return number
+
+    def __setstate__(self, state: Any) -> None:
+        """From what numpy saves of a plain type: version, order of bytes, and no fields, shape, size or flags."""
+        plain = (type(None), type(None), type(None), int, int, int)
+        if type(state) is not tuple or len(state) != 8 or tuple(map(type, state[2:])) != plain:
+            refuse("numpy.dtype", state)
+        if type(state[1]) is not str or state[1] not in ("<", ">", "=", "|") or state[5:] != (-1, -1, 0):
+            refuse("numpy.dtype", state)
+        self.order = state[1]
+
+    def plain(self) -> np.dtype:
+        """numpy's own."""
+        return np.dtype(self.code if self.order == "|" else self.order + self.code)
+
+    def values(self, shape: tuple[int, ...], data: bytes, order: Any = "C") -> np.ndarray:
+        """A new array, in this machine's order of bytes, of the numbers in `data`.
+
+        Raises:
+            pickle.UnpicklingError: if there are not as many as the shape says.
+        """
+        if math.prod(shape) * int(self.code[1]) != len(data):
+            refuse("numpy array", (shape, f"{len(data)} bytes"))
+        # Of a bool numpy takes 0 and 1 for granted.
+        stored = np.dtype(np.uint8) if self.code == "b1" else self.plain()
+        numbers = np.frombuffer(data, stored) if data else np.empty(0, stored)
+        return numbers.astype(np.dtype(self.code)).reshape(shape, order=order)
+
+
+class Array(np.ndarray):
+    """Stands for `numpy.ndarray`, and is one: `array` makes it, and what was saved of its numbers fills it, once."""
+
+    def __new__(cls, *args: Any) -> "Array":
+        refuse("numpy.ndarray", args)
+
+    def __setstate__(self, state: Any) -> None:
+        """From what numpy saves: version, shape, type, whether columns come first, and the bytes."""
+        if type(state) is not tuple or len(state) != 5 or "filled" in self.__dict__:
+            refuse("numpy.ndarray", state)
+        version, shape, number, fortran, data = state
+        if type(number) is not NumberType or type(data) is not bytes or type(fortran) not in (bool, int):
+            refuse("numpy.ndarray", state)
+        if type(version) is not int or type(shape) is not tuple or len(shape) > MOST_DIMENSIONS:
+            refuse("numpy.ndarray", state)
+        if any(type(size) is not int or size < 0 for size in shape):
+            refuse("numpy.ndarray", state)
+        values = number.values(shape, data, "F" if fortran else "C")
+        stored: Any = (1, shape, values.dtype, bool(fortran), values.tobytes("F" if fortran else "C"))
+        super().__setstate__(stored)
+        self.filled = True
+
+    def plain(self) -> np.ndarray:
+        """numpy's own."""
+        return np.array(self, subok=False)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Saved again it is an array of numpy's, which every reader knows."""
+        return self.plain().__reduce_ex__(protocol)
+
+
+def array(*args: Any) -> Array:
+    """Stands for numpy's `_reconstruct`: an array that is still empty."""
+    if len(args) != 3 or args[0] is not Array or args[1:] not in (((0,), b"b"), ((0,), "b")):
+        refuse("numpy._reconstruct", args)
+    return np.ndarray.__new__(Array, (0,), np.int8)
+
+
+def number(*args: Any) -> Any:
+    """Stands for numpy's `scalar`: one number from its type and its bytes."""
+    if len(args) != 2 or type(args[0]) is not NumberType or type(args[1]) is not bytes:
+        refuse("numpy.scalar", args)
+    return args[0].values((), args[1])[()]
+
+
+def no_bytes(*args: Any) -> bytes:
+    """Stands for `bytes`, by which pickle writes an empty array's numbers."""
+    if args:
+        refuse("bytes", args)
+    return b""
+
+
+class Settings(argparse.Namespace):
+    """Stands for `argparse.Namespace`, and becomes one when it is filled."""
+
+    def __setstate__(self, state: Any) -> None:
+        if type(state) is not dict or any(type(key) is not str or key.startswith("__") for key in state):
+            refuse("argparse.Namespace", state)
+        self.__dict__.update(state)
+        self.__class__ = argparse.Namespace  # type: ignore[assignment]
+
+    def plain(self) -> argparse.Namespace:
+        """argparse's own; without this, one that nothing has filled stays a stand-in."""
+        return argparse.Namespace(**vars(self))
+
+
+class Words(Dictionary):
+    """Stands for `fairseq.data.dictionary.Dictionary`, and becomes one when it is filled with words and counts."""
+
+    def __new__(cls, *args: Any) -> "Words":
+        if args:
+            refuse("fairseq.data.dictionary.Dictionary", args)
+        return super().__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        """From what fairseq saves; the numbers of the words are counted anew."""
+        name = "fairseq.data.dictionary.Dictionary"
+        if type(state) is not dict or {"symbols", "count"} - state.keys():
+            refuse(name, state)
+        words, counts = state["symbols"], state["count"]
+        if type(words) is not list or type(counts) is not list or len(words) != len(counts):
+            refuse(name, (words, counts))
+        if any(type(word) is not str for word in words) or any(type(count) is not int for count in counts):
+            refuse(name, (words, counts))
+        special = {key: state.get(key, word) for key, word in SPECIAL_WORDS.items()}
+        numbers = {key: state[key] for key in SPECIAL_NUMBERS if key in state}
+        if any(type(word) is not str for word in special.values()):
+            refuse(name, special)
+        if any(type(index) is not int or not 0 <= index <= len(words) for index in numbers.values()):
+            refuse(name, numbers)
+        indices = {word: index for index, word in enumerate(words)}
+        self.__dict__.update(special, **numbers, symbols=list(words), count=list(counts), indices=indices)
+        self.__class__ = Dictionary
+
+    def plain(self) -> NoReturn:
+        """None: one that nothing has filled is no dictionary."""
+        refuse("fairseq.data.dictionary.Dictionary", "no words")
+
+
+FILLED = (NumberType, Array, Settings, Words)
+ALLOWED: dict[str, Any] = {
+    "builtins.bytes": no_bytes,
+    "numpy.dtype": NumberType,
+    "numpy.ndarray": Array,
+    "argparse.Namespace": Settings,
+    "fairseq.data.dictionary.Dictionary": Words,
+    # numpy 1 and 2 name the module differently, and files last.
+    **{f"numpy.{core}.multiarray._reconstruct": array for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": number for core in ("core", "_core")},
+}

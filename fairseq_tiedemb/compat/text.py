@@ -1,0 +1,79 @@
+"""Text that fairseq reads: UTF-8, with or without a byte-order mark."""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fairseq import binarizer, file_chunker_utils
+from fairseq.data import dictionary
+
+from ._replace import replace
+
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def byte_order_marks() -> None:
+    """Leave the byte-order mark at the beginning of a text out.
+
+    Without it: it becomes part of the first word, silently, and that word is another one: in fairseq-preprocess
+    (file_chunker_utils.py:56), where a file with one may be joined to another; in fairseq-interactive and wherever else
+    text is looked up (data/dictionary.py:306); and in a dict.txt that an editor has saved (231).
+    Goes when fairseq opens text as "utf-8-sig".
+    """
+
+    def lines(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __iter__(self: Any) -> Iterator[str]:
+            for line in original(self):
+                yield line.removeprefix(BYTE_ORDER_MARK)
+
+        return __iter__
+
+    def line(original: Callable[..., Any]) -> Callable[..., Any]:
+        def encode_line(self: Any, line: str, *args: Any, **kwargs: Any) -> Any:
+            return original(self, line.removeprefix(BYTE_ORDER_MARK), *args, **kwargs)
+
+        return encode_line
+
+    def entries(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add_from_file(self: Any, f: Any) -> None:
+            original(
+                self, f if isinstance(f, str) else io.StringIO("".join(f.readlines()).removeprefix(BYTE_ORDER_MARK))
+            )
+
+        return add_from_file
+
+    replace(file_chunker_utils.ChunkLineIterator, "__iter__", lines)
+    replace(dictionary.Dictionary, "encode_line", line)
+    replace(dictionary.Dictionary, "add_from_file", entries)
+
+
+def utf8_text() -> None:
+    """Refuse text of another encoding in fairseq-preprocess, with its name and the line.
+
+    Without it: Latin-1 ends in `negative seek position -1` or in a UnicodeDecodeError without a name, with `--workers`
+    after a search byte by byte back to the beginning of the file (file_chunker_utils.py:10). Costs one more reading of
+    the file, which is nothing beside counting its words. Goes when fairseq names the file.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def find_offsets(filename: str, num_chunks: int) -> list[int]:
+            require_utf8(filename)
+            return original(filename, num_chunks)
+
+        return find_offsets
+
+    for module in (binarizer, dictionary):
+        replace(module, "find_offsets", make)
+
+
+def require_utf8(path: str) -> None:
+    """Raise ValueError if a file is no UTF-8, with the first line that is none."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"--trainpref, --validpref, --testpref: need UTF-8 text; got {path}, whose line {number} has the "
+                    f"byte {line[error.start]:#04x} ({error.reason}). Use `iconv -f LATIN1 -t UTF-8` on it, say."
+                ) from None

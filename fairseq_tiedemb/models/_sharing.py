@@ -1,0 +1,104 @@
+"""What is shared in a model, in words: the line that every model logs when it is built, and `fairseq-tiedemb arch`."""
+
+from typing import Any
+
+from fairseq.modules import AdaptiveInput
+
+from ..embedding import SharedEmbedding
+from ..modules.factorized import FactorizedInput
+
+WAYS = {2: "weight tying", 3: "three-way weight tying"}
+
+
+def tables_by_role(model: Any) -> dict[str, list[SharedEmbedding]]:
+    """The tables that play each part, several where words come in bands; none where fairseq has another kind of layer.
+
+    Args:
+        model: a ``TiedModel``.
+    """
+    output = list(model.output.tables().values())
+    encoder = getattr(model, "encoder", None)
+    if encoder is None:
+        return {"input": _tables(model.decoder.embed_tokens), "output": output}
+    return {
+        "encoder input": _tables(encoder.embed_tokens),
+        "decoder input": _tables(model.decoder.embed_tokens),
+        "decoder output": output,
+    }
+
+
+def _tables(embed_tokens: Any) -> list[SharedEmbedding]:
+    if isinstance(embed_tokens, AdaptiveInput):
+        return [band[0] for band in embed_tokens.embeddings]
+    table = embed_tokens.table if isinstance(embed_tokens, FactorizedInput) else embed_tokens
+    return [table] if isinstance(table, SharedEmbedding) else []
+
+
+def groups(model: Any) -> list[list[str]]:
+    """The roles that share their tables, with each other."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for role, tables in tables_by_role(model).items():
+        key = tuple(id(table) for table in tables) or (-len(found) - 1,)  # nothing is shared with no table
+        found.setdefault(key, []).append(role)
+    return list(found.values())
+
+
+def sharing(model: Any) -> str:
+    """Which tables are one, in words."""
+    shared = [roles for roles in groups(model) if len(roles) > 1]
+    if not shared:
+        return "nothing"
+    bands = " in bands" if any(len(tables) > 1 for tables in tables_by_role(model).values()) else ""
+    way = "" if shared[0] == ["encoder input", "decoder input"] else f" ({WAYS[len(shared[0])]})"
+    return " = ".join(shared[0]) + bands + way
+
+
+def describe(model: Any, name: str) -> str:
+    """One line: what is shared and how, and how many parameters there are.
+
+    The count without the rows of ``<s>`` and ``<pad>``, two rows of each table and no words of any text, is the one
+    that papers state.
+
+    Args:
+        model: a ``TiedModel``.
+        name: of its architecture.
+    """
+    roles = tables_by_role(model)
+    size = {role: sum(_size(table) for table in tables) for role, tables in roles.items()}
+    total = sum(parameter.numel() for parameter in model.parameters())
+    parts, in_tables = [], 0
+    for names in groups(model):
+        if roles[names[0]]:
+            frozen = [each + ("" if roles[each][0].weight.requires_grad else " (frozen)") for each in names]
+            parts.append(f"{' = '.join(frozen)} {size[names[0]]:,}")
+            in_tables += size[names[0]]
+    methods = {table.method: None for tables in roles.values() for table in tables}
+    extra = sum(2 * (_size(table) // table.num_embeddings) for table in _first_bands(roles))
+    what = sharing(model)
+    projection = "" if model.projection is None else ", with P" + " and its bias" * (model.projection.bias is not None)
+    return (
+        f"{name}: shares {what} by method {', '.join(methods) or 'plain'}{projection}; {total:,} parameters: "
+        f"{', '.join([*parts, ''])}rest {total - in_tables:,} (embeddings {100 * in_tables / total:.1f}%); "
+        f"{total - extra:,} without the rows of <s> and <pad>" + _remedy(model, name, what)
+    )
+
+
+def _size(table: SharedEmbedding) -> int:
+    return sum(parameter.numel() for parameter in table.parameters())
+
+
+def _first_bands(roles: dict[str, list[SharedEmbedding]]) -> list[SharedEmbedding]:
+    """The tables with rows of fairseq's own symbols, each once."""
+    return list({id(tables[0]): tables[0] for tables in roles.values() if tables}.values())
+
+
+def _remedy(model: Any, name: str, what: str) -> str:
+    """The flags that make a model share its tables, where a name that begins with tied_ misleads."""
+    if what != "nothing" or not name.startswith("tied_"):
+        return ""
+    flags = "--share-decoder-input-output-embed shares"
+    if getattr(model.decoder, "adaptive_softmax", None) is not None and hasattr(model.decoder, "output_projection"):
+        flags = "--adaptive-input --tie-adaptive-weights shares, in language models"
+    elif hasattr(model, "encoder"):
+        flags += ", and --share-all-embeddings three ways"
+    return f"; its name says what it can do: {flags}"

@@ -1,0 +1,199 @@
+"""The output layer of every model: projection, factor, head."""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..modules.factorized import narrowing
+from ..regularizers import half_squared_norm
+
+
+class Head(Protocol):
+    """What turns features into probabilities of words; see ``fairseq_tiedemb.outputs``."""
+
+    def scores(self, features: Tensor) -> Tensor: ...
+
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = ...) -> OutputLoss: ...
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor: ...
+
+    def tables(self) -> dict[str, SharedEmbedding]: ...
+
+
+class OutputLayer(nn.Module):
+    """Probabilities of words from features h: head(Q (P h + b)).
+
+    P, a projection with a penalty of its own, and Q, which narrows to the width of a factorised table, may both be
+    missing. Called like a function, it scores, so that it can stand where fairseq has its ``output_projection``.
+
+    The head is the layer's own, or borrowed: owned by another module, as a tied table is by the model's input. P is the
+    decoder's. What is borrowed is held unregistered, so there is one tensor and nothing to come apart. In checkpoints
+    the table stands under this layer's own name (``weight``, ``bias``) either way, as fairseq writes it, so that each
+    loads the other's; a borrowed one is read from its owner's entry and must equal this one.
+
+    Args:
+        head: of the words.
+        borrowed: whether another module owns the head.
+        projection: P, owned by the decoder.
+        factor: Q, owned by this layer.
+
+    Source: Press & Wolf 2016, section 3 (P); Lan et al. 2020 (ALBERT), section 3.1 (Q).
+    """
+
+    def __init__(
+        self,
+        head: nn.Module,
+        *,
+        borrowed: bool = False,
+        projection: nn.Linear | None = None,
+        factor: nn.Linear | None = None,
+    ):
+        super().__init__()
+        if not borrowed:
+            self.owned = head
+        self._borrowed = (head if borrowed else None, projection)  # in a tuple, which torch does not search for modules
+        self.factor = factor
+        self.register_state_dict_post_hook(_name_the_table)
+        self.register_load_state_dict_pre_hook(_find_the_table)
+
+    @property
+    def head(self) -> Any:
+        """What scores words."""
+        return self.owned if self._borrowed[0] is None else self._borrowed[0]
+
+    @property
+    def projection(self) -> nn.Linear | None:
+        """P."""
+        return self._borrowed[1]
+
+    @property
+    def weight(self) -> Tensor:
+        """W (V, D) of a head with one table, where fairseq looks for it."""
+        return self.head.weight
+
+    def transformed(self, features: Tensor) -> Tensor:
+        """What the head gets: Q (P h + b)."""
+        if self.projection is not None:
+            features = self.projection(features)
+        return features if self.factor is None else self.factor(features)
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Scores of all words: (*, D) -> (*, V)."""
+        return self.head.scores(self.transformed(features))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``scores``."""
+        return self.scores(features)
+
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """Cross entropy of the target words; see ``output_loss``."""
+        return self.head.loss(self.transformed(features_ND), target_N, options)
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Logarithms of the probabilities of given words, (N,)."""
+        return self.head.log_prob(self.transformed(features_ND), target_N)
+
+    def penalty(self) -> Tensor | None:
+        """||P||_F^2 / 2, without P's bias, in float32 at least; None without P.
+
+        Source: Press & Wolf 2016, section 3 (projection regularization).
+        """
+        return None if self.projection is None else half_squared_norm(self.projection.weight)
+
+    def tables(self) -> dict[str, SharedEmbedding]:
+        """The tables that words are scored by, by the name of their words."""
+        return self.head.tables()
+
+    def extra_repr(self) -> str:
+        return "" if self._borrowed[0] is None else "tied"
+
+
+def build_output(
+    table: SharedEmbedding,
+    *,
+    borrowed: bool,
+    features_dim: int,
+    projection: nn.Linear | None = None,
+    factorized: bool = False,
+) -> OutputLayer:
+    """The output layer of one table for all words, of every family.
+
+    Args:
+        table: of the words.
+        borrowed: whether it is tied: owned by the model's input.
+        features_dim: D, width of the features.
+        projection: P, from D to the width of the rows or, if it is narrowed, of Q's input.
+        factorized: whether Q narrows to the width of the rows.
+
+    Raises:
+        ValueError: if what reaches the table is not as wide as its rows.
+    """
+    width = features_dim if projection is None else projection.out_features
+    if not factorized and width != table.embedding_dim:
+        raise ValueError(
+            f"output layer: needs features as wide as the table's rows; got {width} and {table.embedding_dim}. "
+            "Use a projection."
+        )
+    factor = narrowing(width, table.embedding_dim) if factorized else None
+    return OutputLayer(table, borrowed=borrowed, projection=projection, factor=factor)
+
+
+HEAD = "owned."
+# What version 0.1.0 called the parts of a factorised layer.
+FORMER_NAMES = {"layer.": "", "projection.weight": "factor.weight"}
+
+
+def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: Any) -> None:
+    """Writes the head's entries under the layer's name, the borrowed table's too."""
+    assert isinstance(layer, OutputLayer)
+    for key in [key for key in state_dict if key.startswith(prefix + HEAD)]:
+        state_dict[prefix + key.removeprefix(prefix + HEAD)] = state_dict.pop(key)
+    head = layer._borrowed[0]
+    if isinstance(head, SharedEmbedding):
+        for name, entry in head.state_dict().items():
+            state_dict[prefix + name] = entry
+
+
+def _find_the_table(
+    layer: nn.Module,
+    state_dict: dict[str, Any],
+    prefix: str,
+    local_metadata: Any,
+    strict: bool,
+    missing_keys: list[str],
+    unexpected_keys: list[str],
+    error_msgs: list[str],
+) -> None:
+    """Reads what ``_name_the_table`` writes, and checks that a borrowed table is the one that its owner has read."""
+    assert isinstance(layer, OutputLayer)
+    for key in [key for key in state_dict if key.startswith(prefix)]:
+        name = key.removeprefix(prefix)
+        for former, current in FORMER_NAMES.items():
+            if name.startswith(former) and layer.factor is not None:
+                state_dict[prefix + current + name.removeprefix(former)] = state_dict.pop(key)
+                break
+    head = layer._borrowed[0]
+    if head is None:
+        for name in layer.owned.state_dict():
+            if prefix + name in state_dict:
+                state_dict[prefix + HEAD + name] = state_dict.pop(prefix + name)
+        return
+    if not isinstance(head, SharedEmbedding):
+        return
+    # Modules load in the order of registration, so the owner has read its own entry before.
+    for name, owned in head.state_dict().items():
+        entry = state_dict.pop(prefix + name, None)
+        if entry is not None and not _equal(entry, owned):
+            error_msgs.append(
+                f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use the "
+                "checkpoint without --share-decoder-input-output-embed and --share-all-embeddings."
+            )
+
+
+def _equal(entry: Tensor, owned: Tensor) -> bool:
+    if entry.shape != owned.shape:
+        return False
+    return torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True)

@@ -1,0 +1,92 @@
+"""Penalties on weights, which a criterion adds to the loss of an update.
+
+To add one, add one ``register_regularizer`` call: the criterion's flag, its check and its log read the registry.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Regularizer:
+    """One row of the table of penalties.
+
+    Attributes:
+        name: of the criterion's option, ``projection_regularization``.
+        summary: help text of the flag.
+        source: paper and section.
+        penalty: model -> what is multiplied by the option's value, or None where the model has no such weights.
+        needs: for the error where it is None, what a model needs to have, and the remedy.
+        of_the_mean: whether it is added to the mean loss, or else once to an update's sum of token losses, before that
+            is divided by the sample size.
+    """
+
+    name: str
+    summary: str
+    source: str
+    penalty: Callable[[Any], Tensor | None]
+    needs: tuple[str, str] = ("", "")
+    of_the_mean: bool = False
+
+    @property
+    def flag(self) -> str:
+        """As the command line spells the option."""
+        return "--" + self.name.replace("_", "-")
+
+    def __call__(self, model: Any, strength: float) -> Tensor:
+        """The penalty of a model times the option's value, in float32 at least.
+
+        Raises:
+            ValueError: if the model has nothing to penalise.
+        """
+        found = self.penalty(model)
+        if found is None:
+            raise ValueError(f"{self.flag}: needs {self.needs[0]}; got {strength} and one without. {self.needs[1]}.")
+        return strength * found
+
+
+REGULARIZERS: dict[str, Regularizer] = {}
+
+
+def register_regularizer(regularizer: Regularizer) -> Regularizer:
+    """Adds a penalty to the registry.
+
+    Raises:
+        ValueError: if the name is taken.
+    """
+    if regularizer.name in REGULARIZERS:
+        raise ValueError(
+            f"regularizer: needs a name that is free; got {regularizer.name!r}, which is "
+            f"{REGULARIZERS[regularizer.name].summary!r}. Use another name."
+        )
+    REGULARIZERS[regularizer.name] = regularizer
+    return regularizer
+
+
+def half_squared_norm(weight: Tensor) -> Tensor:
+    """||w||^2 / 2 in float32 at least, whose range squares need."""
+    return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum() / 2
+
+
+register_regularizer(
+    Regularizer(
+        name="projection_regularization",
+        summary="lambda of lambda/2 ||P||^2, P being the model's --projection; 0.15 in Press & Wolf (2016)",
+        source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
+        penalty=lambda model: model.output.penalty(),
+        needs=("a model with --projection", "Use --projection"),
+    )
+)
+register_regularizer(
+    Regularizer(
+        name="l2_regularization",
+        summary="mu of mu/2 ||all parameters||^2, added to the mean loss: weight decay that clipping sees",
+        source="Zilly et al. 2017, their code",
+        penalty=lambda model: torch.stack([half_squared_norm(each) for each in model.parameters()]).sum(),
+        of_the_mean=True,
+    )
+)

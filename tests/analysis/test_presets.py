@@ -1,0 +1,95 @@
+"""What `fairseq-tiedemb arch` says of a preset, against the models themselves and what papers and code say."""
+
+import re
+
+import pytest
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from fairseq_tiedemb.analysis import presets
+from fairseq_tiedemb.cli import main
+
+NAMES = [name for names in presets.families().values() for name in names]
+
+
+def test_every_preset_of_the_package_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch"]) == 0
+    listed = re.findall(r"^  (\S+) +shares (.+)$", capsys.readouterr().out, re.M)
+    ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_tiedemb.")}
+    assert {name for name, _ in listed} == ours
+    for name, shares in listed:
+        if name.endswith("_twwt"):
+            assert shares == "encoder input = decoder input = decoder output (three-way weight tying)"
+        elif name in ("lstm_nmt_wt", "dl4mt_wt"):
+            assert shares == "decoder input = decoder output (weight tying)"
+        elif "_wt" in name.replace("_wt_pr", "_wt") and name.endswith(("_wt", "_wt_pr")) or "gpt3" in name:
+            assert shares == "input = output (weight tying)"
+        elif "wiki103" in name:
+            assert shares == "input = output in bands (weight tying)"
+        else:
+            assert shares == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "parameters"),
+    [
+        ("zaremba_lm_small", 10_002, 4_652_402),  # README, Penn Treebank
+        ("zaremba_lm_small_wt", 10_002, 2_652_002),
+        ("dl4mt_twwt", 94_000, 79_400_000),  # README, table 8
+        ("highway_lm_10x830_wt", 10_002, 23_484_062),
+    ],
+)
+def test_sizes(name: str, words: int, parameters: int) -> None:
+    preset = presets.describe(name, words=words)
+    assert preset.parameters == pytest.approx(parameters, abs=50_000 if parameters > 5e7 else 0)
+    assert preset.words == words
+
+
+def test_a_preset_is_shown_with_its_options_and_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", "zaremba_lm_small_wt_pr", "--words", "10002"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith('zaremba_lm_small_wt_pr: Press & Wolf 2016, table 6, "Small + WT + PR"')
+    assert "shares      input = output (weight tying)" in lines
+    assert "size        2,692,202 parameters with 10,002 words; 74.3 % of them in tables" in lines
+    assert "recipe      set by --arch zaremba_lm_small_wt_pr in fairseq-train" in lines
+    for flag in ("--decoder-hidden-size 200", "--task contiguous_lm", "--lr 1.0", "--sentence-avg", "--max-epoch 13"):
+        assert f"    {flag}" in lines
+    assert not any("--batch-size-valid" in line or "--distributed" in line for line in lines)
+
+
+def test_a_recipe_for_hydra(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", "dl4mt_wt"]) == 0
+    text = capsys.readouterr().out
+    assert '--config-dir "$(fairseq-tiedemb path)/config" --config-name dl4mt_wt task.data=DATA' in text
+    for flag in ("--cell gru", "--optimizer adadelta", "--clip-norm 1.0", "--max-update 300000"):
+        assert f"    {flag}\n" in text
+
+
+def test_a_preset_without_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", "tied_transformer_iwslt_de_en"]) == 0
+    text = capsys.readouterr().out
+    assert "recipe      none: --optimizer" in text
+    assert "    --encoder-ffn-embed-dim 1024\n" in text
+
+
+def test_the_largest_takes_no_memory() -> None:
+    assert presets.describe("tied_transformer_lm_gpt3_175").parameters > 170e9
+    assert torch.empty(1).device.type == "cpu"
+
+
+def test_bands_need_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert presets.describe("tied_transformer_lm_wiki103").words == 120_000
+    assert main(["arch", "tied_transformer_lm_wiki103", "--words", "60000"]) == 2
+    assert "--words: needs 60,001 or more for tied_transformer_lm_wiki103; got 60000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["0", "-5"])
+def test_refuses_too_few_words(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", "lstm_nmt", "--words", words]) == 2
+    assert f"--words: needs 5 or more for lstm_nmt; got {words}. Use 10000." in capsys.readouterr().err
+
+
+def test_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", "lstm_nmt_tw"]) == 2
+    error = capsys.readouterr().err
+    assert "NAME: needs a preset of this package; got lstm_nmt_tw. Use lstm_nmt_twwt, " in error

@@ -1,0 +1,434 @@
+"""Reading checkpoints: damaged, forged or greedy files are refused by name, whole ones give what was saved.
+
+Both ways in are tried: fairseq's `load_checkpoint_to_cpu`, behind every command, and `read_checkpoint`, behind ours.
+"""
+
+import argparse
+import io
+import os
+import random
+import re
+import subprocess
+import sys
+import zipfile
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.compat import checkpoints, reading
+
+from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, numpy_array, tensor
+
+READERS: list[Callable[[Path], Any]] = [
+    lambda path: checkpoint_utils.load_checkpoint_to_cpu(str(path)),
+    lambda path: read_checkpoint(path, flag="CHECKPOINT"),
+]
+LEGACY = {"_use_new_zipfile_serialization": False}
+
+
+def checkpoint(**changes: Any) -> dict[str, Any]:
+    """What fairseq's trainer saves, as far as loading reads it."""
+    cfg = {"task": {"_name": "translation"}, "model": argparse.Namespace(_name="transformer", dropout=0.1)}
+    history = [{"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 1}]
+    model = OrderedDict(weight=torch.randn(30, 20), bias=torch.zeros(3, dtype=torch.int64))
+    state = {"args": None, "cfg": cfg, "model": model, "optimizer_history": history, "extra_state": {"epoch": 1}}
+    return {**state, **changes}
+
+
+def saved(path: Path, **changes: Any) -> Path:
+    torch.save(checkpoint(**changes), path)
+    return path
+
+
+def refused(path: Path, message: str) -> None:
+    """Both readers refuse a file, naming it."""
+    for read in READERS:
+        with pytest.raises(ValueError, match=rf"{re.escape(path.name)}: needs .*{message}"):
+            read(path)
+
+
+# --- whole files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, LEGACY])
+@pytest.mark.parametrize("read", READERS)
+def test_what_was_saved_is_read(read: Callable[[Path], Any], options: dict[str, Any], tmp_path: Path) -> None:
+    table = torch.randn(8, 4)
+    values = {
+        "scalars": (np.float64(2.5), np.int64(-3), np.bool_(True), np.float16(0.5), np.uint8(255)),
+        "arrays": [np.arange(6.0).reshape(2, 3), np.array([[True, False]]), np.array(3), np.zeros((0, 2), np.int32)],
+        "order": np.asfortranarray(np.arange(6, dtype=np.int32).reshape(2, 3)),
+        "other machine": np.array([1.5, -2.0], dtype=">f4"),
+        "tensors": [table, table[2:].t(), torch.tensor(1.0).half(), torch.ones(2).bfloat16(), torch.ones(2).bool()],
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "empty": argparse.Namespace(),
+        "kinds": [np.dtype(np.float32), torch.float16, torch.Size((2, 3)), {"a", "b"}, Counter("aab"), b"bytes"],
+    }
+    torch.save(checkpoint(extra_state={"train_iterator": {"epoch": 1}, **values}), tmp_path / "whole.pt", **options)
+    read_values = read(tmp_path / "whole.pt")["extra_state"]
+    assert [(type(x), x.dtype) for x in read_values["scalars"]] == [(type(x), x.dtype) for x in values["scalars"]]
+    assert read_values["scalars"] == values["scalars"]
+    for name in ("order", "other machine", *range(4)):
+        new, old = (each[name] if isinstance(name, str) else each["arrays"][name] for each in (read_values, values))
+        assert type(new) is np.ndarray
+        np.testing.assert_array_equal(new, old, strict=name != "other machine")
+    tensors = read_values["tensors"]
+    assert all(torch.equal(new, old) for new, old in zip(tensors, values["tensors"], strict=True))
+    assert tensors[0].untyped_storage().data_ptr() == tensors[1].untyped_storage().data_ptr()
+    assert read_values["parameter"].requires_grad
+    assert type(read_values["empty"]) is argparse.Namespace
+    assert read_values["kinds"] == values["kinds"]
+
+
+def test_what_was_read_is_saved_for_every_reader(tmp_path: Path) -> None:
+    values = [
+        np.float64(2.5),
+        np.arange(3),
+        argparse.Namespace(),
+        argparse.Namespace(a=1),
+        np.dtype("f4"),
+        Dictionary(),
+    ]
+    state = read_checkpoint(saved(tmp_path / "first.pt", extra_state={"values": values}), flag="X")
+    torch.save(state, tmp_path / "second.pt")
+    with zipfile.ZipFile(tmp_path / "second.pt") as file:
+        assert b"fairseq_tiedemb" not in file.read("second/data.pkl")
+
+
+@pytest.mark.parametrize("core", ["core", "_core"])
+def test_torch_itself_reads_the_numbers_of_either_numpy(core: str) -> None:
+    names = (f"numpy.{core}.multiarray.scalar", f"numpy.{core}.multiarray._reconstruct")
+    scalar = Call(names[0], (number_type(), np.float64(2.5).tobytes()))
+    array = Call(names[1], (Global("numpy.ndarray"), (0,), b"b"), numpy_array(data=np.arange(2.0).tobytes()).state)
+    values = torch.load(io.BytesIO(archive(encoded([scalar, array]))), weights_only=True)
+    assert (values[0], values[1].tolist(), values[1].sum()) == (2.5, [0.0, 1.0], 1.0)
+
+
+def test_a_dictionary_of_words_is_read(tmp_path: Path) -> None:
+    words = Dictionary(extra_special_symbols=["<lang>"])
+    for word in ("the", "cat", "the"):
+        words.add_symbol(word)
+    state = read_checkpoint(saved(tmp_path / "words.pt", task_state={"dictionaries": [words]}), flag="X")
+    (loaded,) = state["task_state"]["dictionaries"]
+    assert type(loaded) is Dictionary
+    assert vars(loaded) == vars(words)
+    assert (loaded.index("cat"), loaded.index("dog"), loaded.count[loaded.index("the")]) == (6, words.unk(), 2)
+
+
+# --- forged pickles --------------------------------------------------------------------------------------------------
+
+
+def test_no_forged_pickle_ends_in_a_signal() -> None:
+    command = [sys.executable, "-X", "faulthandler", "-m", "tests.checkpoint_forge", "1", "4000"]
+    process = subprocess.run(
+        command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert process.returncode == 0, process.stderr[:2000]
+    counts = dict(reversed(part.split(" ", 1)) for part in process.stdout.strip(" ,\n").split(", "))
+    assert all(int(count) > 500 for count in counts.values()), counts
+
+
+def array_of(*state: Any) -> Call:
+    return Call("numpy._core.multiarray._reconstruct", (Global("numpy.ndarray"), (0,), b"b"), state)
+
+
+def words(state: dict[str, Any]) -> Call:
+    return Call("fairseq.data.dictionary.Dictionary", (), state, new=True)
+
+
+PICKLES = {
+    "object array": (numpy_array(number=Call("numpy.dtype", ("O8", False, True))), r"numpy\.dtype with \('O8'"),
+    "object flags": (number_type("f8", (3, "|", None, None, None, 8, 8, 63)), r"numpy\.dtype with .*63"),
+    "fields": (number_type("f8", (3, "|", None, ("a",), {}, 8, 8, 0)), r"numpy\.dtype with .*a dict"),
+    "flag": (Call("numpy.dtype", ("f8", "x")), r"numpy\.dtype with \('f8', 'x'\)"),
+    "byte order": (number_type("f8", (3, "x", None, None, None, -1, -1, 0)), r"numpy\.dtype with .*'x'"),
+    "short array": (numpy_array(data=bytes(15)), r"numpy array with .*15 bytes"),
+    "long scalar": (Call("numpy._core.multiarray.scalar", (number_type(), bytes(9))), r"numpy array with .*9 bytes"),
+    "scalar of text": (Call("numpy._core.multiarray.scalar", (number_type(), "x")), r"numpy\.scalar with .*'x'"),
+    "new array": (Call("numpy.ndarray", ((2**40,),)), r"numpy\.ndarray with"),
+    "array of a list": (Call("numpy._core.multiarray._reconstruct", (Global("numpy.ndarray"), [0], b"b")), "_reconstr"),
+    "negative array": (numpy_array(shape=(-2, -1)), r"numpy\.ndarray with"),
+    "many dimensions": (numpy_array(shape=(1,) * 40), r"numpy\.ndarray with"),
+    "version of an array": (array_of("1", (2,), number_type(), False, bytes(16)), r"numpy\.ndarray with \('1'"),
+    "half an array": (array_of(1, (2,)), r"numpy\.ndarray with"),
+    "bytes of an array": (numpy_array(data="x"), r"numpy\.ndarray with .*'x'"),
+    "class of settings": (Call("argparse.Namespace", (), {"__class__": 1}, new=True), r"Namespace with a dict"),
+    "slots of settings": (Call("argparse.Namespace", (), (None, {"a": 1}), new=True), r"Namespace with"),
+    "words": (words({"symbols": [1], "count": [1]}), "Dictionary wi"),
+    "word counts": (words({"symbols": ["a"], "count": []}), "Dict"),
+    "word list": (words({"symbols": "a", "count": [1]}), "Dictionary"),
+    "no words": (words({}), "Dictionary with a dict"),
+    "special word": (words({"symbols": [], "count": [], "pad_word": 1}), "Dictionary wi"),
+    "special number": (words({"symbols": [], "count": [], "pad_index": 9}), "Dictionary wi"),
+    "unfilled words": (Call("fairseq.data.dictionary.Dictionary", (), new=True), "Dictionary with 'no words'"),
+    "words from words": (Call("fairseq.data.dictionary.Dictionary", ("a",)), "Dictionary with"),
+    "state of a state dict": (Call("collections.OrderedDict", (), {"items": 1}), "OrderedDict with"),
+    "entries of a state dict": (Call("collections.OrderedDict", ([["a", 1]],)), "OrderedDict with"),
+    "counts": (Call("collections.Counter", ("ab",)), "Counter with"),
+    "a set of lists": (Call("builtins.set", ([[]],)), "set with"),
+    "bytes": (Call("builtins.bytes", (2**40,)), "bytes with"),
+    "encoding": (Call("_codecs.encode", ("a", "rot13")), "encode with .*rot13"),
+    "size": (Call("torch.Size", ((-1,),)), r"torch\.Size with"),
+    "device": (Call("torch.device", (1,)), r"torch\.device with"),
+    "reading beyond": (tensor(Saved(count=5)), r"storage 0 has fewer than the 5 numbers"),
+    "growing": (tensor(shape=(2**31, 1)), r"shape \(2147483648, 1\) needs more than the 4 numbers"),
+    "offset": (tensor(offset=1), "needs more than the 4 numbers"),
+    "negative offset": (tensor(offset=-1), "tensor with"),
+    "ranks": (tensor(shape=(2,)), "tensor with"),
+    "repeated": (tensor(shape=(2**40, 1), stride=(0, 1)), "repeats the 4 numbers"),
+    "hooks": (tensor(None, 0, (4,), (1,), False, {1: 1}), "tensor with"),
+    "metadata": (tensor(None, 0, (4,), (1,), False, {}, {"conj": True}), "tensor with"),
+    "no storage": (Call("torch._utils._rebuild_tensor_v2", (1, 0, (4,), (1,))), "tensor with"),
+    "no kind": (Call("torch._utils._rebuild_tensor_v3", (Saved(), 0, (4,), (1,), False, None, "f4")), "tensor with"),
+    "no parameter": (Call("torch._utils._rebuild_parameter", (1, True, None)), r"Parameter with"),
+    "meta storage": (tensor(Saved(place="meta")), "a storage with"),
+    "no count": (tensor(Saved(count="4")), "a storage with"),
+    "view": (tensor(Saved(more=(None,))), "a storage with"),
+    "two counts": ([tensor(), tensor(Saved(count=3), shape=(3,), stride=(1,))], "a storage with"),
+    "no such storage": (tensor(Saved(key="9")), "cannot be read .*'9'"),
+    "a call of a number": (Call("torch.float32", ()), "a call with"),
+    "a new tensor": (Call("torch._utils._rebuild_tensor_v2", (), new=True), "an object with"),
+    "a state of a tensor": (Call("torch._utils._rebuild_tensor", (Saved(), 0, (4,), (1,)), (1,)), "a state with"),
+    "a key of lists": ({((1,),): 1}, "a dictionary's key with"),
+    "deep": (Global("torch.float32"), "nested more than 100 deep"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_a_forged_pickle_is_refused(name: str, tmp_path: Path) -> None:
+    value, message = PICKLES[name]
+    opcodes = encoded({"entry": value})
+    if name == "deep":
+        opcodes = b"}(" + encoded("entry") + b"]" * 101 + b"a" * 100 + b"u"
+    path = tmp_path / "forged.pt"
+    path.write_bytes(archive(opcodes))
+    refused(path, message)
+
+
+@pytest.mark.parametrize(
+    ("opcodes", "message"),
+    [(b"1", "Unsupported operand 49"), (b"]K\x01K\x02s", "a dictionary's entries"), (b")K\x01a", "a list's entries")],
+)
+def test_other_steps_are_refused(opcodes: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "forged.pt").write_bytes(archive(opcodes))
+    refused(tmp_path / "forged.pt", message)
+
+
+def test_an_array_is_filled_once() -> None:
+    array = numpy_array()
+    twice = encoded(array) + encoded(array.state) + b"b"
+    with pytest.raises(ValueError, match=r"numpy\.ndarray with"):
+        reading.read_file(io.BytesIO(archive(b"}(" + encoded("entry") + twice + b"u")), "forged.pt")
+
+
+@pytest.mark.filterwarnings("ignore:.*sparse:UserWarning", "ignore:.*nested:UserWarning", "ignore:.*quant:UserWarning")
+def test_only_dense_tensors_are_read(tmp_path: Path) -> None:
+    others = {
+        "sparse": torch.eye(3).to_sparse(),
+        "meta": torch.ones(3, device="meta"),
+        "nested": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "quantized": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    }
+    for name, other in others.items():
+        path = tmp_path / f"{name}.pt"
+        torch.save(checkpoint(model={"weight": other}), path)
+        refused(path, r"got (torch\._utils\._rebuild_\w+|a storage with)")
+
+
+# --- damaged and greedy files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, LEGACY])
+def test_a_file_cut_anywhere_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
+    torch.save(checkpoint(), tmp_path / "whole.pt", **options)
+    whole, cut = (tmp_path / "whole.pt").read_bytes(), tmp_path / "cut.pt"
+    for length in {*range(0, len(whole), 61), *range(20), *(len(whole) - end for end in range(1, 30))}:
+        cut.write_bytes(whole[:length])
+        refused(cut, "a whole checkpoint; got one that cannot be read")
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    path = saved(tmp_path / "whole.pt")
+    whole, start = path.read_bytes(), path.read_bytes().index(checkpoint_weight(path))
+    for place in random.sample(range(start, start + 2400), 12):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << random.randrange(8)
+        (tmp_path / "flipped.pt").write_bytes(flipped)
+        refused(tmp_path / "flipped.pt", "cannot be read .the checksum of its part whole/data/0 is another")
+
+
+def checkpoint_weight(path: Path) -> bytes:
+    """The bytes of a checkpoint's weight."""
+    return read_checkpoint(path, flag="X")["model"]["weight"].numpy().tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("options", [{}, LEGACY])
+def test_any_damage_is_a_refusal(options: dict[str, Any], tmp_path: Path) -> None:
+    torch.save(checkpoint(), tmp_path / "whole.pt", **options)
+    whole = (tmp_path / "whole.pt").read_bytes()
+    for _ in range(200):
+        damaged = bytearray(whole)
+        for _ in range(random.randint(1, 20)):
+            damaged[random.randrange(len(whole))] = random.randrange(256)
+        outcome = error_of(lambda data: reading.read_file(io.BytesIO(data), "damaged.pt"), bytes(damaged))
+        assert outcome is None or outcome.startswith("damaged.pt: needs")
+
+
+def error_of(read: Callable[[Any], Any], file: Any) -> str | None:
+    """The text of the ValueError that reading ends in, if it does."""
+    try:
+        read(file)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def test_an_archive_that_inflates_is_refused(tmp_path: Path) -> None:
+    big = tensor(Saved(key="big", count=2**20), shape=(2**20,), stride=(1,))
+    path = tmp_path / "inflated.pt"
+    path.write_bytes(archive(encoded({"entry": big}), zipfile.ZIP_DEFLATED, big=bytes(2**22)))
+    refused(path, r"an archive of [\d,]+ bytes that would fill 4,194,\d+")
+
+
+def test_an_archive_that_can_be_read_in_two_ways_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "double.pt"
+    path.write_bytes(archive(encoded({}), **{"_0": b"", "A": b"", "a": b""}))
+    refused(path, "an archive that can be read in two ways")
+
+
+def legacy(state: bytes, keys: Any, storages: bytes = b"") -> bytes:
+    """A file of torch before 1.6."""
+    parts = (encoded(reading.LEGACY[0]), encoded(1001), encoded({}), state, encoded(keys))
+    return b"".join(b"\x80\x02" + part + b"." for part in parts) + storages
+
+
+@pytest.mark.parametrize(
+    ("state", "keys", "message"),
+    [
+        (tensor(Saved(count=2**40, more=(None,))), ["0"], r"it needs 4,398,046,511,\d+ bytes and has \d+"),
+        (tensor(Saved(more=(None,))), [], "other tensors follow than those that it names"),
+        (tensor(Saved(more=(("1", 2, 3),))), ["0"], "a part of a storage with"),
+        (tensor(Saved(more=(("1", -1, 3),))), ["0"], "a part of a storage with"),
+        ([tensor(Saved(more=(("1", 0, 4),))), tensor(Saved(more=(("1", 0, 3),)))], ["0"], "a part of a storage with"),
+    ],
+)
+def test_a_forged_older_file_is_refused(state: Any, keys: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "old.pt").write_bytes(legacy(encoded({"entry": state}), keys, bytes(24)))
+    refused(tmp_path / "old.pt", message)
+
+
+def test_parts_of_storages_in_older_files_are_read() -> None:
+    state = {"entry": tensor(Saved(more=(("1", 1, 2),)), shape=(2,), stride=(1,))}
+    numbers = torch.arange(4.0).numpy().tobytes()
+    read = reading.read_file(io.BytesIO(legacy(encoded(state), ["0"], (4).to_bytes(8, "little") + numbers)), "old.pt")
+    assert read["entry"].tolist() == [1.0, 2.0]
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+def laughs(depth: int = 40) -> list[Any]:
+    """A list of 2 ** depth entries, in few bytes."""
+    made: list[Any] = ["ha"]
+    for _ in range(depth):
+        made = [made, made]
+    return made
+
+
+def nested(depth: int) -> dict[str, Any]:
+    return {"a": nested(depth - 1)} if depth else {}
+
+
+SETTINGS = {
+    "laughs": (laughs(), "at most 100,000 settings, nested 50 deep; got more at 'x'"),
+    "nested": (nested(60), "at most 100,000 settings, nested 50 deep; got more at 'a'"),
+    "long": ("x" * 1_000_001, "at most 1,000,000 characters; got 1,000,001 in 'x'"),
+    "key": ({None: 1}, "settings with names; got None among those of 'x'"),
+    "resolver": ("${oc.env:HOME}", r"values; got '\$\{oc\.env:HOME\}' in 'x', which could read"),
+    "resolver in text": ("a ${oc.env:HOME}", "values; got 'a .* in 'x'"),
+    "doubling": ("${a}${a}", "values; got"),
+    "address": ("https://example.com/codes", "local files; got 'https://example.com/codes' in 'x', which could send"),
+    "address in text": ('{"codes": "S3://bucket"}', "local files; got .*bucket"),
+    "address with a tab": ("ht\ttp://example.com", "local files; got .*example"),
+}
+
+
+@pytest.mark.parametrize("place", ["cfg", "model", "args"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_are_no_plain_values_are_refused(name: str, place: str, tmp_path: Path) -> None:
+    value, message = SETTINGS[name]
+    changes: dict[str, Any] = {"args": argparse.Namespace(x=value)}
+    if place != "args":
+        changes = checkpoint(model=torch.zeros(1))["cfg"]
+        changes |= {"bpe": {"x": value}} if place == "cfg" else {"model": argparse.Namespace(x=value)}
+        changes = {"cfg": changes}
+    refused(saved(tmp_path / "settings.pt", **changes), message)
+
+
+@pytest.mark.parametrize("section", ["cfg", "args"])
+def test_settings_as_text_are_refused(section: str, tmp_path: Path) -> None:
+    refused(saved(tmp_path / "yaml.pt", **{section: "a: &a [x, x]\nb: [*a, *a]"}), f"got {section} as str")
+
+
+def test_settings_that_checkpoints_have_are_read(tmp_path: Path) -> None:
+    cfg = checkpoint()["cfg"] | {
+        "distributed_training": {"distributed_init_method": "tcp://localhost:12345"},
+        "bpe": {"gpt2_encoder_json": "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/encoder.json"},
+        "checkpoint": {"save_dir": "s3://bucket/run", "patience": 3},
+        "common": {"wandb_project": "a project", "tensorboard_logdir": "hdfs://logs", "seed": 1},
+        "job_logging_cfg": {"handlers": {"console": {"stream": "ext://sys.stdout"}}},
+        "optimizer": {"lr": "${optimization.lr}"},
+        "optimization": {"lr": [0.1], 1: "one"},
+    }
+    for read in READERS:
+        state = read(saved(tmp_path / "settings.pt", cfg=cfg))
+        assert state["cfg"]["distributed_training"]["distributed_init_method"] == "tcp://localhost:12345"
+        assert state["cfg"]["common"]["wandb_project"] == "a project"
+
+
+# --- what a checkpoint is --------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    torch.save([1, 2], tmp_path / "list.pt")
+    refused(tmp_path / "list.pt", "a checkpoint of fairseq-train; got list instead of a dictionary")
+    refused(saved(tmp_path / "key.pt", **{"model": {3: torch.ones(1)}}), "entries of the model with names; got 3")
+    torch.save({**checkpoint(), 7: 1}, tmp_path / "number.pt")
+    refused(tmp_path / "number.pt", "entries with names; got 7")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"optimizer_history": []}, {"optimizer_history": 3}, {"extra_state": None}, {"cfg": {"task": 1}}]
+)
+def test_a_checkpoint_that_lacks_what_fairseq_reads_is_named(changes: dict[str, Any], tmp_path: Path) -> None:
+    path = saved(tmp_path / "lacking.pt", **changes)
+    assert str(error_of(READERS[0], path)).startswith(f"{path}: needs a whole checkpoint")
+
+
+def test_the_average_of_a_training_is_read_the_same_way(tmp_path: Path) -> None:
+    path = saved(tmp_path / "ema.pt", extra_state={"ema": {"weight": torch.ones(2)}})
+    loaded = checkpoint_utils.load_ema_from_checkpoint(str(path))
+    assert loaded["model"]["weight"].tolist() == [1.0, 1.0]
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"ema\.pt: needs a whole checkpoint"):
+        checkpoint_utils.load_ema_from_checkpoint(str(path))
+
+
+@pytest.mark.parametrize("value", ["1", "TRUE", "0"])
+def test_the_advice_to_run_code_is_dropped(
+    value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(checkpoints.UNSAFE, value)
+    checkpoints.weights_only_by_default()
+    assert checkpoints.UNSAFE not in os.environ
+    assert bool(caplog.messages) == (value != "0")
+    assert all("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD: ignored" in message for message in caplog.messages)

@@ -1,0 +1,164 @@
+"""The entries of compat about what fairseq is given: text, data, models, and what it says of a model's flags."""
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import fairseq_cli.eval_lm
+import fairseq_cli.preprocess
+import pytest
+from fairseq import options
+from fairseq.data import Dictionary
+
+from .conftest import USER_DIR, RunCommand, configuration
+
+MARK = "\ufeff"
+
+
+def preprocess(*arguments: object) -> None:
+    """fairseq-preprocess in this process."""
+    parser = options.get_preprocessing_parser()
+    fairseq_cli.preprocess.main(parser.parse_args([*map(str, arguments), "--user-dir", str(USER_DIR)]))
+
+
+# --- byte-order marks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_byte_order_mark_is_in_no_word(workers: int, tmp_path: Path) -> None:
+    lines = ["the cat sat", "a dog ran", "the dog sat", "a cat ran"]
+    # The second mark is where a file with one was joined to another.
+    (tmp_path / "train").write_text(f"{MARK}{lines[0]}\n{lines[1]}\n{MARK}{lines[2]}\n{lines[3]}\n", encoding="utf-8")
+    (tmp_path / "plain").write_text("".join(f"{line}\n" for line in lines))
+    for name in ("train", "plain"):
+        flags = ("--trainpref", tmp_path / name, "--workers", workers, "--padding-factor", 1)
+        preprocess("--only-source", *flags, "--destdir", tmp_path / f"{name}-bin")
+    for name in ("dict.txt", "train.bin", "train.idx"):
+        assert (tmp_path / "train-bin" / name).read_bytes() == (tmp_path / "plain-bin" / name).read_bytes()
+
+
+def test_a_byte_order_mark_in_a_dictionary_or_a_line(tmp_path: Path) -> None:
+    (tmp_path / "dict.txt").write_text(f"{MARK}the 3\ncat 2\n", encoding="utf-8")
+    dictionary = Dictionary.load(str(tmp_path / "dict.txt"))
+    assert dictionary.symbols[4:] == ["the", "cat"]
+    assert dictionary.encode_line(f"{MARK}the cat", add_if_not_exist=False).tolist() == [4, 5, dictionary.eos()]
+    assert Dictionary.load(io.StringIO("the 3\n")).symbols[4:] == ["the"]
+
+
+# --- other encodings -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ("café\n".encode("latin-1"), r"line 1 has the byte 0xe9 \(invalid continuation byte\)"),
+        (b"a\n" * 9000 + "über\n".encode("latin-1"), r"line 9001 has the byte 0xfc"),
+        ("a b\n".encode("utf-16"), r"line 1 has the byte 0xff"),
+    ],
+)
+def test_text_of_another_encoding_is_named(content: bytes, place: str, workers: int, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(content)
+    flags = ("--only-source", "--workers", workers, "--destdir", tmp_path / "bin")
+    with pytest.raises(ValueError, match=rf"--trainpref.*: need UTF-8 text; got {tmp_path}/text, whose {place}"):
+        preprocess("--trainpref", tmp_path / "text", *flags)
+    (tmp_path / "good").write_text("a b\n")
+    with pytest.raises(ValueError, match=place):
+        preprocess("--trainpref", tmp_path / "good", "--validpref", tmp_path / "text", *flags)
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ["dl4mt_wt", "zaremba_lm_small"])
+def test_hydra_train_asks_for_the_data(preset: str, run_command: RunCommand, tmp_path: Path) -> None:
+    folder = USER_DIR / "config"
+    command = run_command("hydra-train", "--config-dir", folder, "--config-name", preset, cwd=tmp_path, check=False)
+    assert command.returncode != 0
+    assert "task.data: needs the folder of fairseq-preprocess; got none. Use task.data=" in command.stderr
+
+
+def test_eval_lm_names_a_model_that_translates(
+    train: Callable[..., str], parallel_data: Path, lm_data: Path, tmp_path: Path
+) -> None:
+    sizes = [f"--{name}=4" for name in ("encoder-embed-dim", "encoder-hidden-size", "decoder-embed-dim")]
+    sizes += ["--decoder-hidden-size=4", "--decoder-out-embed-dim=4", "--save-dir", str(tmp_path)]
+    flags = "--arch lstm_nmt --optimizer sgd --lr 0.1 --batch-size 4 --max-update 1 --disable-validation"
+    train(parallel_data, *flags.split(), *sizes)
+    flags = ["--path", str(tmp_path / "checkpoint_last.pt")]
+    with pytest.raises(ValueError, match="--path: needs a language model; got lstm_nmt, .* Use fairseq-generate"):
+        fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), lm_data, *flags))
+    with pytest.raises(ValueError, match="--arch: needs a language model; got lstm, .* Use --task translation"):
+        train(lm_data, "--task", "language_modeling", *"--arch lstm --optimizer sgd --batch-size 4".split())
+
+
+def test_interactive_says_what_it_cannot_print(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = options.get_interactive_generation_parser()
+    assert parser.parse_known_args(["--print-alignment"])[0].print_alignment == "hard"
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_known_args(["--print-alignment", "soft"])
+    assert re.search(r"--print-alignment: .* needs hard, .*; got soft. Use fairseq-generate", capsys.readouterr().err)
+    generation = options.get_generation_parser().parse_known_args(["--print-alignment", "soft"])[0]
+    assert generation.print_alignment == "soft"
+
+
+def test_a_python_program_is_not_warned_of_what_fairseq_does() -> None:
+    """As torch 2.14 warns; of fairseq's own commands it does before a plugin is there."""
+    program = """
+import sys, warnings, torch
+script = torch.jit.script
+def warning_script(*args, **kwargs):
+    warnings.warn("`torch.jit.script` is deprecated. Please switch to `torch.compile`.", FutureWarning, stacklevel=2)
+    return script(*args, **kwargs)
+torch.jit.script = warning_script
+import fairseq_tiedemb.plugin
+print("fairseq.models.model_utils" in sys.modules)
+"""
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=USER_DIR.parent)
+    assert process.stdout == "True\n"
+    assert process.stderr == ""
+
+
+# --- help ------------------------------------------------------------------------------------------------------------
+
+
+def shown_help(*arguments: str) -> str:
+    """What fairseq-train prints for these, as one line."""
+    text = io.StringIO()
+    parser = options.get_training_parser()
+    with contextlib.redirect_stdout(text), pytest.raises(SystemExit, match="0"):
+        options.parse_args_and_arch(parser, ["--user-dir", str(USER_DIR), *arguments])
+    return " ".join(text.getvalue().split())
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags"),
+    [
+        # of a dataclass
+        ("dl4mt_wt", ["--decoder-hidden-size DECODER_HIDDEN_SIZE decoder hidden size (default: 1000)"]),
+        # of a recipe, and of its task
+        ("zaremba_lm_small", ["at specified epoch (default: 6)", "task (default: contiguous_lm)", "(default: sgd)"]),
+        # of fairseq's preset
+        ("tied_transformer_iwslt_de_en", ["--encoder-ffn-embed-dim ENCODER_FFN_EMBED_DIM", "FFN (default: 1024)"]),
+        ("tied_transformer_lm_gpt", ["--decoder-layers DECODER_LAYERS num decoder layers (default: 12)"]),
+        ("tied_lightconv_iwslt_de_en", ["--decoder-kernel-size-list", "(default: [3, 7, 15, 31, 31, 31])"]),
+    ],
+)
+def test_help_shows_the_models_flags_and_their_defaults(arch: str, flags: list[str]) -> None:
+    for arguments in (["--arch", arch, "-h"], ["-h", "--arch", arch]):
+        text = shown_help(*arguments)
+        assert "--sharing-method {plain," in text
+        assert "(default: plain)" in text
+        for flag in flags:
+            assert flag in text
+        assert "${" not in text
+
+
+def test_help_without_a_model() -> None:
+    text = shown_help("--help")
+    assert "Model-specific configuration" not in text
+    assert "--clip-norm CLIP_NORM clip threshold of gradients (default: 0.0)" in text
