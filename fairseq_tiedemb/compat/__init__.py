@@ -20,7 +20,7 @@ tensor, and `settings`.
 from . import noise as noise  # the first, see its last line
 from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
-from .batches import eval_lm_blocks, exact_batch_size, last_batch
+from .batches import empty_split, eval_lm_blocks, exact_batch_size, last_batch
 from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .commands import data_folder, interactive_alignment, language_models_only
 from .help import model_help
@@ -70,6 +70,7 @@ ENTRIES = (
     last_batch,
     exact_batch_size,
     eval_lm_blocks,
+    empty_split,
     resumed_batches,
     each_epochs_order,
     checked_resume,
