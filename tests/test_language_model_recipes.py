@@ -62,7 +62,7 @@ def test_every_preset_is_tested_and_has_its_recipe() -> None:
 @every_preset
 def test_both_ways_train_by_one_recipe(preset: str) -> None:
     hydra, command_line = by_hydra(preset), by_command_line(preset)
-    for section in ("model", "task", "criterion", "lr_scheduler", "optimization", "dataset"):
+    for section in ("model", "task", "criterion", "lr_scheduler", "optimization", "dataset", "checkpoint"):
         assert hydra[section] == command_line[section], section
     assert hydra["optimizer"] == {name: command_line["optimizer"][name] for name in hydra["optimizer"]}
 

@@ -36,7 +36,7 @@ from .processes import (
     torchrun_world_size,
 )
 from .resume import each_epochs_order, resumed_batches
-from .saving import atomic_copies, whole_checkpoints
+from .saving import atomic_copies, recipes_save_in_mid_epoch, whole_checkpoints
 from .text import byte_order_marks, utf8_text
 from .trained import checked_overrides, checked_resume, dictionary_fingerprints
 from .training import (
@@ -61,6 +61,7 @@ ENTRIES = (
     literal_settings,
     whole_checkpoints,
     atomic_copies,
+    recipes_save_in_mid_epoch,
     byte_order_marks,
     utf8_text,
     data_folder,

@@ -69,6 +69,7 @@ HIGHWAY_RECIPE: dict[str, Any] = {
     "sentence_avg": True,
     "batch_size": 20,
     "tokens_per_sample": 35,
+    "save_interval_updates": 1000,  # see compat.saving.recipes_save_in_mid_epoch
 }
 
 

@@ -119,6 +119,7 @@ ZAREMBA_RECIPE: dict[str, Any] = {
     "lr": [1.0],
     "sentence_avg": True,
     "batch_size": 20,
+    "save_interval_updates": 1000,  # see compat.saving.recipes_save_in_mid_epoch
 }
 
 
