@@ -118,6 +118,8 @@ def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: An
     """
     torch.multiprocessing.set_start_method(start_method, force=True)
     distributed_utils.distributed_main(index, main, cfg, kwargs)
+    # Else its threads may be running when the process ends, which then aborts ("terminate called ...").
+    torch.distributed.destroy_process_group()
 
 
 def choose_cpu_launch(training: Any) -> bool:
