@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
-from fairseq_tiedemb.models import tied_lstm_lm
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
 from .conftest import USER_DIR
 from .test_compat_commands import logged
@@ -87,13 +88,13 @@ def test_resumed_in_a_later_epoch(
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
-EVERY_7 = {**tied_lstm_lm.ZarembaSmallWTPR.recipe, "save_interval_updates": 7}
+EVERY_7 = {**ARCH_MODEL_REGISTRY["zaremba_lm_small_wt_pr"].recipe, "save_interval_updates": 7}
 
 
 @pytest.fixture
 def updates_between_checkpoints(monkeypatch: pytest.MonkeyPatch) -> int:
     """A preset whose recipe saves every 7 updates, which are half an epoch."""
-    monkeypatch.setattr(tied_lstm_lm.ZarembaSmallWTPR, "recipe", EVERY_7)
+    monkeypatch.setattr(ARCH_MODEL_REGISTRY["zaremba_lm_small_wt_pr"], "recipe", EVERY_7)
     return 7
 
 

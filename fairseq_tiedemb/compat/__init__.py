@@ -31,6 +31,7 @@ from .processes import (
     ddp_on_cpu,
     empty_batches,
     gather_on_cpu,
+    tasks_gather_before_saving,
     torchrun_trains_one_model,
     torchrun_world_size,
 )
@@ -91,6 +92,7 @@ ENTRIES = (
     gather_on_cpu,
     empty_batches,
     broadcast_objects,
+    tasks_gather_before_saving,
     quiet_warnings,
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import fairseq
 import torch
-from fairseq import options, utils
+from fairseq import checkpoint_utils, options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from fairseq.tasks import FairseqTask
@@ -223,6 +223,25 @@ def empty_batches() -> None:
     for task in {FairseqTask, *fairseq.tasks.TASK_REGISTRY.values()}:
         if "valid_step" in vars(task):
             replace(task, "valid_step", make)
+
+
+def tasks_gather_before_saving() -> None:
+    """Let a task's `gather_for_checkpoint()` collect what it keeps in a checkpoint from all processes.
+
+    Without it: only the process that writes asks a task for its part (checkpoint_utils.py:117), where it can no longer
+    hear from the others; `contiguous_lm` would write the recurrent states of its own rows only. Goes when fairseq asks
+    the task before `should_save_checkpoint_on_current_rank`.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def save_checkpoint(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+            if not cfg.no_save and hasattr(trainer.task, "gather_for_checkpoint"):
+                trainer.task.gather_for_checkpoint()
+            return original(cfg, trainer, *args, **kwargs)
+
+        return save_checkpoint
+
+    replace(checkpoint_utils, "save_checkpoint", make)
 
 
 def broadcast_objects() -> None:

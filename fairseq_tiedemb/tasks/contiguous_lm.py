@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Optional
 
 import torch
-import torch.distributed
 from fairseq.data import FairseqDataset, data_utils, iterators
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
-from torch import Tensor
 
+from ._processes import rank_and_world_size, rows_of_all_processes
 from ._streams import StreamRows, TokenStream, empty_split
 
 logger = logging.getLogger(__name__)
@@ -64,6 +63,7 @@ class ContiguousLMTask(LanguageModelingTask):
     def __init__(self, args: Any, dictionary: Any, output_dictionary: Any = None, targets: Any = None):
         super().__init__(args, dictionary, output_dictionary, targets)
         self._carried: dict[str, Any] = {}
+        self._gathered: dict[str, Any] | None = None
         self._restored: dict[str, Any] = {}
         self._warned_of_penalties = False
 
@@ -205,7 +205,7 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"--context-window: needs 0 with --task contiguous_lm, whose models carry all context in their state; "
                 f"got {context_window}. Leave it out."
             )
-        _, world_size = _rank_and_world_size()
+        _, world_size = rank_and_world_size()
         if world_size > 1:
             raise ValueError(
                 f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the perplexity of what one "
@@ -237,9 +237,9 @@ class ContiguousLMTask(LanguageModelingTask):
         result = super().train_step(sample, model, *args, **kwargs)
         if self.one_stream:
             position, state = model.carried_state()
-            states = _rows_of_all_processes(state)
             chunk = self.args.tokens_per_sample
-            self._carried = {} if sample["is_last"] else {"position": position, "state": states, "chunk": chunk}
+            self._carried = {} if sample["is_last"] else {"position": position, "state": state, "chunk": chunk}
+            self._gathered = None
         return result
 
     def _warn_of_lost_penalties(self, criterion: Any, model: Any) -> None:
@@ -255,12 +255,29 @@ class ContiguousLMTask(LanguageModelingTask):
                     "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
                 )
 
+    def gather_for_checkpoint(self) -> None:
+        """Collects the states of all processes, in each of them, before one of them writes a checkpoint.
+
+        `compat` calls it; fairseq asks only the one that writes, and after every update would be too often.
+        """
+        carried = self._carried
+        self._gathered = {**carried, "state": rows_of_all_processes(carried["state"])} if carried else {}
+
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position.
 
         At the end of the text there is nothing to carry over, and training may go on with another number of rows.
+
+        Raises:
+            RuntimeError: with several processes, if the states of the others are not here.
         """
-        carried = self._carried
+        _, world_size = rank_and_world_size()
+        if self._gathered is None and self._carried and world_size > 1:
+            raise RuntimeError(
+                f"contiguous_lm: needs gather_for_checkpoint() in all {world_size} processes before one of them writes "
+                "a checkpoint; got the state of one. Use fairseq_tiedemb.plugin, which calls it."
+            )
+        carried = self._carried if self._gathered is None else self._gathered
         return {type(self).__name__: {**carried, "state": carried["state"].cpu()} if carried else {}}
 
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
@@ -271,7 +288,7 @@ class ContiguousLMTask(LanguageModelingTask):
         """
         if not (self.one_stream and "state" in checkpoint):
             return
-        _, world_size = _rank_and_world_size()
+        _, world_size = rank_and_world_size()
         rows, expected = checkpoint["state"].size(1), self.args.batch_size * world_size
         if rows != expected:
             raise ValueError(
@@ -289,22 +306,6 @@ class ContiguousLMTask(LanguageModelingTask):
 
     def _restore(self, model: Any) -> None:
         position, state = self._restored["position"], self._restored["state"]
-        rank, world_size = _rank_and_world_size()
+        rank, world_size = rank_and_world_size()
         model.restore_state(position, state.chunk(world_size, 1)[rank])
         self._restored = {}
-
-
-def _rank_and_world_size() -> tuple[int, int]:
-    if not torch.distributed.is_initialized():
-        return 0, 1
-    return torch.distributed.get_rank(), torch.distributed.get_world_size()
-
-
-def _rows_of_all_processes(state_LBK: Tensor) -> Tensor:
-    """The states of all processes side by side, on each of them: only one writes the checkpoint, without the others."""
-    _, world_size = _rank_and_world_size()
-    if world_size == 1:
-        return state_LBK
-    states = [torch.empty_like(state_LBK) for _ in range(world_size)]
-    torch.distributed.all_gather(states, state_LBK.contiguous())
-    return torch.cat(states, 1)

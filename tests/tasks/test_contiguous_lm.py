@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq import options, tasks
+from fairseq import checkpoint_utils, options, tasks
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.sgd import SGD
@@ -20,6 +20,7 @@ from fairseq_tiedemb.tasks.contiguous_lm import ContiguousLMTask
 
 from ..models.common import grown
 from ..models.recurrent_lms import build
+from ..processes import in_two_processes
 from .streams import WORDS, batches, stream, task_with
 
 
@@ -138,6 +139,42 @@ def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     assert all(map(torch.equal, expected, found))
     for name, value in model.state_dict().items():
         assert torch.equal(other_model.state_dict()[name], value), name
+
+
+def test_states_of_processes_meet_in_a_checkpoint_only(tmp_path: Path) -> None:
+    in_two_processes(_save_in_mid_epoch, tmp_path)
+
+
+def _save_in_mid_epoch(rank: int) -> None:
+    task, model, step = training(3)
+    gathered = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.distributed, "all_gather", lambda *_: gathered.append(1))
+        text = batches(task_with(5), stream(100), max_sentences=3, num_shards=2, shard_id=rank)
+        for update in range(2):
+            step(text[update], update)
+    assert not gathered
+    with pytest.raises(
+        RuntimeError, match=r"needs gather_for_checkpoint\(\) in all 2 processes .* got the state of one"
+    ):
+        task.get_checkpoint_dict()
+    # The process that does not write comes no further; fairseq looks for more in the one that does.
+    trainer = SimpleNamespace(
+        task=task,
+        data_parallel_rank=1,
+        consolidate_optimizer=lambda: None,
+        should_save_checkpoint_on_current_rank=False,
+        always_call_state_dict_during_save_checkpoint=False,
+    )
+    for no_save in (True, False):
+        checkpoint_utils.save_checkpoint(SimpleNamespace(no_save=no_save), trainer, None, None)
+    saved = task.get_checkpoint_dict()["ContiguousLMTask"]
+    assert (saved["position"], saved["state"].shape[1]) == (10, 6)
+    assert torch.equal(saved["state"].chunk(2, 1)[rank], model.carried_state()[1])
+    assert not torch.equal(*saved["state"].chunk(2, 1))
+    step(text[2], 2)
+    with pytest.raises(RuntimeError, match="got the state of one"):  # and not the last checkpoint's
+        task.get_checkpoint_dict()
 
 
 def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next() -> None:
