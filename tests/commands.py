@@ -139,9 +139,12 @@ def serve(connection: Connection) -> Request:
     tests = os.getppid()
     while True:
         while not connection.poll(10):
-            if os.getppid() != tests:  # they were killed
+            if os.getppid() != tests:  # they were killed, and one of their workers keeps the connection open
                 os._exit(1)
-        request = connection.recv()
+        try:
+            request = connection.recv()
+        except EOFError:  # they were killed
+            os._exit(1)
         number = os.fork()
         if number == 0:
             connection.close()

@@ -517,6 +517,15 @@ def test_two_cpu_processes_are_started(changes: dict[str, Any], launched: str, m
     assert [(name, count) for name, _, count in calls] == [(launched, cfg.distributed_training.distributed_world_size)]
 
 
+def test_a_process_ends_without_threads_of_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trains(*_: Any) -> None:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+
+    monkeypatch.setattr(distributed_utils, "distributed_main", trains)
+    processes.cpu_process(0, torch.multiprocessing.get_start_method(), trains, None, {})
+    assert not torch.distributed.is_initialized()
+
+
 def test_two_cpu_processes_share_logs_objects_and_gradients(tmp_path: Path) -> None:
     in_two_processes(_share, tmp_path)
 

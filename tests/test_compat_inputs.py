@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -162,3 +163,17 @@ def test_help_without_a_model() -> None:
     text = shown_help("--help")
     assert "Model-specific configuration" not in text
     assert "--clip-norm CLIP_NORM clip threshold of gradients (default: 0.0)" in text
+
+
+# --- empty splits ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["src", "tgt"])
+def test_an_empty_split_of_translation_is_named(
+    side: str, train: Callable[..., str], parallel_data: Path, tmp_path: Path
+) -> None:
+    data = shutil.copytree(parallel_data, tmp_path / "data")
+    file = data / f"valid.src-tgt.{side}.bin"
+    file.write_bytes(b"")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: needs at least one sentence; got an empty file"):
+        train(data, "--arch", "lstm_nmt", "--optimizer", "adam", "--max-tokens", 80, "--max-epoch", 1, "--no-save")

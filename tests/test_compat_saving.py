@@ -2,6 +2,8 @@
 
 import errno
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from fairseq.file_io import PathManager
 
 from fairseq_tiedemb.compat import saving
 
+from .conftest import USER_DIR
 from .test_compat_commands import TRANSLATION
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -82,7 +85,7 @@ def test_a_copy_on_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeyp
 
 
 def test_training_on_a_full_disk_stops_and_names_the_file(
-    train: Callable[..., str], run_command: Callable[..., Any], parallel_data: Path, tmp_path: Path
+    train: Callable[..., str], parallel_data: Path, tmp_path: Path
 ) -> None:
     flags = (*TRANSLATION, "--batch-size", 20, "--save-dir", tmp_path, "--no-epoch-checkpoints")
     train(parallel_data, *flags, "--max-epoch", 1)
@@ -93,7 +96,10 @@ def test_training_on_a_full_disk_stops_and_names_the_file(
     def small_disk() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    command = run_command("train", parallel_data, *flags, "--max-epoch", 2, check=False, preexec_fn=small_disk)
+    arguments = map(str, (parallel_data, "--user-dir", USER_DIR, *flags, "--max-epoch", 2))
+    command = subprocess.run(
+        [sys.executable, "-m", "fairseq_cli.train", *arguments], capture_output=True, text=True, preexec_fn=small_disk
+    )
     assert command.returncode == 1
     assert f"{tmp_path}/checkpoint_best.pt: needs to be written whole; got File too large" in command.stderr
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -184,17 +184,28 @@ def test_every_family_trains_by_its_recipe(preset: str, train: InProcess, lm_dat
     assert "trains without" not in text
 
 
-@pytest.mark.parametrize("arch", ["zaremba_lm_small", "zaremba_lm_small_wt_pr"])
+@pytest.mark.parametrize(
+    ("arch", "criterion"),
+    [
+        ("zaremba_lm_small", "adaptive_loss"),
+        ("zaremba_lm_small_wt_pr", "adaptive_loss"),
+        ("zaremba_lm_small_wt_pr", "tied_cross_entropy"),
+    ],
+)
 def test_an_adaptive_softmax_trains_and_scores_every_token(
-    arch: str, train: InProcess, evaluate: InProcess, lm_data: Path, tmp_path: Path
+    arch: str, criterion: str, train: InProcess, evaluate: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
-    flags = ("--criterion", "adaptive_loss", "--ddp-backend", "legacy_ddp", "--adaptive-softmax-cutoff", "6,10")
+    flags = ("--criterion", criterion, "--ddp-backend", "legacy_ddp", "--adaptive-softmax-cutoff", "6,10")
     text = train(lm_data, "--arch", arch, *SIZES, *LOGS, *flags, "--lr", 0.2, "--max-epoch", 2, "--save-dir", tmp_path)
     first, second = logged(text, "train_ppl")
     assert second < first
-    bands = "apart from the input's table" if arch == "zaremba_lm_small" else "shared with the input, method plain"
-    assert f"{arch}: adaptive softmax, its bands {bands}; " in text
-    assert ("AdaptiveLoss: trains without --projection-regularization 0.15" in text) == arch.endswith("_pr")
+    shares = "nothing" if arch == "zaremba_lm_small" else "input = output in bands (weight tying)"
+    assert f"{arch}: shares {shares} by method plain" in text
+    lost = "AdaptiveLoss: trains without --projection-regularization 0.15" in text
+    assert (lost, "train_penalty" in text) == (
+        arch.endswith("_pr") and criterion == "adaptive_loss",
+        "tied" in criterion,
+    )
     path = ("--path", tmp_path / "checkpoint_last.pt")
     found = [evaluated(evaluate(lm_data, *STREAM, *path, "--tokens-per-sample", chunk)) for chunk in (5, 1024)]
     assert found[0][0] == found[1][0] == tokens(lm_data, "test")
@@ -532,8 +543,8 @@ def test_a_translation_model_takes_it_as_its_language_model(
         ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
         ("--cpu --fp16", "--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp"),
         (
-            "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --adaptive-softmax-factor 2",
-            "--criterion: needs adaptive_loss with --adaptive-softmax-cutoff; got tied_cross_entropy. U",
+            "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",
+            "--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1. Leave it out",
         ),
         (
             "--criterion adaptive_loss --ddp-backend legacy_ddp",

@@ -1,6 +1,7 @@
 """A training that is interrupted ends bit for bit where it would have ended, with sentences as with one stream."""
 
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,13 @@ from typing import Any
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.trainer import Trainer
+
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
 from .conftest import USER_DIR
+from .test_compat_commands import logged
 
 InProcess = Callable[..., str]
 
@@ -33,11 +39,12 @@ def two_folders(lm_data: Path, tmp_path: Path) -> str:
     return f"{lm_data}:{shutil.copytree(lm_data, tmp_path / 'other')}"
 
 
-def saved(folder: Path) -> dict[str, Any]:
-    """The last checkpoint's state of training: weights, their moving average, the optimiser, and where it stands."""
-    state = checkpoint_utils.load_checkpoint_to_cpu(folder / "checkpoint_last.pt")
-    extra = {name: state["extra_state"].get(name) for name in ("ema", "train_iterator")}
-    return {"model": state["model"], "optimizer": state["last_optimizer_state"], **extra}
+def saved(folder: Path, name: str = "checkpoint_last.pt") -> dict[str, Any]:
+    """A checkpoint's state of training: weights, their moving average, the optimiser, and where it stands."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(folder / name)
+    place = {"updates": state["optimizer_history"][-1]["num_updates"], **state["extra_state"]["train_iterator"]}
+    weights = {"model": state["model"], "ema": state["extra_state"].get("ema")}
+    return {"place": place, **weights, "optimizer": state["last_optimizer_state"]}
 
 
 def assert_same(found: Any, expected: Any, place: str = "") -> None:
@@ -81,8 +88,68 @@ def test_resumed_in_a_later_epoch(
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
+EVERY_7 = {**ARCH_MODEL_REGISTRY["zaremba_lm_small_wt_pr"].recipe, "save_interval_updates": 7}
+
+
+@pytest.fixture
+def updates_between_checkpoints(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A preset whose recipe saves every 7 updates, which are half an epoch."""
+    monkeypatch.setattr(ARCH_MODEL_REGISTRY["zaremba_lm_small_wt_pr"], "recipe", EVERY_7)
+    return 7
+
+
+def test_a_recipe_goes_on_in_its_first_epoch(
+    updates_between_checkpoints: int,
+    train: InProcess,
+    lm_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = (*LM, "--max-epoch", 2, "--no-epoch-checkpoints")
+    step = Trainer.train_step
+
+    def interrupted(self: Trainer, samples: Any) -> Any:
+        if self.get_num_updates() == 2 * updates_between_checkpoints + 2:
+            raise KeyboardInterrupt
+        return step(self, samples)
+
+    monkeypatch.setattr(Trainer, "train_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(lm_data, *flags, "--save-dir", tmp_path / "resumed")
+    monkeypatch.setattr(Trainer, "train_step", step)
+    assert [path.name for path in (tmp_path / "resumed").iterdir()] == ["checkpoint_last.pt"]
+    text = train(lm_data, *flags, "--save-dir", tmp_path / "resumed")
+    assert f"(epoch 1 @ {2 * updates_between_checkpoints} updates)" in text
+    train(lm_data, *flags, "--save-dir", tmp_path / "whole")
+    assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
+
+
+def test_saving_in_mid_epoch_changes_nothing_else(
+    updates_between_checkpoints: int, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    flags = (*LM, "--max-epoch", 2)
+    often = train(lm_data, *flags, "--save-dir", tmp_path / "often")
+    assert (
+        len(
+            re.findall(r"Saved checkpoint \S*checkpoint_last.pt \(epoch \d+ @ \d*[1-9]\d* updates, score None\)", often)
+        )
+        > 3
+    )
+    by_epoch = train(lm_data, *flags, "--save-interval-updates", 0, "--save-dir", tmp_path / "by_epoch")
+    assert len(logged(often, "valid_loss")) == len(logged(by_epoch, "valid_loss")) == 2
+    names = {path.name for path in (tmp_path / "by_epoch").iterdir()}
+    assert {path.name for path in (tmp_path / "often").iterdir()} == names
+    assert {"checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"} < names
+    for name in names:
+        assert_same(saved(tmp_path / "often", name), saved(tmp_path / "by_epoch", name))
+    # Another number is fairseq's.
+    fairseqs = train(lm_data, *flags, "--save-interval-updates", 6, "--save-dir", tmp_path / "fairseqs")
+    assert len(logged(fairseqs, "valid_loss")) > 2
+    assert (tmp_path / "fairseqs" / "checkpoint_1_6.pt").is_file()
+
+
 TWO_PROCESSES = ("--distributed-world-size", 2)
-OFTEN = ("--save-interval-updates", 5, "--keep-interval-updates", 1, "--no-epoch-checkpoints", "--max-update", 500)
+OFTEN = ("--save-interval-updates", 5, "--keep-interval-updates", 1, "--no-epoch-checkpoints", "--max-epoch", 40)
 KILLS = 4
 
 
@@ -127,7 +194,8 @@ def test_killed_at_any_moment(data: str, flags: tuple, request: pytest.FixtureRe
     ended = [
         train_or_kill(folder, *flags, *OFTEN, folder=tmp_path / "killed", seconds=each) for each in (*seconds, None)
     ]
-    print(f"killed after {seconds} seconds: {ended}")
+    assert ended == [False] * KILLS + [True], (
+        f"train longer: it has ended before it was killed, after {seconds} seconds"
+    )
     assert train_or_kill(folder, *flags, *OFTEN, folder=tmp_path / "whole", seconds=None)
-    assert_same(saved(tmp_path / "killed"), saved(tmp_path / "whole"))
-    assert ended == [False] * KILLS + [True], "train longer: it has ended before it was killed"
+    assert_same(saved(tmp_path / "killed"), saved(tmp_path / "whole"), f"killed after {seconds} seconds: ")

@@ -144,7 +144,7 @@ def test_our_criterion_trains_and_decodes(
 def test_bands_are_trained_and_scored(method: str, train: Any, lm_data: Path, tmp_path: Path, caplog: Any) -> None:
     arch, flags = FAMILIES["transformer_lm_bands"]
     log = train(lm_data, *arch, *flags, "--sharing-method", method, "--save-dir", tmp_path)
-    assert f"shares decoder input = decoder output (weight tying) by method {method}" in log
+    assert f"shares input = output in bands (weight tying) by method {method}" in log
     caplog.clear()
     path = ("--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--num-workers", "0")
     with caplog.at_level(logging.INFO):
@@ -186,8 +186,8 @@ def test_what_cannot_work_is_refused_before_training(train: Any, lm_data: Path) 
     with pytest.raises(ValueError, match="--embedding-rank: needs a positive whole number; got -1"):
         train(lm_data, *arch, *flags, "--embedding-rank", "-1")
     arch, flags = FAMILIES["transformer_lm_bands"]
-    with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs one table .* --adaptive-softmax-c"):
-        train(lm_data, *arch, *flags, *OURS, "--no-save")
+    with pytest.raises(ValueError, match="--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1"):
+        train(lm_data, *arch, *flags, *OURS, "--label-smoothing", 0.1, "--no-save")
 
 
 def test_presets_have_fairseqs_sizes(parallel_data: Path) -> None:

@@ -11,7 +11,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     saving       whole files or none       noise       warnings
     text         UTF-8                     commands    what they are given
     help         the flags of a model      archives    of models, unpacked
-    resume       the batches that were to come
+    resume       batches to come           trained     options, dictionaries
 
 How a checkpoint is read is no mend, and needs no fairseq: `fairseq_tiedemb/reading/`.
 """
@@ -19,7 +19,7 @@ How a checkpoint is read is no mend, and needs no fairseq: `fairseq_tiedemb/read
 from . import noise as noise  # the first, see its last line
 from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
-from .batches import eval_lm_blocks, exact_batch_size, last_batch
+from .batches import empty_split, eval_lm_blocks, exact_batch_size, last_batch
 from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .commands import data_folder, interactive_alignment, language_models_only
 from .help import model_help
@@ -36,8 +36,9 @@ from .processes import (
     torchrun_world_size,
 )
 from .resume import each_epochs_order, resumed_batches
-from .saving import atomic_copies, whole_checkpoints
+from .saving import atomic_copies, recipes_save_in_mid_epoch, whole_checkpoints
 from .text import byte_order_marks, utf8_text
+from .trained import checked_overrides, checked_resume, dictionary_fingerprints
 from .training import (
     adaptive_loss_counts_every_word,
     bf16_without_tpu,
@@ -60,6 +61,7 @@ ENTRIES = (
     literal_settings,
     whole_checkpoints,
     atomic_copies,
+    recipes_save_in_mid_epoch,
     byte_order_marks,
     utf8_text,
     data_folder,
@@ -69,8 +71,12 @@ ENTRIES = (
     last_batch,
     exact_batch_size,
     eval_lm_blocks,
+    empty_split,
     resumed_batches,
     each_epochs_order,
+    checked_resume,
+    checked_overrides,
+    dictionary_fingerprints,
     bf16_without_tpu,
     ema_decays_once,
     tied_adaptive_width,

@@ -1,11 +1,12 @@
-"""Batches: no sentence is lost, and sizes are what was asked for."""
+"""Batches: no sentence is lost, sizes are what was asked for, and an empty file is named."""
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fairseq.data import FairseqDataset, data_utils
+from fairseq.data import FairseqDataset, data_utils, indexed_dataset
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ._replace import replace
@@ -87,3 +88,25 @@ def require_short_blocks(sizes: np.ndarray, limit: float) -> None:
             f"got {too_long} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and would leave them out. "
             f"Use --tokens-per-sample {limit:g} --sample-break-mode none."
         )
+
+
+def empty_split() -> None:
+    """Name the file of a split without any sentence.
+
+    Without it: `cannot mmap an empty file` (data/indexed_dataset.py:497), in training, translation and scoring.
+    Goes when fairseq names it.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_dataset(path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
+            file = indexed_dataset.data_file_path(path)
+            if impl == "mmap" and os.path.isfile(file) and os.path.getsize(file) == 0:
+                raise ValueError(
+                    f"{file}: needs at least one sentence; got an empty file. Use a text that is not empty, with "
+                    "fairseq-preprocess."
+                )
+            return original(path, impl, *args, **kwargs)
+
+        return make_dataset
+
+    replace(indexed_dataset, "make_dataset", make)

@@ -82,6 +82,7 @@ def cpu_processes() -> None:
                 original(cfg, main, **kwargs)
             elif choose_cpu_launch(training):
                 original(cfg, main, **kwargs)
+                leave_group()
             else:
                 kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
                 arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
@@ -118,6 +119,13 @@ def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: An
     """
     torch.multiprocessing.set_start_method(start_method, force=True)
     distributed_utils.distributed_main(index, main, cfg, kwargs)
+    leave_group()
+
+
+def leave_group() -> None:
+    """End gloo's threads: one that still runs when the process ends can abort it ("terminate called without ...")."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def choose_cpu_launch(training: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from fairseq.trainer import Trainer
 
 from ._replace import replace
 
@@ -63,6 +64,48 @@ def atomic_copies() -> None:
         return copy
 
     replace(PathManager, "copy", make)
+
+
+def recipes_save_in_mid_epoch() -> None:
+    """Write `checkpoint_last.pt` in mid-epoch as often as a preset's recipe says, and do nothing else then.
+
+    Without it: a training that is interrupted in its first epoch begins anew, or `--save-interval-updates` validates
+    each time too, which chooses another `checkpoint_best.pt` and counts for `--patience` (fairseq_cli/train.py:420),
+    and adds files. With another number than the recipe's that flag is fairseq's; 0 saves by epochs alone. Goes when
+    fairseq saves without validating.
+    """
+
+    def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
+        def init(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+            original(self, cfg, task, model, *args, **kwargs)
+            every = getattr(model, "recipe", {}).get("save_interval_updates", 0)
+            self._saves_last_every = every if every == cfg.checkpoint.save_interval_updates else 0
+            if self._saves_last_every:
+                cfg.checkpoint.save_interval_updates = 0
+
+        return init
+
+    def make_iterator(original: Callable[..., Any]) -> Callable[..., Any]:
+        def get_train_iterator(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self._batches_of_epoch = original(self, *args, **kwargs)
+            return self._batches_of_epoch
+
+        return get_train_iterator
+
+    def make_step(original: Callable[..., Any]) -> Callable[..., Any]:
+        def train_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+            logged = original(self, *args, **kwargs)
+            updated = self._saves_last_every and logged is not None  # no overflow
+            if updated and self.get_num_updates() % self._saves_last_every == 0:
+                if not self._batches_of_epoch.end_of_epoch():
+                    checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
+            return logged
+
+        return train_step
+
+    replace(Trainer, "__init__", make_init)
+    replace(Trainer, "get_train_iterator", make_iterator)
+    replace(Trainer, "train_step", make_step)
 
 
 def put(path: str, write: Callable[[str], Any]) -> bool:

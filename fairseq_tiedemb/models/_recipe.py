@@ -74,16 +74,23 @@ def training_options(preset: str) -> dict[str, Any]:
     }
 
 
-@functools.cache
 def _sections(preset: str) -> dict[str, Any]:
     """``config/PRESET.yaml`` and the files that its ``defaults`` name, merged as hydra does: the last prevails."""
-    own: Any = OmegaConf.load(CONFIG / f"{preset}.yaml")
-    files = []
-    for entry in own.pop("defaults"):
+    own = _read(CONFIG / f"{preset}.yaml")
+    merged: dict[str, Any] = {}
+    for entry in own["defaults"]:
         groups = {} if entry == "_self_" else entry
-        files += [OmegaConf.load(CONFIG / group / f"{name}.yaml") for group, name in groups.items()] or [own]
-    sections: Any = OmegaConf.to_container(OmegaConf.merge(*files))
-    return sections
+        for file in [_read(CONFIG / group / f"{name}.yaml") for group, name in groups.items()] or [own]:
+            for section, values in file.items():
+                if section != "defaults":
+                    merged[section] = {**merged.get(section, {}), **values}
+    return merged
+
+
+@functools.cache
+def _read(path: Path) -> Any:
+    # As hydra reads numbers: 1e-6 is one for it, and a word for YAML.
+    return OmegaConf.to_container(OmegaConf.load(path))
 
 
 def add_recipe(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:

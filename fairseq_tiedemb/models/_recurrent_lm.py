@@ -54,7 +54,7 @@ class RecurrentLMConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "numbers of words, by frequency, at which bands end, such as 2000,6000; tied embeddings have the "
-            "same bands; needs --criterion adaptive_loss --ddp-backend legacy_ddp"
+            "same bands; several processes need --ddp-backend legacy_ddp"
         },
     )
     adaptive_softmax_factor: float = field(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import OutputLayer
 from ..sharing import sharing_method_names
+from ._meaning import SHARING, Choice
 
 
 class TiedModel(BaseFairseqModel):
@@ -20,6 +21,7 @@ class TiedModel(BaseFairseqModel):
     """
 
     computes_loss: ClassVar[bool] = True
+    meaning: ClassVar[tuple[Choice, ...]] = SHARING
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:

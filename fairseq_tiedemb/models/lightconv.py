@@ -8,6 +8,7 @@ from fairseq.models.lightconv_lm import LightConvLanguageModel
 from torch import Tensor
 
 from ..outputs import OutputLayer
+from ._meaning import SHARING_IN_FAIRSEQS_MODELS
 from ._tied_model import TiedModel
 from ._transplant import (
     add_sharing_args,
@@ -59,6 +60,8 @@ class TiedLightConvModel(TiedModel, LightConvModel):
     Source: Wu et al. 2019; Liu et al. 2020, section 4.
     """
 
+    meaning = SHARING_IN_FAIRSEQS_MODELS
+
     @staticmethod
     def add_args(parser: Any) -> None:
         """fairseq's flags, and those of shared embeddings."""
@@ -89,6 +92,8 @@ class TiedLightConvModel(TiedModel, LightConvModel):
 @register_model("tied_lightconv_lm")
 class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
     """fairseq's ``lightconv_lm`` with a sharing method, in bands too; as ``tied_transformer_lm``."""
+
+    meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @staticmethod
     def add_args(parser: Any) -> None:

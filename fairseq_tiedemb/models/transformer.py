@@ -5,6 +5,7 @@ from typing import Any
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 
+from ._meaning import SHARING_IN_FAIRSEQS_MODELS
 from ._tied_model import TiedModel
 from ._transplant import add_sharing_args, check_translation_options, register_presets, transplant
 
@@ -18,6 +19,8 @@ class TiedTransformerModel(TiedModel, TransformerModel):
 
     Source: Vaswani et al. 2017; Liu et al. 2020, section 4.
     """
+
+    meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @classmethod
     def add_args(cls, parser: Any) -> None:

@@ -1,12 +1,13 @@
 """A corpus as one stream of tokens, cut into rows that are read side by side, chunk by chunk."""
 
+import os
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary, FairseqDataset
-from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, data_file_path
 from torch import Tensor
 
 
@@ -24,7 +25,8 @@ class TokenStream(FairseqDataset):
         split: name of the split, for error messages.
 
     Raises:
-        ValueError: if the split is empty or cut short, or has an index that the dictionary lacks.
+        ValueError: if the split is empty, has another length than its .idx file says, or an index that the dictionary
+            lacks.
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
@@ -35,14 +37,9 @@ class TokenStream(FairseqDataset):
         self.length = int(self.ends[-1]) if len(self.ends) else 0
         if self.length == 0:
             raise empty_split(split)
+        self._check_size()
         if isinstance(sentences, MMapIndexedDataset):
-            text = self._file()
-            if len(text) < self.length:
-                raise ValueError(
-                    f"split {split}: needs {self.length} tokens, as its .idx file says; got {len(text)} in its .bin "
-                    "file. Use the files as fairseq-preprocess wrote them."
-                )
-            largest = int(text.max())
+            largest = int(self._file().max())
         else:
             if sentences.supports_prefetch:
                 sentences.prefetch(range(len(sentences)))
@@ -55,6 +52,21 @@ class TokenStream(FairseqDataset):
 
     def __len__(self) -> int:
         return self.length
+
+    def _check_size(self) -> None:
+        if isinstance(self.sentences, MMapIndexedDataset):
+            found = memoryview(self.sentences._bin_buffer).nbytes
+            bytes_each = np.dtype(self.sentences._index.dtype).itemsize
+        elif isinstance(self.sentences, IndexedDataset):
+            found = os.path.getsize(data_file_path(self.sentences.path))
+            bytes_each = self.sentences.element_size
+        else:  # several files, or text
+            return
+        if found != self.length * bytes_each:
+            raise ValueError(
+                f"split {self.split}: needs {self.length} tokens, as its .idx file says; got {found / bytes_each:g} in "
+                "its .bin file. Use the files as fairseq-preprocess wrote them."
+            )
 
     def tokens(self, start: int, stop: int) -> Tensor:
         """The tokens [start, stop) of the stream."""

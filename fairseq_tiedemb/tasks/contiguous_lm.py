@@ -2,7 +2,6 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-import hashlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -256,34 +255,6 @@ class ContiguousLMTask(LanguageModelingTask):
                     "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
                 )
 
-    def state_dict(self) -> dict[str, Any]:
-        """What fairseq's commands that load a model hand to ``load_state_dict``: a fingerprint of the dictionary."""
-        return {**super().state_dict(), "dictionary": self._fingerprint()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes what ``state_dict`` gave.
-
-        Raises:
-            ValueError: if the dictionary has other words than that of the training, or has them in another order.
-        """
-        self._check_dictionary(state_dict)
-        super().load_state_dict(state_dict)
-
-    def _fingerprint(self) -> dict[str, Any]:
-        words = self.dictionary.symbols
-        return {"size": len(words), "sha256": hashlib.sha256("\n".join(words).encode()).hexdigest()}
-
-    def _check_dictionary(self, checkpoint: dict[str, Any]) -> None:
-        found = self._fingerprint()
-        expected = checkpoint.get("dictionary", found)
-        if found != expected:
-            others = " others, or another order" if found["size"] == expected["size"] else ""
-            raise ValueError(
-                f"dict.txt: needs the {expected['size']} words that the checkpoint was trained with, in their order; "
-                f"got {found['size']}{others}. Use the data folder of the training, or one made with its dict.txt "
-                "(fairseq-preprocess --srcdict)."
-            )
-
     def gather_for_checkpoint(self) -> None:
         """Collects the states of all processes, in each of them, before one of them writes a checkpoint.
 
@@ -295,8 +266,7 @@ class ContiguousLMTask(LanguageModelingTask):
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position.
 
-        At the end of the text there is nothing to carry over, and training may go on with another number of rows. The
-        fingerprint of the dictionary is here too: a training that goes on does not read ``state_dict``.
+        At the end of the text there is nothing to carry over, and training may go on with another number of rows.
 
         Raises:
             RuntimeError: with several processes, if the states of the others are not here.
@@ -308,17 +278,14 @@ class ContiguousLMTask(LanguageModelingTask):
                 "a checkpoint; got the state of one. Use fairseq_tiedemb.plugin, which calls it."
             )
         carried = self._carried if self._gathered is None else self._gathered
-        state = {**carried, "state": carried["state"].cpu()} if carried else {}
-        return {type(self).__name__: {"dictionary": self._fingerprint(), **state}}
+        return {type(self).__name__: {**carried, "state": carried["state"].cpu()} if carried else {}}
 
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
         """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model.
 
         Raises:
-            ValueError: if the checkpoint has another dictionary, or another number of rows or of tokens of a row in a
-                batch.
+            ValueError: if the checkpoint has another number of rows or of tokens of a row in a batch.
         """
-        self._check_dictionary(checkpoint)
         if not (self.one_stream and "state" in checkpoint):
             return
         _, world_size = rank_and_world_size()

@@ -8,6 +8,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb.losses import LossOptions
+from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import attention_nmts, families, recurrent_lms
 from .common import PAD, TARGET, dictionary, grown
@@ -79,8 +80,15 @@ LEARNING: dict[str, tuple[dict[str, Any], int, float, float, int]] = {
 }
 
 
-@every_method
-@every_model
+# Every model and every method once; the other pairs are slow.
+PAIRS = [
+    pytest.param(name, method, marks=[] if place % len(SHARING_METHODS) == number else pytest.mark.slow)
+    for place, name in enumerate(MODELS)
+    for number, method in enumerate(SHARING_METHODS)
+]
+
+
+@pytest.mark.parametrize(("name", "method"), PAIRS)
 def test_twenty_sentences_are_learnt_by_heart(name: str, method: str) -> None:
     """Words that never occur do no harm, and stay finite."""
     rng = np.random.default_rng(1)

@@ -25,11 +25,13 @@ criterion:
 optimizer:
   _name: sgd
   lr: ${optimization.lr}
-  momentum: 0.5
+  momentum: 5e-1
 optimization:
   lr: [0.125]
   clip_norm: 2.0
   stop_time_hours: null
+dataset:
+  batch_size_valid: ${dataset.batch_size}
 checkpoint:
   save_interval_updates: 3
 """
@@ -49,7 +51,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "recipe" / "a_recipe.yaml").write_text(COMMON)
     monkeypatch.setattr(_recipe, "CONFIG", tmp_path)
     yield tmp_path
-    _recipe._sections.cache_clear()
     for name, registry in vars(fairseq.models).items():
         if name.endswith("_REGISTRY"):
             registry.pop("a_preset", None)

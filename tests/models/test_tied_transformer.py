@@ -177,13 +177,6 @@ def test_vectors_are_those_of_the_papers(family: str, options: dict, method: str
                 np.testing.assert_allclose(vectors[word], reference.input_vector(method, table[word]), rtol=1e-9)
 
 
-@everything
-def test_the_multiplier_of_inputs_is_fairseqs(family: str, options: dict) -> None:
-    ours, theirs = build(family, **options), theirs_of(family, options)
-    assert ours.decoder.embed_scale == theirs.decoder.embed_scale
-    assert ours.decoder.embed_scale == (1.0 if options.get("no_scale_embedding") else 4.0)
-
-
 @every_sharing
 def test_what_is_shared(family: str, options: dict) -> None:
     model = build(family, **options)

@@ -166,16 +166,19 @@ def test_a_text_without_line_ends_is_not_copied_for_every_row(tmp_path: Path) ->
     assert found.untyped_storage().nbytes() == found.nbytes
 
 
-def test_a_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
-    write_corpus(tmp_path / "train", "mmap", sentences(60))
+@pytest.mark.parametrize("kind", ["mmap", "cached"])
+@pytest.mark.parametrize(("length", "tokens"), [(120, "30"), (244, "61"), (241, "60.25")])
+def test_a_file_of_another_length_than_its_index_says_is_refused(
+    kind: str, length: int, tokens: str, tmp_path: Path
+) -> None:
+    write_corpus(tmp_path / "train", kind, sentences(60))
     whole = (tmp_path / "train.bin").read_bytes()
-    (tmp_path / "train.bin").write_bytes(whole[: len(whole) // 2])
-    message = (
-        "split train: needs 60 tokens, as its .idx file says; got 30 in its .bin file. Use the files as fairseq-pr"
-    )
+    assert len(whole) == 240
+    (tmp_path / "train.bin").write_bytes((2 * whole)[:length])
+    message = f"split train: needs 60 tokens, as its .idx file says; got {tokens} in its .bin file. Use the files as"
     for mode in ("none", "eos"):
         with pytest.raises(ValueError, match=message):
-            task_with(5, data=str(tmp_path), dataset_impl="mmap", sample_break_mode=mode).load_dataset("train")
+            task_with(5, data=str(tmp_path), dataset_impl=kind, sample_break_mode=mode).load_dataset("train")
 
 
 def test_more_rows_than_tokens_are_refused() -> None:

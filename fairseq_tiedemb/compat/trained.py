@@ -1,0 +1,190 @@
+"""What weights were trained with: options and dictionaries that their shapes do not tell apart."""
+
+import contextvars
+import copy
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
+
+from ._replace import replace
+
+logger = logging.getLogger(__name__)
+
+# Of the fingerprints in a task's state.
+KEY = "dictionaries_of_training"
+# The training that is about to read a checkpoint: its settings of checkpoints, and the trainer.
+_resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
+
+
+def checked_resume() -> None:
+    """Refuse to resume with options by which the weights mean something else, or with another dictionary.
+
+    Without it: a training with another `--sharing-method`, or another tying, takes the weights as its own, for their
+    shapes are the same, and saves them by the new name (trainer.py:585); a dictionary in another order gives each word
+    another one's vector. `--finetune-from-model` may change both, and says so. Which options these are is the class's
+    `meaning` (models/_meaning.py). Goes when fairseq compares a checkpoint's options with those of the model.
+    """
+
+    def make_training(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+            token = _resuming.set((cfg, trainer))
+            try:
+                return original(cfg, trainer, **kwargs)
+            finally:
+                _resuming.reset(token)
+
+        return load_checkpoint
+
+    def make_reader(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+            state, training = original(path, *args, **kwargs), _resuming.get()
+            if training is not None:
+                check_resume(state, str(path), *training)
+            return state
+
+        return load_checkpoint_to_cpu
+
+    replace(checkpoint_utils, "load_checkpoint", make_training)
+    replace(checkpoint_utils, "load_checkpoint_to_cpu", make_reader)
+
+
+def checked_overrides() -> None:
+    """Refuse `--model-overrides`, and arguments of `from_pretrained`, by which the weights mean something else.
+
+    Without it: a model that was trained with one sharing method is scored with another (checkpoint_utils.py:366), in
+    fairseq-generate, -interactive, -eval-lm, -validate and from Python. Goes with `checked_resume`.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def overwrite_args_by_name(cfg: Any, overrides: dict[str, Any]) -> None:
+            trained = copy.deepcopy(cfg.get("model"))
+            original(cfg, overrides)
+            for flag, old, new in other_meaning(trained, cfg.get("model")):
+                raise ValueError(
+                    f"{flag}: needs {old}, by which the checkpoint's weights were trained; got {new}. "
+                    "Leave it out of --model-overrides, or of the arguments of from_pretrained."
+                )
+
+        return overwrite_args_by_name
+
+    replace(checkpoint_utils, "overwrite_args_by_name", make)
+
+
+def dictionary_fingerprints() -> None:
+    """Keep a fingerprint of the dictionaries in checkpoints of translation and language models, and compare it.
+
+    Without it: a model is scored, and translates, by a dictionary with the same words in another order, where each word
+    has another one's vector (checkpoint_utils.py:465 restores a task's state, which is empty). Checkpoints without one
+    load as ever. Goes when fairseq's checkpoints hold their dictionaries.
+    """
+
+    def make_saved(original: Callable[..., Any]) -> Callable[..., Any]:
+        def state_dict(self: Any) -> dict[str, Any]:
+            return {**original(self), KEY: fingerprints(self)}
+
+        return state_dict
+
+    def make_loaded(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+            for _, _, _, refusal in other_dictionaries(self, state_dict):
+                raise ValueError(refusal)
+            original(self, {key: value for key, value in state_dict.items() if key != KEY})
+
+        return load_state_dict
+
+    for task in (TranslationTask, LanguageModelingTask):
+        replace(task, "state_dict", make_saved)
+        replace(task, "load_state_dict", make_loaded)
+
+
+def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any) -> None:
+    """Compare what a checkpoint was trained with and what is to go on from it.
+
+    Args:
+        state: the checkpoint.
+        path: its name.
+        checkpoint: the training's settings of checkpoints.
+        trainer: fairseq's.
+
+    Raises:
+        ValueError: naming both, if they differ and this is no fine-tuning.
+    """
+    trained, model = getattr(state.get("cfg"), "model", None), trainer.cfg.model
+    then, now = (getattr(each, "_name", None) for each in (trained, model))
+    found = []
+    for flag, old, new in other_meaning(trained, model):
+        refusal = (
+            f"{flag}: needs {old}, by which the weights of {path} were trained (--arch {then}); got {new} (--arch "
+            f"{now}). Use the same, or another --save-dir for a new training, or --finetune-from-model, which may "
+            "change it."
+        )
+        found.append((flag, old, new, refusal))
+    found += other_dictionaries(trainer.task, state.get("task_state") or {})
+    for what, old, new, refusal in found:
+        if path != checkpoint.finetune_from_model:
+            raise ValueError(refusal)
+        logger.warning(f"--finetune-from-model {path}: {what} was {old} in its training, and is {new} from here on")
+
+
+def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Options by which weights mean something else than they were trained for: flag, value then, value now.
+
+    Args:
+        trained: options of the model that was trained, or None.
+        cfg: options of the model that is to have its weights.
+    """
+    models = [model_class(each) for each in (trained, cfg)]
+    # fairseq's own models have no `meaning`; ours take their checkpoints, and give them theirs.
+    for choice in dict.fromkeys(choice for model in models for choice in getattr(model, "meaning", ())):
+        old, new = (choice.value(model, each) for model, each in zip(models, (trained, cfg), strict=True))
+        if trained is not None and old is not None and new is not None and old != new:
+            yield choice.flag, old, new
+
+
+def model_class(cfg: Any) -> type:
+    """The class that options of a model are for; `object` if nobody has registered it."""
+    name = getattr(cfg, "_name", None)
+    return MODEL_REGISTRY.get(name) or ARCH_MODEL_REGISTRY.get(name) or object
+
+
+def fingerprints(task: Any) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of the words of a task's dictionaries, in their order, by side."""
+    found = {}
+    for side in ("source", "target"):
+        dictionary = getattr(task, f"{side}_dictionary", None)
+        if isinstance(dictionary, Dictionary):
+            words = dictionary.symbols
+            found[side] = {"size": len(words), "sha256": hashlib.sha256("\n".join(words).encode()).hexdigest()}
+    return found
+
+
+def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Dictionaries of a task that are not those of the training: file, words then, words now, and a refusal.
+
+    Args:
+        task: the task.
+        state: its state in a checkpoint. Version 0.1.0 kept one fingerprint, for streams of text alone.
+    """
+    kept = state.get(KEY) or {"source": state.get("dictionary")}
+    for side, found in fingerprints(task).items():
+        expected = kept.get(side) or found
+        if found != expected:
+            language = getattr(task.cfg, f"{side}_lang", None)
+            file = f"dict.{language}.txt" if language else "dict.txt"
+            old = f"{expected['size']} words"
+            new = f"{found['size']}" + " others, or another order" * (found["size"] == expected["size"])
+            yield (
+                file,
+                old,
+                new,
+                f"{file}: needs the {old} that the checkpoint was trained with, in their order; got {new}. Use the "
+                "data folder of the training, or one made with its dictionary (fairseq-preprocess "
+                f"--{'tgt' if side == 'target' else 'src'}dict).",
+            )

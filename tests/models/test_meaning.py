@@ -1,0 +1,128 @@
+"""Which options settle what a model's weights mean: every option has been decided about, and presets count as flags."""
+
+import argparse
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fairseq.dataclass import FairseqDataclass
+from fairseq.models import MODEL_REGISTRY
+from fairseq.models.transformer_lm import TransformerLanguageModelConfig
+
+from fairseq_tiedemb.compat.trained import other_meaning
+from fairseq_tiedemb.models import _transplant
+from fairseq_tiedemb.models._meaning import SHARING, SHARING_IN_FAIRSEQS_MODELS
+from fairseq_tiedemb.models.attention_nmt import LSTMNMTConfig
+from fairseq_tiedemb.models.highway_lm import HighwayLMConfig
+from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLMConfig
+from fairseq_tiedemb.models.transformer_lm import TiedTransformerLanguageModelConfig
+
+# With another value there are other parameters, or parameters of other shapes.
+OTHER_WEIGHTS = {
+    "adaptive_softmax_cutoff",
+    "adaptive_softmax_factor",
+    "cell",
+    "decoder_depth",
+    "decoder_embed_dim",
+    "decoder_hidden_size",
+    "decoder_layers",
+    "decoder_out_embed_dim",
+    "embedding_rank",
+    "encoder_embed_dim",
+    "encoder_hidden_size",
+    "encoder_layers",
+    "no_projection_bias",
+    "projection_bias",
+}
+# How weights start, what is done to them in training alone, and lengths.
+TRAINING = {
+    "decoder_embed_path",
+    "decoder_freeze_embed",
+    "encoder_embed_path",
+    "encoder_freeze_embed",
+    "init_range",
+    "max_source_positions",
+    "max_target_positions",
+    "transform_bias",
+}
+
+
+def names(config: type[FairseqDataclass]) -> set[str]:
+    return {field.name for field in dataclasses.fields(config) if not field.name.startswith("_")}
+
+
+def flags_of_transformers() -> set[str]:
+    parser = argparse.ArgumentParser(add_help=False)
+    _transplant.add_sharing_args(parser)
+    return {action.dest for action in parser._actions}
+
+
+@pytest.mark.parametrize(
+    ("options", "choices"),
+    [
+        (names(TiedLSTMLMConfig), SHARING),
+        (names(HighwayLMConfig), SHARING),
+        (names(LSTMNMTConfig), SHARING),
+        (names(TiedTransformerLanguageModelConfig) - names(TransformerLanguageModelConfig), SHARING_IN_FAIRSEQS_MODELS),
+        (flags_of_transformers(), SHARING_IN_FAIRSEQS_MODELS),
+    ],
+    ids=["tied_lstm_lm", "highway_lm", "lstm_nmt", "tied_transformer_lm", "tied_transformer"],
+)
+def test_every_option_has_been_decided_about(options: set[str], choices: tuple) -> None:
+    left = {name for name in options if "dropout" not in name} - OTHER_WEIGHTS - TRAINING
+    assert left - {choice.option for choice in choices} == set(), "in models/_meaning.py, or above with its reason?"
+
+
+def test_every_model_of_ours_has_a_table() -> None:
+    ours = {name: model for name, model in MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_tiedemb")}
+    assert len(ours) > 20
+    assert [name for name, model in ours.items() if not getattr(model, "meaning", ())] == []
+
+
+def model(name: str, **options: Any) -> SimpleNamespace:
+    return SimpleNamespace(_name=name, **options)
+
+
+@pytest.mark.parametrize(
+    ("trained", "now"),
+    [
+        (model("zaremba_lm_small_wt"), model("tied_lstm_lm", share_decoder_input_output_embed=True)),
+        (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt", projection=True)),
+        (model("zaremba_lm_small_wt"), model("zaremba_lm_small_wt", share_decoder_input_output_embed=True)),
+        (model("lstm_nmt_twwt"), model("lstm_nmt", share_all_embeddings=True)),
+        (model("dl4mt_twwt", share_decoder_input_output_embed=True), model("dl4mt_twwt")),
+        (model("transformer", decoder_attention_heads=4), model("tied_transformer", decoder_attention_heads=4)),
+        (model("tied_transformer"), model("tied_transformer", activation_fn="relu")),  # was not kept once
+        (model("of another plugin", sharing_method="cosine"), model("transformer")),
+        (None, model("tied_lstm_lm", sharing_method="cosine")),
+    ],
+)
+def test_the_same_by_other_words(trained: Any, now: Any) -> None:
+    assert list(other_meaning(trained, now)) == []
+
+
+@pytest.mark.parametrize(
+    ("trained", "now", "difference"),
+    [
+        (model("tied_lstm_lm"), model("tied_lstm_lm", sharing_method="cosine"), ("plain", "cosine")),
+        (model("zaremba_lm_small_wt"), model("zaremba_lm_small"), (True, False)),
+        (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt"), (True, False)),
+        (model("lstm_nmt_wt"), model("lstm_nmt_twwt"), (False, True)),
+        (model("transformer"), model("tied_transformer", sharing_method="l2-input"), ("plain", "l2-input")),
+        (model("tied_transformer", sharing_method="l2-input"), model("transformer"), ("l2-input", "plain")),
+        (
+            model("tied_lightconv", weight_softmax=True),
+            model("tied_lightconv", weight_softmax=False),
+            ("True", "False"),
+        ),
+        (
+            model("tied_transformer_lm", decoder_attention_heads=4),
+            model("tied_transformer_lm", decoder_attention_heads="8"),
+            ("4", "8"),
+        ),
+    ],
+)
+def test_another_meaning_is_found(trained: Any, now: Any, difference: tuple) -> None:
+    [(_, *found)] = other_meaning(trained, now)
+    assert tuple(found) == difference

@@ -1,0 +1,176 @@
+"""Weights are only read as what they were trained as: options and dictionaries of a checkpoint, in every command."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
+import pytest
+import torch
+from fairseq import options
+
+from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
+from fairseq_tiedemb.models.transformer import TiedTransformerModel
+
+from .conftest import configuration
+from .test_compat_commands import TRANSLATION
+
+InProcess = Callable[..., str]
+RunCommand = Callable[..., Any]
+
+FEW = ("--max-update", 2, "--no-epoch-checkpoints", "--log-format", "json", "--num-workers", 0, "--disable-validation")
+LM = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--batch-size", 6, *FEW)
+TRANSFORMER = ("--arch", "tied_transformer_iwslt_de_en", *TRANSLATION[2:], "--batch-size", 20, *FEW)
+
+
+def trained(train: InProcess, data: Path, folder: Path, *flags: object) -> Path:
+    train(data, *flags, "--save-dir", folder)
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "other", "message"),
+    [
+        ("lm_data", LM, ("--sharing-method", "cosine"), "--sharing-method: needs plain, .* got cosine"),
+        (
+            "lm_data",
+            LM,
+            ("--arch", "zaremba_lm_small"),
+            r"--share-decoder-input-output-embed: needs True, .*\(--arch zaremba_lm_small_wt\); got False .*lm_small\)",
+        ),
+        ("parallel_data", TRANSFORMER, ("--sharing-method", "distance"), "--sharing-method: needs plain, .* got dist"),
+        (
+            "parallel_data",
+            TRANSFORMER,
+            ("--decoder-attention-heads", 2),
+            "--decoder-attention-heads: needs 4, .* got 2",
+        ),
+    ],
+    ids=["method", "tying of a preset", "method of a transformer", "heads"],
+)
+def test_resume_with_another_meaning_is_refused(
+    data: str,
+    flags: tuple,
+    other: tuple,
+    message: str,
+    train: InProcess,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    folder = request.getfixturevalue(data)
+    path = trained(train, folder, tmp_path, *flags)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=f"^{message}.* Use the same, or another --save-dir"):
+        train(folder, *flags, *other, "--max-update", 4, "--save-dir", tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_finetuning_may_change_the_meaning_and_says_so(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    path = trained(train, lm_data, tmp_path / "first", *LM)
+    flags = (*LM, "--sharing-method", "cosine", "--finetune-from-model", path, "--save-dir", tmp_path / "second")
+    text = train(lm_data, *flags)
+    assert f"--finetune-from-model {path}: --sharing-method was plain in its training, and is cosine from here" in text
+    text = train(lm_data, *flags, "--max-update", 4)  # resumes what is cosine by now
+    assert "(epoch 1 @ 2 updates)" in text
+    assert "was plain" not in text
+
+
+def test_the_same_by_a_flag_and_by_a_preset_goes_on(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    trained(train, lm_data, tmp_path, *LM)
+    other = ("--arch", "zaremba_lm_small", "--share-decoder-input-output-embed", "--max-update", 4)
+    assert "(epoch 1 @ 2 updates)" in train(lm_data, *LM, *other, "--save-dir", tmp_path)
+
+
+def test_a_model_of_fairseqs_goes_on_as_ours_by_the_plain_method(
+    train: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    trained(train, parallel_data, tmp_path, *TRANSLATION, "--batch-size", 20, *FEW)
+    with pytest.raises(
+        ValueError, match=r"--sharing-method: needs plain, .*\(--arch transformer_iwslt_de_en\); got l2"
+    ):
+        train(parallel_data, *TRANSFORMER, "--sharing-method", "l2-input", "--max-update", 4, "--save-dir", tmp_path)
+    assert "(epoch 1 @ 2 updates)" in train(parallel_data, *TRANSFORMER, "--max-update", 4, "--save-dir", tmp_path)
+
+
+COMMANDS = {
+    "generate": (fairseq_cli.generate.main, options.get_generation_parser),
+    "eval-lm": (fairseq_cli.eval_lm.main, options.get_eval_lm_parser),
+}
+
+
+def run(command: str, data: Path, *flags: object) -> None:
+    main, parser = COMMANDS[command]
+    cfg = configuration(parser(), data, *flags)
+    main(cfg)
+
+
+@pytest.fixture
+def translator(train: InProcess, parallel_data: Path, tmp_path: Path) -> Path:
+    return trained(train, parallel_data, tmp_path / "translator", *TRANSFORMER)
+
+
+def test_overrides_of_another_meaning_are_refused(
+    translator: Path, train: InProcess, parallel_data: Path, lm_data: Path, tmp_path: Path
+) -> None:
+    message = "^--sharing-method: needs plain, .* got cosine. Leave it out of --model-overrides"
+    overrides = ("--model-overrides", "{'sharing_method': 'cosine'}", "--batch-size", 20)
+    with pytest.raises(ValueError, match=message):
+        run("generate", parallel_data, "--path", translator, *overrides)
+    run("generate", parallel_data, "--path", translator, "--model-overrides", "{'sharing_method': 'plain'}")
+    with pytest.raises(ValueError, match=message):
+        TiedTransformerModel.from_pretrained(
+            str(translator.parent), translator.name, str(parallel_data), sharing_method="cosine"
+        )
+    path = trained(train, lm_data, tmp_path / "lm", *LM)
+    with pytest.raises(ValueError, match=message):
+        run("eval-lm", lm_data, "--task", "contiguous_lm", "--path", path, *overrides)
+    with pytest.raises(ValueError, match=message):
+        TiedLSTMLM.from_pretrained(str(path.parent), path.name, str(lm_data), sharing_method="cosine")
+
+
+@pytest.fixture
+def other_order(parallel_data: Path, tmp_path: Path) -> Path:
+    """The parallel data with the words of one dictionary in another order."""
+    folder = shutil.copytree(parallel_data, tmp_path / "other_order")
+    words = (folder / "dict.tgt.txt").read_text().splitlines(keepends=True)
+    (folder / "dict.tgt.txt").write_text("".join(words[::-1]))
+    return folder
+
+
+NMT = ("--arch", "lstm_nmt", "--decoder-embed-dim", 8, "--decoder-out-embed-dim", 8, "--optimizer", "adam", *FEW)
+OTHER_ORDER = r"^dict\.tgt\.txt: needs the 16 words .* in their order; got 16 others, .* Use .* --tgtdict"
+
+
+def test_a_translator_refuses_another_order_of_words(
+    run_command: RunCommand, train: InProcess, parallel_data: Path, other_order: Path, tmp_path: Path
+) -> None:
+    flags = (*NMT, "--batch-size", 20)
+    path = trained(train, parallel_data, tmp_path / "nmt", *flags)
+    paths = ("--path", path, "--batch-size", 20)
+    with pytest.raises(ValueError, match=OTHER_ORDER):
+        run("generate", other_order, *paths)
+    command = run_command("validate", other_order, "--task", "translation", *paths, check=False)
+    assert command.returncode == 1
+    assert re.search(OTHER_ORDER.replace("^", "ValueError: "), command.stderr), command.stderr
+    with pytest.raises(ValueError, match=OTHER_ORDER):
+        TiedLSTMLM.from_pretrained(str(path.parent), path.name, str(other_order))
+    with pytest.raises(ValueError, match=OTHER_ORDER):
+        train(other_order, *flags, "--max-update", 4, "--save-dir", path.parent)
+    text = train(other_order, *flags, "--finetune-from-model", path, "--save-dir", tmp_path / "tuned")
+    assert "dict.tgt.txt was 16 words in its training, and is 16 others, or another order from here on" in text
+    run("generate", parallel_data, *paths)
+
+
+def test_a_checkpoint_without_a_fingerprint_loads_as_ever(
+    translator: Path, other_order: Path, capsys: pytest.CaptureFixture
+) -> None:
+    state: dict[str, Any] = torch.load(translator, weights_only=True)
+    assert set(state["task_state"].pop("dictionaries_of_training")) == {"source", "target"}
+    torch.save(state, translator)
+    # An order of words that three-way sharing would refuse first.
+    shutil.copy(other_order / "dict.tgt.txt", other_order / "dict.src.txt")
+    run("generate", other_order, "--path", translator, "--batch-size", 20)
+    assert "Generate test" in capsys.readouterr().out
