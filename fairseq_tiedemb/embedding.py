@@ -35,8 +35,8 @@ class SharedEmbedding(nn.Module):
         padding_idx: row of the padding symbol; None where the table holds only a part of the words, without it.
         method: name of a registered sharing method.
         bias: whether scores have a bias of their own for each word, as in Press & Wolf's models.
-        std: standard deviation of the initial Gaussian rows; D^-0.5 (rows of norm about 1) for methods that divide by
-            the norm, whatever is given here.
+        std: standard deviation of the initial Gaussian rows; None for rows of norm about 1, which methods that divide
+            by the norm get whatever is given here.
         weight: W itself, taken as it is, with no random number drawn; None makes a new one.
         embeds: whether it serves as input; without, the method's own parameters for inputs are left out.
         scores: whether it serves as output; without, the method's own parameters for outputs are left out.
@@ -57,7 +57,7 @@ class SharedEmbedding(nn.Module):
         *,
         method: str = "plain",
         bias: bool = False,
-        std: float = 0.01,
+        std: float | None = 0.01,
         weight: nn.Parameter | None = None,
         embeds: bool = True,
         scores: bool = True,
@@ -82,11 +82,12 @@ class SharedEmbedding(nn.Module):
         if weight is None:
             self.reset_parameters(std)
 
-    def reset_parameters(self, std: float) -> None:
-        """Draws the rows from N(0, std^2) (see the class for the exception) and sets padding row and bias to zero."""
-        if sharing_method(self.method).divides_by_norm:
-            std = self.embedding_dim**-0.5
-        nn.init.normal_(self.weight, std=std)
+    def reset_parameters(self, std: float | None) -> None:
+        """Draws the rows from N(0, std^2) (see the class for the exceptions) and sets padding row and bias to zero."""
+        if std is None or sharing_method(self.method).divides_by_norm:
+            draw_norm_one_(self.weight)
+        else:
+            nn.init.normal_(self.weight, std=std)
         self._reset_padding()
         if self.bias is not None:
             nn.init.zeros_(self.bias)
@@ -241,6 +242,11 @@ class SharedEmbedding(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, method={self.method}, bias={self.bias is not None}"
+
+
+def draw_norm_one_(rows: Tensor) -> Tensor:
+    """Fills rows (*, D) in place from N(0, 1/D), so that each has a norm of about 1."""
+    return nn.init.normal_(rows, std=rows.size(-1) ** -0.5)
 
 
 class EmbeddingRoles(NamedTuple):

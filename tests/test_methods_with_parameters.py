@@ -22,6 +22,7 @@ from .models import attention_nmts, families, recurrent_lms
 from .models.common import TARGET, grown
 
 PAD, V, D = 1, 9, 4
+CONFIG = Path(__file__).parent.parent / "fairseq_tiedemb" / "config"
 
 
 class ScaleNorm(nn.Module):
@@ -329,6 +330,29 @@ def test_the_readmes_method_trains_scores_and_is_asked_for_by_name(
     refused = run_command(*evaluate, check=False)
     assert refused.returncode != 0
     assert f"--sharing-method: needs a registered method; got '{name}'. Use one of: plain, l2-input" in refused.stderr
+
+
+@pytest.mark.slow
+def test_hydra_takes_a_method_from_outside(
+    lm_data: Path, run_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    plugin = tmp_path / "my_methods"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(readme_method())
+    settings = (
+        f"--config-dir {CONFIG} --config-name zaremba_lm_small_wt model.sharing_method=scaled-cosine "
+        f"model.decoder_embed_dim=8 model.decoder_hidden_size=8 task.data={lm_data} optimization.max_update=3 "
+        f"checkpoint.save_dir={tmp_path}/run common.user_dir={plugin}"
+    )
+    run_command(
+        "fairseq_cli.hydra_train",
+        *settings.split(),
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(CONFIG.parent.parent)},
+        fresh=True,
+    )
+    state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=True)["model"]
+    assert any("method_parameters" in key for key in state)
 
 
 def test_methods_of_installed_packages(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def _input(old: Any, method: str, rank: int | None, *, scores: bool) -> Any:
     size, width = weight.shape
     if rank is None:
         return SharedEmbedding(size, width, old.padding_idx, method=method, weight=weight, scores=scores)
-    table = SharedEmbedding(size, rank, old.padding_idx, method=method, std=rank**-0.5, scores=scores)
+    table = SharedEmbedding(size, rank, old.padding_idx, method=method, std=None, scores=scores)
     return FactorizedInput(table, width)
 
 
@@ -240,7 +240,7 @@ def _output(decoder: Any, args: Any, source: Any, method: str, rank: int | None)
         )
     table = getattr(source, "table", source)
     if table is None:
-        options = {"std": rank**-0.5} if rank else {"weight": weight}
+        options = {"std": None} if rank else {"weight": weight}
         table = SharedEmbedding(size, rank or width, decoder.dictionary.pad(), method=method, embeds=False, **options)
     return build_output(
         table,

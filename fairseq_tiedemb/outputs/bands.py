@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..embedding import SharedEmbedding
+from ..embedding import SharedEmbedding, draw_norm_one_
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..sharing import sharing_method
 from .layer import OutputLayer
@@ -89,7 +89,7 @@ def embed_bands(adaptive_input: Any, method: str) -> None:
         table, padding_idx = band[0], None if index else adaptive_input.padding_idx
         size, width = table.weight.shape
         if padding_idx is None and sharing_method(method).divides_by_norm and adaptive_input.padding_idx < size:
-            nn.init.normal_(table.weight[adaptive_input.padding_idx], std=width**-0.5)
+            draw_norm_one_(table.weight[adaptive_input.padding_idx])
         band[0] = SharedEmbedding(size, width, padding_idx, method=method, weight=table.weight)
 
 
