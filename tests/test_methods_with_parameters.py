@@ -214,6 +214,15 @@ def test_log_probabilities_of_given_words() -> None:
     assert table.log_prob(features, target).requires_grad
 
 
+@torch.no_grad()
+def test_kept_norms_see_a_changed_parameter() -> None:
+    table, features, _ = case("learned-cosine")
+    table.eval().keep_norms()
+    before = table.scores(features)
+    table.method_parameters["temperature"].mul_(2.0)
+    torch.testing.assert_close(table.scores(features), 2 * before)
+
+
 def test_a_misspelt_option_is_an_error() -> None:
     table, features, target = case("plain")
     with pytest.raises(TypeError, match="label_smothing"):
@@ -264,6 +273,18 @@ def test_every_model_trains_them_and_p(name: str, shared: bool, method: str) -> 
     again.double().eval().load_state_dict(model.state_dict())
     torch.testing.assert_close(again(**batch)[0], model(**batch)[0], rtol=0, atol=0)
     torch.testing.assert_close(copy.deepcopy(model)(**batch)[0], model(**batch)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_what_a_method_has_begins_as_it_says(name: str) -> None:
+    """Recurrent language models draw all their other parameters anew."""
+    for method in (MAPPED, LEARNED):
+        model = BUILDERS[name](sharing_method=method.name, share_decoder_input_output_embed=True)
+        [table] = model.output.tables().values()
+        found = [each.tolist() for each in table.parameters_of_method()]
+        made = [make(table.num_embeddings, table.embedding_dim) for make in method.parameters.values()]
+        expected = [each.tolist() for each in made] or [pytest.approx(table.embedding_dim**0.5)]
+        assert found == expected
 
 
 @pytest.mark.parametrize(("arch", "method"), [("lstm_nmt_twwt", "scale-norm"), ("tied_transformer", "learned-cosine")])

@@ -190,9 +190,10 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
     def reset_parameters(self, init_range: float) -> None:
         """Draws every parameter uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
 
+        But for those of a sharing method, which begin as it says.
         Tables of a method that divides by the norm get rows of norm about 1: a range of sqrt(3 / D).
         """
-        own = {id(each) for table in self._tables() for each in table.method_parameters.values()}
+        own = {id(each) for table in self._tables() for each in table.parameters_of_method()}
         for parameter in self.parameters():
             if id(parameter) not in own:
                 nn.init.uniform_(parameter, -init_range, init_range)
