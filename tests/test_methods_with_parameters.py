@@ -281,10 +281,10 @@ def test_what_a_method_has_begins_as_it_says(name: str) -> None:
     for method in (MAPPED, LEARNED):
         model = BUILDERS[name](sharing_method=method.name, share_decoder_input_output_embed=True)
         [table] = model.output.tables().values()
-        found = [each.tolist() for each in table.parameters_of_method()]
-        made = [make(table.num_embeddings, table.embedding_dim) for make in method.parameters.values()]
-        expected = [each.tolist() for each in made] or [pytest.approx(table.embedding_dim**0.5)]
-        assert found == expected
+        size, width = table.num_embeddings, table.embedding_dim
+        assert table.feature_map is None or table.feature_map.g.item() == pytest.approx(width**0.5)
+        for own, make in method.parameters.items():
+            torch.testing.assert_close(table.method_parameters[own].data, make(size, width))
 
 
 @pytest.mark.parametrize(("arch", "method"), [("lstm_nmt_twwt", "scale-norm"), ("tied_transformer", "learned-cosine")])
