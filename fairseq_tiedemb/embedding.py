@@ -260,15 +260,6 @@ class EmbeddingRoles(NamedTuple):
     target: SharedEmbedding
     output: SharedEmbedding
 
-    @property
-    def sharing(self) -> str:
-        """What is shared, in words."""
-        if self.source is self.target is self.output:
-            return "encoder input = decoder input = decoder output (three-way weight tying)"
-        if self.target is self.output:
-            return "decoder input = decoder output (weight tying)"
-        return "nothing"
-
 
 def embedding_roles(
     *,
