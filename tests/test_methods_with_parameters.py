@@ -275,6 +275,14 @@ def test_every_model_trains_them_and_p(name: str, shared: bool, method: str) -> 
     torch.testing.assert_close(copy.deepcopy(model)(**batch)[0], model(**batch)[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("method", ["scale-norm", "learned-cosine"])
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "lstm_nmt"])
+def test_tables_of_fairseqs_own_are_refused(name: str, method: str) -> None:
+    """Bands that are not tied would score without the method, and without a word."""
+    with pytest.raises(ValueError, match=f"--sharing-method {method}: needs bands that input and output share; got"):
+        BUILDERS[name](sharing_method=method, adaptive_softmax_cutoff="5,8", adaptive_softmax_factor=2.0)
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 def test_what_a_method_has_begins_as_it_says(name: str) -> None:
     """Recurrent language models draw all their other parameters anew."""

@@ -167,7 +167,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
         factor = cfg.adaptive_softmax_factor
         cutoff = _cutoff(cfg.adaptive_softmax_cutoff, factor, size=size, width=min(embed_dim, width))
         if not tied:
-            if sharing_method(method).uses_norms:
+            if not sharing_method(method).is_plain:
                 raise ValueError(
                     f"--sharing-method {method}: needs bands that input and output share; got "
                     f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} without "
