@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from . import _import_hook
 
 if TYPE_CHECKING:
-    from . import (  # noqa: F401  # noqa: F401
+    from . import (  # noqa: F401
         analysis,
         compat,
         criterions,

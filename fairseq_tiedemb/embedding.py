@@ -103,6 +103,10 @@ class SharedEmbedding(nn.Module):
         if self.padding_idx is not None:
             nn.init.zeros_(self.weight[self.padding_idx])
 
+    def parameters_of_method(self) -> list[nn.Parameter]:
+        """The method's own parameters and those of its feature map, which begin as the method says."""
+        return [*self.method_parameters.values(), *(self.feature_map.parameters() if self.feature_map else ())]
+
     def embed(self, tokens: Tensor) -> Tensor:
         """Vectors of words.
 
@@ -206,11 +210,11 @@ class SharedEmbedding(nn.Module):
 
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale (V,) and offset (V,), kept from call to call inside ``keep_norms``."""
-        weight = self.weight
+        read = (self.weight, *self.method_parameters.values())
         # An inference tensor counts no versions.
-        if self._kept is None or torch.is_grad_enabled() or weight.is_inference():
+        if self._kept is None or torch.is_grad_enabled() or any(each.is_inference() for each in read):
             return self._norm_terms(self.squared_norms())
-        key = (weight._version, weight.data_ptr(), weight.dtype, weight.device)
+        key = [(each._version, each.data_ptr(), each.dtype, each.device) for each in read]
         if not self._kept or self._kept[0] != key:
             self._kept = (key, *self._norm_terms(self.squared_norms()))
         return self._kept[1:]
@@ -261,15 +265,6 @@ class EmbeddingRoles(NamedTuple):
     source: SharedEmbedding
     target: SharedEmbedding
     output: SharedEmbedding
-
-    @property
-    def sharing(self) -> str:
-        """What is shared, in words."""
-        if self.source is self.target is self.output:
-            return "encoder input = decoder input = decoder output (three-way weight tying)"
-        if self.target is self.output:
-            return "decoder input = decoder output (weight tying)"
-        return "nothing"
 
 
 def embedding_roles(

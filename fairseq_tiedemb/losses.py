@@ -90,10 +90,17 @@ def output_loss(
         options: what is computed.
 
     Raises:
+        ValueError: if features and words are not N each.
         RuntimeError: in the backward pass, if second derivatives are asked for.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
+    # Chunks are cut by the words: features that are left over would have no gradient but what the memory held.
+    if features_ND.dim() != 2 or target_N.shape != features_ND.shape[:1]:
+        raise ValueError(
+            f"output_loss: needs features (N, D) and words (N,); got {tuple(features_ND.shape)} and "
+            f"{tuple(target_N.shape)}. Use features.flatten(0, -2) and target.flatten()."
+        )
     exact = torch.promote_types(table_VD.dtype, torch.float32)
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
@@ -144,7 +151,8 @@ class _OutputLoss(torch.autograd.Function):
         grads, ctx.grads = ctx.grads, None
         weights = None
         if not ctx.options.reduce:
-            largest = grad_loss.abs().amax().clamp(min=torch.finfo(grad_loss.dtype).tiny)
+            smallest = grad_loss.new_full((1,), torch.finfo(grad_loss.dtype).tiny)  # and the largest of no words
+            largest = torch.cat((grad_loss.abs(), smallest)).amax()
             weights, grad_loss = grad_loss / largest, largest
         if grads is None:
             _, grads = _losses_and_gradients(inputs, ctx.options, ctx.product_dtype, ctx.needs_grad, weights)

@@ -1,6 +1,7 @@
 """Penalties on weights, which a criterion adds to the loss of an update.
 
-To add one, add one ``register_regularizer`` call: the criterion's flag, its check and its log read the registry.
+To add one, add one ``register_regularizer`` call at the end of this file: the criterion's flag, its check and its log
+read the registry. From elsewhere it would have to come before the criterion, whose flags are made once.
 """
 
 from collections.abc import Callable

@@ -66,9 +66,9 @@ class SharingMethod:
         return self.divides_by_norm or self.offset is not None
 
     @property
-    def is_affine(self) -> bool:
-        """Whether scores are affine in the decoder's feature, as all are without a feature map."""
-        return self.feature_map is None
+    def is_plain(self) -> bool:
+        """Whether vectors and scores are those of the rows as they are, so that a layer of fairseq's own may do it."""
+        return not self.uses_norms and self.feature_map is None
 
     def evaluate(self, function: NormFunction | None, squared_norms: Tensor, own: Mapping[str, Any]) -> Tensor | None:
         """One of the three functions, None for None.

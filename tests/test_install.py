@@ -343,7 +343,7 @@ def test_both_ends_of_the_range(end_of_the_range, tmp_path):
     train_and_generate(end_of_the_range, NAME, tmp_path)
     python = end_of_the_range.bin / "python"
     run(python, "-m", "pip", "--quiet", "install", "pytest")
-    tests = ("test_compat.py", "test_compat_inputs.py", "test_output_loss.py", "test_embedding.py", "models")
+    tests = ("test_compat.py", "test_compat_inputs.py", "test_losses.py", "test_embedding.py", "models")
     run(
         *(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(ROOT / "tests" / name for name in tests)),
         cwd=ROOT,

@@ -3,6 +3,7 @@
 import copy
 import importlib
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -214,11 +215,13 @@ def test_never_holds_all_scores(method: str) -> None:
     assert products.largest == 3 * 100
 
 
-def test_no_words_cost_nothing() -> None:
+@pytest.mark.parametrize("reduce", [True, False])
+def test_no_words_cost_nothing(reduce: bool) -> None:
     table, features, target = case("plain", bias=True)
-    result = table.loss(features[:0], target[:0])
-    result.loss.backward()
-    assert result.loss.item() == 0
+    result = table.loss(features[:0], target[:0], LossOptions(reduce=reduce))
+    result.loss.sum().backward()
+    assert result.loss.shape == (() if reduce else (0,))
+    assert result.loss.sum() == 0
     assert table.weight.grad.abs().sum() == 0
 
 
@@ -247,3 +250,11 @@ def test_a_gpu_gives_the_same(method: str, dtype: torch.dtype) -> None:
     for our_grad, their_grad, true_grad in zip(ours, theirs, truth, strict=True):
         budget = (their_grad.cpu() - true_grad).abs().max() + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
         assert (our_grad.cpu() - true_grad).abs().max() <= budget
+
+
+@pytest.mark.parametrize(("features", "words"), [((5, 4), (3,)), ((3, 4), (5,)), ((3, 2, 4), (3,)), ((3, 4), (3, 1))])
+def test_features_and_words_are_as_many(features: tuple[int, ...], words: tuple[int, ...]) -> None:
+    table = SharedEmbedding(7, 4, 1)
+    got = re.escape(f"output_loss: needs features (N, D) and words (N,); got {features} and {words}. Use")
+    with pytest.raises(ValueError, match=got):
+        table.loss(torch.zeros(features), torch.zeros(words, dtype=torch.long))

@@ -215,6 +215,15 @@ def test_log_probabilities_of_given_words() -> None:
     assert table.log_prob(features, target).requires_grad
 
 
+@torch.no_grad()
+def test_kept_norms_see_a_changed_parameter() -> None:
+    table, features, _ = case("learned-cosine")
+    table.eval().keep_norms()
+    before = table.scores(features)
+    table.method_parameters["temperature"].mul_(2.0)
+    torch.testing.assert_close(table.scores(features), 2 * before)
+
+
 def test_a_misspelt_option_is_an_error() -> None:
     table, features, target = case("plain")
     with pytest.raises(TypeError, match="label_smothing"):
@@ -265,6 +274,26 @@ def test_every_model_trains_them_and_p(name: str, shared: bool, method: str) -> 
     again.double().eval().load_state_dict(model.state_dict())
     torch.testing.assert_close(again(**batch)[0], model(**batch)[0], rtol=0, atol=0)
     torch.testing.assert_close(copy.deepcopy(model)(**batch)[0], model(**batch)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["scale-norm", "learned-cosine"])
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "lstm_nmt"])
+def test_tables_of_fairseqs_own_are_refused(name: str, method: str) -> None:
+    """Bands that are not tied would score without the method, and without a word."""
+    with pytest.raises(ValueError, match=f"--sharing-method {method}: needs bands that input and output share; got"):
+        BUILDERS[name](sharing_method=method, adaptive_softmax_cutoff="5,8", adaptive_softmax_factor=2.0)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_what_a_method_has_begins_as_it_says(name: str) -> None:
+    """Recurrent language models draw all their other parameters anew."""
+    for method in (MAPPED, LEARNED):
+        model = BUILDERS[name](sharing_method=method.name, share_decoder_input_output_embed=True)
+        [table] = model.output.tables().values()
+        size, width = table.num_embeddings, table.embedding_dim
+        assert table.feature_map is None or table.feature_map.g.item() == pytest.approx(width**0.5)
+        for own, make in method.parameters.items():
+            torch.testing.assert_close(table.method_parameters[own].data, make(size, width))
 
 
 @pytest.mark.parametrize(("arch", "method"), [("lstm_nmt_twwt", "scale-norm"), ("tied_transformer", "learned-cosine")])

@@ -72,7 +72,9 @@ class TiedCrossEntropy(FairseqCriterion):
         self.sentence_avg = sentence_avg
         for name in strengths:
             if name not in REGULARIZERS:
-                raise TypeError(f"tied_cross_entropy: needs an option that exists; got {name!r}.")
+                raise TypeError(
+                    f"tied_cross_entropy: needs an option that exists; got {name!r}. Use {', '.join(REGULARIZERS)}."
+                )
         for name, regularizer in REGULARIZERS.items():
             value = strengths.get(name, 0.0)
             if not 0.0 <= value < math.inf:

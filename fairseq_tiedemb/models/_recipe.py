@@ -7,6 +7,7 @@ task, criterion, optimiser and schedule from it too, all overridable.
 import argparse
 import dataclasses
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def register_preset(
         attributes: of the class, such as ``ties``.
     """
     attributes |= {"__doc__": about, "__module__": model.__module__, "recipe": training_options(name)}
-    register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), attributes))
+    preset = register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), attributes))
+    setattr(sys.modules[model.__module__], name, preset)  # where pickle looks for it
 
 
 def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> type[FairseqDataclass]:

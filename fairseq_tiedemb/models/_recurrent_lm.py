@@ -167,7 +167,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
         factor = cfg.adaptive_softmax_factor
         cutoff = _cutoff(cfg.adaptive_softmax_cutoff, factor, size=size, width=min(embed_dim, width))
         if not tied:
-            if sharing_method(method).uses_norms:
+            if not sharing_method(method).is_plain:
                 raise ValueError(
                     f"--sharing-method {method}: needs bands that input and output share; got "
                     f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} without "
@@ -190,9 +190,10 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
     def reset_parameters(self, init_range: float) -> None:
         """Draws every parameter uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
 
+        But for those of a sharing method, which begin as it says.
         Tables of a method that divides by the norm get rows of norm about 1: a range of sqrt(3 / D).
         """
-        own = {id(each) for table in self._tables() for each in table.method_parameters.values()}
+        own = {id(each) for table in self._tables() for each in table.parameters_of_method()}
         for parameter in self.parameters():
             if id(parameter) not in own:
                 nn.init.uniform_(parameter, -init_range, init_range)

@@ -83,7 +83,8 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
     tied = given("tie_adaptive_weights")
     if tied and not adaptive_input:
         raise ValueError(
-            "--tie-adaptive-weights: needs a language model with --adaptive-input; got a translation model"
+            "--tie-adaptive-weights: needs a language model with --adaptive-input; got a translation model. "
+            "Leave it out."
         )
     if tied and not (given("adaptive_input") and given("adaptive_softmax_cutoff")):
         raise ValueError(
@@ -110,19 +111,23 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
                 f"--share-decoder-input-output-embed: needs one table of words as input; got {flag}. "
                 "Use --adaptive-input with --adaptive-softmax-cutoff and --tie-adaptive-weights, or leave one out."
             )
-    if method.uses_norms:
-        if given("adaptive_softmax_cutoff") and not tied:
-            raise ValueError(
-                f"--sharing-method {method.name}: needs bands that input and output share; got "
-                f"--adaptive-softmax-cutoff {given('adaptive_softmax_cutoff')} without --tie-adaptive-weights. "
-                "Use --adaptive-input --tie-adaptive-weights, which language models have, or --sharing-method plain."
-            )
-        if given("character_embeddings"):
-            raise ValueError(
-                f"--sharing-method {method.name}: needs a table of words as input; got --character-embeddings. "
-                "Use --sharing-method plain."
-            )
+    if not method.is_plain:
+        _check_tables_are_ours(method.name, given)
     _check_rank(args, given)
+
+
+def _check_tables_are_ours(method: str, given: Any) -> None:
+    if given("adaptive_softmax_cutoff") and not given("tie_adaptive_weights"):
+        raise ValueError(
+            f"--sharing-method {method}: needs bands that input and output share; got "
+            f"--adaptive-softmax-cutoff {given('adaptive_softmax_cutoff')} without --tie-adaptive-weights. "
+            "Use --adaptive-input --tie-adaptive-weights, which language models have, or --sharing-method plain."
+        )
+    if given("character_embeddings"):
+        raise ValueError(
+            f"--sharing-method {method}: needs a table of words as input; got --character-embeddings. "
+            "Use --sharing-method plain."
+        )
 
 
 def _check_rank(args: Any, given: Any) -> None:

@@ -182,6 +182,8 @@ def _find_the_table(
                 state_dict[prefix + HEAD + name] = state_dict.pop(prefix + name)
         return
     if not isinstance(head, SharedEmbedding):
+        # fairseq's decoders add this to a checkpoint without it, with an adaptive softmax too, if they share tables.
+        state_dict.pop(prefix + "weight", None)
         return
     # Modules load in the order of registration, so the owner has read its own entry before.
     for name, owned in head.state_dict().items():

@@ -173,6 +173,15 @@ def test_bands_decode_step_by_step_as_in_the_whole(family: str, method: str) -> 
     torch.testing.assert_close(found[NO_PADDING], whole[NO_PADDING], rtol=1e-4, atol=1e-4)
 
 
+@every_family
+def test_an_adaptive_softmax_loads_where_inputs_are_shared(family: str) -> None:
+    """fairseq's decoder adds the table of a full softmax to such a checkpoint, and then does not load it."""
+    options = {**(ALL if family in TRANSLATION else DECODER), "adaptive_softmax_cutoff": "8,16"}
+    model, other = (build(family, seed=seed, **options).eval() for seed in (1, 2))
+    other.load_state_dict(model.state_dict())
+    torch.testing.assert_close(scores(other, family), scores(model, family), rtol=0, atol=0)
+
+
 # Factorised embeddings
 
 

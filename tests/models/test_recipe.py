@@ -1,5 +1,6 @@
 """Presets take their numbers from the files in config/."""
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +86,9 @@ def test_the_last_of_the_defaults_prevails(order: str, dropout: float, clip_norm
     (config / "a_preset.yaml").write_text(order + OWN)
     assert _recipe.with_sizes(TiedLSTMLMConfig, "a_preset")().dropout == dropout
     assert _recipe.training_options("a_preset")["clip_norm"] == clip_norm
+
+
+@pytest.mark.parametrize("preset", ["zaremba_lm_small_wt_pr", "gal_lm_large", "highway_lm_8x890_wt", "dl4mt_twwt"])
+def test_a_presets_class_can_be_pickled(preset: str) -> None:
+    """And so can its models, which go to other processes as a whole."""
+    assert pickle.loads(pickle.dumps(ARCH_MODEL_REGISTRY[preset])) is ARCH_MODEL_REGISTRY[preset]
