@@ -11,6 +11,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import sys
 import types
 import warnings
@@ -521,8 +522,11 @@ def test_a_process_ends_without_threads_of_its_group(tmp_path: Path, monkeypatch
     def trains(*_: Any) -> None:
         torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
 
+    signals: list[int] = []
     monkeypatch.setattr(distributed_utils, "distributed_main", trains)
+    monkeypatch.setattr(torch.multiprocessing, "_prctl_pr_set_pdeathsig", signals.append)
     processes.cpu_process(0, torch.multiprocessing.get_start_method(), trains, None, {})
+    assert signals == [signal.SIGTERM]  # when the first process ends
     assert not torch.distributed.is_initialized()
 
 

@@ -3,6 +3,7 @@
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -153,6 +154,11 @@ OFTEN = ("--save-interval-updates", 5, "--keep-interval-updates", 1, "--no-epoch
 KILLS = 4
 
 
+def in_the_background() -> None:
+    """Ignore SIGINT, like all that a script starts with `&`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def train_or_kill(data: Path, *flags: object, folder: Path, seconds: float | None) -> bool:
     """fairseq-train in a process of its own, killed by SIGKILL so many seconds after its first checkpoint, or left.
 
@@ -162,7 +168,9 @@ def train_or_kill(data: Path, *flags: object, folder: Path, seconds: float | Non
     last = folder / "checkpoint_last.pt"
     before = last.stat().st_mtime_ns if last.exists() else None
     command = [sys.executable, "-m", "fairseq_cli.train", data, "--user-dir", USER_DIR, *flags, "--save-dir", folder]
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=in_the_background
+    )
     if seconds is not None:
         deadline = time.monotonic() + 300
         while process.poll() is None and not (last.exists() and last.stat().st_mtime_ns != before):
@@ -181,7 +189,7 @@ def train_or_kill(data: Path, *flags: object, folder: Path, seconds: float | Non
     [
         ("parallel_data", NMT),
         ("parallel_data", (*NMT, "--store-ema", "--ema-decay", 0.9, "--num-workers", 2)),
-        ("parallel_data", (*NMT, *TWO_PROCESSES)),
+        ("parallel_data", (*NMT, *TWO_PROCESSES, "--max-epoch", 80)),  # which have seven updates
         ("lm_data", (*LM, "--store-ema", "--ema-decay", 0.9, "--num-workers", 2)),
         ("lm_data", (*LM, *TWO_PROCESSES, "--batch-size", 3)),
     ],
@@ -190,12 +198,12 @@ def train_or_kill(data: Path, *flags: object, folder: Path, seconds: float | Non
 def test_killed_at_any_moment(data: str, flags: tuple, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     folder = request.getfixturevalue(data)
     moments = random.Random()  # unlike everything else here, another every time
-    seconds = [moments.uniform(0, 2) for _ in range(KILLS)]
+    seconds = [moments.uniform(0, 1) for _ in range(KILLS)]
     ended = [
-        train_or_kill(folder, *flags, *OFTEN, folder=tmp_path / "killed", seconds=each) for each in (*seconds, None)
+        train_or_kill(folder, *OFTEN, *flags, folder=tmp_path / "killed", seconds=each) for each in (*seconds, None)
     ]
     assert ended == [False] * KILLS + [True], (
         f"train longer: it has ended before it was killed, after {seconds} seconds"
     )
-    assert train_or_kill(folder, *flags, *OFTEN, folder=tmp_path / "whole", seconds=None)
+    assert train_or_kill(folder, *OFTEN, *flags, folder=tmp_path / "whole", seconds=None)
     assert_same(saved(tmp_path / "killed"), saved(tmp_path / "whole"), f"killed after {seconds} seconds: ")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -118,6 +119,9 @@ def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: An
         main, cfg, kwargs: as for fairseq's `distributed_main`.
     """
     torch.multiprocessing.set_start_method(start_method, force=True)
+    # End with the first process, however it ends. torch says so by SIGINT, which whatever was started in the background
+    # of a script ignores: it would train on, and write the checkpoints of the training that is resumed meanwhile.
+    torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # type: ignore[attr-defined]
     distributed_utils.distributed_main(index, main, cfg, kwargs)
     leave_group()
 
