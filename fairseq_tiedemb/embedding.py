@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss, with_squared_norms
+from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .sharing import sharing_method
+from .squared_norms import squared_norms, with_squared_norms
 
 # Smallest squared norm that is divided by: a row this short (norm 1e-3) has no direction worth keeping.
 SMALLEST_SQUARED_NORM = 1e-6
@@ -71,8 +72,7 @@ class SharedEmbedding(nn.Module):
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
-        used = (embeds and functions.input_scale) or (scores and (functions.scale or functions.offset))
-        own = functions.parameters if used else {}
+        own = {**(functions.input_parameters if embeds else {}), **(functions.parameters if scores else {})}
         initial = {name: nn.Parameter(make(num_embeddings, embedding_dim)) for name, make in own.items()}
         # An empty dictionary of parameters would show in every table.
         self.method_parameters: Any = nn.ParameterDict(initial) if own else {}
@@ -121,8 +121,8 @@ class SharedEmbedding(nn.Module):
         if method.input_scale is None:
             return vectors
         # A number for all words, or one for each of the table's.
-        factor = method.evaluate(method.input_scale, self._squared_norms(vectors, tokens), self._own_rows(tokens))
-        return vectors * factor.unsqueeze(-1).to(vectors.dtype)  # type: ignore[union-attr]
+        factor = method.input_factor(self._squared_norms(vectors, tokens), self._own_rows(tokens))
+        return vectors * factor.unsqueeze(-1).to(vectors.dtype)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """``embed``."""
@@ -187,10 +187,7 @@ class SharedEmbedding(nn.Module):
         return torch.arange(self.num_embeddings, device=self.weight.device)
 
     def _squared_norms(self, rows: Tensor, words: Tensor) -> Tensor:
-        norms = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
-        if norms.isinf().any():  # of a row longer than 1.8e19, whose square float64 holds
-            norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
-        return self._bounded(norms, words)
+        return self._bounded(squared_norms(rows), words)
 
     def _bounded(self, squared_norms: Tensor, words: Tensor) -> Tensor:
         # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.
@@ -223,7 +220,7 @@ class SharedEmbedding(nn.Module):
         """Scale and offset (V,) of the method in float32 (float64 for a float64 table), from squared norms (V,)."""
         method, own = sharing_method(self.method), self.method_parameters
         exact = torch.promote_types(self.weight.dtype, torch.float32)
-        terms = (method.evaluate(function, squared_norms, own) for function in (method.scale, method.offset))
+        terms = method.score_terms(squared_norms, own)
         scale, offset = (None if term is None else term.expand_as(squared_norms).to(exact) for term in terms)
         return scale, offset
 

@@ -1,19 +1,16 @@
 """From features and a table to the loss, without ever holding the N x V scores."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from .squared_norms import blocks, slices
+
 # Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products.
 ROWS = 512
-# Elements of a block that is passed over several times: a megabyte of float32, which stays in a CPU's cache. Elsewhere
-# the number of kernels is what costs, and blocks only bound memory.
-CACHED_ELEMENTS = 2**18
-ELEMENTS = 2**25
 # Gradients of scores are brought below this, from below 1, before they are rounded to half precision: fp16 has nothing
 # below 6e-8, and their products with features stay below its largest number.
 HALF_SCALE = 128.0
@@ -191,7 +188,7 @@ def _losses_and_gradients(
             features.to(product_dtype), table.to(product_dtype), scale, offset, options, needs_grad, weights
         )
         chunks = max(1, math.ceil(len(target) / ROWS))  # of equal size
-        for rows in _slices(len(target), math.ceil(len(target) / chunks)):
+        for rows in slices(len(target), math.ceil(len(target) / chunks)):
             sums.add_rows(rows, target[rows])
         return sums.losses(), sums.gradients(table)
 
@@ -236,7 +233,7 @@ class _ChunkedLoss:
         features = self.features[rows]
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
-        for block in _blocks(scores):
+        for block in blocks(scores):
             exact = scores[block].to(self.exact)
             where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(features)))
             self._to_gradient(exact, target[block].unsqueeze(1), where)
@@ -266,7 +263,7 @@ class _ChunkedLoss:
         if self.need_scale and self.grad_table is not None and self.scale is not None:
             # Row v of the table's gradient is scale_v A_v, and dL/dscale_v = w_v . A_v.
             grad_scale = torch.empty_like(self.scale)
-            for rows in _blocks(table):
+            for rows in blocks(table):
                 torch.linalg.vecdot(self.grad_table[rows], table[rows].to(self.exact), out=grad_scale[rows])
             grad_scale /= self.scale
         return self.grad_features, self.grad_table, grad_scale, self.grad_offset
@@ -314,64 +311,3 @@ class _ChunkedLoss:
             self.grad_offset += scores.sum(0)
         if self.scale is not None:
             scores.mul_(self.scale)
-
-
-class _WithSquaredNorms(torch.autograd.Function):
-    """A table, unchanged, and its n (V,); the norms' share of the gradient is added to the other in one pass, in place.
-
-    Without it autograd holds the two V x D gradients side by side before it adds them.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(table)
-        ctx.set_materialize_grads(False)
-        return table.view_as(table), _squared_norms(table)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_table: Tensor | None, grad_norms: Tensor | None) -> Tensor | None:
-        (table,) = ctx.saved_tensors
-        if grad_norms is None:
-            return grad_table
-        if grad_table is None:
-            grad_table = torch.zeros_like(table)
-        exact = torch.promote_types(table.dtype, torch.float32)
-        factor = grad_norms.mul(2).to(exact).unsqueeze(1)
-        for rows in _blocks(table):
-            grad = grad_table[rows]
-            if grad.dtype == exact:
-                grad.addcmul_(table[rows], factor[rows])
-            else:
-                grad.copy_(grad.to(exact).addcmul_(table[rows].to(exact), factor[rows]))
-        return grad_table
-
-
-def with_squared_norms(table_VD: Tensor) -> tuple[Tensor, Tensor]:
-    """A table as ``output_loss`` takes it, and n_v = ||w_v||^2 (V,) in float32 at least, with gradients to the table.
-
-    What comes back of the table is for ``output_loss`` alone: its gradient is changed in place on the way.
-    """
-    return _WithSquaredNorms.apply(table_VD)
-
-
-def _squared_norms(table: Tensor) -> Tensor:
-    """n_v = ||w_v||^2 (V,) in float32 (float64 for a float64 table), or where that overflows in float64."""
-    exact = torch.promote_types(table.dtype, torch.float32)
-    norms = table.new_empty(len(table), dtype=exact)
-    for rows in _blocks(table):
-        torch.linalg.vector_norm(table[rows].to(exact), dim=1, out=norms[rows])
-    found = norms.square()
-    if not found.isinf().any():
-        return found
-    return torch.cat([torch.linalg.vector_norm(table[rows].double(), dim=1) for rows in _blocks(table)]).square()
-
-
-def _blocks(matrix: Tensor) -> Iterator[slice]:
-    elements = CACHED_ELEMENTS if matrix.device.type == "cpu" else ELEMENTS
-    return _slices(len(matrix), max(1, elements // matrix.size(1)))
-
-
-def _slices(length: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of so many rows; an empty one for no rows at all."""
-    return (slice(first, first + size) for first in range(0, max(1, length), max(1, size)))

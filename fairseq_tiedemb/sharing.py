@@ -40,8 +40,10 @@ class SharingMethod:
         scale: n (V,) -> factor of each word's score (V,).
         offset: n (V,) -> term added to each word's score (V,).
         feature_map: D -> module from features (*, D) to features (*, D), which the table's scores then take.
-        parameters: initial value of each parameter of the method by name, from V and D. With them the functions above
-            are called as ``function(n, parameters)``; an element-wise one is (V,).
+        parameters: initial value of each parameter of the method by name, from V and D. With them ``scale`` and
+            ``offset`` are called as ``function(n, parameters)``; one with a row a word has V rows.
+        input_parameters: the same for ``input_scale``. A table that is input or output alone has only those of its
+            part, so that each of a model's parameters is trained; one that is in both, by one name, is one parameter.
 
     n comes in float32 or, where a square overflows that, in float64; at least 1e-6, and 1 for the padding row.
     """
@@ -54,6 +56,7 @@ class SharingMethod:
     offset: NormFunction | None = None
     feature_map: Callable[[int], nn.Module] | None = None
     parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
+    input_parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
 
     @property
     def divides_by_norm(self) -> bool:
@@ -70,17 +73,30 @@ class SharingMethod:
         """Whether vectors and scores are those of the rows as they are, so that a layer of fairseq's own may do it."""
         return not self.uses_norms and self.feature_map is None
 
-    def evaluate(self, function: NormFunction | None, squared_norms: Tensor, own: Mapping[str, Any]) -> Tensor | None:
-        """One of the three functions, None for None.
+    def input_factor(self, squared_norms: Tensor, own: Mapping[str, Any]) -> Tensor:
+        """What input vectors are multiplied by, of a method with an ``input_scale``.
 
         Args:
-            function: of this method.
-            squared_norms: n, of any shape.
-            own: the method's parameters.
+            squared_norms: n of the words, of any shape.
+            own: the parameters that the table has, of those with a row a word the rows of these words.
         """
-        if function is None:
-            return None
-        return function(squared_norms, own) if self.parameters else function(squared_norms)
+        return _call(self.input_scale, squared_norms, own, self.input_parameters)  # type: ignore[return-value]
+
+    def score_terms(self, squared_norms: Tensor, own: Mapping[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+        """Scale and offset of the words' scores, None for 1 and 0.
+
+        Args:
+            squared_norms: n (V,).
+            own: the parameters that the table has.
+        """
+        scale = _call(self.scale, squared_norms, own, self.parameters)
+        return scale, _call(self.offset, squared_norms, own, self.parameters)
+
+
+def _call(function: NormFunction | None, n: Tensor, own: Mapping[str, Any], takes: Mapping[str, Any]) -> Tensor | None:
+    if function is None:
+        return None
+    return function(n, own) if takes else function(n)
 
 
 SHARING_METHODS: dict[str, SharingMethod] = {}

@@ -14,6 +14,7 @@ LAYERS = [
     "reading",
     "compat",
     "sharing",
+    "squared_norms",
     "losses",
     "regularizers",
     "embedding",
@@ -27,7 +28,7 @@ LAYERS = [
     "cli",
 ]
 NUMPY_ONLY = {"ngram", "table_names"}
-TORCH_ONLY = {"sharing", "losses", "regularizers", "embedding", "modules", "outputs"}
+TORCH_ONLY = {"sharing", "squared_norms", "losses", "regularizers", "embedding", "modules", "outputs"}
 TORCH_AND_NUMPY = {"reading"}
 # What imports fairseq, or is there to do so.
 FAIRSEQ_ONLY = {"compat", "plugin", "user_dir"}

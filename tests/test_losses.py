@@ -14,6 +14,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_tiedemb import squared_norms
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions, output_loss
 from fairseq_tiedemb.sharing import SHARING_METHODS
@@ -30,7 +31,7 @@ objectives = pytest.mark.parametrize(("epsilon", "z"), [(0.0, 0.0), (0.1, 0.0), 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS", 3)  # seven words in three chunks, the last one short
-    monkeypatch.setattr(module, "CACHED_ELEMENTS", 22)  # two rows of eleven scores, four rows of the table
+    monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 22)  # two rows of eleven scores, four rows of the table
 
 
 def plain_loss(table: SharedEmbedding, features: Tensor, target: Tensor, epsilon: float, z: float = 0.0) -> Tensor:

@@ -106,7 +106,8 @@ class TiedCrossEntropy(FairseqCriterion):
                 "--ddp-backend: needs the whole table in each process with --criterion tied_cross_entropy; got "
                 "fully_sharded. Use --ddp-backend pytorch_ddp."
             )
-        strengths = {name: getattr(cfg, name) for name in REGULARIZERS}
+        # Of a penalty that was registered later there is no option.
+        strengths = {name: getattr(cfg, name) for name in REGULARIZERS if hasattr(TiedCrossEntropyConfig, name)}
         return cls(task, cfg.sentence_avg, cfg.label_smoothing, cfg.z_loss, **strengths)
 
     def forward(

@@ -5,6 +5,7 @@ The layers are fairseq's; ``embed_bands`` and ``tie_bands`` replace their tables
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -59,11 +60,12 @@ class Bands(nn.Module):
         """Logarithms of the probabilities of given words, (N,)."""
         layers = self.layers
         scores, targets = layers(features_ND.unsqueeze(0), target_N)
-        parts = -F.cross_entropy(scores[0].float(), targets[0], reduction="none")
+        exact = torch.promote_types(scores[0].dtype, torch.float32)
+        parts = -F.cross_entropy(scores[0].to(exact), targets[0], reduction="none")
         for index, (tail_scores, tail_target) in enumerate(zip(scores[1:], targets[1:], strict=True)):
             if tail_scores is not None:
                 in_band = target_N.ge(layers.cutoff[index]) & target_N.lt(layers.cutoff[index + 1])
-                tail = -F.cross_entropy(tail_scores.float(), tail_target, reduction="none")
+                tail = -F.cross_entropy(tail_scores.to(exact), tail_target, reduction="none")
                 parts = parts.index_add(0, in_band.nonzero().squeeze(1), tail)
         return parts
 
