@@ -184,6 +184,11 @@ def test_rows_start_with_norm_one_where_a_method_divides_by_it(method: str) -> N
     assert table.weight.norm(dim=1).mean().item() == pytest.approx(expected, rel=0.1)
 
 
+def test_rows_start_with_the_deviation_that_is_asked_for() -> None:
+    assert SharedEmbedding(500, 64, PAD).weight.std().item() == pytest.approx(0.01, rel=0.1)
+    assert SharedEmbedding(500, 64, PAD, std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.1)
+
+
 @every_method
 def test_kept_norms_follow_every_change_of_the_table(method: str) -> None:
     table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True).eval(), torch.randn(2, 4)

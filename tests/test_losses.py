@@ -80,6 +80,19 @@ def test_gradients_are_those_of_the_plain_computation(
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
+@every_method
+@objectives
+def test_one_number_a_word_and_gradients_of_weighted_words(method: str, epsilon: float, z: float) -> None:
+    table, features, target = case(method, bias=True)
+    inputs, weights = [features, *table.parameters()], torch.rand(7, dtype=torch.float64)
+    expected = torch.stack([plain_loss(table, features[n : n + 1], target[n : n + 1], epsilon, z) for n in range(7)])
+    found = table.loss(features, target, LossOptions(epsilon, z, reduce=False)).loss
+    torch.testing.assert_close(found, expected)
+    theirs = torch.autograd.grad((expected * weights).sum(), inputs)
+    for ours, other in zip(torch.autograd.grad((found * weights).sum(), inputs), theirs, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="needs torch 2.13")
 @pytest.mark.parametrize("method", ["plain", "l2-input", "distance"])
 def test_against_torchs_linear_cross_entropy(method: str) -> None:
@@ -141,6 +154,13 @@ def test_autocast_multiplies_in_its_precision_and_adds_in_float32(method: str) -
     assert [each.dtype for each in found] == [torch.bfloat16, torch.float32, torch.float32]
     for ours, true_grad in zip(found, truth, strict=True):
         assert (ours.double() - true_grad).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps * true_grad.abs().max()
+
+
+def test_autocast_leaves_float64_as_it_is() -> None:
+    table, features, target = case("cosine", bias=True)
+    with torch.autocast("cpu", torch.bfloat16), Products() as products:
+        table.loss(features, target).loss.backward()
+    assert set(products.dtypes) == {torch.float64}
 
 
 class Products(TorchDispatchMode):
