@@ -131,6 +131,16 @@ def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype:
         assert error <= their_error + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
 
 
+def test_gradients_of_many_words_are_summed_in_float32() -> None:
+    """In bfloat16 a sum of ones ends at 256."""
+    table = SharedEmbedding(11, 5, 1, bias=True, std=0.0).bfloat16()
+    table.loss(torch.ones(900, 5).bfloat16(), torch.full((900,), 4)).loss.backward()
+    expected = torch.full((11,), 900 / 11)
+    expected[4] -= 900
+    torch.testing.assert_close(table.bias.grad.float(), expected, rtol=0.01, atol=0.0)
+    torch.testing.assert_close(table.weight.grad.float(), expected.unsqueeze(1).expand(11, 5), rtol=0.01, atol=0.0)
+
+
 def test_small_gradients_reach_the_loss_scaling_of_fp16() -> None:
     weight = torch.tensor([[0.0], [-17.0], [0.0]], dtype=torch.float16, requires_grad=True)
     features = torch.ones(1, 1, dtype=torch.float16)
@@ -232,6 +242,17 @@ def test_never_holds_all_scores(method: str) -> None:
     with Products() as products:
         table.loss(torch.randn(50, 2, requires_grad=True), torch.arange(50)).loss.backward()
     assert products.largest == 3 * 100
+
+
+@every_method
+def test_a_row_of_scores_longer_than_a_block(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, features, target = case(method, bias=True)
+    inputs = [features, *table.parameters()]
+    expected = torch.autograd.grad(plain_loss(table, features, target, 0.1), inputs)
+    monkeypatch.setattr(module, "CACHED_ELEMENTS", 4)
+    found = torch.autograd.grad(table.loss(features, target, LossOptions(0.1)).loss, inputs)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 def test_no_words_cost_nothing() -> None:
