@@ -223,6 +223,19 @@ def test_the_output_layers_repr_says_whether_it_is_tied() -> None:
     assert repr(build("transformer").output).startswith("OutputLayer(\n  (owned): SharedEmbedding(24, 16")
 
 
+def test_fairseqs_upgrade_of_older_checkpoints_is_made() -> None:
+    """Queries', keys' and values' weights were one matrix once."""
+    model = build("transformer", **ALL)
+    state, prefix = dict(model.state_dict()), "decoder.layers.0.self_attn."
+    for kind in ("weight", "bias"):
+        parts = [state.pop(f"{prefix}{part}_proj.{kind}") for part in "qkv"]
+        state[f"{prefix}in_proj_{kind}"] = torch.cat(parts)
+    fresh = build("transformer", seed=4, **ALL)
+    fresh.load_state_dict(state)
+    for key, value in model.state_dict().items():
+        assert torch.equal(fresh.state_dict()[key], value)
+
+
 def test_old_checkpoints_without_the_output_s_entry_load() -> None:
     model = build("transformer", **ALL)
     state = {key: value for key, value in model.state_dict().items() if "output_projection" not in key}
