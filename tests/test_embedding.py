@@ -182,6 +182,24 @@ def test_rows_start_with_norm_one_where_a_method_divides_by_it(method: str) -> N
 
 
 @every_method
+def test_rows_drawn_anew_have_norm_one_where_a_method_divides_by_it(method: str) -> None:
+    table = SharedEmbedding(500, 64, PAD, method=method, std=0.5)
+    before = table.weight.detach().clone()
+    table.reset_rows_of_norm_one()
+    assert not table.weight[PAD].any()
+    if method in ("plain", "distance"):
+        assert torch.equal(table.weight, before)
+    else:
+        assert table.weight.norm(dim=1).mean().item() == pytest.approx(1.0, rel=0.1)
+        assert table.weight.mean().abs() < 0.01
+
+
+def test_rows_start_with_the_deviation_that_is_asked_for() -> None:
+    assert SharedEmbedding(500, 64, PAD).weight.std().item() == pytest.approx(0.01, rel=0.1)
+    assert SharedEmbedding(500, 64, PAD, std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.1)
+
+
+@every_method
 def test_kept_norms_follow_every_change_of_the_table(method: str) -> None:
     table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True).eval(), torch.randn(2, 4)
 

@@ -82,6 +82,19 @@ def test_gradients_are_those_of_the_plain_computation(
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
+@every_method
+@objectives
+def test_one_number_a_word_and_gradients_of_weighted_words(method: str, epsilon: float, z: float) -> None:
+    table, features, target = case(method, bias=True)
+    inputs, weights = [features, *table.parameters()], torch.rand(7, dtype=torch.float64)
+    expected = torch.stack([plain_loss(table, features[n : n + 1], target[n : n + 1], epsilon, z) for n in range(7)])
+    found = table.loss(features, target, LossOptions(epsilon, z, reduce=False)).loss
+    torch.testing.assert_close(found, expected)
+    theirs = torch.autograd.grad((expected * weights).sum(), inputs)
+    for ours, other in zip(torch.autograd.grad((found * weights).sum(), inputs), theirs, strict=True):
+        torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="needs torch 2.13")
 @pytest.mark.parametrize("method", ["plain", "l2-input", "distance"])
 def test_against_torchs_linear_cross_entropy(method: str) -> None:
@@ -120,6 +133,16 @@ def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype:
         assert error <= their_error + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
 
 
+def test_gradients_of_many_words_are_summed_in_float32() -> None:
+    """In bfloat16 a sum of ones ends at 256."""
+    table = SharedEmbedding(11, 5, 1, bias=True, std=0.0).bfloat16()
+    table.loss(torch.ones(900, 5).bfloat16(), torch.full((900,), 4)).loss.backward()
+    expected = torch.full((11,), 900 / 11)
+    expected[4] -= 900
+    torch.testing.assert_close(table.bias.grad.float(), expected, rtol=0.01, atol=0.0)
+    torch.testing.assert_close(table.weight.grad.float(), expected.unsqueeze(1).expand(11, 5), rtol=0.01, atol=0.0)
+
+
 def test_small_gradients_reach_the_loss_scaling_of_fp16() -> None:
     weight = torch.tensor([[0.0], [-17.0], [0.0]], dtype=torch.float16, requires_grad=True)
     features = torch.ones(1, 1, dtype=torch.float16)
@@ -143,6 +166,13 @@ def test_autocast_multiplies_in_its_precision_and_adds_in_float32(method: str) -
     assert [each.dtype for each in found] == [torch.bfloat16, torch.float32, torch.float32]
     for ours, true_grad in zip(found, truth, strict=True):
         assert (ours.double() - true_grad).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps * true_grad.abs().max()
+
+
+def test_autocast_leaves_float64_as_it_is() -> None:
+    table, features, target = case("cosine", bias=True)
+    with torch.autocast("cpu", torch.bfloat16), Products() as products:
+        table.loss(features, target).loss.backward()
+    assert set(products.dtypes) == {torch.float64}
 
 
 class Products(TorchDispatchMode):
@@ -214,6 +244,17 @@ def test_never_holds_all_scores(method: str) -> None:
     with Products() as products:
         table.loss(torch.randn(50, 2, requires_grad=True), torch.arange(50)).loss.backward()
     assert products.largest == 3 * 100
+
+
+@every_method
+def test_a_row_of_scores_longer_than_a_block(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, features, target = case(method, bias=True)
+    inputs = [features, *table.parameters()]
+    expected = torch.autograd.grad(plain_loss(table, features, target, 0.1), inputs)
+    monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 4)
+    found = torch.autograd.grad(table.loss(features, target, LossOptions(0.1)).loss, inputs)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("reduce", [True, False])

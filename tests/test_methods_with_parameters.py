@@ -123,6 +123,12 @@ def test_a_table_has_only_the_parameters_of_its_role(embeds: bool, scores: bool)
         )
     )
     assert bool(case("out", embeds=embeds, scores=scores)[0].method_parameters) == scores
+    register_sharing_method(
+        SharingMethod(
+            "in", "input only", "", parameters={"t": lambda v, d: torch.ones(())}, input_scale=lambda n, own: own["t"]
+        )
+    )
+    assert bool(case("in", embeds=embeds, scores=scores)[0].method_parameters) == embeds
 
 
 # --- output_loss ---------------------------------------------------------------------------------------------------
@@ -164,6 +170,14 @@ def test_a_scale_of_zero_has_its_gradient() -> None:
     )
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_a_scale_is_trained_though_the_table_is_frozen() -> None:
+    _, features, target = case("plain")
+    table, scale = torch.randn(V, D).double(), torch.rand(V, dtype=torch.float64, requires_grad=True)
+    found = output_loss(features, table, target, scale=scale).loss
+    expected = plain_loss(features, table, target, scale, None, None).sum()
+    torch.testing.assert_close(torch.autograd.grad(found, scale), torch.autograd.grad(expected, scale))
 
 
 def test_a_constant_scale_is_no_error() -> None:
@@ -391,10 +405,16 @@ def test_methods_of_installed_packages(tmp_path: Path) -> None:
         "from fairseq_tiedemb import SharingMethod\n"
         "METHOD = SharingMethod(name='thirds', summary='a third', source='', scale=lambda n: n / n / 3)\n"
     )
+    (tmp_path / "more_methods.py").write_text(
+        "from fairseq_tiedemb import SharingMethod, register_sharing_method\n"
+        "register_sharing_method(SharingMethod(name='fourths', summary='a fourth', source=''))\n"
+    )
     information = tmp_path / "other-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(f"[{sharing.ENTRY_POINTS}]\nthirds = other_methods:METHOD\n")
+    (information / "entry_points.txt").write_text(
+        f"[{sharing.ENTRY_POINTS}]\nthirds = other_methods:METHOD\nmodule = more_methods\n"
+    )
     code = (
         "from fairseq_tiedemb import sharing, SharedEmbedding; import torch\n"
         "table = SharedEmbedding(5, 2, 1, method='thirds'); features = torch.ones(1, 2)\n"
@@ -403,4 +423,4 @@ def test_methods_of_installed_packages(tmp_path: Path) -> None:
     )
     paths = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent}", "OMP_NUM_THREADS": "1", "PATH": ""}
     printed = subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True, check=True).stdout
-    assert printed.strip().endswith("'thirds']")
+    assert printed.strip().endswith("'thirds', 'fourths']")

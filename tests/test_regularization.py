@@ -12,8 +12,9 @@ from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 
 from fairseq_tiedemb.criterions import cross_entropy
-from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.regularizers import REGULARIZERS
 
 from .models.common import grown
 from .models.recurrent_lms import WORDS, batch, build, text
@@ -164,6 +165,13 @@ def test_half_precision_sums_squares_in_float32() -> None:
 def test_a_model_without_projection_is_refused() -> None:
     with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15"):
         criterion()(build(), micro_batches(1)[0])
+
+
+def test_a_flags_help_is_the_penaltys_summary() -> None:
+    fields = TiedCrossEntropyConfig.__dataclass_fields__
+    assert {name: fields[name].metadata["help"] for name in REGULARIZERS} == {
+        name: each.summary for name, each in REGULARIZERS.items()
+    }
 
 
 @pytest.mark.parametrize("value", [-0.15, float("nan")])

@@ -197,6 +197,45 @@ def test_a_checkpoint_of_two_tables_is_refused_by_a_model_of_one() -> None:
         build("lightconv_lm", **DECODER).load_state_dict(lm)
 
 
+def test_p_starts_with_the_spread_of_its_input_and_a_bias_of_zero() -> None:
+    projection = build("transformer", projection=True, projection_bias=True).projection
+    assert not projection.bias.any()
+    assert projection.weight.std().item() == pytest.approx(16**-0.5, rel=0.15)
+
+
+def test_tables_that_differ_by_a_rounding_are_two() -> None:
+    model = build("transformer", **DECODER)
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    state["decoder.output_projection.weight"][5, 0] *= 1 + 1e-6
+    with pytest.raises(RuntimeError, match="decoder.output_projection.weight: needs the table of the input"):
+        model.load_state_dict(state)
+
+
+def test_a_model_in_half_precision_reads_a_checkpoint_in_float32() -> None:
+    state = build("transformer", **DECODER).state_dict()
+    model = build("transformer", seed=4, **DECODER).half()
+    model.load_state_dict(state)
+    assert torch.equal(model.output.weight, state["decoder.embed_tokens.weight"].half())
+
+
+def test_the_output_layers_repr_says_whether_it_is_tied() -> None:
+    assert repr(build("transformer", **DECODER).output) == "OutputLayer(tied)"
+    assert repr(build("transformer").output).startswith("OutputLayer(\n  (owned): SharedEmbedding(24, 16")
+
+
+def test_fairseqs_upgrade_of_older_checkpoints_is_made() -> None:
+    """Queries', keys' and values' weights were one matrix once."""
+    model = build("transformer", **ALL)
+    state, prefix = dict(model.state_dict()), "decoder.layers.0.self_attn."
+    for kind in ("weight", "bias"):
+        parts = [state.pop(f"{prefix}{part}_proj.{kind}") for part in "qkv"]
+        state[f"{prefix}in_proj_{kind}"] = torch.cat(parts)
+    fresh = build("transformer", seed=4, **ALL)
+    fresh.load_state_dict(state)
+    for key, value in model.state_dict().items():
+        assert torch.equal(fresh.state_dict()[key], value)
+
+
 def test_old_checkpoints_without_the_output_s_entry_load() -> None:
     model = build("transformer", **ALL)
     state = {key: value for key, value in model.state_dict().items() if "output_projection" not in key}
@@ -236,15 +275,19 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
         build("transformer", **DECODER)
         build("lightconv_lm")
         build("lightconv")
+        build("transformer_lm", adaptive_softmax_cutoff="8,16")
+        build("transformer_lm", **BANDS)
     size = sum(parameter.numel() for parameter in model.parameters())
     assert f"encoder input = decoder input = decoder output (three-way weight tying) by method cosine; {size:,}" in (
         caplog.text
     )
     assert "tied_transformer: shares decoder input = decoder output (weight tying) by method plain" in caplog.text
+    assert "tied_transformer_lm: shares input = output in bands (weight tying) by method plain" in caplog.text
     # A name that begins with tied_ alone shares nothing.
     for name, flags in (
         ("tied_lightconv_lm", "--share-decoder-input-output-embed shares\n"),
         ("tied_lightconv", "--share-decoder-input-output-embed shares, and --share-all-embeddings three ways\n"),
+        ("tied_transformer_lm", "--adaptive-input --tie-adaptive-weights shares, in language models\n"),
     ):
         assert re.search(rf"{name}: shares nothing by method plain; [\d,]+ parameters: .*: {flags}", caplog.text)
 
