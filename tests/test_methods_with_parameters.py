@@ -125,7 +125,11 @@ def test_a_table_has_only_the_parameters_of_its_role(embeds: bool, scores: bool)
     assert bool(case("out", embeds=embeds, scores=scores)[0].method_parameters) == scores
     register_sharing_method(
         SharingMethod(
-            "in", "input only", "", parameters={"t": lambda v, d: torch.ones(())}, input_scale=lambda n, own: own["t"]
+            "in",
+            "input only",
+            "",
+            input_parameters={"t": lambda v, d: torch.ones(())},
+            input_scale=lambda n, own: own["t"],
         )
     )
     assert bool(case("in", embeds=embeds, scores=scores)[0].method_parameters) == embeds
