@@ -241,7 +241,7 @@ common:
 """)
     process = run_command("hydra-train", "--config-dir", tmp_path, "--config-name", "lm", cwd=tmp_path)
     logs = "".join(path.read_text() for path in tmp_path.rglob("*.log")) + process.stdout + process.stderr
-    assert "decoder input = decoder output (weight tying) by method l2-input" in logs
+    assert "shares input = output (weight tying) by method l2-input" in logs
     assert len(set(logged(logs, "train_loss"))) == 2
 
 
