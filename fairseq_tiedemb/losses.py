@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ._shapes import check_loss_inputs
+
 # Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products.
 ROWS = 512
 # Elements of a block that is passed over several times: a megabyte of float32, which stays in a CPU's cache. Elsewhere
@@ -39,6 +41,8 @@ class LossOptions:
     reduce: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.reduce, bool):
+            raise ValueError(f"reduce: needs True for the sum or False; got {self.reduce!r}. Use True.")
         if not 0.0 <= self.label_smoothing < 1.0:
             raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {self.label_smoothing}. Use 0.1, say.")
         if not 0.0 <= self.z_loss < math.inf:
@@ -90,10 +94,12 @@ def output_loss(
         options: what is computed.
 
     Raises:
+        ValueError: for shapes that do not fit, and, on a CPU, words out of range.
         RuntimeError: in the backward pass, if second derivatives are asked for.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
+    check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
@@ -144,7 +150,8 @@ class _OutputLoss(torch.autograd.Function):
         grads, ctx.grads = ctx.grads, None
         weights = None
         if not ctx.options.reduce:
-            largest = grad_loss.abs().amax().clamp(min=torch.finfo(grad_loss.dtype).tiny)
+            tiny = torch.finfo(grad_loss.dtype).tiny
+            largest = grad_loss.abs().amax().clamp(min=tiny) if len(grad_loss) else grad_loss.new_ones(())
             weights, grad_loss = grad_loss / largest, largest
         if grads is None:
             _, grads = _losses_and_gradients(inputs, ctx.options, ctx.product_dtype, ctx.needs_grad, weights)

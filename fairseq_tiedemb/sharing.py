@@ -15,6 +15,8 @@ Flags, settings, checkpoints and the contract tests read the registry.
 """
 
 import functools
+import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -26,6 +28,10 @@ from torch import Tensor, nn
 # n (V,) -> (V,); of a method with parameters: n and the parameters by name.
 NormFunction = Callable[..., Tensor]
 ENTRY_POINTS = "fairseq_tiedemb.sharing_methods"
+# What a command line takes as a value, and a file name as a part.
+NAME = re.compile(r"\w[\w.+-]*")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,35 @@ class SharingMethod:
         """
         if function is None:
             return None
-        return function(squared_norms, own) if self.parameters else function(squared_norms)
+        found = function(squared_norms, own) if self.parameters else function(squared_norms)
+        if not isinstance(found, Tensor) or found.shape not in (squared_norms.shape, (), (1,)):
+            got = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
+            raise ValueError(
+                f"sharing method {self.name!r}: needs functions that return a tensor with a number for each of n, or "
+                f"one for all; got {got} for n of shape {tuple(squared_norms.shape)}. Use element-wise operations."
+            )
+        return found
+
+    def initial_parameters(self, size: int, width: int) -> dict[str, nn.Parameter]:
+        """The method's own parameters at their start, by name.
+
+        Args:
+            size: V.
+            width: D.
+
+        Raises:
+            ValueError: if one is no tensor of floating-point numbers.
+        """
+        initial = {}
+        for name, make in self.parameters.items():
+            value = make(size, width)
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                raise ValueError(
+                    f"sharing method {self.name!r}: needs parameters that are tensors of floating-point numbers; got "
+                    f"{value!r} for {name!r}. Use torch.tensor(1.0), say."
+                )
+            initial[name] = nn.Parameter(value)
+        return initial
 
 
 SHARING_METHODS: dict[str, SharingMethod] = {}
@@ -90,8 +124,14 @@ def register_sharing_method(method: SharingMethod) -> SharingMethod:
     """Adds a method to the registry.
 
     Raises:
-        ValueError: if the name is taken.
+        ValueError: if it is no method, or its name is taken or is none that a command line takes.
     """
+    if not isinstance(method, SharingMethod):
+        raise ValueError(f"sharing method: needs a SharingMethod; got {method!r}. Use SharingMethod(name=..., ...).")
+    if not isinstance(method.name, str) or not NAME.fullmatch(method.name):
+        raise ValueError(
+            f"sharing method: needs a name of letters, digits and . + - _; got {method.name!r}. Use 'my-method', say."
+        )
     if method.name in SHARING_METHODS:
         raise ValueError(
             f"sharing method: needs a name that is free; got {method.name!r}, which is "
@@ -111,6 +151,8 @@ def sharing_method(name: str, *, flag: str = "sharing method") -> SharingMethod:
     Raises:
         ValueError: if no method has this name; the error lists those that exist.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"{flag}: needs the name of a registered method; got {name!r}. Use 'plain', say.")
     if name not in SHARING_METHODS:
         load_entry_points()
     if name not in SHARING_METHODS:
@@ -132,12 +174,20 @@ def sharing_method_names() -> list[str]:
 def load_entry_points() -> None:
     """Imports what installed packages have under ``ENTRY_POINTS``: a ``SharingMethod``, or a module that registers it.
 
-    Once a process; which packages are installed does not change meanwhile.
+    Once a process; which packages are installed does not change meanwhile. One that cannot be loaded is named in the
+    log, and its methods are missing: whoever does not use them shall not be stopped by it.
     """
     for entry in entry_points(group=ENTRY_POINTS):
-        found = entry.load()
-        if isinstance(found, SharingMethod) and found.name not in SHARING_METHODS:
-            register_sharing_method(found)
+        try:
+            found = entry.load()
+            if isinstance(found, SharingMethod) and SHARING_METHODS.get(found.name) is not found:
+                register_sharing_method(found)
+        except Exception as error:
+            package = entry.dist.name if entry.dist else "unknown"
+            logger.warning(
+                f"sharing methods of the package {package!r}: need an entry point that can be loaded; got "
+                f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another of its versions."
+            )
 
 
 register_sharing_method(
