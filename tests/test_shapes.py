@@ -102,3 +102,13 @@ def test_gradients_of_no_word(total: Callable[[Any], Any]) -> None:
     loss = output_loss(features, table, TARGET[:0], options=LossOptions(reduce=total is not torch.sum)).loss
     total(loss).backward()
     torch.testing.assert_close(table.grad, torch.zeros(WORDS, WIDTH))
+
+
+def test_a_tied_table_of_another_size_is_told_from_another_table() -> None:
+    def tied(width: int) -> nn.ModuleList:
+        table = SharedEmbedding(WORDS, width, 1)
+        return nn.ModuleList([table, OutputLayer(table, borrowed=True)])
+
+    with pytest.raises(RuntimeError, match=r"1.weight: needs shape \(5, 8\).*; got \(5, 4\)") as refused:
+        tied(8).load_state_dict(tied(WIDTH).state_dict())
+    assert "got another one" not in str(refused.value)
