@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ._shapes import check_features, check_table_size
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .sharing import sharing_method
 from .squared_norms import squared_norms, with_squared_norms
@@ -33,7 +34,8 @@ class SharedEmbedding(nn.Module):
     Args:
         num_embeddings: V, size of the dictionary.
         embedding_dim: D, width of the vectors and of the features.
-        padding_idx: row of the padding symbol; None where the table holds only a part of the words, without it.
+        padding_idx: row of the padding symbol, from the end if below 0; None where the table holds only a part of the
+            words, without it.
         method: name of a registered sharing method.
         bias: whether scores have a bias of their own for each word, as in Press & Wolf's models.
         std: standard deviation of the initial Gaussian rows; None for rows of norm about 1, which methods that divide
@@ -43,7 +45,7 @@ class SharedEmbedding(nn.Module):
         scores: whether it serves as output; without, the method's own parameters for outputs are left out.
 
     Raises:
-        ValueError: if no sharing method has this name.
+        ValueError: if no sharing method has this name, or a size, row or weight does not fit.
 
     Source: Press & Wolf 2016, section 3; Liu et al. 2020, section 3.
     """
@@ -64,18 +66,18 @@ class SharedEmbedding(nn.Module):
         scores: bool = True,
     ):
         super().__init__()
+        check_table_size(num_embeddings, embedding_dim, padding_idx, weight)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
-        self.padding_idx = padding_idx
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.method = method
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
-        own = {**(functions.input_parameters if embeds else {}), **(functions.parameters if scores else {})}
-        initial = {name: nn.Parameter(make(num_embeddings, embedding_dim)) for name, make in own.items()}
+        initial = functions.initial_parameters(num_embeddings, embedding_dim, embeds=embeds, scores=scores)
         # An empty dictionary of parameters would show in every table.
-        self.method_parameters: Any = nn.ParameterDict(initial) if own else {}
+        self.method_parameters: Any = nn.ParameterDict(initial) if initial else {}
         # None where nothing is kept, else (key, scale, offset), () before the first. Not buffers: they stay as exact as
         # they are after `.half()`.
         self._kept: tuple | None = None
@@ -136,11 +138,15 @@ class SharedEmbedding(nn.Module):
 
         Returns:
             A fresh tensor of shape (*, V).
+
+        Raises:
+            ValueError: for features of another width.
         """
         # As a matrix: where nothing needs a gradient, torch multiplies a transposed (B, 1, D) row by row.
         flat = self._mapped(features).reshape(-1, self.embedding_dim)
+        shape = (*features.shape[:-1], self.num_embeddings)
         if not sharing_method(self.method).uses_norms:
-            return F.linear(flat, self.weight, self.bias).view(*features.shape[:-1], -1)
+            return F.linear(flat, self.weight, self.bias).view(shape)
         scale, offset = self._scale_and_offset()
         scores = F.linear(flat, self.weight)
         dtype = scores.dtype
@@ -151,7 +157,7 @@ class SharedEmbedding(nn.Module):
             offset = self.bias if offset is None else offset + self.bias
         if offset is not None:
             scores = scores + offset
-        return scores.to(dtype).view(*features.shape[:-1], -1)
+        return scores.to(dtype).view(shape)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Cross entropy of ``scores(features)``, summed over words, without holding the scores (see ``output_loss``).
@@ -203,7 +209,10 @@ class SharedEmbedding(nn.Module):
         }
 
     def _mapped(self, features: Tensor) -> Tensor:
-        return features if self.feature_map is None else self.feature_map(features)
+        check_features(features, self.embedding_dim)
+        if self.feature_map is None:
+            return features
+        return check_features(self.feature_map(features), self.embedding_dim, name=f"feature map of {self.method!r}")
 
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale (V,) and offset (V,), kept from call to call inside ``keep_norms``."""

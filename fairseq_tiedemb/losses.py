@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ._shapes import check_loss_inputs
 from .squared_norms import blocks, slices
 
 # Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products.
@@ -36,6 +37,8 @@ class LossOptions:
     reduce: bool = True
 
     def __post_init__(self) -> None:
+        if not isinstance(self.reduce, bool):
+            raise ValueError(f"reduce: needs True for the sum or False; got {self.reduce!r}. Use True.")
         if not 0.0 <= self.label_smoothing < 1.0:
             raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {self.label_smoothing}. Use 0.1, say.")
         if not 0.0 <= self.z_loss < math.inf:
@@ -87,17 +90,12 @@ def output_loss(
         options: what is computed.
 
     Raises:
-        ValueError: if features and words are not N each.
+        ValueError: for shapes that do not fit, and, on a CPU, words out of range.
         RuntimeError: in the backward pass, if second derivatives are asked for.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
-    # Chunks are cut by the words: features that are left over would have no gradient but what the memory held.
-    if features_ND.dim() != 2 or target_N.shape != features_ND.shape[:1]:
-        raise ValueError(
-            f"output_loss: needs features (N, D) and words (N,); got {tuple(features_ND.shape)} and "
-            f"{tuple(target_N.shape)}. Use features.flatten(0, -2) and target.flatten()."
-        )
+    check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias

@@ -15,6 +15,8 @@ Flags, settings, checkpoints and the contract tests read the registry.
 """
 
 import functools
+import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -26,6 +28,10 @@ from torch import Tensor, nn
 # n (V,) -> (V,); of a method with parameters: n and the parameters by name.
 NormFunction = Callable[..., Tensor]
 ENTRY_POINTS = "fairseq_tiedemb.sharing_methods"
+# What a command line takes as a value, and a file name as a part.
+NAME = re.compile(r"\w[\w.+-]*")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class SharingMethod:
             squared_norms: n of the words, of any shape.
             own: the parameters that the table has, of those with a row a word the rows of these words.
         """
-        return _call(self.input_scale, squared_norms, own, self.input_parameters)  # type: ignore[return-value]
+        return self._call(self.input_scale, squared_norms, own, self.input_parameters)  # type: ignore[return-value]
 
     def score_terms(self, squared_norms: Tensor, own: Mapping[str, Any]) -> tuple[Tensor | None, Tensor | None]:
         """Scale and offset of the words' scores, None for 1 and 0.
@@ -89,14 +95,46 @@ class SharingMethod:
             squared_norms: n (V,).
             own: the parameters that the table has.
         """
-        scale = _call(self.scale, squared_norms, own, self.parameters)
-        return scale, _call(self.offset, squared_norms, own, self.parameters)
+        scale = self._call(self.scale, squared_norms, own, self.parameters)
+        return scale, self._call(self.offset, squared_norms, own, self.parameters)
 
+    def _call(
+        self, function: NormFunction | None, n: Tensor, own: Mapping[str, Any], takes: Mapping[str, Any]
+    ) -> Tensor | None:
+        if function is None:
+            return None
+        found = function(n, own) if takes else function(n)
+        if not isinstance(found, Tensor) or found.shape not in (n.shape, (), (1,)):
+            got = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
+            raise ValueError(
+                f"sharing method {self.name!r}: needs functions that return a tensor with a number for each of n, or "
+                f"one for all; got {got} for n of shape {tuple(n.shape)}. Use element-wise operations."
+            )
+        return found
 
-def _call(function: NormFunction | None, n: Tensor, own: Mapping[str, Any], takes: Mapping[str, Any]) -> Tensor | None:
-    if function is None:
-        return None
-    return function(n, own) if takes else function(n)
+    def initial_parameters(self, size: int, width: int, *, embeds: bool, scores: bool) -> dict[str, nn.Parameter]:
+        """The parameters that a table has of the method, at their start, by name.
+
+        Args:
+            size: V.
+            width: D.
+            embeds: whether the table is an input.
+            scores: whether it is an output.
+
+        Raises:
+            ValueError: if one is no tensor of floating-point numbers.
+        """
+        makers = {**(self.input_parameters if embeds else {}), **(self.parameters if scores else {})}
+        initial = {}
+        for name, make in makers.items():
+            value = make(size, width)
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                raise ValueError(
+                    f"sharing method {self.name!r}: needs parameters that are tensors of floating-point numbers; got "
+                    f"{value!r} for {name!r}. Use torch.tensor(1.0), say."
+                )
+            initial[name] = nn.Parameter(value)
+        return initial
 
 
 SHARING_METHODS: dict[str, SharingMethod] = {}
@@ -106,8 +144,14 @@ def register_sharing_method(method: SharingMethod) -> SharingMethod:
     """Adds a method to the registry.
 
     Raises:
-        ValueError: if the name is taken.
+        ValueError: if it is no method, or its name is taken or is none that a command line takes.
     """
+    if not isinstance(method, SharingMethod):
+        raise ValueError(f"sharing method: needs a SharingMethod; got {method!r}. Use SharingMethod(name=..., ...).")
+    if not isinstance(method.name, str) or not NAME.fullmatch(method.name):
+        raise ValueError(
+            f"sharing method: needs a name of letters, digits and . + - _; got {method.name!r}. Use 'my-method', say."
+        )
     if method.name in SHARING_METHODS:
         raise ValueError(
             f"sharing method: needs a name that is free; got {method.name!r}, which is "
@@ -127,6 +171,8 @@ def sharing_method(name: str, *, flag: str = "sharing method") -> SharingMethod:
     Raises:
         ValueError: if no method has this name; the error lists those that exist.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"{flag}: needs the name of a registered method; got {name!r}. Use 'plain', say.")
     if name not in SHARING_METHODS:
         load_entry_points()
     if name not in SHARING_METHODS:
@@ -148,12 +194,20 @@ def sharing_method_names() -> list[str]:
 def load_entry_points() -> None:
     """Imports what installed packages have under ``ENTRY_POINTS``: a ``SharingMethod``, or a module that registers it.
 
-    Once a process; which packages are installed does not change meanwhile.
+    Once a process; which packages are installed does not change meanwhile. One that cannot be loaded is named in the
+    log, and its methods are missing: whoever does not use them shall not be stopped by it.
     """
     for entry in entry_points(group=ENTRY_POINTS):
-        found = entry.load()
-        if isinstance(found, SharingMethod) and found.name not in SHARING_METHODS:
-            register_sharing_method(found)
+        try:
+            found = entry.load()
+            if isinstance(found, SharingMethod) and SHARING_METHODS.get(found.name) is not found:
+                register_sharing_method(found)
+        except Exception as error:
+            package = entry.dist.name if entry.dist else "unknown"
+            logger.warning(
+                f"sharing methods of the package {package!r}: need an entry point that can be loaded; got "
+                f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another of its versions."
+            )
 
 
 register_sharing_method(

@@ -3,7 +3,6 @@
 import copy
 import importlib
 import math
-import re
 from typing import Any
 
 import numpy as np
@@ -292,11 +291,3 @@ def test_a_gpu_gives_the_same(method: str, dtype: torch.dtype) -> None:
     for our_grad, their_grad, true_grad in zip(ours, theirs, truth, strict=True):
         budget = (their_grad.cpu() - true_grad).abs().max() + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
         assert (our_grad.cpu() - true_grad).abs().max() <= budget
-
-
-@pytest.mark.parametrize(("features", "words"), [((5, 4), (3,)), ((3, 4), (5,)), ((3, 2, 4), (3,)), ((3, 4), (3, 1))])
-def test_features_and_words_are_as_many(features: tuple[int, ...], words: tuple[int, ...]) -> None:
-    table = SharedEmbedding(7, 4, 1)
-    got = re.escape(f"output_loss: needs features (N, D) and words (N,); got {features} and {words}. Use")
-    with pytest.raises(ValueError, match=got):
-        table.loss(torch.zeros(features), torch.zeros(words, dtype=torch.long))

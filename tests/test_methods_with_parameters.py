@@ -428,3 +428,44 @@ def test_methods_of_installed_packages(tmp_path: Path) -> None:
     paths = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent}", "OMP_NUM_THREADS": "1", "PATH": ""}
     printed = subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True, check=True).stdout
     assert printed.strip().endswith("'thirds', 'fourths']")
+
+
+@pytest.mark.parametrize(
+    ("source", "got"),
+    [
+        (None, r"ModuleNotFoundError \(No module named 'broken_methods'\)"),
+        ("raise RuntimeError('of another torch')", r"RuntimeError \(of another torch\)"),
+        (
+            "from fairseq_tiedemb import SharingMethod\nMETHOD = SharingMethod(name='plain', summary='', source='')",
+            r"ValueError \(sharing method: needs a name that is free; got 'plain'",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_loaded_is_named_and_stops_nobody(
+    source: str | None, got: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    information = tmp_path / "broken-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[{sharing.ENTRY_POINTS}]\nmine = broken_methods:METHOD\n")
+    if source is not None:
+        (tmp_path / "broken_methods.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_methods", raising=False)
+    sharing.load_entry_points.cache_clear()
+    assert "plain" in sharing.sharing_method_names()
+    assert re.search(f"of the package 'broken': need .*; got {got}.* for mine = broken_methods:METHOD", caplog.text)
+    sharing.load_entry_points.cache_clear()
+
+
+def test_a_percent_sign_in_a_summary_is_no_format(run_command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "half_methods.py").write_text(
+        "from fairseq_tiedemb import SharingMethod\nMETHOD = SharingMethod(name='half', summary='50% of it', source='')"
+    )
+    information = tmp_path / "half-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: half\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[{sharing.ENTRY_POINTS}]\nhalf = half_methods:METHOD\n")
+    environment = {"PYTHONPATH": f"{tmp_path}:{CONFIG.parent.parent}"}
+    printed = run_command("train", "--arch", "tied_lstm_lm", "--help", fresh=True, env=environment).stdout
+    assert "half (50% of it)" in " ".join(printed.split())

@@ -1,5 +1,8 @@
 """The registry, and the contract that every registered method keeps."""
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +40,47 @@ def test_unknown_method_is_refused_with_those_that_exist() -> None:
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="got 'cosine', which is 'scores divided"):
         register_sharing_method(SharingMethod(name="cosine", summary="again", source="here"))
+
+
+@pytest.mark.parametrize("name", ["", "with space", "a,b", "--mine", "50%", None])
+def test_names_are_what_a_command_line_takes(name: Any) -> None:
+    with pytest.raises(ValueError, match=f"needs a name of letters, digits and .*; got {name!r}. Use"):
+        register_sharing_method(SharingMethod(name=name, summary="", source=""))
+
+
+def test_only_methods_are_registered_and_looked_up_by_name() -> None:
+    mine: Any = "mine"
+    with pytest.raises(ValueError, match="needs a SharingMethod; got 'mine'"):
+        register_sharing_method(mine)
+    with pytest.raises(ValueError, match=r"needs the name of a registered method; got SharingMethod\(name='plain'"):
+        SharedEmbedding(12, 5, PAD, method=sharing_method("plain"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("functions", "got"),
+    [
+        ({"scale": lambda squared_norms: squared_norms[:2]}, r"\(2,\) for n of shape \(12,\)"),
+        ({"scale": lambda squared_norms: squared_norms.unsqueeze(0)}, r"\(1, 12\) for n of shape \(12,\)"),
+        ({"offset": lambda squared_norms: None}, r"None for n of shape \(12,\)"),
+        ({"input_scale": lambda squared_norms: 2.0}, r"2.0 for n of shape \(1,\)"),
+        ({"feature_map": lambda width: torch.nn.Linear(width, 2 * width)}, r"\(3, 10\)"),
+    ],
+)
+def test_functions_that_return_something_else(functions: dict[str, Any], got: str, monkeypatch: Any) -> None:
+    monkeypatch.setitem(SHARING_METHODS, "wrong", SharingMethod(name="wrong", summary="", source="", **functions))
+    table = SharedEmbedding(12, 5, PAD, method="wrong")
+    with pytest.raises(ValueError, match=f"'wrong': needs .*; got {got}"):
+        table.embed(torch.tensor([3])), table.scores(torch.ones(3, 5))
+
+
+@pytest.mark.parametrize("value", [3.0, torch.tensor(3)])
+def test_parameters_are_tensors_of_floating_point_numbers(value: Any, monkeypatch: Any) -> None:
+    method = SharingMethod(
+        name="wrong", summary="", source="", scale=lambda n, own: n * own["a"], parameters={"a": lambda *_: value}
+    )
+    monkeypatch.setitem(SHARING_METHODS, "wrong", method)
+    with pytest.raises(ValueError, match=re.escape(f"got {value!r} for 'a'")):
+        SharedEmbedding(12, 5, PAD, method="wrong")
 
 
 @every_method

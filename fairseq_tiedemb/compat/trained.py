@@ -123,7 +123,7 @@ def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any
         refusal = (
             f"{flag}: needs {old}, by which the weights of {path} were trained (--arch {then}); got {new} (--arch "
             f"{now}). Use the same, or another --save-dir for a new training, or --finetune-from-model, which may "
-            "change it."
+            "change what leaves all shapes as they are."
         )
         found.append((flag, old, new, refusal))
     found += other_dictionaries(trainer.task, state.get("task_state") or {})

@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 
 load_entry_points()
 SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
-    f"{method.name} ({method.summary})" for method in SHARING_METHODS.values()
+    # argparse replaces what follows a percent sign
+    f"{method.name} ({method.summary})".replace("%", "%%")
+    for method in SHARING_METHODS.values()
 )
 
 PROJECTION_HELP = "a matrix P between features and the output table (Press & Wolf 2016)"

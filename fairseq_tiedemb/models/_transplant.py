@@ -114,6 +114,37 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
     if not method.is_plain:
         _check_tables_are_ours(method.name, given)
     _check_rank(args, given)
+    _check_bands(given, adaptive_input=adaptive_input and bool(given("adaptive_input")))
+
+
+def _check_bands(given: Any, *, adaptive_input: bool) -> None:
+    """Checks where bands of words end, and that the input's are wide enough, before fairseq makes tables of them."""
+    if adaptive_input and not given("adaptive_input_cutoff"):
+        raise ValueError(
+            "--adaptive-input: needs --adaptive-input-cutoff; got none. Use numbers of words, by frequency, at which "
+            "bands end, such as 2000,6000."
+        )
+    bands = 0
+    for name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff"):
+        value = given(name)
+        if value is None or (name == "adaptive_input_cutoff" and not adaptive_input):
+            continue
+        try:
+            ends = [int(number) for number in str(value).strip("[]() ").split(",")]
+        except ValueError:
+            ends = []
+        bands = len(ends)
+        if not ends or any(low >= high for low, high in zip([0, *ends], ends, strict=False)):
+            flag = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{flag}: needs rising whole numbers above 0; got {value}. Use 2000,6000, say.")
+    if not adaptive_input:
+        return
+    width, factor = given("decoder_input_dim") or given("decoder_embed_dim"), float(given("adaptive_input_factor") or 0)
+    if not factor >= 1 or width // factor**bands < 1:
+        raise ValueError(
+            f"--adaptive-input-factor: needs 1 or more, and a last band, of {width} / factor^{bands}, at least 1 wide; "
+            f"got {factor}. Use 4, or fewer bands."
+        )
 
 
 def _check_tables_are_ours(method: str, given: Any) -> None:

@@ -188,7 +188,12 @@ def _find_the_table(
     # Modules load in the order of registration, so the owner has read its own entry before.
     for name, owned in head.state_dict().items():
         entry = state_dict.pop(prefix + name, None)
-        if entry is not None and not _equal(entry, owned):
+        if entry is not None and entry.shape != owned.shape:
+            error_msgs.append(
+                f"{prefix}{name}: needs shape {tuple(owned.shape)}, that of the input's table, with which it is tied; "
+                f"got {tuple(entry.shape)}. Use the sizes of the training."
+            )
+        elif entry is not None and not _equal(entry, owned):
             error_msgs.append(
                 f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use the "
                 "checkpoint without --share-decoder-input-output-embed and --share-all-embeddings."
@@ -196,6 +201,4 @@ def _find_the_table(
 
 
 def _equal(entry: Tensor, owned: Tensor) -> bool:
-    if entry.shape != owned.shape:
-        return False
     return torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True)

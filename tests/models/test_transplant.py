@@ -298,6 +298,19 @@ REFUSED = [
     ("transformer", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs a language model"),
     ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
     ("lightconv_lm", {**BANDS, "adaptive_input": False}, "--tie-adaptive-weights: needs --adaptive-input"),
+    ("transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff; got none"),
+    (
+        "transformer_lm",
+        {"adaptive_input": True, "adaptive_input_cutoff": "16,8"},
+        "--adaptive-input-cutoff: needs rising whole numbers above 0; got 16,8",
+    ),
+    ("transformer", {"adaptive_softmax_cutoff": [16, 8]}, r"--adaptive-softmax-cutoff: needs rising .*; got \[16, 8\]"),
+    ("lightconv_lm", {"adaptive_softmax_cutoff": "8,x"}, "--adaptive-softmax-cutoff: needs rising .*; got 8,x"),
+    (
+        "lightconv_lm",
+        {**BANDS, "adaptive_input_factor": 100.0, "adaptive_softmax_factor": 100.0},
+        r"--adaptive-input-factor: needs 1 or more, and a last band, of \d+ / factor\^2.*; got 100.0",
+    ),
     (
         "transformer_lm",
         {**BANDS, "adaptive_input_cutoff": "8,20"},

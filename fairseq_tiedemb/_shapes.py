@@ -1,0 +1,93 @@
+"""Checks of what Python hands to tables and losses: a wrong shape that broadcasts gives wrong numbers, silently."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def check_table_size(num_embeddings: int, embedding_dim: int, padding_idx: int | None, weight: Tensor | None) -> None:
+    """Checks the arguments of a table.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name}: needs a positive whole number; got {size!r}. Use 1 or more.")
+    if padding_idx is not None and (
+        not isinstance(padding_idx, int) or not -num_embeddings <= padding_idx < num_embeddings
+    ):
+        raise ValueError(
+            f"padding_idx: needs one of {num_embeddings} rows; got {padding_idx!r}. Use the dictionary's pad()."
+        )
+    if weight is None:
+        return
+    if not isinstance(weight, torch.nn.Parameter) or not weight.is_floating_point():
+        raise ValueError(
+            f"weight: needs an nn.Parameter of floating-point numbers; got a {type(weight).__name__} of "
+            f"{getattr(weight, 'dtype', None)}. Use nn.Parameter(weight.float())."
+        )
+    if weight.shape != (num_embeddings, embedding_dim):
+        raise ValueError(
+            f"weight: needs shape ({num_embeddings}, {embedding_dim}), num_embeddings and embedding_dim; got "
+            f"{tuple(weight.shape)}. Use the sizes of the table."
+        )
+
+
+def check_features(features: Tensor, width: int, *, name: str = "features") -> Tensor:
+    """Checks that features are as wide as a table's rows, and returns them.
+
+    Args:
+        features: of shape (*, width).
+        width: D.
+        name: what the error calls them.
+
+    Raises:
+        ValueError: for another width.
+    """
+    if not features.dim() or features.shape[-1] != width:
+        raise ValueError(
+            f"{name}: needs shape (*, {width}), as wide as the table's rows; got {tuple(features.shape)}. Use a "
+            "projection, or a table of that width."
+        )
+    return features
+
+
+def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, terms: dict[str, Any]) -> None:
+    """Checks the arguments of ``output_loss``; the range of the targets on a CPU alone, where it costs no waiting.
+
+    Args:
+        features_ND: h.
+        table_VD: W.
+        target_N: words.
+        terms: scale, offset and bias, (V,) or None, by name.
+
+    Raises:
+        ValueError: naming the argument.
+    """
+    if table_VD.dim() != 2 or not table_VD.numel():
+        raise ValueError(f"table: needs shape (V, D), with a row at least; got {tuple(table_VD.shape)}. Use a matrix.")
+    size, width = table_VD.shape
+    if check_features(features_ND, width).dim() != 2:
+        raise ValueError(
+            f"features: needs shape (N, {width}); got {tuple(features_ND.shape)}. Use features.flatten(0, -2)."
+        )
+    if target_N.shape != features_ND.shape[:1]:
+        raise ValueError(
+            f"target: needs shape ({len(features_ND)},), a word for each feature; got {tuple(target_N.shape)}. Use "
+            "target.flatten(), and features of those words alone."
+        )
+    if target_N.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"target: needs whole numbers, the words; got {target_N.dtype}. Use target.long().")
+    for name, term in terms.items():
+        if term is not None and (not isinstance(term, Tensor) or term.shape != (size,)):
+            got = tuple(term.shape) if isinstance(term, Tensor) else repr(term)
+            raise ValueError(f"{name}: needs shape ({size},), a number for each word; got {got}. Use {name}.expand(V).")
+    if target_N.device.type == "cpu" and len(target_N):
+        lowest, highest = (int(each) for each in target_N.aminmax())
+        if lowest < 0 or highest >= size:
+            raise ValueError(
+                f"target: needs words in [0, {size}); got {lowest if lowest < 0 else highest}. Use features and "
+                "targets of the words to predict alone, without padding."
+            )

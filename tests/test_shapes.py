@@ -1,0 +1,114 @@
+"""What Python hands to tables and losses: what does not fit is named, and nothing broadcasts silently."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_tiedemb import LossOptions, OutputLayer, SharedEmbedding, output_loss
+from fairseq_tiedemb.outputs.layer import build_output
+
+WORDS, WIDTH = 5, 4
+TARGET = torch.tensor([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_embeddings": 0}, "num_embeddings: needs a positive whole number; got 0"),
+        ({"num_embeddings": 5.0}, "num_embeddings: needs a positive whole number; got 5.0"),
+        ({"embedding_dim": 0, "method": "cosine"}, "embedding_dim: needs a positive whole number; got 0"),
+        ({"padding_idx": 5}, "padding_idx: needs one of 5 rows; got 5"),
+        ({"padding_idx": -6}, "padding_idx: needs one of 5 rows; got -6"),
+        ({"padding_idx": "1"}, "padding_idx: needs one of 5 rows; got '1'"),
+        ({"weight": nn.Parameter(torch.ones(4, 5))}, r"weight: needs shape \(5, 4\).*; got \(4, 5\)"),
+        ({"weight": torch.ones(5, 4)}, "weight: needs an nn.Parameter.*; got a Tensor of torch.float32"),
+        (
+            {"weight": nn.Parameter(torch.ones(5, 4, dtype=torch.long), requires_grad=False)},
+            "weight: needs an nn.Parameter of floating-point numbers; got a Parameter of torch.int64",
+        ),
+    ],
+)
+def test_tables_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SharedEmbedding(**{"num_embeddings": WORDS, "embedding_dim": WIDTH, "padding_idx": 1, **arguments})
+
+
+def test_padding_counts_from_the_end_as_in_torch() -> None:
+    table = SharedEmbedding(WORDS, WIDTH, -1, method="l2-input")
+    assert table.padding_idx == WORDS - 1
+    assert table.squared_norms()[-1] == 1.0
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (4, 8), (2, 3, 8), (8, 2), ()])
+@pytest.mark.parametrize("method", ["plain", "distance"])
+def test_scores_of_features_of_another_width(method: str, shape: tuple[int, ...]) -> None:
+    """Twice the width would otherwise give twice the scores, of half a feature each."""
+    table = SharedEmbedding(WORDS, WIDTH, 1, method=method)
+    with pytest.raises(ValueError, match=r"features: needs shape \(\*, 4\).*; got \(" + ", ".join(map(str, shape))):
+        table.scores(torch.ones(shape))
+
+
+def test_a_projection_of_another_width_is_found_when_it_scores() -> None:
+    layer = OutputLayer(SharedEmbedding(WORDS, WIDTH, 1), projection=nn.Linear(WIDTH, 8))
+    with pytest.raises(ValueError, match=r"features: needs shape \(\*, 4\).*got \(3, 8\)"):
+        layer(torch.ones(3, WIDTH))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+@pytest.mark.parametrize("method", ["plain", "distance"])
+def test_scores_of_nothing(method: str, shape: tuple[int, ...]) -> None:
+    table = SharedEmbedding(WORDS, WIDTH, 1, method=method)
+    assert build_output(table, borrowed=False, features_dim=WIDTH)(torch.ones(*shape, WIDTH)).shape == (*shape, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"table_VD": torch.ones(WIDTH)}, r"table: needs shape \(V, D\).*; got \(4,\)"),
+        ({"table_VD": torch.ones(0, WIDTH)}, r"table: needs shape \(V, D\).*; got \(0, 4\)"),
+        ({"features_ND": torch.ones(3, 5)}, r"features: needs shape \(\*, 4\).*; got \(3, 5\)"),
+        ({"features_ND": torch.ones(3, 1, WIDTH)}, r"features: needs shape \(N, 4\); got \(3, 1, 4\)"),
+        ({"target_N": TARGET[:2]}, r"target: needs shape \(3,\).*; got \(2,\)"),
+        ({"target_N": TARGET.view(3, 1)}, r"target: needs shape \(3,\).*; got \(3, 1\)"),
+        ({"target_N": TARGET.float()}, "target: needs whole numbers.*; got torch.float32"),
+        ({"target_N": torch.tensor([0, 1, 5])}, r"target: needs words in \[0, 5\); got 5"),
+        ({"target_N": torch.tensor([0, 1, -100])}, r"target: needs words in \[0, 5\); got -100"),
+        ({"scale": torch.ones(1)}, r"scale: needs shape \(5,\).*; got \(1,\)"),
+        ({"scale": torch.ones(3, WORDS)}, r"scale: needs shape \(5,\).*; got \(3, 5\)"),
+        ({"scale": 2.0}, r"scale: needs shape \(5,\).*; got 2.0"),
+        ({"offset": torch.ones(3, WORDS)}, r"offset: needs shape \(5,\).*; got \(3, 5\)"),
+        ({"bias": torch.ones(4)}, r"bias: needs shape \(5,\).*; got \(4,\)"),
+    ],
+)
+def test_losses_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
+    given = {"features_ND": torch.ones(3, WIDTH), "table_VD": torch.ones(WORDS, WIDTH), "target_N": TARGET}
+    with pytest.raises(ValueError, match=message):
+        output_loss(**{**given, **arguments})
+
+
+def test_what_is_reduced_is_true_or_false() -> None:
+    reduce: Any = "mean"
+    with pytest.raises(ValueError, match="reduce: needs True for the sum or False; got 'mean'"):
+        LossOptions(reduce=reduce)
+
+
+@pytest.mark.parametrize("total", [lambda loss: loss, torch.sum])
+def test_gradients_of_no_word(total: Callable[[Any], Any]) -> None:
+    features = torch.ones(0, WIDTH, requires_grad=True)
+    table = torch.ones(WORDS, WIDTH, requires_grad=True)
+    loss = output_loss(features, table, TARGET[:0], options=LossOptions(reduce=total is not torch.sum)).loss
+    total(loss).backward()
+    torch.testing.assert_close(table.grad, torch.zeros(WORDS, WIDTH))
+
+
+def test_a_tied_table_of_another_size_is_told_from_another_table() -> None:
+    def tied(width: int) -> nn.ModuleList:
+        table = SharedEmbedding(WORDS, width, 1)
+        return nn.ModuleList([table, OutputLayer(table, borrowed=True)])
+
+    with pytest.raises(RuntimeError, match=r"1.weight: needs shape \(5, 8\).*; got \(5, 4\)") as refused:
+        tied(8).load_state_dict(tied(WIDTH).state_dict())
+    assert "got another one" not in str(refused.value)
