@@ -64,7 +64,7 @@ def gradient_of_update(
     size = 0
     for samples in processes:
         model.zero_grad()
-        each.begin_update()
+        each.begin_update(model)
         for sample in samples:
             loss, sample_size, _ = each(model, sample)
             loss.backward()
@@ -107,7 +107,7 @@ def test_a_batch_fed_again_has_it_again() -> None:
     losses = []
     for _ in range(2):
         model.zero_grad()
-        each.begin_update()
+        each.begin_update(model)
         loss, _, _ = each(model, sample)
         loss.backward()
         losses.append(loss.detach())
@@ -126,7 +126,7 @@ def test_the_penalty_is_logged_apart() -> None:
     samples = micro_batches(2)
     logs, plain_logs = [], []
     each = criterion()
-    each.begin_update()
+    each.begin_update(model)
     for sample in samples:
         loss, _, log = each(model, sample)
         loss.backward()
@@ -187,7 +187,7 @@ def test_a_penalty_is_there_once_whatever_the_gradients_start_from(set_to_none: 
     logs = []
     for _ in range(2):
         model.zero_grad(set_to_none=set_to_none)
-        each.begin_update()
+        each.begin_update(model)
         logs += [task_step(model, each, sample, is_dummy=False) for sample in micro_batches(2)]
     weight = model.projection.weight.detach()
     share = LAMBDA / 2 * float(weight.pow(2).sum())
@@ -197,7 +197,7 @@ def test_a_penalty_is_there_once_whatever_the_gradients_start_from(set_to_none: 
 def test_a_process_whose_only_batch_is_a_dummy_has_its_share() -> None:
     """A dummy's words have no gradient; fairseq gives one to a process that has run out of data."""
     model, each = projected(), criterion(sentence_avg=False, mu=MU)
-    each.begin_update()
+    each.begin_update(model)
     task_step(model, each, micro_batches(1)[0], is_dummy=True)
     weight = model.projection.weight
     torch.testing.assert_close(weight.grad, LAMBDA * weight.detach())
@@ -217,7 +217,16 @@ def test_the_trainer_says_when_an_update_begins(
     lm_data: Path, train: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
-    monkeypatch.setattr(TiedCrossEntropy, "begin_update", lambda self: begun.append(1))
+    monkeypatch.setattr(TiedCrossEntropy, "begin_update", lambda self, model: begun.append(1))
     flags = "--arch zaremba_lm_small_pr --batch-size 4 --tokens-per-sample 5 --update-freq 2 --max-update 3 --no-save"
     train(lm_data, *flags.split(), "--decoder-hidden-size", 8, "--decoder-embed-dim", 8, "--save-dir", tmp_path)
     assert len(begun) in (3, 4)  # the trainer tries a dummy batch first
+
+
+def test_a_model_without_projection_is_refused_before_anything_is_written(
+    lm_data: Path, train: Callable[..., str], tmp_path: Path
+) -> None:
+    flags = "--arch zaremba_lm_small --projection-regularization 0.15 --batch-size 4 --tokens-per-sample 5"
+    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15"):
+        train(lm_data, *flags.split(), "--decoder-hidden-size", 8, "--decoder-embed-dim", 8, "--save-dir", tmp_path)
+    assert list(tmp_path.iterdir()) == []

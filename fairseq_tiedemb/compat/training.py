@@ -206,7 +206,7 @@ def criterions_know_the_update() -> None:
     def make_update(original: Callable[..., Any]) -> Callable[..., Any]:
         def train_step(self: Trainer, *args: Any, **kwargs: Any) -> Any:
             if hasattr(self._criterion, "begin_update"):
-                self._criterion.begin_update()
+                self._criterion.begin_update(self.model)
             return original(self, *args, **kwargs)
 
         return train_step

@@ -86,8 +86,17 @@ class TiedCrossEntropy(FairseqCriterion):
         self._first_of_update: bool | None = None
         self._tokens_count = True
 
-    def begin_update(self) -> None:
-        """The trainer says that an update begins, of one batch or several."""
+    def begin_update(self, model: Any) -> None:
+        """The trainer says that an update begins, of one batch or several.
+
+        Raises:
+            ValueError: before the first, if the model has nothing to penalise; fairseq's trainer writes a file of what
+                is raised later.
+        """
+        if self._first_of_update is None:
+            for name, regularizer in REGULARIZERS.items():
+                if getattr(self, name):
+                    regularizer(model, getattr(self, name))
         self._first_of_update = True
 
     def begin_batch(self, *, is_dummy: bool) -> None:
