@@ -87,7 +87,9 @@ register_regularizer(
         name="l2_regularization",
         summary="mu of mu/2 ||all parameters||^2, added to the mean loss: weight decay that clipping sees",
         source="Zilly et al. 2017, their code",
-        penalty=lambda model: torch.stack([half_squared_norm(each) for each in model.parameters()]).sum(),
+        penalty=lambda model: torch.stack(
+            [half_squared_norm(each) for each in model.parameters() if each.requires_grad]
+        ).sum(),
         of_the_mean=True,
     )
 )

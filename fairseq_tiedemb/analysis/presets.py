@@ -22,7 +22,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_tiedemb.compat.help import model_defaults
 from fairseq_tiedemb.models._recipe import CONFIG, training_options
-from fairseq_tiedemb.models._sharing import sharing, tables_by_role
+from fairseq_tiedemb.models._sharing import projection, sharing, tables_by_role
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -38,7 +38,7 @@ class Preset:
     Attributes:
         name: for `--arch`.
         about: what it is, in a line.
-        shares: which tables are one, in words.
+        shares: which tables are one, and whether there is a P, in words.
         words: the size of each dictionary, fairseq's own symbols included.
         parameters: of the whole model, a shared table once.
         in_tables: those of the tables of words.
@@ -97,7 +97,7 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     return Preset(
         name=name,
         about=(model_class.__doc__ or "").strip().partition("\n")[0].replace("``", "`"),
-        shares=sharing(model),
+        shares=sharing(model) + projection(model),
         words=words,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         in_tables=sum(table.numel() for table in tables),

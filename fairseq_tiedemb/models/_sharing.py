@@ -53,6 +53,13 @@ def sharing(model: Any) -> str:
     return " = ".join(shared[0]) + bands + way
 
 
+def projection(model: Any) -> str:
+    """Whether there is a P, in words that follow others."""
+    if model.projection is None:
+        return ""
+    return ", with P and its bias" if model.projection.bias is not None else ", with P"
+
+
 def describe(model: Any, name: str) -> str:
     """One line: what is shared and how, and how many parameters there are.
 
@@ -75,9 +82,8 @@ def describe(model: Any, name: str) -> str:
     methods = {table.method: None for tables in roles.values() for table in tables}
     extra = sum(2 * (_size(table) // table.num_embeddings) for table in _first_bands(roles))
     what = sharing(model)
-    projection = "" if model.projection is None else ", with P" + " and its bias" * (model.projection.bias is not None)
     return (
-        f"{name}: shares {what} by method {', '.join(methods) or 'plain'}{projection}; {total:,} parameters: "
+        f"{name}: shares {what} by method {', '.join(methods) or 'plain'}{projection(model)}; {total:,} parameters: "
         f"{', '.join([*parts, ''])}rest {total - in_tables:,} (embeddings {100 * in_tables / total:.1f}%); "
         f"{total - extra:,} without the rows of <s> and <pad>" + _remedy(model, name, what)
     )

@@ -17,7 +17,9 @@ def test_every_preset_of_the_package_is_listed(capsys: pytest.CaptureFixture[str
     listed = re.findall(r"^  (\S+) +shares (.+)$", capsys.readouterr().out, re.M)
     ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_tiedemb.")}
     assert {name for name, _ in listed} == ours
-    for name, shares in listed:
+    for name, shares_and_projection in listed:
+        shares = shares_and_projection.removesuffix(", with P and its bias")
+        assert (shares != shares_and_projection) == name.endswith("_pr")
         if name.endswith("_twwt"):
             assert shares == "encoder input = decoder input = decoder output (three-way weight tying)"
         elif name in ("lstm_nmt_wt", "dl4mt_wt"):
@@ -49,7 +51,7 @@ def test_a_preset_is_shown_with_its_options_and_recipe(capsys: pytest.CaptureFix
     assert main(["arch", "zaremba_lm_small_wt_pr", "--words", "10002"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith('zaremba_lm_small_wt_pr: Press & Wolf 2016, table 6, "Small + WT + PR"')
-    assert "shares      input = output (weight tying)" in lines
+    assert "shares      input = output (weight tying), with P and its bias" in lines
     assert "size        2,692,202 parameters with 10,002 words; 74.3 % of them in tables" in lines
     assert "recipe      set by --arch zaremba_lm_small_wt_pr in fairseq-train" in lines
     for flag in ("--decoder-hidden-size 200", "--task contiguous_lm", "--lr 1.0", "--sentence-avg", "--max-epoch 13"):
