@@ -15,6 +15,37 @@ from .squared_norms import squared_norms, with_squared_norms
 SMALLEST_SQUARED_NORM = 1e-6
 
 
+class ScoredRows(NamedTuple):
+    """What the scores of K words are made of: scale_k (w_k . f(h)) + offset_k.
+
+    Attributes:
+        rows: w (K, D).
+        scale: (K,), or None for 1.
+        offset: with the output bias, (K,), or None for 0.
+    """
+
+    rows: Tensor
+    scale: Tensor | None
+    offset: Tensor | None
+
+    def scores(self, mapped_ND: Tensor) -> Tensor:
+        """Scores (N, K) of every word for every feature f(h) (N, D), in float32 at least.
+
+        Args:
+            mapped_ND: ``SharedEmbedding.mapped`` features.
+        """
+        return self._affine(F.linear(mapped_ND, self.rows))
+
+    def scores_one_by_one(self, mapped_KD: Tensor) -> Tensor:
+        """Score (K,) of each word for a feature of its own, in float32 at least."""
+        return self._affine((mapped_KD * self.rows).sum(-1))
+
+    def _affine(self, products: Tensor) -> Tensor:
+        scores = products.to(torch.promote_types(products.dtype, torch.float32))
+        scores = scores if self.scale is None else scores * self.scale
+        return scores if self.offset is None else scores + self.offset
+
+
 class SharedEmbedding(nn.Module):
     """A table W (V, D) that turns words into vectors (``embed``) and features into word scores (``scores``).
 
@@ -51,6 +82,7 @@ class SharedEmbedding(nn.Module):
     """
 
     bias: Tensor | None
+    by_target = False
 
     def __init__(
         self,
@@ -143,7 +175,7 @@ class SharedEmbedding(nn.Module):
             ValueError: for features of another width.
         """
         # As a matrix: where nothing needs a gradient, torch multiplies a transposed (B, 1, D) row by row.
-        flat = self._mapped(features).reshape(-1, self.embedding_dim)
+        flat = self.mapped(features).reshape(-1, self.embedding_dim)
         shape = (*features.shape[:-1], self.num_embeddings)
         if not sharing_method(self.method).uses_norms:
             return F.linear(flat, self.weight, self.bias).view(shape)
@@ -159,24 +191,61 @@ class SharedEmbedding(nn.Module):
             scores = scores + offset
         return scores.to(dtype).view(shape)
 
-    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+    def loss(
+        self,
+        features_ND: Tensor,
+        target_N: Tensor,
+        options: LossOptions = PLAIN_LOSS,
+        never_V: Tensor | None = None,
+    ) -> OutputLoss:
         """Cross entropy of ``scores(features)``, summed over words, without holding the scores (see ``output_loss``).
 
         Args:
             features_ND: one feature per predicted word.
             target_N: the words.
             options: label smoothing, z-loss, and whether to sum.
+            never_V: where words have no probability, whatever their score.
         """
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
-            scale, offset = self._norm_terms(self._bounded(norms, self._words()))
-        features_ND = self._mapped(features_ND)
+            scale, offset = self._norm_terms(self._bounded(norms, self._words()), self.method_parameters)
+        if never_V is not None:
+            offset = torch.zeros_like(never_V, dtype=torch.float32) if offset is None else offset
+            offset = offset.masked_fill(never_V, -torch.inf)
+        features_ND = self.mapped(features_ND)
         return output_loss(features_ND, weight, target_N, scale=scale, offset=offset, bias=self.bias, options=options)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words (N,), without the scores of all in memory."""
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+
+    def mapped(self, features: Tensor) -> Tensor:
+        """f(h): what meets the rows; (*, D) -> (*, D).
+
+        Raises:
+            ValueError: for features of another width.
+        """
+        check_features(features, self.embedding_dim)
+        if self.feature_map is None:
+            return features
+        return check_features(self.feature_map(features), self.embedding_dim, name=f"feature map of {self.method!r}")
+
+    def rows(self, words: Tensor) -> ScoredRows:
+        """What the scores of given words (K,) are made of; the norms of other words are not computed."""
+        rows, scale, offset = F.embedding(words, self.weight), None, None
+        if sharing_method(self.method).uses_norms:
+            scale, offset = self._norm_terms(self._bounded(squared_norms(rows), words), self._own_rows(words))
+        if self.bias is not None:
+            bias = F.embedding(words, self.bias.unsqueeze(1)).squeeze(1)
+            offset = bias if offset is None else offset + bias
+        return ScoredRows(rows, scale, offset)
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Sets the output bias to logarithms of probabilities, or to 0; nothing where there is none."""
+        if self.bias is not None:
+            with torch.no_grad():
+                self.bias.copy_(torch.zeros_like(self.bias) if log_prob_V is None else log_prob_V)
 
     def squared_norms(self) -> Tensor:
         """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row.
@@ -208,28 +277,21 @@ class SharedEmbedding(nn.Module):
             for name, each in self.method_parameters.items()
         }
 
-    def _mapped(self, features: Tensor) -> Tensor:
-        check_features(features, self.embedding_dim)
-        if self.feature_map is None:
-            return features
-        return check_features(self.feature_map(features), self.embedding_dim, name=f"feature map of {self.method!r}")
-
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale (V,) and offset (V,), kept from call to call inside ``keep_norms``."""
         read = (self.weight, *self.method_parameters.values())
         # An inference tensor counts no versions.
         if self._kept is None or torch.is_grad_enabled() or any(each.is_inference() for each in read):
-            return self._norm_terms(self.squared_norms())
+            return self._norm_terms(self.squared_norms(), self.method_parameters)
         key = [(each._version, each.data_ptr(), each.dtype, each.device) for each in read]
         if not self._kept or self._kept[0] != key:
-            self._kept = (key, *self._norm_terms(self.squared_norms()))
+            self._kept = (key, *self._norm_terms(self.squared_norms(), self.method_parameters))
         return self._kept[1:]
 
-    def _norm_terms(self, squared_norms: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Scale and offset (V,) of the method in float32 (float64 for a float64 table), from squared norms (V,)."""
-        method, own = sharing_method(self.method), self.method_parameters
+    def _norm_terms(self, squared_norms: Tensor, own: Any) -> tuple[Tensor | None, Tensor | None]:
+        """Scale and offset of the method in float32 (float64 for a float64 table), one number each per squared norm."""
         exact = torch.promote_types(self.weight.dtype, torch.float32)
-        terms = method.score_terms(squared_norms, own)
+        terms = sharing_method(self.method).score_terms(squared_norms, own)
         scale, offset = (None if term is None else term.expand_as(squared_norms).to(exact) for term in terms)
         return scale, offset
 

@@ -52,12 +52,12 @@ class OutputLoss(NamedTuple):
     """Losses of the N predicted words in nats: their sums, or (N,) without ``reduce``.
 
     Attributes:
-        loss: label-smoothed cross entropy and z-loss, the one with a gradient.
-        nll_loss: negative log-likelihood of the targets, detached.
+        loss: what is trained, the one with a gradient: label-smoothed cross entropy and z-loss, or a surrogate.
+        nll_loss: negative log-likelihood of the targets, detached; None where a surrogate is computed without it.
     """
 
     loss: Tensor
-    nll_loss: Tensor
+    nll_loss: Tensor | None
 
 
 def output_loss(

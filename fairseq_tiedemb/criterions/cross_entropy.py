@@ -55,7 +55,8 @@ class TiedCrossEntropy(FairseqCriterion):
         (sum of all token losses + lambda/2 * ||P||_F^2) / sample size + mu/2 * ||w||^2
 
     Loss and perplexity are logged without penalties, ``penalty`` apart, in bits per unit of sample size, as ``loss``
-    is.
+    is. An output layer that trains by a surrogate (``--output-layer nce``) has no perplexity in training, and the exact
+    one in validation.
 
     Raises:
         ValueError: if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
@@ -140,11 +141,12 @@ class TiedCrossEntropy(FairseqCriterion):
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         logging_output = {
             "loss": loss.detach().sum(),
-            "nll_loss": nll_loss.sum(),
             "ntokens": sample["ntokens"],
             "nsentences": target.size(0),
             "sample_size": sample_size,
         }
+        if nll_loss is not None:
+            logging_output["nll_loss"] = nll_loss.sum()
         if not reduce:
             return loss.flatten(), sample_size, logging_output
         if not self._tokens_count:
@@ -178,18 +180,20 @@ class TiedCrossEntropy(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs loss (per ``sample_size``) and nll_loss (per token) in bits, and perplexity per token."""
+        """Logs loss (per ``sample_size``) and, but for surrogates, nll_loss (per token) in bits, and perplexity."""
         total = {
             key: sum(log.get(key, 0) for log in logging_outputs)
             for key in ("loss", "nll_loss", "ntokens", "sample_size", "penalty")
         }
         metrics.log_scalar("loss", total["loss"] / total["sample_size"] / math.log(2), total["sample_size"], round=3)
-        metrics.log_scalar("nll_loss", total["nll_loss"] / total["ntokens"] / math.log(2), total["ntokens"], round=3)
+        if any("nll_loss" in log for log in logging_outputs):
+            bits = total["nll_loss"] / total["ntokens"] / math.log(2)
+            metrics.log_scalar("nll_loss", bits, total["ntokens"], round=3)
+            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         if any("penalty" in log for log in logging_outputs):
             metrics.log_scalar(
                 "penalty", total["penalty"] / total["sample_size"] / math.log(2), total["sample_size"], round=6
             )
-        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

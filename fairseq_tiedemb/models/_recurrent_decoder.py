@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ..modules.dropout import WordDropout
 from ..outputs import Bands, OutputLayer
 from ..table_names import is_input_table
+from ._output_decoder import OutputDecoder
 from ._stream_state import StreamState
 
 
@@ -23,7 +24,7 @@ class RecurrentStack(Protocol):
         """Outputs (T, B, H) and the last state."""
 
 
-class RecurrentDecoder(FairseqIncrementalDecoder):
+class RecurrentDecoder(OutputDecoder, FairseqIncrementalDecoder):
     """Input table, recurrent stack, output layer.
 
         h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   scores_t = output layer's scores of h_t
@@ -93,8 +94,8 @@ class RecurrentDecoder(FairseqIncrementalDecoder):
         return self.forward(prev_output_tokens, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Scores of the words (*, V); an adaptive softmax wants what it is to score."""
-        return self.output.scores(features) if self.adaptive_softmax is None else self.output.transformed(features)
+        """Scores of the words (*, V), or what an adaptive softmax or another head is to score."""
+        return super().output_layer(features) if self.adaptive_softmax is None else self.output.transformed(features)
 
     def features(
         self,

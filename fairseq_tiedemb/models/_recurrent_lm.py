@@ -7,15 +7,15 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..modules.dropout import VariationalDropout
-from ..outputs import Bands, OutputLayer, build_output, embed_bands, tie_bands
+from ..outputs import Bands, OutputLayer, embed_bands, tie_bands
 from ..sharing import sharing_method
+from ._meaning import SHARING_AND_OUTPUT_LAYER
 from ._options import (
     PROJECTION_BIAS_HELP,
     PROJECTION_HELP,
@@ -24,6 +24,7 @@ from ._options import (
     check_ranges,
     load_pretrained,
 )
+from ._output_layer import SOFTMAX, OutputLayerConfig, build_output_layer, check_output_layer, start_biases
 from ._recipe import add_recipe
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
 from ._sharing import describe
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class RecurrentLMConfig(FairseqDataclass):
+class RecurrentLMConfig(OutputLayerConfig):
     """Options that recurrent language models share; names are those of fairseq's ``lstm_lm`` where it has them."""
 
     share_decoder_input_output_embed: bool = field(
@@ -86,6 +87,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
         projects: whether the preset has a projection with a bias.
     """
 
+    meaning = SHARING_AND_OUTPUT_LAYER
     recipe: ClassVar[dict[str, Any]] = {}
     ties: ClassVar[bool] = False
     projects: ClassVar[bool] = False
@@ -115,6 +117,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
             ValueError: for options out of range, widths that do not fit, or word vectors that do not fit.
         """
         check_ranges(cfg)
+        check_output_layer(cfg)
         if not cfg.init_range > 0:
             raise ValueError(f"--init-range: needs a positive number; got {cfg.init_range}. Use 0.1, say.")
         dictionary = task.target_dictionary
@@ -131,7 +134,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
             )
         sharing_method(cfg.sharing_method, flag="--sharing-method")
         projection = nn.Linear(cfg.decoder_hidden_size, width, bias=bias) if projects else None
-        embed_tokens, output = cls._build_tables(cfg, dictionary, projection, tied)
+        embed_tokens, output = cls._build_tables(cfg, task, projection, tied)
         dropout_in, dropout_out = cls.build_dropout(cfg)
         decoder = RecurrentDecoder(
             dictionary,
@@ -144,6 +147,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
         )
         model = cls(decoder)
         model.reset_parameters(cfg.init_range)
+        start_biases(cfg, task, output)
         if isinstance(embed_tokens, SharedEmbedding):
             if cfg.decoder_embed_path:
                 load_pretrained(embed_tokens, cfg.decoder_embed_path, dictionary, flag="--decoder-embed-path")
@@ -154,16 +158,24 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
 
     @classmethod
     def _build_tables(
-        cls, cfg: Any, dictionary: Any, projection: nn.Linear | None, tied: bool
+        cls, cfg: Any, task: Any, projection: nn.Linear | None, tied: bool
     ) -> tuple[nn.Module, OutputLayer]:
         """Input table, or bands of words, and output layer."""
-        size, embed_dim, method, pad = len(dictionary), cfg.decoder_embed_dim, cfg.sharing_method, dictionary.pad()
+        size, pad = len(task.target_dictionary), task.target_dictionary.pad()
+        embed_dim, method = cfg.decoder_embed_dim, cfg.sharing_method
         width = cfg.decoder_hidden_size if projection is None else projection.out_features
         if cfg.adaptive_softmax_cutoff is None:
             table = own = SharedEmbedding(size, embed_dim, pad, method=method, bias=tied, scores=tied)
             if not tied:
                 own = SharedEmbedding(size, width, pad, method=method, bias=True, embeds=False)
-            return table, build_output(own, borrowed=tied, features_dim=cfg.decoder_hidden_size, projection=projection)
+            return table, build_output_layer(
+                cfg, task, own, borrowed=tied, features_dim=cfg.decoder_hidden_size, projection=projection
+            )
+        if cfg.output_layer != SOFTMAX:
+            raise ValueError(
+                f"--output-layer {cfg.output_layer}: needs one table for all words; got --adaptive-softmax-cutoff "
+                f"{cfg.adaptive_softmax_cutoff}. Use one or the other."
+            )
         factor = cfg.adaptive_softmax_factor
         cutoff = _cutoff(cfg.adaptive_softmax_cutoff, factor, size=size, width=min(embed_dim, width))
         if not tied:

@@ -29,6 +29,9 @@ class Bands(nn.Module):
     Source: Grave et al. 2017, section 4.
     """
 
+    # fairseq asks the adaptive softmax itself for the probabilities of given words.
+    by_target = False
+
     def __init__(self, adaptive_softmax: Any):
         super().__init__()
         self._layers = (adaptive_softmax,)  # in a tuple, which torch does not search for modules

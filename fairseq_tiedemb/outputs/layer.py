@@ -12,13 +12,22 @@ from ..regularizers import half_squared_norm
 
 
 class Head(Protocol):
-    """What turns features into probabilities of words; see ``fairseq_tiedemb.outputs``."""
+    """What turns features into probabilities of words; see ``fairseq_tiedemb.outputs``.
+
+    Attributes:
+        by_target: whether the probability of a given word takes less than the scores of all words. Then decoders hand
+            on features, and not scores, until it is known which words are asked for.
+    """
+
+    by_target: bool
 
     def scores(self, features: Tensor) -> Tensor: ...
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = ...) -> OutputLoss: ...
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor: ...
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None: ...
 
     def tables(self) -> dict[str, SharedEmbedding]: ...
 
@@ -34,11 +43,15 @@ class OutputLayer(nn.Module):
     the table stands under this layer's own name (``weight``, ``bias``) either way, as fairseq writes it, so that each
     loads the other's; a borrowed one is read from its owner's entry and must equal this one.
 
+    A head that scores words by a table and has parts of its own besides, such as classes, is given as ``over``: the
+    table keeps its name in checkpoints, and the parts stand under ``over``.
+
     Args:
-        head: of the words.
-        borrowed: whether another module owns the head.
+        head: of the words, or the table that ``over`` scores them by.
+        borrowed: whether another module owns it.
         projection: P, owned by the decoder.
         factor: Q, owned by this layer.
+        over: the head over the table, owned by this layer.
 
     Source: Press & Wolf 2016, section 3 (P); Lan et al. 2020 (ALBERT), section 3.1 (Q).
     """
@@ -50,10 +63,12 @@ class OutputLayer(nn.Module):
         borrowed: bool = False,
         projection: nn.Linear | None = None,
         factor: nn.Linear | None = None,
+        over: nn.Module | None = None,
     ):
         super().__init__()
         if not borrowed:
             self.owned = head
+        self.over = over
         self._borrowed = (head if borrowed else None, projection)  # in a tuple, which torch does not search for modules
         self.factor = factor
         self.register_state_dict_post_hook(_name_the_table)
@@ -61,7 +76,12 @@ class OutputLayer(nn.Module):
 
     @property
     def head(self) -> Any:
-        """What scores words."""
+        """What gives words their probabilities."""
+        return self.table if self.over is None else self.over
+
+    @property
+    def table(self) -> Any:
+        """What scores words: a table, or what has no single one."""
         return self.owned if self._borrowed[0] is None else self._borrowed[0]
 
     @property
@@ -72,7 +92,7 @@ class OutputLayer(nn.Module):
     @property
     def weight(self) -> Tensor:
         """W (V, D) of a head with one table, where fairseq looks for it."""
-        return self.head.weight
+        return self.table.weight
 
     def transformed(self, features: Tensor) -> Tensor:
         """What the head gets: Q (P h + b)."""
@@ -103,6 +123,14 @@ class OutputLayer(nn.Module):
         """
         return None if self.projection is None else half_squared_norm(self.projection.weight)
 
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Sets the biases so that, without features, words have these probabilities.
+
+        Args:
+            log_prob_V: their logarithms; None for biases of 0.
+        """
+        self.head.start_bias(log_prob_V)
+
     def tables(self) -> dict[str, SharedEmbedding]:
         """The tables that words are scored by, by the name of their words."""
         return self.head.tables()
@@ -118,6 +146,7 @@ def build_output(
     features_dim: int,
     projection: nn.Linear | None = None,
     factorized: bool = False,
+    over: nn.Module | None = None,
 ) -> OutputLayer:
     """The output layer of one table for all words, of every family.
 
@@ -127,6 +156,7 @@ def build_output(
         features_dim: D, width of the features.
         projection: P, from D to the width of the rows or, if it is narrowed, of Q's input.
         factorized: whether Q narrows to the width of the rows.
+        over: the head over the table; None for the full softmax.
 
     Raises:
         ValueError: if what reaches the table is not as wide as its rows.
@@ -138,7 +168,7 @@ def build_output(
             "Use a projection."
         )
     factor = narrowing(width, table.embedding_dim) if factorized else None
-    return OutputLayer(table, borrowed=borrowed, projection=projection, factor=factor)
+    return OutputLayer(table, borrowed=borrowed, projection=projection, factor=factor, over=over)
 
 
 HEAD = "owned."

@@ -12,7 +12,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 
 from fairseq_tiedemb.compat.trained import other_meaning
 from fairseq_tiedemb.models import _transplant
-from fairseq_tiedemb.models._meaning import SHARING, SHARING_IN_FAIRSEQS_MODELS
+from fairseq_tiedemb.models._meaning import SHARING, SHARING_AND_OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
 from fairseq_tiedemb.models.attention_nmt import LSTMNMTConfig
 from fairseq_tiedemb.models.highway_lm import HighwayLMConfig
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLMConfig
@@ -44,6 +44,11 @@ TRAINING = {
     "init_range",
     "max_source_positions",
     "max_target_positions",
+    "noise_log_z",
+    "noise_power",
+    "noise_samples",
+    "output_bias_init",
+    "own_noise",
     "transform_bias",
 }
 
@@ -61,8 +66,8 @@ def flags_of_transformers() -> set[str]:
 @pytest.mark.parametrize(
     ("options", "choices"),
     [
-        (names(TiedLSTMLMConfig), SHARING),
-        (names(HighwayLMConfig), SHARING),
+        (names(TiedLSTMLMConfig), SHARING_AND_OUTPUT_LAYER),
+        (names(HighwayLMConfig), SHARING_AND_OUTPUT_LAYER),
         (names(LSTMNMTConfig), SHARING),
         (names(TiedTransformerLanguageModelConfig) - names(TransformerLanguageModelConfig), SHARING_IN_FAIRSEQS_MODELS),
         (flags_of_transformers(), SHARING_IN_FAIRSEQS_MODELS),

@@ -1,0 +1,140 @@
+"""Which output layer a language model has: options, the registry of layers, the counts of the training text."""
+
+# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq.data import data_utils
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..outputs import CountedHead, NoiseContrastive, OutputLayer, build_output, unigram
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class OutputLayerConfig(FairseqDataclass):
+    """Options of the output layer of a language model."""
+
+    output_layer: str = field(default="softmax", metadata={"help": "what gives words their probabilities"})
+    output_bias_init: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "what the output biases start as: zero, uniform (log 1/V) or unigram (logarithms of the words' "
+            "frequencies in the training text). Default: like all parameters with the full softmax, else unigram"
+        },
+    )
+    noise_samples: int = field(default=100, metadata={"help": "noise words that a word is told from, k"})
+    noise_power: float = field(
+        default=1.0, metadata={"help": "noise words are drawn by their counts in the training text to this power"}
+    )
+    own_noise: bool = field(
+        default=False, metadata={"help": "each word has noise of its own; without, all words of a batch share theirs"}
+    )
+    noise_log_z: float = field(
+        default=0.0, metadata={"help": "with nce: logarithm of the number that stands for all normalisers"}
+    )
+
+
+def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, marks: tuple[int, int]) -> CountedHead:
+    return NoiseContrastive(
+        table,
+        counts,
+        marks,
+        samples=cfg.noise_samples,
+        power=cfg.noise_power,
+        shared=not cfg.own_noise,
+        log_z=cfg.noise_log_z,
+    )
+
+
+# Heads over a table by the value of --output-layer; to add one, add a line here.
+HEADS: dict[str, Callable[[Any, SharedEmbedding, Tensor | None, tuple[int, int]], CountedHead]] = {
+    "nce": _nce,
+}
+SOFTMAX = "softmax"
+BIAS_STARTS = ("zero", "uniform", "unigram")
+
+
+def check_output_layer(cfg: Any) -> None:
+    """Checks the options of the output layer.
+
+    Raises:
+        ValueError: naming the first that is out of range, or has no such choice.
+    """
+    names = (SOFTMAX, *HEADS)
+    if cfg.output_layer not in names:
+        raise ValueError(f"--output-layer: needs one of {', '.join(names)}; got {cfg.output_layer}. Use softmax.")
+    if cfg.output_bias_init not in (None, *BIAS_STARTS):
+        raise ValueError(
+            f"--output-bias-init: needs one of {', '.join(BIAS_STARTS)}; got {cfg.output_bias_init}. Use unigram."
+        )
+    if cfg.noise_samples < 1:
+        raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
+    if not 0.0 <= cfg.noise_power < float("inf"):
+        raise ValueError(f"--noise-power: needs 0 or more; got {cfg.noise_power}. Use 1.")
+
+
+def build_output_layer(
+    cfg: Any, task: Any, table: SharedEmbedding, *, borrowed: bool, features_dim: int, projection: nn.Linear | None
+) -> OutputLayer:
+    """The output layer that ``--output-layer`` names.
+
+    Args:
+        cfg: options of the model.
+        task: whose data tell the counts of words.
+        table: which scores words.
+        borrowed: whether it is tied: owned by the model's input.
+        features_dim: width of the features.
+        projection: P.
+    """
+    over = None
+    if cfg.output_layer != SOFTMAX:
+        dictionary = task.target_dictionary
+        marks = (dictionary.bos(), dictionary.pad())
+        over = HEADS[cfg.output_layer](cfg, table, training_counts(task), marks)
+    return build_output(table, borrowed=borrowed, features_dim=features_dim, projection=projection, over=over)
+
+
+def start_biases(cfg: Any, task: Any, output: OutputLayer) -> None:
+    """Sets the output biases as ``--output-bias-init`` says.
+
+    Raises:
+        ValueError: if the text's frequencies are asked for, and there is none.
+    """
+    start = cfg.output_bias_init or (None if cfg.output_layer == SOFTMAX else "unigram")
+    if start is None:
+        return
+    size = len(task.target_dictionary)
+    if start == "unigram":
+        counts = training_counts(task)
+        if counts is not None:  # else the biases come with a checkpoint
+            output.start_bias(unigram(counts).log())
+    else:
+        output.start_bias(torch.full((size,), 1 / size).log() if start == "uniform" else None)
+
+
+def training_counts(task: Any) -> Tensor | None:
+    """How often each word occurs in the binarised training text, all folders and shards of it; None without one.
+
+    fairseq's dictionary does not know how often </s> and <unk> occur, 9% of the words of PTB.
+
+    Args:
+        task: with its options, as fairseq sets it up.
+    """
+    options = getattr(task, "args", None) or getattr(task, "cfg", None)
+    folders = (getattr(options, "data", None) or "").split(":")
+    dictionary = task.target_dictionary
+    counts = np.zeros(len(dictionary), dtype=np.int64)
+    for folder in folders:
+        text = data_utils.load_indexed_dataset(f"{folder}/train", dictionary, combine=True) if folder else None
+        for words in text or ():
+            counts += np.bincount(words.numpy(), minlength=len(counts))
+    return torch.from_numpy(counts) if counts.any() else None

@@ -1,0 +1,122 @@
+"""What the heads over a table that know the counts of words have in common."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+
+
+class CountedHead(nn.Module):
+    """A head over a table, with the counts of words in the training text, which stay in the checkpoint.
+
+    Exact probabilities are those of the full softmax, unless a head has others; marks that the training text lacks
+    (``<s>``, ``<pad>``), whose rows are never trained, have none.
+
+    Args:
+        table: which scores words; another module owns it.
+        counts: of the words (V,); None if they come with a checkpoint.
+        marks: indices of fairseq's symbols that are no words.
+
+    Attributes:
+        flag: that chooses this head, for messages.
+    """
+
+    flag = "--output-layer"
+    by_target = False
+    counts: Tensor
+
+    def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int]):
+        super().__init__()
+        self._table = (table,)  # in a tuple, which torch does not search for modules
+        self.marks = tuple(marks)
+        unknown = torch.zeros(table.num_embeddings, dtype=torch.int64)
+        self.register_buffer("counts", unknown if counts is None else counts.to(unknown))
+        self.register_load_state_dict_post_hook(_prepare)
+
+    @property
+    def table(self) -> SharedEmbedding:
+        """Which scores words."""
+        return self._table[0]
+
+    def prepare(self) -> None:
+        """Makes what follows from the counts; called again when a checkpoint has been read."""
+
+    def never(self) -> Tensor:
+        """Where words have no probability (V,): marks that do not occur in the training text."""
+        marks = torch.zeros_like(self.counts, dtype=torch.bool)
+        marks[list(self.marks)] = True
+        return marks & self.counts.eq(0)
+
+    def require_counts(self) -> None:
+        """Checks that there is a training text behind the head.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if not self.counts.any():
+            raise ValueError(
+                f"{self.flag}: needs the counts of the training text; got a data folder without split train. Use the "
+                "folder that fairseq-preprocess wrote for training."
+            )
+
+    def refuse(self, options: LossOptions) -> None:
+        """Refuses losses that need the scores of all words.
+
+        Raises:
+            ValueError: for label smoothing or z-loss.
+        """
+        for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
+            if value:
+                raise ValueError(f"{flag}: needs 0 with {self.flag}; got {value}. Leave it out.")
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Logarithms of the probabilities of all words, up to a constant a row: (*, D) -> (*, V)."""
+        return self.table.scores(features).masked_fill(self.never(), -torch.inf)
+
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """In training the surrogate, which has no likelihood; else the exact cross entropy.
+
+        Raises:
+            ValueError: for label smoothing or z-loss, and for training without a training text.
+        """
+        self.refuse(options)
+        if not self.training:
+            return self.table.loss(features_ND, target_N, options, self.never())
+        self.require_counts()
+        losses = self.surrogate(features_ND, target_N)
+        return OutputLoss(losses.sum() if options.reduce else losses, None)
+
+    def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """What training minimises instead of the cross entropy: a number a word (N,)."""
+        raise NotImplementedError
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Logarithms of the probabilities of given words, (N,)."""
+        return -self.table.loss(features_ND, target_N, LossOptions(reduce=False), self.never()).loss
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Sets the biases so that, without features, words have these probabilities; None for biases of 0."""
+        self.table.start_bias(log_prob_V)
+
+    def tables(self) -> dict[str, SharedEmbedding]:
+        """The tables that words are scored by, by the name of their words."""
+        return {"words": self.table}
+
+
+def _prepare(head: CountedHead, _: Any) -> None:
+    head.prepare()
+
+
+def unigram(counts: Tensor, power: float = 1.0) -> Tensor:
+    """q_v = c_v^power / sum_u c_u^power (V,), float64, where a word that does not occur counts as one that occurs once.
+
+    Args:
+        counts: c (V,).
+        power: 1 for the words' own distribution, 0 for the same probability of all.
+    """
+    powers = counts.double().clamp(min=1.0).pow(power)
+    return powers / powers.sum()
