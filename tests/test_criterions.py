@@ -174,3 +174,17 @@ def test_a_language_model_predicts_a_literal_pad() -> None:
     found = model(tokens, src_lengths=torch.tensor([4, 2]), target=target).loss
     log_p = torch.log_softmax(model(tokens)[0], -1).gather(2, target.unsqueeze(2)).squeeze(2)
     torch.testing.assert_close(found, -(log_p[0].sum() + log_p[1, :2].sum()))
+
+
+def test_a_surrogate_is_no_perplexity() -> None:
+    model = recurrent_lms.build(output_layer="nce")
+    model.output.head.counts.fill_(1)
+    model.output.head.prepare()
+    criterion = TiedCrossEntropy(SimpleNamespace(), sentence_avg=False)
+    sample = recurrent_lms.batch(recurrent_lms.text(2, 5))
+    _, _, log = criterion(model.train(), sample)
+    assert set(logged(criterion, [log])) == {"loss"}
+    each, _, _ = criterion(model, sample, reduce=False)
+    assert each.shape == (sample["target"].numel(),)
+    _, _, log = criterion(model.eval(), sample)
+    assert {"loss", "nll_loss", "ppl"} == set(logged(criterion, [log]))

@@ -300,3 +300,41 @@ def test_an_unknown_method_is_refused_by_its_name_and_no_flag() -> None:
         ValueError, match="^sharing method: needs a registered method; got 'cosinus'. Use one of: plain"
     ):
         SharedEmbedding(7, 4, PAD, method="cosinus")
+
+
+@every_method
+def test_rows_of_words_score_as_the_whole_table_does(method: str) -> None:
+    table = SharedEmbedding(9, 4, PAD, method=method, bias=True).double()
+    with torch.no_grad():
+        for parameter in table.parameters():
+            parameter.normal_()
+    features, words = torch.randn(5, 4).double(), torch.tensor([3, PAD, 8, 3, 0])
+    expected = table.scores(features)[:, words]
+    rows, mapped = table.rows(words), table.mapped(features)
+    torch.testing.assert_close(rows.scores(mapped), expected)
+    torch.testing.assert_close(rows.scores_one_by_one(mapped), expected.diagonal())
+    of_rows = torch.autograd.grad(rows.scores(mapped).square().sum(), list(table.parameters()))
+    of_table = torch.autograd.grad(expected.square().sum(), list(table.parameters()))
+    for found, wanted in zip(of_rows, of_table, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@every_method
+def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> None:
+    table = SharedEmbedding(9, 4, PAD, method=method, bias=True).double()
+    with torch.no_grad():
+        for parameter in table.parameters():
+            parameter.normal_()
+    features, target, never = torch.randn(5, 4).double(), torch.tensor([3, 2, 8, 3, 5]), torch.zeros(9, dtype=bool)
+    never[[0, PAD]] = True
+    scores = table.scores(features)
+    scores[:, [0, PAD]] = -torch.inf
+    expected = F.cross_entropy(scores, target, reduction="sum")
+    torch.testing.assert_close(table.loss(features, target, never_V=never).loss, expected)
+
+
+def test_rows_of_half_precision_score_in_single() -> None:
+    table = SharedEmbedding(9, 4, PAD, method="distance", bias=True).half()
+    rows = table.rows(torch.tensor([3, 4]))
+    assert rows.rows.dtype == torch.float16
+    assert rows.scores(torch.randn(5, 4).half()).dtype == torch.float32

@@ -1,0 +1,135 @@
+"""--output-layer and --output-bias-init: the counts they read, where biases start, and what they refuse."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from fairseq_tiedemb.models._output_layer import HEADS, training_counts
+
+from ..conftest import MadeOnce, RunCommand
+from . import recurrent_lms
+
+TEXTS = (["a b b", "b", "c"], ["a a <pad>"])
+
+
+@pytest.fixture(scope="session")
+def folders(made_once: MadeOnce, run_command: RunCommand) -> list[Path]:
+    """Two binarised training texts with one dictionary."""
+
+    def make(folder: Path) -> None:
+        for number, text in enumerate(TEXTS):
+            (folder / f"{number}.txt").write_text("".join(f"{line}\n" for line in text))
+            given = ["--srcdict", folder / "bin0/dict.txt"] if number else []
+            options = ("--trainpref", folder / f"{number}.txt", "--destdir", folder / f"bin{number}", *given)
+            run_command("preprocess", "--only-source", *options)
+
+    folder, _ = made_once("counted", make)
+    return [folder / f"bin{number}" for number in range(len(TEXTS))]
+
+
+def task(folders: list[Path]) -> Any:
+    words = Dictionary.load(str(folders[0] / "dict.txt"))
+    return SimpleNamespace(
+        args=SimpleNamespace(data=":".join(map(str, folders))), target_dictionary=words, source_dictionary=words
+    )
+
+
+def build(task: Any, **options: Any) -> Any:
+    cfg = getattr(ARCH_MODEL_REGISTRY["tied_lstm_lm"], "__dataclass")(
+        **{"decoder_embed_dim": 6, "decoder_hidden_size": 6, **options}
+    )
+    cfg._name = "tied_lstm_lm"
+    return ARCH_MODEL_REGISTRY["tied_lstm_lm"].build_model(cfg, task)
+
+
+def test_counts_are_those_of_all_binarised_texts_with_their_ends(folders: list[Path]) -> None:
+    here = task(folders)
+    counts = training_counts(here)
+    words = here.target_dictionary
+    expected = {"a": 3, "b": 3, "c": 1, "</s>": 4}
+    assert counts is not None
+    assert {word: int(counts[words.index(word)]) for word in expected} == expected
+    # <pad> as a word of the second text, which the first one's dictionary knows as fairseq's own symbol.
+    assert counts[words.pad()] == 1
+    assert counts.sum() == 12
+
+
+def test_there_are_no_counts_without_a_training_text(tmp_path: Path, folders: list[Path]) -> None:
+    here = task(folders)
+    for data in (None, "", str(tmp_path)):
+        here.args.data = data
+        assert training_counts(here) is None
+
+
+def test_biases_start_as_they_are_told(folders: list[Path]) -> None:
+    here = task(folders)
+    counts = training_counts(here)
+    assert counts is not None
+    expected = {
+        "zero": torch.zeros(len(counts)),
+        "uniform": torch.full((len(counts),), 1 / len(counts)).log(),
+        "unigram": (counts.clamp(min=1) / counts.clamp(min=1).sum()).log(),
+    }
+    for start, bias in expected.items():
+        model = build(here, output_bias_init=start)
+        torch.testing.assert_close(model.output.table.bias.detach(), bias)
+    drawn = build(here).output.table.bias
+    assert drawn.abs().max() <= 0.1
+    assert drawn.unique().numel() > len(counts) // 2
+
+
+def test_other_layers_start_at_the_words_frequencies(folders: list[Path]) -> None:
+    here = task(folders)
+    start = build(here, output_bias_init="unigram").output.table.bias
+    torch.testing.assert_close(build(here, output_layer="nce").output.table.bias, start)
+
+
+def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> None:
+    model = recurrent_lms.build(output_layer="nce")
+    target = recurrent_lms.text(2, 5)[:, 1:]
+    net_input = recurrent_lms.batch(recurrent_lms.text(2, 5))["net_input"]
+    assert model.eval()(**net_input, target=target).loss.isfinite()
+    with pytest.raises(ValueError, match=r"--output-layer nce: needs the counts .* without split train"):
+        model.train()(**net_input, target=target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"output_layer": "softmaks"}, r"--output-layer: needs one of softmax, .*nce.*; got softmaks"),
+        ({"output_bias_init": "uni"}, r"--output-bias-init: needs one of zero, uniform, unigram; got uni"),
+        ({"noise_samples": 0}, r"--noise-samples: needs 1 or more; got 0"),
+        ({"noise_power": -1.0}, r"--noise-power: needs 0 or more; got -1"),
+        ({"noise_power": float("nan")}, r"--noise-power: needs 0 or more; got nan"),
+        (
+            {"output_layer": "nce", "adaptive_softmax_cutoff": "8,12"},
+            r"--output-layer nce: needs one table for all words; got --adaptive-softmax-cutoff 8,12",
+        ),
+    ],
+    ids=str,
+)
+def test_refuses_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recurrent_lms.build(**options)
+
+
+@pytest.mark.parametrize("layer", ["softmax", *HEADS])
+def test_checkpoints_carry_the_counts_and_keep_the_tables_names(layer: str, folders: list[Path]) -> None:
+    here = task(folders)
+    model = build(here, output_layer=layer)
+    state = model.state_dict()
+    assert {"decoder.embed_tokens.weight"} <= state.keys()
+    here.args.data = ""
+    torch.manual_seed(2)
+    other = build(here, output_layer=layer)
+    other.load_state_dict(state)
+    other.eval(), model.eval()
+    words = torch.randint(4, len(here.target_dictionary), (2, 5))
+    net_input = {"src_tokens": words, "src_lengths": torch.tensor([5, 5])}
+    found, expected = other.log_prob(words, **net_input), model.log_prob(words, **net_input)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
