@@ -8,42 +8,12 @@ from torch import Tensor, nn
 
 from ._shapes import check_features, check_table_size
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
+from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
 from .squared_norms import squared_norms, with_squared_norms
 
 # Smallest squared norm that is divided by: a row this short (norm 1e-3) has no direction worth keeping.
 SMALLEST_SQUARED_NORM = 1e-6
-
-
-class ScoredRows(NamedTuple):
-    """What the scores of K words are made of: scale_k (w_k . f(h)) + offset_k.
-
-    Attributes:
-        rows: w (K, D).
-        scale: (K,), or None for 1.
-        offset: with the output bias, (K,), or None for 0.
-    """
-
-    rows: Tensor
-    scale: Tensor | None
-    offset: Tensor | None
-
-    def scores(self, mapped_ND: Tensor) -> Tensor:
-        """Scores (N, K) of every word for every feature f(h) (N, D), in float32 at least.
-
-        Args:
-            mapped_ND: ``SharedEmbedding.mapped`` features.
-        """
-        return self._affine(F.linear(mapped_ND, self.rows))
-
-    def scores_one_by_one(self, mapped_KD: Tensor) -> Tensor:
-        """Score (K,) of each word for a feature of its own, in float32 at least."""
-        return self._affine((mapped_KD * self.rows).sum(-1))
-
-    def _affine(self, products: Tensor) -> Tensor:
-        scores = products.to(torch.promote_types(products.dtype, torch.float32))
-        scores = scores if self.scale is None else scores * self.scale
-        return scores if self.offset is None else scores + self.offset
 
 
 class SharedEmbedding(nn.Module):
@@ -233,13 +203,17 @@ class SharedEmbedding(nn.Module):
 
     def rows(self, words: Tensor) -> ScoredRows:
         """What the scores of given words (K,) are made of; the norms of other words are not computed."""
-        rows, scale, offset = F.embedding(words, self.weight), None, None
+        rows, scale, offset = gather_rows(self.weight, words).to(self.weight.dtype), None, None
         if sharing_method(self.method).uses_norms:
             scale, offset = self._norm_terms(self._bounded(squared_norms(rows), words), self._own_rows(words))
         if self.bias is not None:
-            bias = F.embedding(words, self.bias.unsqueeze(1)).squeeze(1)
+            bias = gather_rows(self.bias.unsqueeze(1), words).squeeze(1)
             offset = bias if offset is None else offset + bias
         return ScoredRows(rows, scale, offset)
+
+    def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Scores of given words (N,), not normalised, at the cost of these words alone."""
+        return self.rows(target_N).scores_one_by_one(self.mapped(features_ND))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the output bias to logarithms of probabilities, or to 0; nothing where there is none."""

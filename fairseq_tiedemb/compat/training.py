@@ -40,16 +40,22 @@ def bf16_without_tpu() -> None:
 
 
 def ema_decays_once() -> None:
-    """Move a shared weight's moving average once an update, however many names the weight has.
+    """Move a shared weight's moving average once an update, however many names the weight has, and no whole numbers.
 
     Without it: `--store-ema` multiplies a tied weight by the decay once a name (models/ema/ema.py:148), so its average
-    is wrong: at decay 0.9, after one update from 0 to 1, 0.19 instead of 0.10. Goes when EMA walks over tensors.
+    is wrong: at decay 0.9, after one update from 0 to 1, 0.19 instead of 0.10. A buffer of whole numbers ends the
+    training in RuntimeError, for it cannot hold a product with the decay. Goes when EMA walks over parameters.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
             averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
-            once = without_aliases(new_model.state_dict(), averages)
+            entries = {
+                name: value
+                for name, value in new_model.state_dict().items()
+                if not isinstance(value, torch.Tensor) or value.is_floating_point()
+            }
+            once = without_aliases(entries, averages)
             original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
 
         return step
@@ -166,6 +172,24 @@ def half_precision_needs_a_gpu() -> None:
         def build_optimizer(self: Trainer) -> None:
             if self.cfg.common.fp16 and not self.cuda and not self.tpu:
                 raise ValueError("--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp.")
+            original(self)
+
+        return build_optimizer
+
+    replace(Trainer, "_build_optimizer", make)
+
+
+def models_check_their_criterion() -> None:
+    """Ask a model that has ``check_criterion`` whether it can be trained by the criterion, before the first step.
+
+    Without it: a criterion that fits the model's scores, but not what they mean, trains something else without a word.
+    fairseq builds the two apart (fairseq_cli/train.py:112). Goes when a criterion gets the model it is for.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def build_optimizer(self: Trainer) -> None:
+            if hasattr(self._model, "check_criterion"):
+                self._model.check_criterion(self._criterion)
             original(self)
 
         return build_optimizer

@@ -65,6 +65,8 @@ class TiedCrossEntropy(FairseqCriterion):
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """
 
+    takes_the_models_loss = True
+
     def __init__(
         self, task: Any, sentence_avg: bool, label_smoothing: float = 0.0, z_loss: float = 0.0, **strengths: float
     ):

@@ -57,7 +57,7 @@ SHARING = (
     Choice("projection", False, presets=("projects",)),
 )
 # Of language models whose output layer is chosen: a table that was trained as one layer's is no other's.
-SHARING_AND_OUTPUT_LAYER = (*SHARING, Choice("output_layer", "softmax"))
+SHARING_AND_OUTPUT_LAYER = (*SHARING, Choice("output_layer", "softmax"), Choice("tree", "huffman"))
 
 # With options of fairseq's own models, for which fairseq checks nothing either: the number of heads changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (

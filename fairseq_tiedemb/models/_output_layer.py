@@ -14,7 +14,17 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..outputs import CountedHead, NoiseContrastive, OutputLayer, build_output, unigram
+from ..outputs import (
+    TREES,
+    CountedHead,
+    NoiseContrastive,
+    OutputLayer,
+    SampledSoftmax,
+    Tree,
+    build_output,
+    unigram,
+)
+from ..sharing import sharing_method
 
 logger = logging.getLogger(__name__)
 
@@ -41,25 +51,33 @@ class OutputLayerConfig(FairseqDataclass):
     noise_log_z: float = field(
         default=0.0, metadata={"help": "with nce: logarithm of the number that stands for all normalisers"}
     )
+    tree: str = field(
+        default="huffman",
+        metadata={
+            "help": "of --output-layer tree: huffman, by the training text's counts, or balanced, of equal depth"
+        },
+    )
 
 
 def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, marks: tuple[int, int]) -> CountedHead:
-    return NoiseContrastive(
-        table,
-        counts,
-        marks,
-        samples=cfg.noise_samples,
-        power=cfg.noise_power,
-        shared=not cfg.own_noise,
-        log_z=cfg.noise_log_z,
-    )
+    return NoiseContrastive(table, counts, marks, log_z=cfg.noise_log_z, **_noise(cfg))
+
+
+def _sampled(cfg: Any, table: SharedEmbedding, counts: Tensor | None, marks: tuple[int, int]) -> CountedHead:
+    return SampledSoftmax(table, counts, marks, **_noise(cfg))
+
+
+def _noise(cfg: Any) -> dict[str, Any]:
+    return {"samples": cfg.noise_samples, "power": cfg.noise_power, "shared": not cfg.own_noise}
 
 
 # Heads over a table by the value of --output-layer; to add one, add a line here.
 HEADS: dict[str, Callable[[Any, SharedEmbedding, Tensor | None, tuple[int, int]], CountedHead]] = {
     "nce": _nce,
+    "sampled": _sampled,
 }
 SOFTMAX = "softmax"
+TREE = "tree"
 BIAS_STARTS = ("zero", "uniform", "unigram")
 
 
@@ -69,7 +87,7 @@ def check_output_layer(cfg: Any) -> None:
     Raises:
         ValueError: naming the first that is out of range, or has no such choice.
     """
-    names = (SOFTMAX, *HEADS)
+    names = (SOFTMAX, *HEADS, TREE)
     if cfg.output_layer not in names:
         raise ValueError(f"--output-layer: needs one of {', '.join(names)}; got {cfg.output_layer}. Use softmax.")
     if cfg.output_bias_init not in (None, *BIAS_STARTS):
@@ -80,6 +98,10 @@ def check_output_layer(cfg: Any) -> None:
         raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
     if not 0.0 <= cfg.noise_power < float("inf"):
         raise ValueError(f"--noise-power: needs 0 or more; got {cfg.noise_power}. Use 1.")
+    if not abs(cfg.noise_log_z) < float("inf"):
+        raise ValueError(f"--noise-log-z: needs a finite number; got {cfg.noise_log_z}. Use 0.")
+    if cfg.tree not in TREES:
+        raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {cfg.tree}. Use huffman.")
 
 
 def build_output_layer(
@@ -90,17 +112,40 @@ def build_output_layer(
     Args:
         cfg: options of the model.
         task: whose data tell the counts of words.
-        table: which scores words.
+        table: which scores words; a tree takes its width alone.
         borrowed: whether it is tied: owned by the model's input.
         features_dim: width of the features.
         projection: P.
+
+    Raises:
+        ValueError: for a tree that is to share a table.
     """
+    if cfg.output_layer == TREE:
+        return _build_tree(cfg, task, table, tied=borrowed, projection=projection)
     over = None
     if cfg.output_layer != SOFTMAX:
         dictionary = task.target_dictionary
         marks = (dictionary.bos(), dictionary.pad())
         over = HEADS[cfg.output_layer](cfg, table, training_counts(task), marks)
     return build_output(table, borrowed=borrowed, features_dim=features_dim, projection=projection, over=over)
+
+
+def _build_tree(
+    cfg: Any, task: Any, table: SharedEmbedding, *, tied: bool, projection: nn.Linear | None
+) -> OutputLayer:
+    needs = f"--output-layer {TREE}: needs {{}}, for the inner nodes of a tree are no words; got {{}}. Use {{}}"
+    if tied:
+        by_flag = cfg.share_decoder_input_output_embed
+        got = "--share-decoder-input-output-embed" if by_flag else f"--arch {cfg._name}, which ties its embeddings"
+        raise ValueError(
+            needs.format("input embeddings of their own", got, "a model that is not tied, or another layer.")
+        )
+    if not sharing_method(table.method).is_plain:
+        raise ValueError(needs.format("--sharing-method plain", table.method, "plain."))
+    dictionary = task.target_dictionary
+    marks = (dictionary.bos(), dictionary.pad())
+    tree = Tree(len(dictionary), table.embedding_dim, training_counts(task), marks, kind=cfg.tree)
+    return OutputLayer(tree, projection=projection)
 
 
 def start_biases(cfg: Any, task: Any, output: OutputLayer) -> None:

@@ -79,12 +79,15 @@ def describe(model: Any, name: str) -> str:
             frozen = [each + ("" if roles[each][0].weight.requires_grad else " (frozen)") for each in names]
             parts.append(f"{' = '.join(frozen)} {size[names[0]]:,}")
             in_tables += size[names[0]]
+    own = 0 if roles.get("output") else sum(parameter.numel() for parameter in model.output.head.parameters())
+    if own:
+        parts.append(f"output layer {own:,}")
     methods = {table.method: None for tables in roles.values() for table in tables}
     extra = sum(2 * (_size(table) // table.num_embeddings) for table in _first_bands(roles))
     what = sharing(model)
     return (
         f"{name}: shares {what} by method {', '.join(methods) or 'plain'}{projection(model)}; {total:,} parameters: "
-        f"{', '.join([*parts, ''])}rest {total - in_tables:,} (embeddings {100 * in_tables / total:.1f}%); "
+        f"{', '.join([*parts, ''])}rest {total - in_tables - own:,} (embeddings {100 * in_tables / total:.1f}%); "
         f"{total - extra:,} without the rows of <s> and <pad>" + _remedy(model, name, what)
     )
 

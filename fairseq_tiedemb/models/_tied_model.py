@@ -104,6 +104,22 @@ class TiedModel(BaseFairseqModel):
             return target.ne(self.decoder.dictionary.pad())
         return torch.arange(target.size(1), device=target.device) < lengths.to(target.device).unsqueeze(1)
 
+    def check_criterion(self, criterion: Any) -> None:
+        """Checks that a criterion trains the output layer as it is meant: ``compat`` asks before the first update.
+
+        fairseq's criterions see scores of all words; by these an output layer that is trained by something else, or by
+        a few words alone, would be trained as a full softmax.
+
+        Raises:
+            ValueError: for another criterion than this package's with such a layer.
+        """
+        flag = str(getattr(self.output.head, "flag", ""))
+        if flag.startswith("--output-layer") and not getattr(criterion, "takes_the_models_loss", False):
+            raise ValueError(
+                f"--criterion: needs tied_cross_entropy with {flag}; got {type(criterion).__name__}, which trains the "
+                "scores of all words. Use --criterion tied_cross_entropy."
+            )
+
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         """fairseq's upgrade of old checkpoints; refuses those that have two tables where the model has one.
 

@@ -12,7 +12,9 @@
     by_target                   whether log_prob takes less than scores
 
 The heads: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), and those that know the
-counts of the training text (``CountedHead``): ``NoiseContrastive``.
+counts of the training text: ``Tree`` (hierarchical softmax), which scores no words and has no table, and, over a table
+(``CountedHead``), ``NoiseContrastive`` and ``SampledSoftmax``. These have a ``flag``, the option that chooses them.
+Heads whose scores may stand for log-probabilities have ``raw_scores(h, target)``, those of given words only.
 """
 
 from .bands import Bands as Bands
@@ -24,3 +26,6 @@ from .layer import Head as Head
 from .layer import OutputLayer as OutputLayer
 from .layer import build_output as build_output
 from .sampled import NoiseContrastive as NoiseContrastive
+from .sampled import SampledSoftmax as SampledSoftmax
+from .tree import TREES as TREES
+from .tree import Tree as Tree

@@ -29,6 +29,7 @@ class Bands(nn.Module):
     Source: Grave et al. 2017, section 4.
     """
 
+    flag = "--adaptive-softmax-cutoff"
     # fairseq asks the adaptive softmax itself for the probabilities of given words.
     by_target = False
 
@@ -54,7 +55,7 @@ class Bands(nn.Module):
         """
         for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
             if value:
-                raise ValueError(f"{flag}: needs 0 with --adaptive-softmax-cutoff; got {value}. Leave it out.")
+                raise ValueError(f"{flag}: needs 0 with {self.flag}; got {value}. Leave it out.")
         nll = -self.log_prob(features_ND, target_N)
         nll = nll.sum() if options.reduce else nll
         return OutputLoss(nll, nll.detach())

@@ -116,6 +116,19 @@ class OutputLayer(nn.Module):
         """Logarithms of the probabilities of given words, (N,)."""
         return self.head.log_prob(self.transformed(features_ND), target_N)
 
+    def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Scores of given words (N,), not normalised, at the cost of these words alone.
+
+        Raises:
+            ValueError: for a head that has no scores of words.
+        """
+        if not hasattr(self.head, "raw_scores"):
+            raise ValueError(
+                f"--raw: needs an output layer that scores words, softmax or nce; got "
+                f"{getattr(self.head, 'flag', type(self.head).__name__)}. Leave it out."
+            )
+        return self.head.raw_scores(self.transformed(features_ND), target_N)
+
     def penalty(self) -> Tensor | None:
         """||P||_F^2 / 2, without P's bias, in float32 at least; None without P.
 

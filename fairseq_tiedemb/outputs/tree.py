@@ -1,0 +1,208 @@
+"""The hierarchical softmax: words are the leaves of a binary tree, whose inner nodes decide between their two sides."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .._shapes import check_features
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..scored_rows import gather_rows
+from .huffman import balanced_tree, huffman_tree
+
+# The trees by the value of --tree: counts of the leaves (V,), in the dictionary's order, -> BinaryTree.
+TREES = {
+    "huffman": lambda counts: huffman_tree(counts.numpy()),
+    "balanced": lambda counts: balanced_tree(torch.arange(len(counts)).numpy()),
+}
+# Words whose paths are gathered at a time where nothing needs a gradient.
+ROWS = 1024
+
+
+class Tree(nn.Module):
+    """A head whose words are the leaves of a binary tree.
+
+        u_j = nodes_j . h + bias_j      for each inner node j
+        p(v | h) = product over the inner nodes j above v of sigmoid(sign_vj u_j)
+
+    With sign_vj = +1 on one side of j and -1 on the other, probabilities sum to 1. That of a word costs its path: in
+    Huffman's tree, of the counts of the training text, 9.5 nodes for a word of PTB where the softmax takes 10,000.
+
+    The inner nodes are no words, so that no table can be shared with them. A tree of L leaves has L - 1; marks that the
+    training text lacks (``<s>``, ``<pad>``) are no leaves and have no probability, so the last rows may be unused.
+    The tree's structure is saved with it, as the parent of each node and the side that the node is on.
+
+    Args:
+        size: V, words of the dictionary.
+        width: D, of the features.
+        counts: of the words (V,); None if the tree comes with a checkpoint.
+        marks: indices of fairseq's symbols that are no words.
+        kind: of the tree, "huffman" or "balanced": all words at one depth or two, with neighbours in the dictionary,
+            whose order is that of frequency, side by side.
+
+    Raises:
+        ValueError: for fewer than two leaves, and for a kind that does not exist.
+
+    Source: Morin & Bengio 2005; Mikolov et al. 2013, section 2.1 (Huffman's tree; without biases).
+    """
+
+    flag = "--output-layer tree"
+    by_target = True
+    parents: Tensor
+    turns: Tensor
+    words: Tensor
+    path_nodes: Tensor
+    path_signs: Tensor
+    lengths: Tensor
+    starts: Tensor
+    by_depth: Tensor
+
+    def __init__(self, size: int, width: int, counts: Tensor | None, marks: Sequence[int], *, kind: str = "huffman"):
+        super().__init__()
+        if kind not in TREES:
+            raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {kind}. Use huffman.")
+        self.size, self.kind = size, kind
+        self.nodes = nn.Parameter(torch.zeros(size - 1, width))
+        self.node_bias = nn.Parameter(torch.zeros(size - 1))
+        # Of the inner nodes, then of the words: -1 for the root and for what is not in the tree; +1 or -1, or 0.
+        self.register_buffer("parents", torch.full((2 * size - 1,), -1))
+        self.register_buffer("turns", torch.zeros(2 * size - 1, dtype=torch.int8))
+        if counts is not None:
+            self._grow(counts, marks)
+        self.prepare()
+        self.register_load_state_dict_post_hook(_prepare)
+
+    def _grow(self, counts: Tensor, marks: Sequence[int]) -> None:
+        is_leaf = torch.ones(self.size, dtype=torch.bool)
+        is_leaf[list(marks)] = counts[list(marks)].gt(0)
+        leaves = is_leaf.nonzero().squeeze(1)
+        if len(leaves) < 2:
+            raise ValueError(f"{self.flag}: needs two words at least; got {len(leaves)}. Use another dictionary.")
+        tree, inner = TREES[self.kind](counts[leaves]), len(leaves) - 1
+        numbers = torch.cat((torch.arange(inner), self.size - 1 + leaves))
+        self.parents[numbers] = torch.from_numpy(tree.parents)
+        self.turns[numbers] = torch.from_numpy(tree.turns)
+
+    def prepare(self) -> None:
+        """Makes the paths of the words from the parents; called again when a checkpoint has been read.
+
+        Paths stand one after the other: that of word v in ``path_nodes[starts[v] : starts[v] + lengths[v]]``.
+        """
+        inner = self.size - 1
+        start = child = node = (self.parents >= 0).nonzero().squeeze(1)
+        depth = torch.zeros_like(self.parents)
+        found = [(node[:0], node[:0], self.turns[:0])]  # word, node above it, side; from all nodes up at once
+        while len(start):
+            depth[start] += 1
+            above, is_word = self.parents[child], start >= inner
+            found.append((start[is_word] - inner, above[is_word], self.turns[child[is_word]]))
+            goes_on = self.parents[above] >= 0
+            start, child = start[goes_on], above[goes_on]
+        word, path_nodes, path_signs = (torch.cat(parts) for parts in zip(*found, strict=True))
+        order, lengths = word.argsort(stable=True), torch.bincount(word, minlength=self.size)
+        derived = {
+            "path_nodes": path_nodes[order],
+            "path_signs": path_signs[order],
+            "lengths": lengths,
+            "starts": lengths.cumsum(0) - lengths,
+            "by_depth": node[depth[node].argsort(stable=True)],
+        }
+        for name, values in derived.items():
+            self.register_buffer(name, values, persistent=False)
+        self.depths = torch.bincount(depth[node]).tolist()[1:]
+        self._structure = self.parents.clone(), self.turns.clone()
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Log-probabilities of all words: (*, D) -> (*, V), in float32 at least.
+
+        From the root down, depth by depth: log p(node) = log p(parent) + log sigmoid(turn u_parent).
+        """
+        check_features(features, self.nodes.size(1))
+        flat = features.reshape(-1, features.size(-1))
+        exact = torch.promote_types(self.nodes.dtype, torch.float32)
+        u_NJ = F.linear(flat, self.nodes, self.node_bias).to(exact)
+        parents, turns = self.parents.clamp(min=0), self.turns
+        levels = self.by_depth.split(self.depths)
+        parts = []
+        # Children stand right behind the nodes of the depth before, so each finds its parent's place among these.
+        place = torch.zeros_like(parents)
+        above = u_NJ.new_zeros(len(flat), 1)
+        for level in levels:
+            up = parents[level]
+            above = above[:, place[up]] + F.logsigmoid(u_NJ[:, up] * turns[level])
+            place[level] = torch.arange(len(level), device=level.device)
+            parts.append(above)
+        found = u_NJ.new_full((len(flat), 2 * self.size - 1), -torch.inf)
+        found = found.index_copy(1, self.by_depth, torch.cat(parts, 1))
+        return found[:, self.size - 1 :].reshape(*features.shape[:-1], self.size)
+
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """Cross entropy of the target words, by their paths alone.
+
+        Raises:
+            ValueError: for label smoothing or z-loss, which need the scores of all words, and for a tree without words.
+        """
+        for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
+            if value:
+                raise ValueError(f"{flag}: needs 0 with {self.flag}; got {value}. Leave it out.")
+        nll = -self.log_prob(features_ND, target_N)
+        nll = nll.sum() if options.reduce else nll
+        return OutputLoss(nll, nll.detach())
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Logarithms of the probabilities of given words, (N,), in float32 at least.
+
+        Raises:
+            ValueError: for a tree without words.
+        """
+        check_features(features_ND, self.nodes.size(1))
+        if not len(self.path_nodes):
+            raise ValueError(
+                f"{self.flag}: needs the counts of the training text; got a data folder without split train. Use the "
+                "folder that fairseq-preprocess wrote for training."
+            )
+        rows = len(target_N) if torch.is_grad_enabled() else ROWS
+        pairs = zip(features_ND.split(max(rows, 1)), target_N.split(max(rows, 1)), strict=True)
+        return torch.cat([self._log_prob(features, target) for features, target in pairs])
+
+    def _log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        lengths = self.lengths[target_N]
+        ends = lengths.cumsum(0)
+        word = torch.repeat_interleave(torch.arange(len(target_N), device=target_N.device), lengths)
+        place = torch.arange(len(word), device=word.device) + (self.starts[target_N] - ends + lengths)[word]
+        nodes, signs = self.path_nodes[place], self.path_signs[place]
+        u = (gather_rows(self.nodes, nodes) * gather_rows(features_ND, word)).sum(1)
+        u = u + gather_rows(self.node_bias.unsqueeze(1), nodes).squeeze(1)
+        none = lengths.eq(0)
+        total = u.new_zeros(len(target_N)).masked_fill(none, -torch.inf)
+        return total.index_add(0, word, F.logsigmoid(u * signs))
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Sets each node's bias to the logit of its sides' probabilities; None for biases of 0.
+
+        Args:
+            log_prob_V: logarithms of the probabilities that words have without features.
+        """
+        bias = torch.zeros_like(self.node_bias, dtype=torch.float64)
+        if log_prob_V is not None:
+            p = log_prob_V.to(bias).exp().repeat_interleave(self.lengths)
+            sides = [bias.index_add(0, self.path_nodes, p * self.path_signs.eq(sign)) for sign in (1, -1)]
+            used = sides[0] > 0
+            bias[used] = sides[0][used].log() - sides[1][used].log()
+        with torch.no_grad():
+            self.node_bias.copy_(bias)
+
+    def tables(self) -> dict[str, Any]:
+        """No table: nodes are no words."""
+        return {}
+
+    def extra_repr(self) -> str:
+        return f"{self.size} words, {self.nodes.size(1)} wide"
+
+
+def _prepare(tree: Any, _: Any) -> None:
+    # fairseq's moving average of the weights loads them after every update.
+    if not (torch.equal(tree.parents, tree._structure[0]) and torch.equal(tree.turns, tree._structure[1])):
+        tree.prepare()

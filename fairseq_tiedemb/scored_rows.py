@@ -1,0 +1,60 @@
+"""The scores of a few words, by their rows of a table alone."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class ScoredRows(NamedTuple):
+    """What the scores of K words are made of: scale_k (w_k . f(h)) + offset_k.
+
+    Attributes:
+        rows: w (K, D).
+        scale: (K,), or None for 1.
+        offset: with the output bias, (K,), or None for 0.
+    """
+
+    rows: Tensor
+    scale: Tensor | None
+    offset: Tensor | None
+
+    def scores(self, mapped_ND: Tensor) -> Tensor:
+        """Scores (N, K) of every word for every feature f(h) (N, D), in float32 at least.
+
+        Args:
+            mapped_ND: ``SharedEmbedding.mapped`` features.
+        """
+        return self._affine(F.linear(mapped_ND, self.rows))
+
+    def scores_one_by_one(self, mapped_KD: Tensor) -> Tensor:
+        """Score (K,) of each word for a feature of its own, in float32 at least."""
+        exact = torch.promote_types(self.rows.dtype, torch.float32)
+        return self._affine((mapped_KD.to(exact) * self.rows).sum(-1))
+
+    def scores_in_turn(self, mapped_ND: Tensor) -> Tensor:
+        """Scores (N, K / N): the first K / N words for the first feature, the next for the second, and so on."""
+        words = self.rows.view(len(mapped_ND), -1, self.rows.size(-1))
+        return self._affine(torch.bmm(words, mapped_ND.unsqueeze(2)).flatten()).view(words.shape[:2])
+
+    def part(self, words: slice) -> "ScoredRows":
+        """What the scores of some of the words are made of."""
+        return ScoredRows(*(None if each is None else each[words] for each in self))  # type: ignore[arg-type]
+
+    def _affine(self, products: Tensor) -> Tensor:
+        scores = products.to(torch.promote_types(products.dtype, torch.float32))
+        scores = scores if self.scale is None else scores * self.scale
+        return scores if self.offset is None else scores + self.offset
+
+
+def gather_rows(table: Tensor, words: Tensor) -> Tensor:
+    """Rows of a table (V, D) for words (K,), in float32 at least: (K, D).
+
+    In half precision the whole table is cast for that, once, if it is to get a gradient: then the gradients of a word
+    that is there several times are summed in float32. A sum in bfloat16 stands still after 256 terms of one size.
+    """
+    exact = torch.promote_types(table.dtype, torch.float32)
+    if table.requires_grad and torch.is_grad_enabled():
+        return F.embedding(words, table.to(exact))
+    return F.embedding(words, table).to(exact)
