@@ -9,12 +9,21 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..outputs import CountedHead, NoiseContrastive, OutputLayer, build_output, unigram
+from ..outputs import (
+    ClassBased,
+    CountedHead,
+    NoiseContrastive,
+    OutputLayer,
+    ShortList,
+    build_output,
+    read_classes,
+    unigram,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +40,21 @@ class OutputLayerConfig(FairseqDataclass):
             "frequencies in the training text). Default: like all parameters with the full softmax, else unigram"
         },
     )
+    classes: int = field(
+        default=100,
+        metadata={"help": "with classes: how many, by frequency; each has about the same sum of its counts' roots"},
+    )
+    class_file: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "with classes: file of the words' classes instead, lines of a word and its class, or of bits, word "
+            "and count as Brown clustering writes them"
+        },
+    )
+    short_list: int = field(
+        default=0,
+        metadata={"help": "with short-list: how many words, the most frequent, have scores of their own"},
+    )
     noise_samples: int = field(default=100, metadata={"help": "noise words that a word is told from, k"})
     noise_power: float = field(
         default=1.0, metadata={"help": "noise words are drawn by their counts in the training text to this power"}
@@ -43,11 +67,30 @@ class OutputLayerConfig(FairseqDataclass):
     )
 
 
-def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, marks: tuple[int, int]) -> CountedHead:
+def _marks(words: Dictionary) -> tuple[int, int]:
+    """fairseq's symbols that are no words."""
+    return words.bos(), words.pad()
+
+
+def _classes(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+    class_of, problem = None, None
+    if cfg.class_file:
+        try:
+            class_of = read_classes(cfg.class_file, words.indices, _marks(words))
+        except ValueError as error:  # which does not matter if the classes come with a checkpoint
+            problem = error
+    return ClassBased(table, counts, _marks(words), classes=cfg.classes, class_of=class_of, problem=problem)
+
+
+def _short_list(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+    return ShortList(table, counts, _marks(words), length=cfg.short_list, unknown=words.unk(), size=len(words))
+
+
+def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
     return NoiseContrastive(
         table,
         counts,
-        marks,
+        _marks(words),
         samples=cfg.noise_samples,
         power=cfg.noise_power,
         shared=not cfg.own_noise,
@@ -56,7 +99,9 @@ def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, marks: tuple[i
 
 
 # Heads over a table by the value of --output-layer; to add one, add a line here.
-HEADS: dict[str, Callable[[Any, SharedEmbedding, Tensor | None, tuple[int, int]], CountedHead]] = {
+HEADS: dict[str, Callable[[Any, SharedEmbedding, Tensor | None, Dictionary], CountedHead]] = {
+    "classes": _classes,
+    "short-list": _short_list,
     "nce": _nce,
 }
 SOFTMAX = "softmax"
@@ -76,10 +121,37 @@ def check_output_layer(cfg: Any) -> None:
         raise ValueError(
             f"--output-bias-init: needs one of {', '.join(BIAS_STARTS)}; got {cfg.output_bias_init}. Use unigram."
         )
+    if cfg.classes < 1:
+        raise ValueError(f"--classes: needs 1 or more; got {cfg.classes}. Use 100.")
+    for option, unset, layer in (("class_file", None, "classes"), ("short_list", 0, "short-list")):
+        value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
+        if value != unset and cfg.output_layer != layer:
+            raise ValueError(
+                f"{flag}: needs --output-layer {layer}; got {value} with --output-layer {cfg.output_layer}. Use "
+                f"--output-layer {layer}, or leave {flag} out."
+            )
+    if cfg.output_layer == "short-list" and cfg.short_list < 1:
+        raise ValueError(
+            f"--short-list: needs 1 word or more with --output-layer short-list; got {cfg.short_list}. Use 2000, say."
+        )
     if cfg.noise_samples < 1:
         raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
     if not 0.0 <= cfg.noise_power < float("inf"):
         raise ValueError(f"--noise-power: needs 0 or more; got {cfg.noise_power}. Use 1.")
+
+
+def rows_of_output(cfg: Any, words: Dictionary) -> tuple[int, int | None]:
+    """How many rows an output table of its own has, and which is that of the padding symbol.
+
+    Of a short-list, only its words and <unk> have rows.
+
+    Args:
+        cfg: options of the model.
+        words: the dictionary.
+    """
+    if cfg.output_layer == "short-list":
+        return cfg.short_list + 1, None
+    return len(words), words.pad()
 
 
 def build_output_layer(
@@ -97,9 +169,7 @@ def build_output_layer(
     """
     over = None
     if cfg.output_layer != SOFTMAX:
-        dictionary = task.target_dictionary
-        marks = (dictionary.bos(), dictionary.pad())
-        over = HEADS[cfg.output_layer](cfg, table, training_counts(task), marks)
+        over = HEADS[cfg.output_layer](cfg, table, training_counts(task), task.target_dictionary)
     return build_output(table, borrowed=borrowed, features_dim=features_dim, projection=projection, over=over)
 
 

@@ -12,15 +12,18 @@
     by_target                   whether log_prob takes less than scores
 
 The heads: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), and those that know the
-counts of the training text (``CountedHead``): ``NoiseContrastive``.
+counts of the training text (``CountedHead``): ``ClassBased``, ``ShortList``, ``NoiseContrastive``.
 """
 
 from .bands import Bands as Bands
 from .bands import embed_bands as embed_bands
 from .bands import tie_bands as tie_bands
+from .class_file import read_classes as read_classes
+from .classes import ClassBased as ClassBased
 from .counted import CountedHead as CountedHead
 from .counted import unigram as unigram
 from .layer import Head as Head
 from .layer import OutputLayer as OutputLayer
 from .layer import build_output as build_output
 from .sampled import NoiseContrastive as NoiseContrastive
+from .short_list import ShortList as ShortList
