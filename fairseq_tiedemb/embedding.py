@@ -203,11 +203,21 @@ class SharedEmbedding(nn.Module):
 
     def rows(self, words: Tensor) -> ScoredRows:
         """What the scores of given words (K,) are made of; the norms of other words are not computed."""
-        rows, scale, offset = gather_rows(self.weight, words).to(self.weight.dtype), None, None
+        bias = None if self.bias is None else gather_rows(self.bias.unsqueeze(1), words).squeeze(1)
+        return self.scored(gather_rows(self.weight, words).to(self.weight.dtype), words, bias)
+
+    def scored(self, rows: Tensor, words: Tensor, bias: Tensor | None) -> ScoredRows:
+        """``rows``, for those who have taken them from the table.
+
+        Args:
+            rows: w (K, D) of the words, from the table.
+            words: their indices (K,).
+            bias: theirs (K,); None where the table has none.
+        """
+        scale, offset = None, None
         if sharing_method(self.method).uses_norms:
             scale, offset = self._norm_terms(self._bounded(squared_norms(rows), words), self._own_rows(words))
-        if self.bias is not None:
-            bias = gather_rows(self.bias.unsqueeze(1), words).squeeze(1)
+        if bias is not None:
             offset = bias if offset is None else offset + bias
         return ScoredRows(rows, scale, offset)
 

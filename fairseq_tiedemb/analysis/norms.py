@@ -57,7 +57,19 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
             f"CHECKPOINT: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
             "which has none. Use a checkpoint of a model of words."
         )
-    return [row_norms(f"[{number}]", names, table) for number, (names, table) in enumerate(tables, 1)]
+    return [
+        row_norms(f"[{number}]", names, table, _short_list(model, names, table))
+        for number, (names, table) in enumerate(tables, 1)
+    ]
+
+
+def _short_list(model: dict[str, Any], names: Sequence[str], table_VD: Tensor) -> tuple[np.ndarray, int] | None:
+    """Which words the rows are of, and how many words there are, if an output table has those of a short-list only."""
+    over = names[0].removesuffix("weight") + "over."
+    listed, counts = model.get(over + "listed"), model.get(over + "counts")
+    if listed is None or counts is None or len(listed) != len(table_VD):
+        return None
+    return listed.numpy(), len(counts)
 
 
 def parameter_norms(model: dict[str, Any]) -> str:
@@ -74,23 +86,31 @@ def parameter_norms(model: dict[str, Any]) -> str:
     return "\n".join(_aligned(columns))
 
 
-def row_norms(label: str, names: list[str], table_VD: Tensor) -> Norms:
+def row_norms(
+    label: str, names: list[str], table_VD: Tensor, short_list: tuple[np.ndarray, int] | None = None
+) -> Norms:
     """The row norms of a table, in float64, without the padding row.
+
+    Args:
+        label: what stands for it in tables.
+        names: its entries in the checkpoint.
+        table_VD: the table.
+        short_list: the words of its rows, and the number of all words, where it has not a row for each.
 
     Raises:
         ValueError: if one is not finite.
     """
-    rows = np.arange(len(table_VD))
+    values = table_VD.double().norm(dim=1).numpy()
+    rows, size = short_list or (np.arange(len(table_VD)), len(table_VD))
     if has_padding_row(names[0]):
-        rows = np.delete(rows, PADDING_ROW)
-    values = table_VD.double().norm(dim=1).numpy()[rows]
+        values, rows = values[rows != PADDING_ROW], rows[rows != PADDING_ROW]
     if not np.isfinite(values).all():
         row = rows[~np.isfinite(values)][0]
         raise ValueError(
             f"CHECKPOINT: needs finite numbers; got {names[0]} with others in row {row}. Use one from before the "
             "training diverged."
         )
-    return Norms(label, names, rows, values, len(table_VD))
+    return Norms(label, names, rows, values, size)
 
 
 def summary(tables: Sequence[Norms]) -> str:

@@ -75,10 +75,26 @@ def run(arguments: argparse.Namespace) -> int:
     unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
     perplexity = math.exp(-scores.sum().item() / tokens)
     print(
-        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}",
+        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}"
+        + _as_printed(model, sentences, scores),
         file=sys.stderr,
     )
     return 0
+
+
+def _as_printed(model: Any, sentences: Sequence[Tensor], scores: Tensor) -> str:
+    """Of a short-list, its other perplexity, in words that follow the one of all words; else nothing."""
+    words = torch.cat(list(sentences)).to(next(model.parameters()).device)
+    sums = {}
+    if hasattr(model, "tally"):
+        sums = model.tally(words.unsqueeze(0), {"src_lengths": torch.tensor([len(words)])})
+    if not sums:
+        return ""
+    perplexity = math.exp(-(scores.sum().item() + sums["outside_nll"].item()) / len(words))
+    return (
+        f" by counts of the words outside the short-list, {100 * sums['outside'].item() / len(words):.2f}% of the "
+        f"tokens; {perplexity:.2f} as printed, with <unk> in their place"
+    )
 
 
 @torch.no_grad()

@@ -56,7 +56,9 @@ class TiedCrossEntropy(FairseqCriterion):
 
     Loss and perplexity are logged without penalties, ``penalty`` apart, in bits per unit of sample size, as ``loss``
     is. An output layer that trains by a surrogate (``--output-layer nce``) has no perplexity in training, and the exact
-    one in validation.
+    one in validation. With a short-list (``--output-layer short-list``), ``ppl`` gives what ``<unk>`` gets back to the
+    words outside the list; beside it stand ``outside``, their percentage, and ``ppl_as_printed``, the perplexity of a
+    text in which they are ``<unk>``.
 
     Raises:
         ValueError: if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
@@ -93,10 +95,12 @@ class TiedCrossEntropy(FairseqCriterion):
         """The trainer says that an update begins, of one batch or several.
 
         Raises:
-            ValueError: before the first, if the model has nothing to penalise; fairseq's trainer writes a file of what
-                is raised later.
+            ValueError: before the first, if the model has nothing to penalise, or an output layer that needs a training
+                text and has none; fairseq's trainer writes a file of what is raised later.
         """
         if self._first_of_update is None:
+            if getattr(model, "computes_loss", False):
+                model.output.require_counts()
             for name, regularizer in REGULARIZERS.items():
                 if getattr(self, name):
                     regularizer(model, getattr(self, name))
@@ -149,6 +153,7 @@ class TiedCrossEntropy(FairseqCriterion):
         }
         if nll_loss is not None:
             logging_output["nll_loss"] = nll_loss.sum()
+        logging_output.update(model.tally(target, sample["net_input"]))  # type: ignore[operator]
         if not reduce:
             return loss.flatten(), sample_size, logging_output
         if not self._tokens_count:
@@ -185,13 +190,20 @@ class TiedCrossEntropy(FairseqCriterion):
         """Logs loss (per ``sample_size``) and, but for surrogates, nll_loss (per token) in bits, and perplexity."""
         total = {
             key: sum(log.get(key, 0) for log in logging_outputs)
-            for key in ("loss", "nll_loss", "ntokens", "sample_size", "penalty")
+            for key in ("loss", "nll_loss", "ntokens", "sample_size", "penalty", "outside", "outside_nll")
         }
         metrics.log_scalar("loss", total["loss"] / total["sample_size"] / math.log(2), total["sample_size"], round=3)
         if any("nll_loss" in log for log in logging_outputs):
             bits = total["nll_loss"] / total["ntokens"] / math.log(2)
             metrics.log_scalar("nll_loss", bits, total["ntokens"], round=3)
             metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
+        if any("outside" in log for log in logging_outputs):
+            metrics.log_scalar("outside", 100 * total["outside"] / total["ntokens"], total["ntokens"], round=2)
+            as_printed = (total["nll_loss"] - total["outside_nll"]) / total["ntokens"] / math.log(2)
+            metrics.log_scalar("nll_loss_as_printed", as_printed, total["ntokens"], round=3)
+            metrics.log_derived(
+                "ppl_as_printed", lambda meters: utils.get_perplexity(meters["nll_loss_as_printed"].avg)
+            )
         if any("penalty" in log for log in logging_outputs):
             metrics.log_scalar(
                 "penalty", total["penalty"] / total["sample_size"] / math.log(2), total["sample_size"], round=6

@@ -56,8 +56,9 @@ SHARING = (
     Choice("share_decoder_input_output_embed", False, presets=("ties", "shares_decoder"), implied_by=THREE_WAY),
     Choice("projection", False, presets=("projects",)),
 )
-# Of language models whose output layer is chosen: a table that was trained as one layer's is no other's.
-SHARING_AND_OUTPUT_LAYER = (*SHARING, Choice("output_layer", "softmax"), Choice("tree", "huffman"))
+# Of language models whose output layer is chosen: a table that was trained as one layer's is no other's. Classes are
+# read from the checkpoint whatever the number says, so that another number is a mistake.
+SHARING_AND_OUTPUT_LAYER = (*SHARING, Choice("output_layer", "softmax"), Choice("classes"), Choice("tree", "huffman"))
 
 # With options of fairseq's own models, for which fairseq checks nothing either: the number of heads changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (

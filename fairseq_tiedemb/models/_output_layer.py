@@ -9,19 +9,22 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..outputs import (
     TREES,
+    ClassBased,
     CountedHead,
     NoiseContrastive,
     OutputLayer,
     SampledSoftmax,
+    ShortList,
     Tree,
     build_output,
+    read_classes,
     unigram,
 )
 from ..sharing import sharing_method
@@ -41,6 +44,21 @@ class OutputLayerConfig(FairseqDataclass):
             "frequencies in the training text). Default: like all parameters with the full softmax, else unigram"
         },
     )
+    classes: int = field(
+        default=100,
+        metadata={"help": "with classes: how many, by frequency; each has about the same sum of its counts' roots"},
+    )
+    class_file: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "with classes: file of the words' classes instead, lines of a word and its class, or of bits, word "
+            "and count as Brown clustering writes them"
+        },
+    )
+    short_list: int = field(
+        default=0,
+        metadata={"help": "with short-list: how many words, the most frequent, have scores of their own"},
+    )
     noise_samples: int = field(default=100, metadata={"help": "noise words that a word is told from, k"})
     noise_power: float = field(
         default=1.0, metadata={"help": "noise words are drawn by their counts in the training text to this power"}
@@ -59,12 +77,31 @@ class OutputLayerConfig(FairseqDataclass):
     )
 
 
-def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, marks: tuple[int, int]) -> CountedHead:
-    return NoiseContrastive(table, counts, marks, log_z=cfg.noise_log_z, **_noise(cfg))
+def _marks(words: Dictionary) -> tuple[int, int]:
+    """fairseq's symbols that are no words."""
+    return words.bos(), words.pad()
 
 
-def _sampled(cfg: Any, table: SharedEmbedding, counts: Tensor | None, marks: tuple[int, int]) -> CountedHead:
-    return SampledSoftmax(table, counts, marks, **_noise(cfg))
+def _classes(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+    class_of, problem = None, None
+    if cfg.class_file:
+        try:
+            class_of = read_classes(cfg.class_file, words.indices, _marks(words))
+        except ValueError as error:  # which does not matter if the classes come with a checkpoint
+            problem = error
+    return ClassBased(table, counts, _marks(words), classes=cfg.classes, class_of=class_of, problem=problem)
+
+
+def _short_list(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+    return ShortList(table, counts, _marks(words), length=cfg.short_list, unknown=words.unk(), size=len(words))
+
+
+def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+    return NoiseContrastive(table, counts, _marks(words), log_z=cfg.noise_log_z, **_noise(cfg))
+
+
+def _sampled(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+    return SampledSoftmax(table, counts, _marks(words), **_noise(cfg))
 
 
 def _noise(cfg: Any) -> dict[str, Any]:
@@ -72,12 +109,16 @@ def _noise(cfg: Any) -> dict[str, Any]:
 
 
 # Heads over a table by the value of --output-layer; to add one, add a line here.
-HEADS: dict[str, Callable[[Any, SharedEmbedding, Tensor | None, tuple[int, int]], CountedHead]] = {
+HEADS: dict[str, Callable[[Any, SharedEmbedding, Tensor | None, Dictionary], CountedHead]] = {
+    "classes": _classes,
+    "short-list": _short_list,
     "nce": _nce,
     "sampled": _sampled,
 }
 SOFTMAX = "softmax"
 TREE = "tree"
+# Counted at a time.
+SENTENCES = 1024
 BIAS_STARTS = ("zero", "uniform", "unigram")
 
 
@@ -94,6 +135,19 @@ def check_output_layer(cfg: Any) -> None:
         raise ValueError(
             f"--output-bias-init: needs one of {', '.join(BIAS_STARTS)}; got {cfg.output_bias_init}. Use unigram."
         )
+    if cfg.classes < 1:
+        raise ValueError(f"--classes: needs 1 or more; got {cfg.classes}. Use 100.")
+    for option, unset, layer in (("class_file", None, "classes"), ("short_list", 0, "short-list")):
+        value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
+        if value != unset and cfg.output_layer != layer:
+            raise ValueError(
+                f"{flag}: needs --output-layer {layer}; got {value} with --output-layer {cfg.output_layer}. Use "
+                f"--output-layer {layer}, or leave {flag} out."
+            )
+    if cfg.output_layer == "short-list" and cfg.short_list < 1:
+        raise ValueError(
+            f"--short-list: needs 1 word or more with --output-layer short-list; got {cfg.short_list}. Use 2000, say."
+        )
     if cfg.noise_samples < 1:
         raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
     if not 0.0 <= cfg.noise_power < float("inf"):
@@ -102,6 +156,20 @@ def check_output_layer(cfg: Any) -> None:
         raise ValueError(f"--noise-log-z: needs a finite number; got {cfg.noise_log_z}. Use 0.")
     if cfg.tree not in TREES:
         raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {cfg.tree}. Use huffman.")
+
+
+def rows_of_output(cfg: Any, words: Dictionary) -> tuple[int, int | None]:
+    """How many rows an output table of its own has, and which is that of the padding symbol.
+
+    Of a short-list, only its words and <unk> have rows.
+
+    Args:
+        cfg: options of the model.
+        words: the dictionary.
+    """
+    if cfg.output_layer == "short-list":
+        return cfg.short_list + 1, None
+    return len(words), words.pad()
 
 
 def build_output_layer(
@@ -124,9 +192,7 @@ def build_output_layer(
         return _build_tree(cfg, task, table, tied=borrowed, projection=projection)
     over = None
     if cfg.output_layer != SOFTMAX:
-        dictionary = task.target_dictionary
-        marks = (dictionary.bos(), dictionary.pad())
-        over = HEADS[cfg.output_layer](cfg, table, training_counts(task), marks)
+        over = HEADS[cfg.output_layer](cfg, table, training_counts(task), task.target_dictionary)
     return build_output(table, borrowed=borrowed, features_dim=features_dim, projection=projection, over=over)
 
 
@@ -142,9 +208,8 @@ def _build_tree(
         )
     if not sharing_method(table.method).is_plain:
         raise ValueError(needs.format("--sharing-method plain", table.method, "plain."))
-    dictionary = task.target_dictionary
-    marks = (dictionary.bos(), dictionary.pad())
-    tree = Tree(len(dictionary), table.embedding_dim, training_counts(task), marks, kind=cfg.tree)
+    words = task.target_dictionary
+    tree = Tree(len(words), table.embedding_dim, training_counts(task), _marks(words), kind=cfg.tree)
     return OutputLayer(tree, projection=projection)
 
 
@@ -178,8 +243,9 @@ def training_counts(task: Any) -> Tensor | None:
     folders = (getattr(options, "data", None) or "").split(":")
     dictionary = task.target_dictionary
     counts = np.zeros(len(dictionary), dtype=np.int64)
-    for folder in folders:
-        text = data_utils.load_indexed_dataset(f"{folder}/train", dictionary, combine=True) if folder else None
-        for words in text or ():
-            counts += np.bincount(words.numpy(), minlength=len(counts))
+    for folder in filter(None, folders):
+        text: Any = data_utils.load_indexed_dataset(f"{folder}/train", dictionary, combine=True)
+        for first in range(0, 0 if text is None else len(text), SENTENCES):
+            words = np.concatenate([text[index] for index in range(first, min(first + SENTENCES, len(text)))])
+            counts += np.bincount(words, minlength=len(counts))
     return torch.from_numpy(counts) if counts.any() else None

@@ -24,7 +24,14 @@ from ._options import (
     check_ranges,
     load_pretrained,
 )
-from ._output_layer import SOFTMAX, OutputLayerConfig, build_output_layer, check_output_layer, start_biases
+from ._output_layer import (
+    SOFTMAX,
+    OutputLayerConfig,
+    build_output_layer,
+    check_output_layer,
+    rows_of_output,
+    start_biases,
+)
 from ._recipe import add_recipe
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
 from ._sharing import describe
@@ -167,7 +174,8 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
         if cfg.adaptive_softmax_cutoff is None:
             table = own = SharedEmbedding(size, embed_dim, pad, method=method, bias=tied, scores=tied)
             if not tied:
-                own = SharedEmbedding(size, width, pad, method=method, bias=True, embeds=False)
+                rows, pad = rows_of_output(cfg, task.target_dictionary)
+                own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
             return table, build_output_layer(
                 cfg, task, own, borrowed=tied, features_dim=cfg.decoder_hidden_size, projection=projection
             )

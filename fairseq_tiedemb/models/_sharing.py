@@ -83,7 +83,9 @@ def describe(model: Any, name: str) -> str:
     if own:
         parts.append(f"output layer {own:,}")
     methods = {table.method: None for tables in roles.values() for table in tables}
-    extra = sum(2 * (_size(table) // table.num_embeddings) for table in _first_bands(roles))
+    extra = sum(
+        2 * (_size(table) // table.num_embeddings) for table in _first_bands(roles) if table.padding_idx is not None
+    )
     what = sharing(model)
     return (
         f"{name}: shares {what} by method {', '.join(methods) or 'plain'}{projection(model)}; {total:,} parameters: "

@@ -8,7 +8,7 @@ from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from ..outputs import OutputLayer
+from ..outputs import CountedHead, OutputLayer
 from ..sharing import sharing_method_names
 from ._meaning import SHARING, Choice
 
@@ -92,6 +92,16 @@ class TiedModel(BaseFairseqModel):
         is_word = self.is_word(target, net_input)
         found = self.output.log_prob(features_BTD[is_word], target[is_word])
         return torch.zeros_like(target, dtype=found.dtype).masked_scatter(is_word, found)
+
+    def tally(self, target: Tensor, net_input: dict[str, Any]) -> dict[str, Tensor]:
+        """Sums over the target words that are to be logged beside the loss, by name: of heads that have some.
+
+        Args:
+            target: right words (B, T).
+            net_input: as for ``forward``.
+        """
+        head = self.output.head
+        return head.tally(target[self.is_word(target, net_input)]) if isinstance(head, CountedHead) else {}
 
     def is_word(self, target: Tensor, net_input: dict[str, Any]) -> Tensor:
         """Where the target (B, T) has a word to predict.

@@ -13,13 +13,16 @@
 
 The heads: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), and those that know the
 counts of the training text: ``Tree`` (hierarchical softmax), which scores no words and has no table, and, over a table
-(``CountedHead``), ``NoiseContrastive`` and ``SampledSoftmax``. These have a ``flag``, the option that chooses them.
-Heads whose scores may stand for log-probabilities have ``raw_scores(h, target)``, those of given words only.
+(``CountedHead``), ``ClassBased``, ``ShortList``, ``NoiseContrastive`` and ``SampledSoftmax``. These have a ``flag``,
+the option that chooses them. Heads whose scores may stand for log-probabilities have ``raw_scores(h, target)``, those
+of given words only.
 """
 
 from .bands import Bands as Bands
 from .bands import embed_bands as embed_bands
 from .bands import tie_bands as tie_bands
+from .class_file import read_classes as read_classes
+from .classes import ClassBased as ClassBased
 from .counted import CountedHead as CountedHead
 from .counted import unigram as unigram
 from .layer import Head as Head
@@ -27,5 +30,6 @@ from .layer import OutputLayer as OutputLayer
 from .layer import build_output as build_output
 from .sampled import NoiseContrastive as NoiseContrastive
 from .sampled import SampledSoftmax as SampledSoftmax
+from .short_list import ShortList as ShortList
 from .tree import TREES as TREES
 from .tree import Tree as Tree

@@ -20,6 +20,7 @@ class CountedHead(nn.Module):
         table: which scores words; another module owns it.
         counts: of the words (V,); None if they come with a checkpoint.
         marks: indices of fairseq's symbols that are no words.
+        size: V, where the table has not a row for each word.
 
     Attributes:
         flag: that chooses this head, for messages.
@@ -29,11 +30,11 @@ class CountedHead(nn.Module):
     by_target = False
     counts: Tensor
 
-    def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int]):
+    def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
         super().__init__()
         self._table = (table,)  # in a tuple, which torch does not search for modules
         self.marks = tuple(marks)
-        unknown = torch.zeros(table.num_embeddings, dtype=torch.int64)
+        unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.register_buffer("counts", unknown if counts is None else counts.to(unknown))
         self.register_load_state_dict_post_hook(_prepare)
 
@@ -97,6 +98,10 @@ class CountedHead(nn.Module):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words, (N,)."""
         return -self.table.loss(features_ND, target_N, LossOptions(reduce=False), self.never()).loss
+
+    def tally(self, target_N: Tensor) -> dict[str, Tensor]:
+        """Sums over the target words that are to be logged beside the loss, by name; here none."""
+        return {}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the biases so that, without features, words have these probabilities; None for biases of 0."""

@@ -9,6 +9,7 @@ from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..modules.factorized import narrowing
 from ..regularizers import half_squared_norm
+from .counted import CountedHead
 
 
 class Head(Protocol):
@@ -135,6 +136,15 @@ class OutputLayer(nn.Module):
         Source: Press & Wolf 2016, section 3 (projection regularization).
         """
         return None if self.projection is None else half_squared_norm(self.projection.weight)
+
+    def require_counts(self) -> None:
+        """Checks that a head that needs a training text has one.
+
+        Raises:
+            ValueError: if it has none.
+        """
+        if isinstance(self.head, CountedHead):
+            self.head.require_counts()
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the biases so that, without features, words have these probabilities.

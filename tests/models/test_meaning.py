@@ -34,9 +34,12 @@ OTHER_WEIGHTS = {
     "encoder_layers",
     "no_projection_bias",
     "projection_bias",
+    "short_list",
 }
-# How weights start, what is done to them in training alone, and lengths.
+# How weights start, what is done to them in training alone, and lengths. Of a file of classes, a checkpoint has all
+# that it said.
 TRAINING = {
+    "class_file",
     "decoder_embed_path",
     "decoder_freeze_embed",
     "encoder_embed_path",

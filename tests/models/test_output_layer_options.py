@@ -118,15 +118,16 @@ def test_refuses_options(options: dict[str, Any], message: str) -> None:
         recurrent_lms.build(**options)
 
 
-@pytest.mark.parametrize("layer", ["softmax", *HEADS])
+@pytest.mark.parametrize("layer", ["softmax", "tree", *HEADS])
 def test_checkpoints_carry_the_counts_and_keep_the_tables_names(layer: str, folders: list[Path]) -> None:
     here = task(folders)
-    model = build(here, output_layer=layer)
+    options = {"output_layer": layer, "short_list": 2 if layer == "short-list" else 0}
+    model = build(here, **options)
     state = model.state_dict()
     assert {"decoder.embed_tokens.weight"} <= state.keys()
     here.args.data = ""
     torch.manual_seed(2)
-    other = build(here, output_layer=layer)
+    other = build(here, **options)
     other.load_state_dict(state)
     other.eval(), model.eval()
     words = torch.randint(4, len(here.target_dictionary), (2, 5))

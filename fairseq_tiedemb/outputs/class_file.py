@@ -1,0 +1,77 @@
+"""Files that give words their classes."""
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+logger = logging.getLogger(__name__)
+
+
+def read_classes(
+    path: str, words: Mapping[str, int], marks: Sequence[int] = (), *, flag: str = "--class-file"
+) -> Tensor:
+    """The class of each word (V,), numbered in the order of the file.
+
+    The file has one word a line, as ``word class``, or, separated by tabs, as ``bits word count``, which is what
+    percyliang/brown-cluster writes: then a class is a string of bits. Words of the dictionary that the file lacks are a
+    class of their own, the last.
+
+    Args:
+        path: the file, in UTF-8.
+        words: index of each word of the dictionary.
+        marks: indices of fairseq's symbols that are no words, which it need not have.
+        flag: that errors name.
+
+    Raises:
+        ValueError: if there is no such file, or it has a line that is neither, two classes for a word, or no word of
+            the dictionary.
+    """
+    names: dict[str, str] = {}
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    word, name = _parse(line.rstrip("\n"), number, path, flag)
+                    if names.setdefault(word, name) != name:
+                        raise ValueError(
+                            f"{flag}: needs one class for each word; got {names[word]} and, in line {number} of "
+                            f"{path!r}, {name} for {word!r}. Use the file without one of the lines."
+                        )
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"{flag}: needs a text file in UTF-8; got {path!r} ({cause}). Use another path.") from None
+    known = {words[word]: name for word, name in names.items() if word in words}
+    if not known:
+        raise ValueError(
+            f"{flag}: needs classes for the words of the dictionary; got {path!r} with {len(names):,} words, none of "
+            "them in it. Use a file made from the training text."
+        )
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(known.values()))}
+    missing = len(words) - len(known.keys() | set(marks))
+    logger.info(
+        f"{flag}: {len(numbers):,} classes for {len(known):,} of {len(words):,} words in {path}; "
+        f"{missing:,} that it lacks are a class of their own"
+    )
+    class_of = torch.full((len(words),), len(numbers))
+    class_of[list(known)] = torch.tensor([numbers[name] for name in known.values()])
+    return class_of
+
+
+def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
+    """Word and class of a line."""
+    fields = line.split("\t")
+    if len(fields) == 3:
+        bits, word, count = fields
+        if re.fullmatch("[01]+", bits) and word and re.fullmatch("[0-9]+", count):
+            return word, bits
+    else:
+        fields = re.split("[ \t]+", line.strip(" \t"))
+        if len(fields) == 2:
+            return fields[0], fields[1]
+    raise ValueError(
+        f"{flag}: needs lines of a word and its class, or, separated by tabs, of bits, a word and its count; got "
+        f"{line[:60]!r} in line {number} of {path!r}. Use the file without that line."
+    )

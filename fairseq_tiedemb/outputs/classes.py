@@ -1,0 +1,221 @@
+"""The class-based softmax: first the word's class, then the word among those of its class."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..embedding import ScoredRows, SharedEmbedding
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from .counted import CountedHead
+from .segments import as_slice, segments
+
+logger = logging.getLogger(__name__)
+# Of words without a class, which have no probability.
+NONE = -1
+
+
+class ClassBased(CountedHead):
+    """A softmax over C classes, and one over the words of the class.
+
+        p(v|h) = p(c(v)|h) p(v|c(v), h)         p(c|h) = softmax(K f(h) + k)_c
+        p(v|c, h) = softmax over the words of c of the table's scores(h)
+
+    Exact in training and in evaluation: loss and gradients of a word take its class's words only, about 2 sqrt(V)
+    scores in place of V. The table may be shared, by any sharing method; the classes' table K is the head's own.
+
+    Which word is in which class stays in checkpoints, and is taken from there when one is read: neither the training
+    text nor the file of classes is needed then.
+
+    Args:
+        table: which scores words.
+        counts: of the words (V,); None if they come with a checkpoint.
+        marks: indices of fairseq's symbols that are no words.
+        classes: how many classes by frequency, C at most; see ``frequency_bins``.
+        class_of: the class of each word (V,), to be used instead.
+        problem: why there is no ``class_of``; raised by whoever needs the classes before a checkpoint has brought them.
+
+    Source: Goodman 2001 (classes for speed); Mikolov et al. 2011 (classes by frequency, in neural language models).
+    """
+
+    flag = "--output-layer classes"
+    by_target = True
+    class_of: Tensor
+    members: Tensor
+    place_of: Tensor
+
+    def __init__(
+        self,
+        table: SharedEmbedding,
+        counts: Tensor | None,
+        marks: Sequence[int],
+        *,
+        classes: int = 100,
+        class_of: Tensor | None = None,
+        problem: ValueError | None = None,
+    ):
+        super().__init__(table, counts, marks)
+        self.problem = problem
+        if class_of is None:
+            class_of = torch.full_like(self.counts, NONE)
+            if problem is None and counts is not None:
+                class_of = frequency_bins(self.counts.masked_fill(self.never(), 0), classes)
+        self.register_buffer("class_of", _numbered(class_of.masked_fill(self.never(), NONE)))
+        self.classes = nn.Linear(table.embedding_dim, max(1, self.number_of_classes()))
+        self.register_load_state_dict_pre_hook(_fit)
+        self.prepare()
+        if self.sizes:
+            logger.info(f"{self.flag}: {len(self.sizes):,} classes of {min(self.sizes):,} to {max(self.sizes):,} words")
+
+    def number_of_classes(self) -> int:
+        """C; 0 if none are known yet."""
+        return int(self.class_of.max()) + 1
+
+    def prepare(self) -> None:
+        """Sorts the words by class, those of a class by their index."""
+        # No buffers that checkpoints keep: they follow from ``class_of``.
+        order = self.class_of.argsort(stable=True)
+        members = order[int(self.class_of.eq(NONE).sum()) :]
+        self.sizes = torch.bincount(self.class_of[members], minlength=self.number_of_classes()).tolist()
+        place_of = torch.zeros_like(self.class_of)
+        self.sets: list[slice | None] = []  # where a class's words follow each other
+        for words in members.split(self.sizes):
+            place_of[words] = torch.arange(len(words), device=words.device)
+            self.sets.append(as_slice(words))
+        self.register_buffer("members", members, persistent=False)
+        self.register_buffer("place_of", place_of, persistent=False)
+
+    @property
+    def words(self) -> tuple[Tensor, ...]:
+        """The words of each class."""
+        return self.members.split(self.sizes)
+
+    def require_counts(self) -> None:
+        """Checks that there are classes.
+
+        Raises:
+            ValueError: if there are none: the file of classes cannot be used, or there is no training text.
+        """
+        if not self.sizes:
+            if self.problem is not None:
+                raise self.problem
+            super().require_counts()
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Logarithms of the probabilities of all words, in float32 at least: (*, D) -> (*, V)."""
+        self.require_counts()
+        of_words = self.table.scores(features)
+        of_words = of_words.to(torch.promote_types(of_words.dtype, torch.float32))
+        of_classes = self.log_prob_of_classes(self.table.mapped(features))
+        found = torch.full_like(of_words, -torch.inf)
+        parts = [
+            of_class.unsqueeze(-1) + of_words[..., words].log_softmax(-1)
+            for words, of_class in zip(self.words, of_classes.unbind(-1), strict=True)
+        ]
+        return found.index_copy(-1, torch.cat(self.words), torch.cat(parts, -1))
+
+    def log_prob_of_classes(self, mapped: Tensor) -> Tensor:
+        """log p(c|h), in float32 at least: (*, D) -> (*, C).
+
+        Args:
+            mapped: f(h), ``SharedEmbedding.mapped`` features.
+        """
+        scores = self.classes(mapped)
+        return scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
+
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """Cross entropy of the target words.
+
+        Raises:
+            ValueError: for label smoothing or z-loss, or if there are no classes.
+        """
+        self.refuse(options)
+        nll = -self.log_prob(features_ND, target_N)
+        nll = nll.sum() if options.reduce else nll
+        return OutputLoss(nll, nll.detach())
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Logarithms of the probabilities of given words (N,), by the scores of the words of their classes alone."""
+        self.require_counts()
+        class_N = self.class_of[target_N]
+        # The words that have a class, by class.
+        order = class_N.argsort(stable=True)[int(class_N.eq(NONE).sum()) :]
+        sizes = torch.bincount(class_N[order], minlength=len(self.sizes)).tolist()
+        mapped, place = self.table.mapped(features_ND)[order], self.place_of[target_N[order]]
+        of_class = self.log_prob_of_classes(mapped).gather(1, class_N[order].unsqueeze(1)).squeeze(1)
+        present = [each for each, size in enumerate(sizes) if size]
+        sizes = [sizes[each] for each in present]
+        in_class = [of_class[:0]]
+        for rows, own, target in zip(self._rows(present), mapped.split(sizes), place.split(sizes), strict=True):
+            in_class.append(-F.cross_entropy(rows.scores(own), target, reduction="none"))
+        found = torch.full_like(class_N, -torch.inf, dtype=of_class.dtype)
+        return found.index_copy(0, order, of_class + torch.cat(in_class))
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Sets the biases so that, without features, words have these probabilities; None for biases of 0."""
+        self.table.start_bias(log_prob_V)
+        with torch.no_grad():
+            self.classes.bias.zero_()
+            if log_prob_V is not None:
+                for number, words in enumerate(self.words):
+                    self.classes.bias[number] = log_prob_V[words.to(log_prob_V.device)].logsumexp(0)
+
+    def _rows(self, classes: Sequence[int]) -> list[ScoredRows]:
+        """What the scores of the words of some classes are made of.
+
+        By ``segments``: to gather all of them by ``SharedEmbedding.rows``, which copies them, takes 1.1 times as long
+        with 10,000 words and 1.8 times with 100,000, and a function with a backward pass of its own for the whole loss
+        takes no less.
+        """
+        words = self.words
+        sets = [self.sets[each] or words[each] for each in classes]
+        bias = [None] * len(sets) if self.table.bias is None else segments(self.table.bias, sets)
+        each = zip(segments(self.table.weight, sets), classes, bias, strict=True)
+        return [self.table.scored(rows, words[number], own) for rows, number, own in each]
+
+
+def _numbered(class_of: Tensor) -> Tensor:
+    """The same classes without numbers of classes that have no words."""
+    has_class = class_of.ne(NONE)
+    return class_of.masked_scatter(has_class, class_of[has_class].unique(return_inverse=True)[1])
+
+
+def frequency_bins(counts: Tensor, classes: int) -> Tensor:
+    """Classes of words by frequency (V,): each has about the same share of the sum of the counts' square roots.
+
+    Words come by falling count, equal ones by their index. A word gets the class that is being filled, and then, if the
+    words so far have more than (i + 1) / C of the sum, the next class i + 1 begins; the last takes the rest. So fewer
+    than C may result.
+
+    Args:
+        counts: of the words (V,).
+        classes: C.
+
+    Source: Mikolov's rnnlm toolkit, version 0.4 (the classes of its option ``-class`` without ``-old-classes``).
+    """
+    order = counts.argsort(descending=True, stable=True)
+    shares = counts[order].double().sqrt()
+    found, current = [], 0
+    for share in (shares.cumsum(0) / shares.sum()).tolist():
+        found.append(current)
+        if share > (current + 1) / classes and current < classes - 1:
+            current += 1
+    return torch.empty_like(counts).index_copy(0, order, torch.tensor(found, device=counts.device))
+
+
+def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Makes room for the classes of a checkpoint that is about to be read."""
+    assert isinstance(head, ClassBased)
+    class_of, table = (state_dict.get(prefix + name) for name in ("class_of", "classes.weight"))
+    if class_of is None or table is None:
+        return
+    if head.sizes and not torch.equal(class_of.to(head.class_of), head.class_of):
+        logger.warning(f"{head.flag}: the {len(table):,} classes are those of the checkpoint, not those of the options")
+    if len(table) != head.classes.out_features:
+        # The same parameters as before, for optimisers.
+        head.classes.out_features = len(table)
+        head.classes.weight.data = head.classes.weight.data.new_empty(len(table), head.classes.in_features)
+        head.classes.bias.data = head.classes.bias.data.new_empty(len(table))

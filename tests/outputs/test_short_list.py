@@ -1,0 +1,184 @@
+"""The short-list against its equation in float64, its two perplexities, and checkpoints."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fairseq_tiedemb import LossOptions, SharedEmbedding
+from fairseq_tiedemb.outputs import OutputLayer, ShortList, build_output
+
+from .common import assert_same_gradients, scores
+
+V, D, N = 14, 5, 9
+MARKS, UNK = (0, 1), 3
+#                                 the 4 most frequent, but for <unk>
+COUNTS = torch.tensor([0, 0, 30, 40, 50, 5, 33, 20, 14, 20, 9, 4, 1, 0])
+LISTED = [2, 3, 4, 6, 7]
+BY_METHOD = ["plain", "l2-input", "square-output", "distance", "cosine"]
+double = {"dtype": torch.float64}
+
+
+def build(method: str = "plain", *, of_the_list: bool = False, counts: Tensor | None = COUNTS, length: int = 4):
+    """A table of all words, as a tied one is, or one of the list's."""
+    table = SharedEmbedding(length + 1 if of_the_list else V, D, None if of_the_list else 1, method=method, bias=True)
+    head = ShortList(table.double(), counts, MARKS, length=length, unknown=UNK, size=V)
+    for parameter in table.parameters():
+        nn.init.normal_(parameter)
+    return table, head
+
+
+def expected_log_prob(method: str, table: SharedEmbedding, features: Tensor) -> Tensor:
+    """(N, V), word by word."""
+    if len(table.weight) == V:
+        of_list = scores(method, table.weight, table.bias, features)[:, LISTED]
+    else:  # no row is the padding's: the row of that number gets another
+        rows, bias = torch.cat((torch.ones(2, D, **double), table.weight)), torch.cat((torch.ones(2), table.bias))
+        of_list = scores(method, rows, bias.double(), features)[:, 2:]
+    of_list = of_list - of_list.logsumexp(1, keepdim=True)
+    outside = [word for word in range(2, V) if word not in LISTED or word == UNK]
+    total = sum(max(int(COUNTS[word]), 1) for word in outside)
+    columns = []
+    for word in range(V):
+        if word in MARKS:
+            columns.append(torch.full((len(features),), -math.inf, **double))
+        elif word in outside:
+            columns.append(of_list[:, LISTED.index(UNK)] + math.log(max(int(COUNTS[word]), 1) / total))
+        else:
+            columns.append(of_list[:, LISTED.index(word)])
+    return torch.stack(columns, 1)
+
+
+@pytest.mark.parametrize("method", BY_METHOD)
+@pytest.mark.parametrize("of_the_list", [False, True])
+def test_probabilities_and_gradients(method: str, of_the_list: bool) -> None:
+    table, head = build(method, of_the_list=of_the_list)
+    assert head.listed.tolist() == LISTED
+    features = torch.randn(N, D, **double, requires_grad=True)
+    target = torch.tensor([2, 3, 4, 5, 13, 13, 7, 12, 6])
+    expected = expected_log_prob(method, table, features)
+    torch.testing.assert_close(expected.exp().sum(1), torch.ones(N, **double))
+    picked = expected.gather(1, target.unsqueeze(1)).squeeze(1)
+    parameters, weights = [features, *table.parameters()], torch.rand(N, **double)
+    for loss, oracle in (
+        (head.loss(features, target).loss, -picked.sum()),
+        ((head.loss(features, target, LossOptions(reduce=False)).loss * weights).sum(), -(picked * weights).sum()),
+        (-(head.scores(features).gather(1, target.unsqueeze(1)).squeeze(1) * weights).sum(), -(picked * weights).sum()),
+    ):
+        torch.testing.assert_close(loss, oracle)
+        found = torch.autograd.grad(loss, parameters)
+        assert_same_gradients(list(found), list(torch.autograd.grad(oracle, parameters, retain_graph=True)))
+    torch.testing.assert_close(head.scores(features), expected)
+    torch.testing.assert_close(head.log_prob(features, target), picked)
+    torch.testing.assert_close(head.loss(features, target).nll_loss, -picked.sum())
+
+
+def test_training_is_that_of_a_text_with_unk_in_the_place_of_words_outside() -> None:
+    table, head = build()
+    features, target = torch.randn(N, D, **double), torch.randint(2, V, (N,))
+    outside = torch.tensor([int(word) not in LISTED for word in target])
+    gradients = [
+        torch.autograd.grad(head.loss(features, words).loss, table.weight)[0]
+        for words in (target, target.masked_fill(outside, UNK))
+    ]
+    torch.testing.assert_close(*gradients)
+    assert not gradients[0][[each for each in range(V) if each not in LISTED]].any()
+
+
+def test_both_perplexities() -> None:
+    _, head = build()
+    features, target = torch.randn(N, D, **double), torch.tensor([2, 3, 4, 5, 13, 13, 7, 12, 6])
+    tally = head.tally(target)
+    assert tally["outside"] == 5  # with the text's own <unk>
+    of_list = head.rows().scores(features).log_softmax(1)
+    places = [LISTED.index(word if word in LISTED else UNK) for word in target.tolist()]
+    as_printed = -sum(of_list[row, place].item() for row, place in enumerate(places))
+    assert head.loss(features, target).nll_loss.item() - tally["outside_nll"].item() == pytest.approx(as_printed)
+
+
+def test_z_loss_is_of_the_list_and_label_smoothing_is_refused() -> None:
+    _, head = build()
+    arguments = torch.randn(N, D, **double), torch.randint(2, V, (N,))
+    log_z = head.rows().scores(arguments[0]).logsumexp(1)
+    found, plain = head.loss(*arguments, LossOptions(z_loss=0.5)), head.loss(*arguments)
+    torch.testing.assert_close(found.loss, plain.loss + 0.5 * log_z.square().sum())
+    torch.testing.assert_close(found.nll_loss, plain.nll_loss)
+    with pytest.raises(ValueError, match="--label-smoothing: needs 0 with --output-layer short-list; got 0.1"):
+        head.loss(*arguments, LossOptions(label_smoothing=0.1))
+
+
+@pytest.mark.parametrize("of_the_list", [False, True])
+@pytest.mark.parametrize("start", [True, False])
+def test_biases_start_as_a_distribution(of_the_list: bool, start: bool) -> None:
+    table, head = build(of_the_list=of_the_list)
+    # The text's own frequencies, but that a word that is not in it counts as one that is once.
+    q = COUNTS.clamp(min=1).double().masked_fill(torch.arange(V) < 2, 0)
+    q /= q.sum()
+    head.start_bias(q.log() if start else None)
+    without_features = head.scores(torch.zeros(1, D, **double)).exp()[0]
+    if start:
+        torch.testing.assert_close(without_features, q)
+    else:
+        assert not table.bias.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_of_tables(dtype: torch.dtype) -> None:
+    table, head = build("cosine")
+    features, target = torch.randn(N, D, dtype=dtype), torch.randint(2, V, (N,))
+    table.to(dtype)
+    found = head.log_prob(features, target)
+    assert found.dtype == head.scores(features).dtype == torch.float32
+    table.double()
+    expected = head.log_prob(features.double(), target)
+    torch.testing.assert_close(found.double(), expected, rtol=0, atol=16 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize(("length", "of_the_list"), [(0, False), (12, False), (12, True), (-3, False)])
+def test_impossible_lengths_are_refused(length: int, of_the_list: bool) -> None:
+    with pytest.raises(ValueError, match=f"--short-list: needs 1 to 11 words, .* got {length}. Use 2000"):
+        build(length=length, of_the_list=of_the_list)
+
+
+def test_the_longest_list_is_the_full_softmax_without_marks() -> None:
+    table, head = build(length=11)
+    features = torch.randn(N, D, **double)
+    whole = scores("plain", table.weight, table.bias, features)
+    whole[:, :2] = -math.inf
+    expected = whole.log_softmax(1)
+    np.testing.assert_allclose(head.scores(features).detach(), expected.detach())
+
+
+def layer(*, tied: bool, counts: Tensor | None = COUNTS) -> OutputLayer:
+    table, head = build(of_the_list=not tied, counts=counts)
+    return build_output(table, borrowed=tied, features_dim=D, over=head)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("counts", [None, COUNTS.flip(0)])
+def test_the_list_comes_from_the_checkpoint(tied: bool, counts: Tensor | None) -> None:
+    trained, other = layer(tied=tied), layer(tied=tied, counts=counts)
+    state = copy.deepcopy(trained.state_dict())
+    assert sorted(state) == ["bias", "over.counts", "over.listed", "weight"]
+    assert len(state["weight"]) == (V if tied else 5)
+    if tied:
+        other.table.load_state_dict({key: state[key] for key in ("weight", "bias")})
+    other.load_state_dict(state)
+    features = torch.randn(N, D, **double)
+    torch.testing.assert_close(other.scores(features), trained.scores(features))
+
+
+def test_nothing_is_computed_without_a_training_text() -> None:
+    output = layer(tied=True, counts=None)
+    features, target = torch.randn(N, D, **double), torch.randint(2, V, (N,))
+    for compute in (
+        lambda: output.scores(features),
+        lambda: output.loss(features, target),
+        lambda: output.log_prob(features, target),
+        output.require_counts,
+    ):
+        with pytest.raises(ValueError, match="--output-layer short-list: needs the counts of the training text; got a"):
+            compute()
