@@ -76,10 +76,10 @@ def half_squared_norm(weight: Tensor) -> Tensor:
 register_regularizer(
     Regularizer(
         name="projection_regularization",
-        summary="lambda of lambda/2 ||P||^2, P being the model's --projection; 0.15 in Press & Wolf (2016)",
+        summary="lambda of lambda/2 ||P||^2, P being --projection or a linear deep output; 0.15 in Press & Wolf (2016)",
         source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
         penalty=lambda model: model.output.penalty(),
-        needs=("a model with --projection", "Use --projection"),
+        needs=("a model with --projection", "Use --projection, or --deep-output linear of feedforward_lm"),
     )
 )
 register_regularizer(

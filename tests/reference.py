@@ -186,3 +186,33 @@ def language_model_scores(words: Sequence[int], w: Weights, layers: int) -> Arra
             x = w["decoder.projection.weight"] @ x + w.get("decoder.projection.bias", 0.0)
         scores.append(w["decoder.output.weight"] @ x + w["decoder.output.bias"])
     return np.array(scores)
+
+
+def feedforward_language_model_scores(
+    words: Sequence[int], w: Weights, *, order: int, layers: int, activation: str, skip: bool, deep: str, end: int
+) -> Array:
+    """Scores (T, V) of a row of text: the vectors of n - 1 words, layers, deep output, output (Bengio et al. 2003).
+
+    Words before the row are ends of sentence. The matrices that see x too have its columns last.
+    """
+    functions = {"tanh": np.tanh, "relu": lambda a: np.maximum(a, 0), "linear": lambda a: a}
+    text = [end] * (order - 2) + list(words)
+    scores = []
+    for t in range(len(words)):
+        x = np.concatenate([w["decoder.embed_tokens.weight"][word] for word in text[t : t + order - 1]])
+        a = x
+        for layer in range(layers):
+            prefix = f"decoder.stack.layers.{layer}."
+            a = functions[activation](w[prefix + "bias"] + w[prefix + "weight"] @ a)
+        table, z = w["decoder.output.weight"], a
+        if deep != "none":
+            prefix = "decoder.projection." if deep == "linear" else "decoder.deep_output.0."
+            z = w[prefix + "bias"] + w[prefix + "weight"][:, : len(a)] @ a
+            if skip:
+                z = z + w[prefix + "weight"][:, len(a) :] @ x
+            z = functions[deep](z)
+        score = w["decoder.output.bias"] + table[:, : len(z)] @ z
+        if skip and deep == "none":
+            score = score + table[:, len(z) :] @ x
+        scores.append(score)
+    return np.array(scores)

@@ -12,12 +12,13 @@ from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim.lr_scheduler.fixed_schedule import FixedLRSchedule
+from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.optim.sgd import SGD
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from fairseq_tiedemb.models import highway_lm, tied_lstm_lm
+from fairseq_tiedemb.models import feedforward_lm, highway_lm, tied_lstm_lm
 
 from .conftest import USER_DIR
 
@@ -26,9 +27,11 @@ SMALL = ("zaremba_lm_small", "zaremba_lm_small_wt", "zaremba_lm_small_pr", "zare
 ZAREMBA = (*SMALL, "zaremba_lm_medium", "zaremba_lm_medium_wt", "zaremba_lm_large", "zaremba_lm_large_wt")
 GAL = ("gal_lm_large", "gal_lm_large_wt")
 HIGHWAY = tuple(f"highway_lm_{size}{tied}" for size in ("8x890", "9x860", "10x830") for tied in ("", "_wt"))
-PRESETS = (*ZAREMBA, *GAL, *HIGHWAY)
+FEEDFORWARD = ("feedforward_lm", "feedforward_lm_wt", "bengio_lm")
+PRESETS = (*ZAREMBA, *GAL, *HIGHWAY, *FEEDFORWARD)
 # One of each file in config/recipe; among them one that its preset's own file changes.
 RECIPES = ("zaremba_lm_small_pr", "zaremba_lm_medium", "zaremba_lm_large_wt", "gal_lm_large", "highway_lm_9x860_wt")
+RECIPES += FEEDFORWARD[1:]
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +59,8 @@ def by_hydra(preset: str) -> dict[str, Any]:
 
 
 def test_every_preset_is_tested_and_has_its_recipe() -> None:
-    assert {path.stem for path in CONFIG.glob("*_lm_*.yaml")} == set(PRESETS)
-    modules = (tied_lstm_lm.__name__, highway_lm.__name__)
+    assert {path.stem for path in CONFIG.glob("*_lm*.yaml")} == set(PRESETS)
+    modules = (tied_lstm_lm.__name__, highway_lm.__name__, feedforward_lm.__name__)
     ours = {name for name, model in ARCH_MODEL_REGISTRY.items() if model.__module__ in modules}
     assert ours - {"tied_lstm_lm", "highway_lm"} == set(PRESETS)
 
@@ -101,6 +104,29 @@ def test_recipes_are_gals(preset: str, decay: float) -> None:
     assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["max_epoch"]) == (10.0, 55)
     masks = [cfg["model"][f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")]
     assert (masks, cfg["model"]["dropout"]) == ([0.3, 0.5, 0.3, 0.5], 0.0)
+
+
+@pytest.mark.parametrize("preset", FEEDFORWARD)
+def test_recipes_are_of_the_feedforward_network(preset: str) -> None:
+    cfg = by_command_line(preset)
+    assert (cfg["task"]["tokens_per_sample"], cfg["dataset"]["batch_size"]) == (5, 200)
+    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["adam_betas"]) == ("fused_adam", "(0.9, 0.999)")
+    assert (cfg["optimization"]["lr"], cfg["optimizer"]["weight_decay"]) == ([0.002], 0.0)
+    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["sentence_avg"]) == (0.0, False)
+    assert [cfg["model"][name] for name in ("ngram_order", "decoder_embed_dim", "decoder_hidden_size")] == [5, 100, 200]
+    assert (cfg["model"]["activation_fn"], cfg["model"]["dropout"], cfg["model"]["init_range"]) == ("tanh", 0.0, 0.1)
+    assert cfg["model"]["deep_output"] == ("none" if preset == "bengio_lm" else "linear")
+
+
+def test_the_learning_rate_falls_to_0_at_the_last_update() -> None:
+    """However many updates the user wants."""
+    for flags, last in (((), 2790), (("--max-update", "100"), 100)):
+        cfg = by_command_line("feedforward_lm_wt", *flags)
+        optimizer = SGD(SimpleNamespace(lr=[1.0], momentum=0.0, weight_decay=0.0), [torch.nn.Parameter(torch.zeros(1))])
+        schedule = PolynomialDecayLRSchedule(OmegaConf.create(cfg["lr_scheduler"]), optimizer)
+        schedule.step_begin_epoch(1)
+        found = [schedule.step_update(step) for step in (0, last // 2, last - 1, last)]
+        assert found == pytest.approx([0.002, 0.001, 0.002 / last, 0.0])
 
 
 @pytest.mark.parametrize("preset", HIGHWAY)

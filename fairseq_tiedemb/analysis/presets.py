@@ -28,7 +28,9 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 WORDS = 10_000
 # The options that tell one size from another, and how tables are used.
-SIZES = re.compile(r"_dim$|_size$|_layers$|_heads$|_depth$|dropout|^cell$|^sharing_method$|^projection|_cutoff$")
+SIZES = re.compile(
+    r"_dim$|_size$|_layers$|_heads$|_depth$|dropout|^cell$|^sharing_method$|^projection|_cutoff$|_order$|^deep_output$"
+)
 
 
 @dataclass

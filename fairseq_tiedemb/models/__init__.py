@@ -2,6 +2,7 @@
 
 from .. import plugin as plugin  # first: it mends fairseq and imports the other folders
 from . import attention_nmt as attention_nmt
+from . import feedforward_lm as feedforward_lm
 from . import highway_lm as highway_lm
 from . import lightconv as lightconv
 from . import tied_lstm_lm as tied_lstm_lm

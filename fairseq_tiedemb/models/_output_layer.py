@@ -172,28 +172,41 @@ def rows_of_output(cfg: Any, words: Dictionary) -> tuple[int, int | None]:
     return len(words), words.pad()
 
 
-def build_output_layer(
-    cfg: Any, task: Any, table: SharedEmbedding, *, borrowed: bool, features_dim: int, projection: nn.Linear | None
-) -> OutputLayer:
-    """The output layer that ``--output-layer`` names.
+def build_tables(
+    cfg: Any, task: Any, *, tied: bool, features_dim: int, projection: nn.Linear | None
+) -> tuple[SharedEmbedding, OutputLayer]:
+    """The input table, and the output layer that ``--output-layer`` names.
 
     Args:
         cfg: options of the model.
         task: whose data tell the counts of words.
-        table: which scores words; a tree takes its width alone.
-        borrowed: whether it is tied: owned by the model's input.
+        tied: whether the output layer scores words by the input table.
         features_dim: width of the features.
         projection: P.
 
     Raises:
         ValueError: for a tree that is to share a table.
     """
+    words, method = task.target_dictionary, cfg.sharing_method
+    table = SharedEmbedding(len(words), cfg.decoder_embed_dim, words.pad(), method=method, bias=tied, scores=tied)
+    own = table
+    if not tied:
+        rows, pad = rows_of_output(cfg, words)
+        width = features_dim if projection is None else projection.out_features
+        own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
+    return table, _build_output_layer(cfg, task, own, tied=tied, features_dim=features_dim, projection=projection)
+
+
+def _build_output_layer(
+    cfg: Any, task: Any, table: SharedEmbedding, *, tied: bool, features_dim: int, projection: nn.Linear | None
+) -> OutputLayer:
+    """The output layer over a table, of which a tree takes the width alone."""
     if cfg.output_layer == TREE:
-        return _build_tree(cfg, task, table, tied=borrowed, projection=projection)
+        return _build_tree(cfg, task, table, tied=tied, projection=projection)
     over = None
     if cfg.output_layer != SOFTMAX:
         over = HEADS[cfg.output_layer](cfg, table, training_counts(task), task.target_dictionary)
-    return build_output(table, borrowed=borrowed, features_dim=features_dim, projection=projection, over=over)
+    return build_output(table, borrowed=tied, features_dim=features_dim, projection=projection, over=over)
 
 
 def _build_tree(

@@ -1,43 +1,27 @@
-"""What the recurrent language models have in common: tables, projection, the state carried over, the loss."""
+"""What the recurrent language models have in common: options, tables or bands of words, projection."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-import argparse
-import logging
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Optional
 
-from fairseq.models import FairseqLanguageModel
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
-from torch import Tensor, nn
+from torch import nn
 
 from ..embedding import SharedEmbedding
 from ..modules.dropout import VariationalDropout
 from ..outputs import Bands, OutputLayer, embed_bands, tie_bands
 from ..sharing import sharing_method
-from ._meaning import SHARING_AND_OUTPUT_LAYER
 from ._options import (
     PROJECTION_BIAS_HELP,
     PROJECTION_HELP,
     SHARING_METHOD_HELP,
     check_projection,
     check_ranges,
-    load_pretrained,
 )
-from ._output_layer import (
-    SOFTMAX,
-    OutputLayerConfig,
-    build_output_layer,
-    check_output_layer,
-    rows_of_output,
-    start_biases,
-)
-from ._recipe import add_recipe
+from ._output_layer import SOFTMAX, OutputLayerConfig, build_tables, check_output_layer
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
-from ._sharing import describe
-from ._tied_model import TiedModel
-
-logger = logging.getLogger(__name__)
+from ._stream_lm import StreamLM
 
 
 @dataclass
@@ -85,26 +69,14 @@ class RecurrentLMConfig(OutputLayerConfig):
     )
 
 
-class RecurrentLM(TiedModel, FairseqLanguageModel):
+class RecurrentLM(StreamLM):
     """A recurrent language model whose input and output embeddings may be one table.
 
     Attributes:
-        recipe: defaults of all of fairseq's options that the preset's training needs, by name.
-        ties: whether the preset ties its embeddings, whatever the flags say.
         projects: whether the preset has a projection with a bias.
     """
 
-    meaning = SHARING_AND_OUTPUT_LAYER
-    recipe: ClassVar[dict[str, Any]] = {}
-    ties: ClassVar[bool] = False
     projects: ClassVar[bool] = False
-
-    @classmethod
-    def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the model's options, and makes the preset's recipe the command's defaults."""
-        super().add_args(parser)
-        if cls.recipe:
-            add_recipe(parser, cls.recipe)
 
     @classmethod
     def build_stack(cls, cfg: Any) -> RecurrentStack:
@@ -153,14 +125,7 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
             dropout_out=dropout_out,
         )
         model = cls(decoder)
-        model.reset_parameters(cfg.init_range)
-        start_biases(cfg, task, output)
-        if isinstance(embed_tokens, SharedEmbedding):
-            if cfg.decoder_embed_path:
-                load_pretrained(embed_tokens, cfg.decoder_embed_path, dictionary, flag="--decoder-embed-path")
-            if cfg.decoder_freeze_embed:
-                embed_tokens.weight.requires_grad_(False)
-        logger.info(describe(model, cfg._name or cls.__name__))
+        model.start(cfg, task)
         return model
 
     @classmethod
@@ -168,17 +133,12 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
         cls, cfg: Any, task: Any, projection: nn.Linear | None, tied: bool
     ) -> tuple[nn.Module, OutputLayer]:
         """Input table, or bands of words, and output layer."""
+        features_dim = cfg.decoder_hidden_size
+        if cfg.adaptive_softmax_cutoff is None:
+            return build_tables(cfg, task, tied=tied, features_dim=features_dim, projection=projection)
         size, pad = len(task.target_dictionary), task.target_dictionary.pad()
         embed_dim, method = cfg.decoder_embed_dim, cfg.sharing_method
-        width = cfg.decoder_hidden_size if projection is None else projection.out_features
-        if cfg.adaptive_softmax_cutoff is None:
-            table = own = SharedEmbedding(size, embed_dim, pad, method=method, bias=tied, scores=tied)
-            if not tied:
-                rows, pad = rows_of_output(cfg, task.target_dictionary)
-                own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
-            return table, build_output_layer(
-                cfg, task, own, borrowed=tied, features_dim=cfg.decoder_hidden_size, projection=projection
-            )
+        width = features_dim if projection is None else projection.out_features
         if cfg.output_layer != SOFTMAX:
             raise ValueError(
                 f"--output-layer {cfg.output_layer}: needs one table for all words; got --adaptive-softmax-cutoff "
@@ -206,31 +166,6 @@ class RecurrentLM(TiedModel, FairseqLanguageModel):
         embed_bands(tables, method)
         tie_bands(adaptive_softmax, tables)
         return tables, OutputLayer(Bands(adaptive_softmax), borrowed=True, projection=projection)
-
-    def reset_parameters(self, init_range: float) -> None:
-        """Draws every parameter uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
-
-        But for those of a sharing method, which begin as it says.
-        Tables of a method that divides by the norm get rows of norm about 1: a range of sqrt(3 / D).
-        """
-        own = {id(each) for table in self._tables() for each in table.parameters_of_method()}
-        for parameter in self.parameters():
-            if id(parameter) not in own:
-                nn.init.uniform_(parameter, -init_range, init_range)
-        for table in self._tables():
-            table.reset_rows_of_norm_one()
-
-    def _tables(self) -> list[SharedEmbedding]:
-        return [module for module in self.modules() if isinstance(module, SharedEmbedding)]
-
-    def carried_state(self) -> tuple[int, Tensor]:
-        """Where the training stream stands: the position, and the state there (L, B, K)."""
-        stream = self.decoder.streams[True]
-        return stream.position, stream.states[stream.position]
-
-    def restore_state(self, position: int, state_LBK: Tensor) -> None:
-        """Puts the training stream where ``carried_state`` said it stood."""
-        self.decoder.streams[True].carry(position, state_LBK)
 
 
 def _cutoff(text: str, factor: float, *, size: int, width: int) -> list[int]:

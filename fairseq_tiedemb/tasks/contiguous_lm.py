@@ -1,4 +1,4 @@
-"""Language modelling over one stream of text, whose recurrent state carries over from batch to batch."""
+"""Language modelling over one stream of text, whose state carries over from batch to batch."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -44,12 +44,12 @@ class ContiguousLMTask(LanguageModelingTask):
     """Language modelling over one stream.
 
     A split is one stream of tokens, cut into ``--batch-size`` rows a process; a batch holds ``--tokens-per-sample``
-    tokens of each row and goes on where the batch before stopped. The model carries its state over, detached; it
-    starts from zero in each epoch and split. Every token is predicted exactly once, whatever the batch size, the first
-    one of the text from the end of sentence, every other one from the token before it. fairseq-eval-lm reads one row
-    unless ``--batch-size`` says otherwise.
+    tokens of each row and goes on where the batch before stopped. The model carries its state over, detached: that of
+    recurrent layers, or the last words of an n-gram. It starts anew in each epoch and split. Every token is predicted
+    exactly once, whatever the batch size, the first one of the text from the end of sentence, every other one from the
+    token before it and the state. fairseq-eval-lm reads one row unless ``--batch-size`` says otherwise.
 
-    With ``--sample-break-mode eos`` a sample is a sentence and its state starts from zero, as in fairseq's
+    With ``--sample-break-mode eos`` a sample is a sentence and its state starts anew, as in fairseq's
     ``language_modeling``.
 
     The state of all processes is part of the checkpoint, so that training goes on where it stopped, bit for bit.
@@ -110,7 +110,7 @@ class ContiguousLMTask(LanguageModelingTask):
         model = super().build_model(cfg, from_checkpoint)
         if self.one_stream and not hasattr(model, "carried_state"):
             raise ValueError(
-                "--task contiguous_lm: needs a recurrent model of fairseq_tiedemb, which carries its state over; got "
+                "--task contiguous_lm: needs a language model of fairseq_tiedemb that carries its state over; got "
                 f"{type(model).__name__}. Use --task language_modeling, or --arch tied_lstm_lm."
             )
         return model
@@ -202,7 +202,7 @@ class ContiguousLMTask(LanguageModelingTask):
         """
         if context_window > 0:
             raise ValueError(
-                f"--context-window: needs 0 with --task contiguous_lm, whose models carry all context in their state; "
+                f"--context-window: needs 0 with --task contiguous_lm, whose models carry their context in a state; "
                 f"got {context_window}. Leave it out."
             )
         _, world_size = rank_and_world_size()
@@ -292,7 +292,7 @@ class ContiguousLMTask(LanguageModelingTask):
         rows, expected = checkpoint["state"].size(1), self.args.batch_size * world_size
         if rows != expected:
             raise ValueError(
-                f"--batch-size: needs {rows} rows over all processes, as the checkpoint's recurrent state has; got "
+                f"--batch-size: needs {rows} rows over all processes, as the checkpoint's state has; got "
                 f"{expected}. Use as many, or begin at the start of the text with --reset-dataloader."
             )
         chunk = checkpoint.get("chunk", self.args.tokens_per_sample)

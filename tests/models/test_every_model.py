@@ -16,8 +16,8 @@ from .families import ALL, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, 
 
 SIDES = ("encoder", "decoder")
 ATTENTION = ("lstm_nmt_twwt", "dl4mt_twwt")
-RECURRENT = ("tied_lstm_lm", "highway_lm")
-MODELS = (*FAMILIES, *ATTENTION, *RECURRENT)
+STREAMS = ("tied_lstm_lm", "highway_lm", "feedforward_lm")
+MODELS = (*FAMILIES, *ATTENTION, *STREAMS)
 TRANSLATORS = (*TRANSLATION, *ATTENTION)
 VOCABULARY = [word for word in range(len(WORDS)) if word != PAD]
 
@@ -26,8 +26,10 @@ every_model = pytest.mark.parametrize("name", MODELS)
 
 def build(name: str, *, words: Dictionary = WORDS, width: int = 16, **options: Any) -> Any:
     """A tied model of any kind, all layers of one width."""
-    if name in RECURRENT:
-        widths = {"decoder_embed_dim": width, "decoder_hidden_size": width}
+    if name in STREAMS:
+        widths: dict[str, Any] = {"decoder_embed_dim": width, "decoder_hidden_size": width}
+        if name == "feedforward_lm":
+            widths |= {"deep_output": "none", "init_range": 0.3}
         return recurrent_lms.build(name, words=words, **widths, **DECODER, **options)
     if name in ATTENTION:
         widths = {f"{side}_{layer}": width for side in SIDES for layer in ("embed_dim", "hidden_size")}
@@ -61,9 +63,9 @@ def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) ->
         assert loss.isfinite()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
         largest = table.grad[VOCABULARY].norm(dim=1).max()
-        # Rows of a recurrent model start so small that by distance they have nearly no offset; the padding row, which
+        # Rows of a model of streams start so small that by distance they have nearly no offset; the padding row, which
         # counts as of norm 1, has.
-        offset = 2 if name in RECURRENT and method == "distance" else 1
+        offset = 2 if name in STREAMS and method == "distance" else 1
         assert 0 < table.grad[PAD].norm() <= offset * largest
 
 
@@ -77,6 +79,7 @@ LEARNING: dict[str, tuple[dict[str, Any], int, float, float, int]] = {
     "dl4mt_twwt": (ONE_LAYER, 32, 4e-2, 0.1, 80),
     "tied_lstm_lm": ({"decoder_layers": 1}, 64, 2e-2, 0.1, 150),
     "highway_lm": ({"decoder_depth": 2, "transform_bias": 0.0}, 64, 3e-2, 0.1, 120),
+    "feedforward_lm": ({}, 64, 2e-2, 0.1, 100),
 }
 
 
@@ -117,7 +120,7 @@ def test_twenty_sentences_are_learnt_by_heart(name: str, method: str) -> None:
     assert model(**batch, target=target).loss / predicted.sum() < 0.5
     assert model.decoder.embed_tokens.weight[24:].isfinite().all()
     scores = model(**batch)[0]
-    log_p = torch.log_softmax(scores[predicted] if name in RECURRENT else scores, -1)
+    log_p = torch.log_softmax(scores[predicted] if name in STREAMS else scores, -1)
     assert log_p[..., 24:40].exp().sum(-1).mean() < 0.05
 
 

@@ -14,6 +14,7 @@ from fairseq_tiedemb.compat.trained import other_meaning
 from fairseq_tiedemb.models import _transplant
 from fairseq_tiedemb.models._meaning import SHARING, SHARING_AND_OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
 from fairseq_tiedemb.models.attention_nmt import LSTMNMTConfig
+from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM, FeedForwardLMConfig
 from fairseq_tiedemb.models.highway_lm import HighwayLMConfig
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLMConfig
 from fairseq_tiedemb.models.transformer_lm import TiedTransformerLanguageModelConfig
@@ -32,9 +33,11 @@ OTHER_WEIGHTS = {
     "encoder_embed_dim",
     "encoder_hidden_size",
     "encoder_layers",
+    "ngram_order",
     "no_projection_bias",
     "projection_bias",
     "short_list",
+    "skip_connections",
 }
 # How weights start, what is done to them in training alone, and lengths. Of a file of classes, a checkpoint has all
 # that it said.
@@ -71,11 +74,12 @@ def flags_of_transformers() -> set[str]:
     [
         (names(TiedLSTMLMConfig), SHARING_AND_OUTPUT_LAYER),
         (names(HighwayLMConfig), SHARING_AND_OUTPUT_LAYER),
+        (names(FeedForwardLMConfig), FeedForwardLM.meaning),
         (names(LSTMNMTConfig), SHARING),
         (names(TiedTransformerLanguageModelConfig) - names(TransformerLanguageModelConfig), SHARING_IN_FAIRSEQS_MODELS),
         (flags_of_transformers(), SHARING_IN_FAIRSEQS_MODELS),
     ],
-    ids=["tied_lstm_lm", "highway_lm", "lstm_nmt", "tied_transformer_lm", "tied_transformer"],
+    ids=["tied_lstm_lm", "highway_lm", "feedforward_lm", "lstm_nmt", "tied_transformer_lm", "tied_transformer"],
 )
 def test_every_option_has_been_decided_about(options: set[str], choices: tuple) -> None:
     left = {name for name in options if "dropout" not in name} - OTHER_WEIGHTS - TRAINING
@@ -117,6 +121,8 @@ def test_the_same_by_other_words(trained: Any, now: Any) -> None:
         (model("zaremba_lm_small_wt"), model("zaremba_lm_small"), (True, False)),
         (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt"), (True, False)),
         (model("lstm_nmt_wt"), model("lstm_nmt_twwt"), (False, True)),
+        (model("bengio_lm"), model("bengio_lm", activation_fn="relu"), ("tanh", "relu")),
+        (model("bengio_lm", deep_output="relu"), model("bengio_lm", deep_output="linear"), ("relu", "linear")),
         (model("transformer"), model("tied_transformer", sharing_method="l2-input"), ("plain", "l2-input")),
         (model("tied_transformer", sharing_method="l2-input"), model("transformer"), ("l2-input", "plain")),
         (

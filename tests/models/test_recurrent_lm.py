@@ -31,7 +31,7 @@ every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 
 
 def features(model: RecurrentLM, tokens: torch.Tensor, position: int | None = None) -> torch.Tensor:
-    return model.decoder.features(tokens, stream_position=position).transpose(0, 1)
+    return model.decoder.features(tokens, stream_position=position)
 
 
 def count(model: RecurrentLM) -> int:

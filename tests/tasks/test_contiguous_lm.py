@@ -66,9 +66,7 @@ def test_a_model_that_carries_no_state_is_refused(arch: str, lm_data: Path) -> N
     flags = ["--arch", arch, "--decoder-embed-dim", "8"]
     flags += ["--decoder-attention-heads", "2"] if arch == "transformer_lm" else ["--decoder-out-embed-dim", "8"]
     cfg = configuration(lm_data, *flags)
-    with pytest.raises(
-        ValueError, match="--task contiguous_lm: needs a recurrent model of .*; got .*LanguageModel. Us"
-    ):
+    with pytest.raises(ValueError, match="--task contiguous_lm: needs a language model of .*; got .*LanguageModel. Us"):
         tasks.setup_task(cfg.task).build_model(cfg.model)
     cfg.task.sample_break_mode = "eos"
     tasks.setup_task(cfg.task).build_model(cfg.model)

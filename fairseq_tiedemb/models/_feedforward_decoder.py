@@ -1,0 +1,75 @@
+"""The decoder of feed-forward language models."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..modules.feedforward import FeedForwardStack
+from ..outputs import OutputLayer
+from ._stream_decoder import StreamDecoder
+
+
+class FeedForwardDecoder(StreamDecoder):
+    """Vectors of the n - 1 words before a word, fully connected layers, output layer.
+
+        x_t = [e(w_{t-n+1}); ...; e(w_{t-1})];    features_t = deep output(stack(x_t))
+
+    Before the first word of a text stand n - 1 ends of sentence. What is carried along a stream is the last n - 2 input
+    words of each row, (1, B, n - 2), as int64: the batch's own first column is the word after them.
+
+    Args:
+        dictionary: of the language.
+        embed_tokens: input table e.
+        output: output layer.
+        stack: fully connected layers.
+        order: n, 2 or more.
+        deep_output: the nonlinear deep output; a linear one is the output layer's P.
+
+    Source: Bengio et al. 2003, section 2.
+    """
+
+    def __init__(
+        self,
+        dictionary: Any,
+        embed_tokens: SharedEmbedding,
+        output: OutputLayer,
+        stack: FeedForwardStack,
+        *,
+        order: int,
+        deep_output: nn.Module | None,
+    ):
+        super().__init__(dictionary, embed_tokens, output)
+        self.stack = stack
+        self.projection = output.projection
+        self.order = order
+        self.deep_output = deep_output
+
+    def features(
+        self,
+        prev_output_tokens: Tensor,
+        incremental_state: dict[str, Any] | None = None,
+        stream_position: int | None = None,
+    ) -> Tensor:
+        """Features (B, T, D), of the last column alone (B, 1, D) with an incremental state; see ``forward``."""
+        words = self._with_context(prev_output_tokens, stream_position)
+        if incremental_state is not None:
+            words = words[:, 1 - self.order :]
+        contexts_BTC = words.unfold(1, self.order - 1, 1)
+        # Vectors of all contexts: one look-up and one product are faster than windows of the vectors of each word once,
+        # which are copied, and than a product for each place in the context, whose sums are.
+        features = self.stack(self.embed_tokens(contexts_BTC).flatten(2))
+        return features if self.deep_output is None else self.deep_output(features)
+
+    def _with_context(self, tokens_BT: Tensor, stream_position: int | None) -> Tensor:
+        """Words after the n - 2 words before them, (B, n - 2 + T)."""
+        state = tokens_BT.new_full((1, len(tokens_BT), self.order - 2), self.dictionary.eos())
+        if stream_position is None:
+            leading = tokens_BT.eq(self.dictionary.pad()).cummin(1).values
+            return torch.cat((state[0], tokens_BT.masked_fill(leading, self.dictionary.eos())), 1)
+        state = self.streams[self.training].at(stream_position, state)
+        words = torch.cat((state[0], tokens_BT), 1)
+        length = tokens_BT.size(1)
+        self.carry(stream_position + length, words[:, length:].unsqueeze(0).contiguous())
+        return words

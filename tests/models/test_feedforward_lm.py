@@ -1,0 +1,490 @@
+"""Feed-forward language models: equations, true contexts along a stream, sizes, sharing, decoding, refusals."""
+
+import copy
+import itertools
+import logging
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_tiedemb.losses import LossOptions
+from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM
+from fairseq_tiedemb.regularizers import REGULARIZERS
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .. import reference
+from ..tasks import streams
+from . import recurrent_lms
+from .common import dictionary, grown
+from .recurrent_lms import WORDS, text
+from .test_recurrent_lm import Sized, chunks, one_table, write_vectors
+
+EOS = WORDS.eos()
+TIED = {"share_decoder_input_output_embed": True}
+SKIP = {"skip_connections": True}
+DEEP = ("none", "linear", "tanh", "relu")
+# Every deep output with and without skip connections, tied and not, but for what has no widths to tie.
+WAYS = {
+    f"{deep}{' skip' * skip}{' tied' * tied}": {
+        "deep_output": deep,
+        "skip_connections": skip,
+        "share_decoder_input_output_embed": tied,
+        **({} if tied and deep == "none" else {"decoder_hidden_size": 8}),
+    }
+    for deep, skip, tied in itertools.product(DEEP, (False, True), (False, True))
+    if not (deep == "none" and skip and tied)
+}
+every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+every_order = pytest.mark.parametrize("order", [2, 3, 5])
+
+
+def build(preset: str = "feedforward_lm", **options: Any) -> Any:
+    """A model of width 6; ``decoder_embed_dim`` and ``decoder_hidden_size`` as they are given."""
+    return recurrent_lms.build(preset, **options)
+
+
+def count(model: FeedForwardLM) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def expected_scores(model: FeedForwardLM, words: list[int], cfg: dict[str, Any]) -> np.ndarray:
+    return reference.feedforward_language_model_scores(
+        words,
+        {name: value.numpy() for name, value in model.state_dict().items()},
+        order=cfg.get("ngram_order", 5),
+        layers=cfg.get("decoder_layers", 1),
+        activation=cfg.get("activation_fn", "tanh"),
+        skip=cfg.get("skip_connections", False),
+        deep=cfg.get("deep_output", "linear"),
+        end=EOS,
+    )
+
+
+# --- equations -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"ngram_order": 2},
+        {"ngram_order": 3, "activation_fn": "relu"},
+        {"decoder_layers": 3, "activation_fn": "relu"},
+    ],
+    ids=["n=5", "n=2", "n=3 relu", "3 layers"],
+)
+@every_way
+def test_scores_are_those_of_the_equations(options: dict, more: dict) -> None:
+    cfg = {**options, **more}
+    model = grown(build(**cfg)).double().eval()
+    tokens = text(3, 7)
+    scores, _ = model(tokens)
+    for row, words in enumerate(tokens.tolist()):
+        np.testing.assert_allclose(scores[row].detach(), expected_scores(model, words, cfg), rtol=1e-9)
+
+
+@every_way
+def test_loss_is_the_cross_entropy_of_the_scores(options: dict) -> None:
+    model = grown(build(**options)).double()
+    tokens, target = text(3, 7), text(3, 7, seed=2)
+    target[1, 4:] = WORDS.pad()
+    words = target.ne(WORDS.pad())
+    scores, _ = model(tokens)
+    expected = F.cross_entropy(scores[words], target[words], reduction="sum")
+    found = model(tokens, target=target, loss_options=LossOptions())
+    torch.testing.assert_close(found.loss, expected)
+    parameters = dict(model.named_parameters())
+    pairs = zip(
+        torch.autograd.grad(found.loss, list(parameters.values())),
+        torch.autograd.grad(expected, list(parameters.values())),
+        strict=True,
+    )
+    for name, (ours, theirs) in zip(parameters, pairs, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
+        assert ours.any(), name  # or data parallel training waits for it for ever
+
+
+def test_a_batch_of_padding_alone_is_worth_nothing() -> None:
+    model = grown(build(**TIED))
+    pad = torch.full((2, 1), WORDS.pad())
+    loss = model(pad, target=pad, stream_position=0).loss
+    loss.backward()
+    assert loss == 0
+    assert all(not parameter.grad.any() for parameter in model.parameters())
+
+
+def test_padding_does_not_reach_what_stands_after_it() -> None:
+    """On either side: before the first real word of a row stand ends of sentence."""
+    model = grown(build()).double().eval()
+    rows, width = [text(1, length, seed=length)[0] for length in (2, 5, 7)], 7
+    alone = [model(row.unsqueeze(0))[0][0] for row in rows]
+    for left in (False, True):
+        pads = [(width - len(row), 0) if left else (0, width - len(row)) for row in rows]
+        batch = torch.stack([F.pad(row, each, value=WORDS.pad()) for row, each in zip(rows, pads, strict=True)])
+        found = model(batch)[0]
+        for row, scores, expected in zip(rows, found, alone, strict=True):
+            torch.testing.assert_close(scores[width - len(row) :] if left else scores[: len(row)], expected)
+
+
+def test_a_literal_pad_in_a_sentence_is_a_word() -> None:
+    model = grown(build()).double().eval()
+    words = [EOS, 5, WORDS.pad(), WORDS.pad(), 6, 7]
+    np.testing.assert_allclose(
+        model(torch.tensor([words]))[0][0].detach(), expected_scores(model, words, {}), rtol=1e-9
+    )
+
+
+# --- the context along a stream --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 3, 11, 40])
+@every_order
+def test_a_stream_in_chunks_is_the_stream_in_one(order: int, length: int, training: bool) -> None:
+    model = grown(build(ngram_order=order)).double().train(training)
+    tokens = text(3, 12)
+    expected = model.decoder.features(tokens)
+    for _ in range(2):  # the second time from the start again, as in the next epoch or split
+        pieces = [model.decoder.features(piece, stream_position=start) for start, piece in chunks(tokens, length)]
+        torch.testing.assert_close(torch.cat(pieces, 1), expected, rtol=0, atol=1e-12)
+    for name, value in ((name, value) for name, value in model.state_dict().items() if "stream" in name):
+        pytest.fail(f"{name}: {value.shape} is part of the model")
+
+
+@every_order
+@pytest.mark.parametrize(("rows", "chunk", "workers"), [(1, 1, 0), (1, 7, 0), (4, 3, 0), (7, 5, 2), (50, 1, 0)])
+def test_every_token_of_a_stream_is_predicted_once_from_the_words_before_it(
+    order: int, rows: int, chunk: int, workers: int
+) -> None:
+    """By the real task's batches: what the input table is asked for, and what stands there in the text."""
+    stream = streams.stream(103)
+    whole = stream.tokens(0, 103).tolist()
+    model = build(words=streams.WORDS, ngram_order=order).eval()
+    asked: list[torch.Tensor] = []
+    model.decoder.embed_tokens.register_forward_pre_hook(lambda _, arguments: asked.append(arguments[0]))
+    predicted = []
+    for batch in streams.batches(streams.task_with(chunk), stream, max_sentences=rows, num_workers=workers):
+        model.extract_features(**batch["net_input"])
+        is_word = model.is_word(batch["target"], batch["net_input"])
+        for place, target, context in zip(
+            (batch["id"] % rows).unsqueeze(1).expand_as(is_word)[is_word].tolist(),
+            batch["target"][is_word].tolist(),
+            asked.pop()[is_word].tolist(),
+            strict=True,
+        ):
+            predicted.append((place, target, context))
+    by_row = [[each[1:] for each in predicted if each[0] == row] for row in range(rows)]
+    found = [target for row in by_row for target, _ in row]
+    assert found == whole
+    for row, number in zip(by_row, range(rows), strict=True):
+        start = number * 103 // rows
+        first = whole[start - 1] if start else EOS
+        before = [EOS] * (order - 2) + [first] + whole[start:]
+        assert [context for _, context in row] == [before[i : i + order - 1] for i in range(len(row))]
+
+
+@every_order
+def test_the_state_is_the_last_words(order: int) -> None:
+    model = build(ngram_order=order)
+    tokens = text(3, 4)
+    for start, piece in chunks(tokens, 2):
+        model.decoder.features(piece, stream_position=start)
+    position, state = model.carried_state()
+    assert (position, state.dtype, state.shape) == (4, torch.int64, (1, 3, order - 2))
+    assert torch.equal(state[0], tokens[:, 4 - (order - 2) :])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_rounds_no_word(dtype: torch.dtype) -> None:
+    words = dictionary(5000)
+    model = build(words=words)
+    tokens = torch.tensor([[4999, 4997, 2049, 4095, 4097]])
+    model.decoder.features(tokens, stream_position=0)
+    model.to(dtype)
+    model.decoder.features(tokens[:, :1], stream_position=5)
+    assert model.carried_state()[1].tolist() == [[[4095, 4097, 4999]]]
+
+
+def test_a_batch_out_of_order_and_another_number_of_rows_are_refused() -> None:
+    model = build()
+    with pytest.raises(ValueError, match="needs the batch at position 0, .*; got position 5"):
+        model.decoder.features(text(3, 5), stream_position=5)
+    model.decoder.features(text(3, 5), stream_position=0)
+    with pytest.raises(ValueError, match="--batch-size: needs the 3 rows of the batch before; got 4. Use the same"):
+        model.decoder.features(text(4, 5), stream_position=5)
+
+
+def test_evaluation_in_mid_epoch_leaves_training_alone() -> None:
+    model = grown(build()).double()
+    tokens = text(3, 12)
+    expected = model.decoder.features(tokens)[:, 5:]
+    model.decoder.features(tokens[:, :5], stream_position=0)
+    model.eval()
+    for start, piece in chunks(text(7, 12, seed=2), 4):
+        model.decoder.features(piece, stream_position=start)
+    assert set(model.decoder.streams[False].states) == {12}
+    model.train()
+    torch.testing.assert_close(model.decoder.features(tokens[:, 5:], stream_position=5), expected)
+
+
+def test_a_batch_may_come_again_in_its_update_only() -> None:
+    """Automatic mixed precision feeds the batches of an update again when their gradients overflow."""
+    model = grown(build()).double()
+    pieces = dict(chunks(text(3, 15), 5))
+
+    def read(*starts: int) -> list[torch.Tensor]:
+        return [model.decoder.features(pieces[start], stream_position=start) for start in starts]
+
+    for start in (0, 5):  # until updates are counted, the last one
+        read(start)
+    assert set(model.decoder.streams[True].states) == {5, 10}
+    model.set_num_updates(0)
+    first = read(0, 5)
+    model.set_num_updates(0)
+    assert all(map(torch.equal, first, read(0, 5)))
+    model.set_num_updates(1)
+    with pytest.raises(ValueError, match="position 10, .* got position 5"):
+        read(5)
+
+
+@every_order
+def test_a_restored_state_goes_on_where_it_stood(order: int) -> None:
+    model = grown(build(ngram_order=order)).double()
+    other = copy.deepcopy(model)
+    tokens = text(3, 12)
+    expected = model.decoder.features(tokens)[:, 5:]
+    model.decoder.features(tokens[:, :5], stream_position=0)
+    other.restore_state(*model.carried_state())
+    other.set_num_updates(7)
+    torch.testing.assert_close(other.decoder.features(tokens[:, 5:], stream_position=5), expected)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+WIDTHS = {"decoder_embed_dim": 100, "decoder_hidden_size": 200}
+V, M, H, X = 10_000, 100, 200, 400
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "expected", "tables"),
+    [
+        ("feedforward_lm", {"deep_output": "none"}, V * M + X * H + H + V * H + V, (M, H)),  # 3,090,200
+        ("feedforward_lm", {}, 2_110_300, (M, M)),
+        ("feedforward_lm", {"deep_output": "relu"}, 2_110_300, (M, M)),
+        ("feedforward_lm", TIED, 1_110_300, (M,)),
+        ("feedforward_lm_wt", {}, 1_110_300, (M,)),
+        ("feedforward_lm_wt", SKIP, 1_150_300, (M,)),
+        ("bengio_lm", {}, 3_090_200 + V * X, (M, H + X)),
+        ("bengio_lm", {**TIED, "deep_output": "linear"}, 1_150_300, (M,)),
+    ],
+)
+def test_sizes_are_those_of_the_formula(
+    preset: str, options: dict, expected: int, tables: tuple, caplog: pytest.LogCaptureFixture
+) -> None:
+    with torch.device("meta"), caplog.at_level(logging.INFO):
+        model = build(preset, words=Sized(), **{**WIDTHS, **options})
+    assert count(model) == expected + 2 * sum(tables) + 2  # rows of <s> and <pad> in each table, and their biases
+    assert f"; {expected:,} without the rows of <s> and <pad>" in caplog.messages[-1]
+    assert (model.decoder.embed_tokens is model.output.head) == (len(tables) == 1)
+    assert ("input = output (weight tying)" in caplog.messages[-1]) == (len(tables) == 1)
+    assert model.output.weight.shape == (len(Sized()), tables[-1])
+
+
+def test_every_parameter_starts_uniform() -> None:
+    model = build(decoder_embed_dim=50, decoder_hidden_size=50, init_range=0.04, **TIED)
+    for name, parameter in model.named_parameters():
+        numbers = parameter.detach()
+        assert numbers.abs().max() <= 0.04, name
+        if numbers.numel() > 100:
+            assert numbers.std().item() == pytest.approx(0.04 / 3**0.5, rel=0.1), name
+    assert not model.output.weight[WORDS.pad()].any()
+
+
+@pytest.mark.parametrize("method", SHARING_METHODS)
+@every_way
+def test_training_starts_at_a_guess(method: str, options: dict) -> None:
+    words = dictionary(1004)
+    model = build(
+        words=words, sharing_method=method, **{**options, "decoder_embed_dim": 200, "decoder_hidden_size": 200}
+    )
+    tokens = torch.randint(4, len(words), (20, 21))
+    loss = model(tokens[:, :-1], target=tokens[:, 1:]).loss
+    assert loss.item() / 400 == pytest.approx(math.log(len(words)), abs=1)
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("method", ["l2-input", "cosine"])
+def test_a_sharing_method_gives_the_contexts_vectors_too(method: str) -> None:
+    model = grown(build(sharing_method=method, **TIED)).double().eval()
+    rows = model.decoder.embed_tokens.weight.detach()
+    vectors = np.array([reference.input_vector(method, row) for row in rows.numpy()])
+    other = build(**TIED).double().eval()
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        other.decoder.embed_tokens.weight.copy_(torch.from_numpy(vectors))
+    tokens = text(2, 6)
+    torch.testing.assert_close(model.decoder.features(tokens), other.decoder.features(tokens))
+
+
+# --- P, sharing, copies, checkpoints ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, SKIP], ids=["a", "a and x"])
+def test_the_linear_deep_output_is_p(options: dict) -> None:
+    model = grown(build(**options))
+    penalise = REGULARIZERS["projection_regularization"]
+    assert model.projection is model.decoder.projection
+    expected = model.state_dict()["decoder.projection.weight"].double().square().sum() / 2
+    assert penalise(model, 0.5).item() == pytest.approx(expected.item() / 2)
+    for deep in ("none", "tanh"):
+        with pytest.raises(
+            ValueError, match="needs a model with --projection; got 0.5 .* --deep-output linear of feed"
+        ):
+            penalise(build(deep_output=deep), 0.5)
+
+
+def test_copies_share_nothing_with_the_original_and_everything_within() -> None:
+    model = build(**TIED)
+    model.decoder.features(text(3, 5), stream_position=0)
+    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.deepcopy(model).half()):
+        assert one_table(copied)
+        assert not (model.output.weight == 100).any()
+    assert not one_table(build())
+
+
+def test_a_checkpoint_of_another_dictionary_is_refused() -> None:
+    with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
+        build(**TIED).load_state_dict(build(words=dictionary(19), **TIED).state_dict())
+
+
+@pytest.mark.parametrize("options", [{}, TIED], ids=["untied", "tied"])
+def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None:
+    path = write_vectors(tmp_path / "vectors.txt", 6)
+    model = build(decoder_embed_path=path, decoder_freeze_embed=True, **options)
+    table = model.decoder.embed_tokens
+    assert table.weight[WORDS.index("word0")].eq(0.5).all()
+    assert not table.weight[WORDS.index("word1")].eq(0.5).any()
+    model(text(3, 5), target=text(3, 5)).loss.backward()
+    assert table.weight.grad is None
+    assert (model.output.weight.grad is not None) == (not options)
+    assert model.output.head.bias.grad is not None
+
+
+# --- dropout, decoding -----------------------------------------------------------------------------------------------
+
+
+def test_dropout_of_the_contexts_vectors_wherever_they_go() -> None:
+    model = grown(build("bengio_lm", decoder_dropout_in=0.5)).double()
+    features = model.decoder.features(text(40, 5)).detach()
+    whole = copy.deepcopy(model).eval().decoder.features(text(40, 5)).detach()
+    factors = features[..., 6:] / whole[..., 6:]
+    assert set(factors.round(decimals=9).unique().tolist()) == {0.0, 2.0}
+    layer = model.decoder.stack.layers[0]
+    torch.testing.assert_close(features[..., :6], torch.tanh(layer(features[..., 6:])))
+
+
+def test_dropout_of_every_hidden_layer() -> None:
+    model = grown(build(decoder_dropout_out=0.5, deep_output="none", decoder_layers=2)).double()
+    inputs: list[torch.Tensor] = []
+    model.decoder.stack.layers[1].register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+    features = model.decoder.features(text(40, 5)).detach()
+    assert 0.4 < inputs[0].eq(0).double().mean() < 0.6
+    assert 0.4 < features.eq(0).double().mean() < 0.6
+    kept = features.ne(0)
+    expected = 2 * torch.tanh(model.decoder.stack.layers[1](inputs[0]))
+    torch.testing.assert_close(features[kept], expected[kept])
+
+
+def test_dropout_is_that_of_both_places_unless_they_have_their_own() -> None:
+    stack = build(dropout=0.25, decoder_dropout_in=0.0).decoder.stack
+    assert (stack.dropout_in.p, stack.dropout_out.p) == (0.0, 0.25)
+    model = build(dropout=0.5).eval()
+    assert torch.equal(model(text(2, 5))[0], model(text(2, 5))[0])
+
+
+@every_order
+def test_incremental_scores_are_those_of_the_whole(order: int) -> None:
+    model = grown(build(ngram_order=order)).double().eval()
+    tokens = text(4, 7)
+    expected, _ = model(tokens)
+    state: dict = {}
+    beams = torch.arange(4)
+    for t in range(tokens.size(1)):
+        scores, _ = model.decoder(tokens[beams, : t + 1], incremental_state=state)
+        torch.testing.assert_close(scores, expected[beams, t : t + 1])  # of the last word only
+        moved = torch.tensor([2, 0, 1, 3])
+        model.decoder.reorder_incremental_state(state, moved)
+        beams = beams[moved]
+
+
+@every_order
+def test_beam_search_scores_are_those_of_the_model(order: int) -> None:
+    """With prefixes of different lengths, and the same with and without incremental state."""
+    model = grown(build(ngram_order=order, **TIED), std=0.4).double().eval()
+    prefix = text(2, 3)
+    prefix[1, 1:] = WORDS.pad()
+    sample = {"net_input": {"src_tokens": prefix, "src_lengths": torch.tensor([3, 1])}}
+    found = []
+    for incremental in (True, False):
+        generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6, normalize_scores=False)
+        assert generator.model.has_incremental
+        generator.model.has_incremental = incremental
+        found.append(generator.generate([model], sample, prefix_tokens=prefix))
+    for row, (with_state, without) in enumerate(zip(*found, strict=True)):
+        for one, other in zip(with_state, without, strict=True):
+            assert torch.equal(one["tokens"], other["tokens"])
+            assert torch.equal(one["score"], other["score"])
+            tokens = one["tokens"].unsqueeze(0)
+            length = [3, 1][row]
+            assert torch.equal(tokens[0, :length], prefix[row, :length])
+            loss = model(F.pad(tokens[:, :-1], (1, 0), value=EOS), target=tokens).loss
+            # fairseq keeps the scores of hypotheses in float32
+            assert one["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
+
+
+def test_there_is_no_longest_sentence() -> None:
+    assert build().max_positions() == 2**31 - 1
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "message"),
+    [
+        (
+            "feedforward_lm",
+            {**TIED, "deep_output": "none", "decoder_hidden_size": 8},
+            "--share-decoder-input-output-embed: needs --decoder-embed-dim equal to --decoder-hidden-size, or a deep "
+            "output; got 6 and 8. Use --deep-output linear.",
+        ),
+        (
+            "feedforward_lm_wt",
+            {"deep_output": "none", "decoder_hidden_size": 8},
+            "--arch feedforward_lm_wt: .* 6 and 8",
+        ),
+        (
+            "bengio_lm",
+            TIED,
+            "--share-decoder-input-output-embed: needs a deep output with --skip-connections, .*; got --deep-output "
+            "none. Use --deep-output linear.",
+        ),
+        ("feedforward_lm", {"ngram_order": 1}, "--ngram-order: needs 2 or more; got 1. Use 5"),
+        ("feedforward_lm", {"init_range": 0.0}, "--init-range: needs a positive number; got 0.0. Use 0.1"),
+        ("feedforward_lm", {"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
+        ("feedforward_lm", {"decoder_dropout_in": 1.0}, "--decoder-dropout-in: needs a probability .*; got 1.0"),
+        ("feedforward_lm", {"decoder_embed_path": "none.txt"}, "--decoder-embed-path: needs a text file .* 'none.txt'"),
+        ("feedforward_lm", {"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
+    ],
+)
+def test_what_cannot_work_is_refused(preset: str, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(preset, **options)

@@ -1,0 +1,242 @@
+"""Feed-forward language models through fairseq's commands: training, resume, evaluation, decoding, scoring."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import data_utils
+
+from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM
+
+from .conftest import USER_DIR, MadeOnce
+from .test_compat_commands import logged, noise
+from .test_language_model_commands import (
+    LOGS,
+    STREAM,
+    InProcess,
+    RunCommand,
+    assert_same_weights,
+    evaluate,
+    evaluated,
+    generate,
+    place,
+    printed,
+    tokens,
+)
+
+__all__ = ["evaluate", "generate"]  # fixtures
+
+SIZES = ("--decoder-embed-dim", 16, "--decoder-hidden-size", 20, "--tokens-per-sample", 5, "--batch-size", 6)
+TRAINING = (*SIZES, *LOGS, "--lr", 0.02, "--max-update", 60)
+PRESET = ("--arch", "feedforward_lm_wt", *TRAINING)
+SENTENCES = (*STREAM, "--sample-break-mode", "eos")
+
+
+@pytest.fixture(scope="module")
+def language_model(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
+    """Checkpoints of a tied model that has begun to learn, and the command that trained it."""
+    return made_once(
+        "feedforward_lm_wt", lambda folder: run_command("train", lm_data, *PRESET, "--save-dir", folder, fresh=True)
+    )
+
+
+@pytest.fixture
+def path(language_model: tuple[Path, Any]) -> tuple[str, Path]:
+    """`--path` and the last checkpoint."""
+    return "--path", language_model[0] / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def model(path: tuple[str, Path], lm_data: Path) -> FeedForwardLM:
+    """The trained model, in evaluation."""
+    return FeedForwardLM.from_pretrained(str(path[1].parent), path[1].name, str(lm_data)).models[0].double().eval()
+
+
+def test_a_preset_is_the_whole_command(language_model: tuple[Path, Any], lm_data: Path) -> None:
+    folder, command = language_model
+    assert (
+        "feedforward_lm_wt: shares input = output (weight tying) by method plain, with P and its bias" in command.stdout
+    )
+    assert noise(command.stdout + command.stderr) == []
+    perplexities = logged(command.stdout, "valid_ppl")
+    assert perplexities[-1] < perplexities[0] < 16  # words of the dictionary
+    assert logged(command.stdout, "train_lr")[-1] == 0
+    assert (folder / "checkpoint_best.pt").is_file()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--arch", "bengio_lm"),
+        ("--arch", "feedforward_lm", "--deep-output", "relu", "--activation-fn", "relu", "--skip-connections"),
+        (
+            "--arch",
+            "feedforward_lm_wt",
+            "--projection-regularization",
+            0.1,
+            "--dropout",
+            0.1,
+            "--sharing-method",
+            "cosine",
+        ),
+        ("--arch", "feedforward_lm_wt", "--criterion", "cross_entropy", "--decoder-layers", 2),
+        ("--arch", "feedforward_lm_wt", "--bf16"),
+    ],
+    ids=lambda flags: " ".join(map(str, flags[1:])),
+)
+def test_every_form_trains(flags: tuple, train: InProcess, lm_data: Path) -> None:
+    text = train(lm_data, *flags, *TRAINING, "--no-save")
+    perplexities = logged(text, "valid_ppl")
+    assert perplexities[-1] < perplexities[0]
+    assert ("train_penalty" in text) == ("--projection-regularization" in flags)
+
+
+@pytest.mark.parametrize("order", [2, 5])
+@pytest.mark.parametrize("more", [(), ("--num-workers", 2, "--update-freq", 2)], ids=["", "workers, several chunks"])
+def test_a_training_that_is_resumed_in_mid_epoch_ends_where_the_whole_one_ends(
+    order: int, more: tuple, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    flags = (
+        *PRESET,
+        "--ngram-order",
+        order,
+        "--dropout",
+        0.2,
+        *more,
+        "--total-num-update",
+        60,
+        "--save-interval",
+        1000,
+    )
+    train(lm_data, *flags, "--max-update", 37, "--save-dir", tmp_path / "parts")
+    assert place(tmp_path / "parts")[1] > 0
+    text = train(lm_data, *flags, "--max-update", 60, "--save-dir", tmp_path / "parts")
+    assert "@ 37 updates" in text
+    train(lm_data, *flags, "--max-update", 60, "--save-dir", tmp_path / "whole")
+    assert_same_weights(tmp_path / "parts", tmp_path / "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [2, 5])
+def test_two_processes_are_one_with_twice_the_rows_and_resume(
+    order: int, run_command: RunCommand, lm_data: Path, tmp_path: Path
+) -> None:
+    flags = (
+        *PRESET,
+        "--ngram-order",
+        order,
+        "--total-num-update",
+        60,
+        "--save-interval",
+        1000,
+        "--no-epoch-checkpoints",
+    )
+    several = ("--distributed-world-size", 2, "--batch-size", 3)
+    run_command("train", lm_data, *flags, "--save-dir", tmp_path / "one")
+    run_command("train", lm_data, *flags, *several, "--max-update", 37, "--save-dir", tmp_path / "parts", fresh=True)
+    run_command("train", lm_data, *flags, *several, "--save-dir", tmp_path / "parts", fresh=True)
+    run_command("train", lm_data, *flags, *several, "--save-dir", tmp_path / "two", fresh=True)
+    assert_same_weights(tmp_path / "parts", tmp_path / "two")
+    one, two = (
+        torch.load(tmp_path / name / "checkpoint_last.pt", weights_only=False)["model"] for name in ("one", "two")
+    )
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-4)
+
+
+def whole_stream(model: FeedForwardLM, data: Path) -> float:
+    """Perplexity of the test text, its words one after the other from an end of sentence."""
+    text = torch.cat(list(data_utils.load_indexed_dataset(f"{data}/test"))).long().unsqueeze(0)
+    previous = torch.cat((torch.tensor([[2]]), text[:, :-1]), 1)
+    return (model(previous, target=text).loss / text.numel()).exp().item()
+
+
+def test_eval_lm_predicts_every_token_once_from_its_context(
+    run_command: RunCommand, evaluate: InProcess, path: tuple[str, Path], model: FeedForwardLM, lm_data: Path
+) -> None:
+    command = run_command("eval-lm", lm_data, *STREAM, *path, "--tokens-per-sample", 5, fresh=True)
+    assert noise(command.stdout + command.stderr) == []
+    expected = tokens(lm_data, "test"), pytest.approx(whole_stream(model, lm_data), abs=0.011)
+    assert evaluated(command.stdout + command.stderr) == expected
+    for chunk in (1, 2, 1024):
+        assert evaluated(evaluate(lm_data, *STREAM, *path, "--tokens-per-sample", chunk)) == expected
+    for batch_size, chunk, workers in ((3, 1, 0), (7, 35, 2)):
+        flags = ("--batch-size", batch_size, "--tokens-per-sample", chunk, "--num-workers", workers)
+        count, perplexity = evaluated(evaluate(lm_data, *STREAM, *path, *flags))
+        assert count == expected[0]
+        # The first n - 2 words of each row but the first lack some of what came before them.
+        assert perplexity == pytest.approx(whole_stream(model, lm_data), rel=0.02)
+
+
+def test_sentences_are_evaluated_and_scored_one_by_one(
+    evaluate: InProcess,
+    path: tuple[str, Path],
+    model: FeedForwardLM,
+    lm_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    expected = []
+    for sentence in data_utils.load_indexed_dataset(f"{lm_data}/test"):
+        target = sentence.long().unsqueeze(0)
+        expected.append(-model(target.roll(1, 1), target=target).loss.item())  # rolled: the end comes first
+    perplexity = pytest.approx(torch.tensor(-sum(expected) / tokens(lm_data, "test")).exp().item(), abs=0.011)
+    for batch_size in (1, 7):
+        found = evaluated(evaluate(lm_data, *SENTENCES, *path, "--batch-size", batch_size))
+        assert found == (tokens(lm_data, "test"), perplexity)
+    words = [line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines()]
+    sentences = data_utils.load_indexed_dataset(f"{lm_data}/test")
+    lines = [" ".join(words[index - 4] for index in sentence[:-1].tolist()) for sentence in sentences]
+    (tmp_path / "text").write_text("".join(line + "\n" for line in lines))
+    capsys.readouterr()
+    assert main(["score", str(path[1]), str(tmp_path / "text"), "--data", str(lm_data)]) == 0
+    scores = [float(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()]
+    assert scores == pytest.approx(expected, rel=1e-5)
+
+
+def test_generate_goes_on_from_a_prefix(generate: InProcess, path: tuple[str, Path], lm_data: Path) -> None:
+    flags = (*SENTENCES, *path, "--gen-subset", "valid", "--beam", 3, "--prefix-size", 2, "--max-len-b", 6)
+    found = [printed(generate(lm_data, *flags, "--batch-size", size), "H") for size in (1, 7)]
+    assert found[0].keys() == found[1].keys()
+    for number, line in found[0].items():
+        score, words = line.split("\t")
+        other_score, other_words = found[1][number].split("\t")
+        assert (other_words, float(other_score)) == (words, pytest.approx(float(score), abs=1e-5))
+
+
+def test_the_hub_scores_and_samples(path: tuple[str, Path], lm_data: Path) -> None:
+    hub = FeedForwardLM.from_pretrained(str(path[1].parent), path[1].name, str(lm_data), user_dir=str(USER_DIR))
+    scores = hub.score("a b c d")["positional_scores"]
+    words = hub.encode("a b c d")  # with the end of sentence, which the hub does not score
+    log_p = hub.models[0](torch.tensor([[2, *words[:-2]]]))[0].log_softmax(2)[0]
+    torch.testing.assert_close(scores, log_p.gather(1, words[:-1].unsqueeze(1)).squeeze(1))
+    several = hub.score(["a b", "a b c d"])
+    torch.testing.assert_close(several[1]["positional_scores"], scores)
+    assert hub.sample(["a", "b c"], beam=3, max_len_b=6)[1].startswith("b c")
+
+
+def test_another_function_of_the_same_weights_is_refused(
+    train: InProcess, path: tuple[str, Path], lm_data: Path
+) -> None:
+    for flags, found in ((("--activation-fn", "relu"), "relu"), (("--deep-output", "tanh"), "tanh")):
+        with pytest.raises(ValueError, match=f"{flags[0]}: needs .* got {found}"):
+            train(lm_data, *PRESET, *flags, "--restore-file", path[1], "--max-update", 70, "--no-save")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            "--arch bengio_lm --projection-regularization 0.1",
+            "needs a model with --projection; got 0.1 .* --deep-output",
+        ),
+        ("--arch bengio_lm --share-decoder-input-output-embed", "needs a deep output .* got --deep-output none"),
+        ("--ngram-order 1", "--ngram-order: needs 2 or more; got 1"),
+    ],
+)
+def test_what_cannot_work_is_refused(flags: str, message: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        train(lm_data, *PRESET, *flags.split(), "--save-dir", tmp_path)
+    assert list(tmp_path.rglob("checkpoint*.pt")) == []
