@@ -25,10 +25,12 @@ def run(arguments: argparse.Namespace) -> int:
     tables = read_tables(arguments)
     marks, lines = legend(tables)
     for word in arguments.words:
-        columns = [["", *map(str, range(1, arguments.count + 1))]]
-        for mark, table in zip(marks, tables, strict=True):
-            cells = [f"{other} {cosine:.3f}" for other, cosine in nearest(table, word, arguments.count)]
-            columns.append([mark, *cells, *[""] * (arguments.count - len(cells))])
+        found = [nearest(table, word, arguments.count) for table in tables]
+        longest = max(map(len, found))
+        columns = [["", *map(str, range(1, longest + 1))]]
+        for mark, near in zip(marks, found, strict=True):
+            cells = [f"{other} {cosine:.3f}" for other, cosine in near]
+            columns.append([mark, *cells, *[""] * (longest - len(cells))])
         lines += ["", word, *aligned(columns)]
     print("\n".join(lines))
     return 0

@@ -10,6 +10,7 @@ import numpy as np
 from fairseq_tiedemb.vectors.word_table import WordTable
 
 HEADER = re.compile(r"\d+ \d+\s*")
+SPACE = " \t\r\n"  # and not what else Python takes for space, of which there are words
 
 
 def read_vectors(path: Path) -> WordTable:
@@ -50,10 +51,10 @@ def read_vectors(path: Path) -> WordTable:
 
 def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
     """Word and numbers of a line; as many numbers as can be read."""
-    line = line.strip()
+    line = line.strip(SPACE)
     word, _, rest = line.partition(" ") if " " in line else line.partition("\t")
     row = _numbers(rest)
-    if width and len(row) != width and len(fields := line.rsplit(None, width)) == width + 1:
+    if width and len(row) != width and len(fields := line.rsplit(" ", width)) == width + 1:
         word, row = fields[0], _numbers(" ".join(fields[1:]))
     return word, row
 
