@@ -31,6 +31,8 @@ COMMANDS = {
     "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "
     "order.",
     "similarity": "Spearman's rho between people's scores of pairs of words and cosines of word vectors.",
+    "updates": "What training does to the rows of input and output table: how often, by which role, and how probable "
+    "repeats are.",
     "vectors": "Write a table of a checkpoint as word vectors in word2vec's text format.",
 }
 PACKAGE = Path(__file__).parent.parent
