@@ -24,9 +24,11 @@ COMMANDS = {
     "curves": "Draw and print learning curves from logs of fairseq-train.",
     "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
     "plugin.",
+    "map": "Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.",
     "neighbours": "Print the words whose vectors are nearest to those of given words.",
     "ngram": "Perplexity of an n-gram model, modified Kneser-Ney, on text.",
     "norms": "Print and draw the norms of a trained model's embedding rows.",
+    "overlap": "Count the subwords that two languages share in their training text.",
     "path": "Print the folder of this plugin, for fairseq's --user-dir.",
     "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "
     "order.",
