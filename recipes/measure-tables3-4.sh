@@ -25,7 +25,9 @@ SETS=${SETS:-}
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 shopt -s nullglob
 sets=("$SETS"/*.txt)
-[[ $SETS ]] && ((${#sets[@]})) || stop "SETS: needs a folder with sets of scored pairs, NAME.txt; got '$SETS'. Use SETS=..."
+if [[ -z $SETS ]] || ((${#sets[@]} == 0)); then
+    stop "SETS: needs a folder with sets of scored pairs, NAME.txt; got '$SETS'. Use SETS=... with the folder of yours."
+fi
 need python
 
 checkpoints=()

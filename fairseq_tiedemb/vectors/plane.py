@@ -31,11 +31,17 @@ def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
         rows_ND: N vectors, N > 3.
 
     Raises:
-        ModuleNotFoundError: without scikit-learn.
+        ValueError: without scikit-learn.
 
     Source: van der Maaten & Hinton 2008; scikit-learn's.
     """
-    from sklearn.manifold import TSNE
+    try:
+        from sklearn.manifold import TSNE
+    except ModuleNotFoundError:
+        raise ValueError(
+            "--method: needs scikit-learn for tsne; got a Python without it. Use pip install 'fairseq-tiedemb[map]', or "
+            "--method pca."
+        ) from None
 
     perplexity = min(PERPLEXITY, (len(rows_ND) - 1) / 3)
     return TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=1).fit_transform(rows_ND)
