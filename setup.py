@@ -33,6 +33,8 @@ INSTALL_REQUIRES = [
 ]
 
 EXTRAS_REQUIRE = {
+    # For `fairseq-tiedemb map --method tsne`.
+    "map": ["scikit-learn>=1.4"],
     "dev": [
         "mypy>=1.15",
         "pytest>=8",

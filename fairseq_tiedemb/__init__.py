@@ -4,9 +4,9 @@ Without fairseq, which is never imported from here, the core works with torch al
 
     from fairseq_tiedemb import SharedEmbedding, output_loss
 
-``pip install torch numpy``, then ``pip install --no-deps .``, is enough for it and for the commands ``norms``
-and ``average``; ``ngram`` needs numpy alone. Names are imported when they are first used. Where fairseq is imported
-too, before or after this, ``plugin`` mends and registers.
+``pip install torch numpy``, then ``pip install --no-deps .``, is enough for it and for the commands ``norms``,
+``average`` and those on word vectors; ``ngram`` needs numpy alone. Names are imported when they are first used. Where
+fairseq is imported too, before or after this, ``plugin`` mends and registers.
 
 Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in shapes:
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         sharing,
         table_names,
         tasks,
+        vectors,
     )
     from .embedding import SharedEmbedding as SharedEmbedding
     from .losses import LossOptions as LossOptions
@@ -62,9 +63,9 @@ _HOMES = {
     "output_loss": "losses",
     "register_sharing_method": "sharing",
 }
-# Folders and files that need no import of their own; those after `table_names` import fairseq.
+# Folders and files that need no import of their own; those after `vectors` import fairseq.
 _MODULES = (
-    "analysis embedding losses modules ngram outputs reading regularizers sharing table_names "
+    "analysis embedding losses modules ngram outputs reading regularizers sharing table_names vectors "
     "compat criterions models optim plugin tasks"
 ).split()
 __all__ = [

@@ -45,7 +45,7 @@ import importlib, pkgutil
 from fairseq_tiedemb import *
 import fairseq_tiedemb.analysis.checkpoints, fairseq_tiedemb.analysis.curves, fairseq_tiedemb.analysis.export
 import fairseq_tiedemb.analysis.norms, fairseq_tiedemb.reading.files
-import fairseq_tiedemb.modules, fairseq_tiedemb.ngram
+import fairseq_tiedemb.modules, fairseq_tiedemb.ngram, fairseq_tiedemb.vectors.sources
 for each in pkgutil.iter_modules(fairseq_tiedemb.modules.__path__, "fairseq_tiedemb.modules."):
     importlib.import_module(each.name)
 """

@@ -26,6 +26,7 @@ LAYERS = [
     "optim",
     "tasks",
     "analysis",
+    "vectors",
     "cli",
 ]
 NUMPY_ONLY = {"ngram", "table_names"}

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_tiedemb.analysis.columns import aligned
 from fairseq_tiedemb.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -83,7 +84,7 @@ def parameter_norms(model: dict[str, Any]) -> str:
         cells = " = ".join(names), " x ".join(map(str, entry.shape)), f"{entry.double().norm():.4g}"
         for column, cell in zip(columns, cells, strict=True):
             column.append(cell)
-    return "\n".join(_aligned(columns))
+    return "\n".join(aligned(columns))
 
 
 def row_norms(
@@ -122,7 +123,7 @@ def summary(tables: Sequence[Norms]) -> str:
         spread = np.percentile(one.values, [0, *PERCENTILES, 100])
         numbers = [*spread, one.values.mean(), one.values.std()]
         columns.append([one.label, f"{len(one.values):,}", *(f"{each:.4g}" for each in numbers)])
-    return "\n".join([*lines, *_aligned(columns)])
+    return "\n".join([*lines, *aligned(columns)])
 
 
 def read_counts(path: Path) -> np.ndarray:
@@ -173,7 +174,7 @@ def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
         order = np.argsort(-count, kind="stable")[: (count > 0).sum()]
         means = [one.values[order[low:high]].mean() if low < len(order) else np.nan for low, high in bands]
         columns.append([one.label, *(f"{mean:.4g}" for mean in means)])
-    return "\n".join(_aligned(columns))
+    return "\n".join(aligned(columns))
 
 
 def draw(
@@ -240,13 +241,3 @@ def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
 def _printable(name: str) -> str:
     """A name without what a terminal would obey: escape sequences, ends of lines, changes of direction."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)
-
-
-def _aligned(columns: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of columns, the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in columns]
-    lines = []
-    for first, *row in zip(*columns, strict=True):
-        cells = [cell.rjust(width) for cell, width in zip(row, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]))
-    return lines

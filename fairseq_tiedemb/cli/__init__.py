@@ -17,16 +17,25 @@ from fairseq_tiedemb import __version__
 # Name of the command -> its help, which stands here too so that a module is imported only when its command is chosen:
 # torch and fairseq take seconds.
 COMMANDS = {
+    "analogy": "Answer analogies (a is to b as c is to what?) by word vectors, by section and in total.",
     "arch": "List the presets for --arch, or show one: what it shares, its size, its options and its recipe.",
     "average": "Average the weights of checkpoints into a new one.",
+    "correlation": "Spearman's rho between the cosines of all pairs of words in two tables.",
     "curves": "Draw and print learning curves from logs of fairseq-train.",
     "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
     "plugin.",
+    "map": "Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.",
+    "neighbours": "Print the words whose vectors are nearest to those of given words.",
     "ngram": "Perplexity of an n-gram model, modified Kneser-Ney, on text.",
     "norms": "Print and draw the norms of a trained model's embedding rows.",
+    "overlap": "Count the subwords that two languages share in their training text.",
     "path": "Print the folder of this plugin, for fairseq's --user-dir.",
     "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "
     "order.",
+    "similarity": "Spearman's rho between people's scores of pairs of words and cosines of word vectors.",
+    "updates": "What training does to the rows of input and output table: how often, by which role, and how probable "
+    "repeats are.",
+    "vectors": "Write a table of a checkpoint as word vectors in word2vec's text format.",
 }
 PACKAGE = Path(__file__).parent.parent
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils, models
 from fairseq.data import data_utils
 from torch import Tensor
 
-import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+from fairseq_tiedemb.analysis.language_models import load_language_model, log_probabilities
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,21 +35,12 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ValueError: if a file is missing, the checkpoint is no language model, or a sentence too long for it.
     """
-    for flag, path in (("CHECKPOINT", arguments.checkpoint), ("--data", arguments.data / "dict.txt")):
-        if not path.is_file():
-            if flag == "--data":  # which translation has none of, so that it may be the checkpoint that is wrong
-                _require_language_model(_model_class(arguments.checkpoint))
-            raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
     for path in arguments.sentences:
         if path != "-" and not Path(path).is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
-    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(arguments.checkpoint)], arg_overrides={"data": str(arguments.data)}
-    )
-    model = ensemble[0].eval()
-    _require_language_model(type(model))
+    model, task = load_language_model(arguments.checkpoint, arguments.data)
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     with fileinput.input(arguments.sentences, encoding="utf-8") as lines:
@@ -110,30 +100,10 @@ def score(model: Any, dictionary: Any, sentences: Sequence[Tensor]) -> Tensor:
     target = data_utils.collate_tokens(sentences, pad).to(device)
     previous = data_utils.collate_tokens(sentences, pad, dictionary.eos(), move_eos_to_beginning=True).to(device)
     lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
-    if hasattr(model, "log_prob"):  # ours, which need no scores of all words
-        picked = model.log_prob(target, src_tokens=previous, src_lengths=lengths)
-    else:
-        output = model(previous, src_lengths=lengths)
-        log_probabilities = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
-        picked = log_probabilities.gather(2, target.unsqueeze(2)).squeeze(2)
+    picked = log_probabilities(model, target, {"src_tokens": previous, "src_lengths": lengths})
     # By length: a text may have a word "<pad>".
     is_word = torch.arange(target.size(1), device=device) < lengths.unsqueeze(1)
     return picked.double().masked_fill(~is_word, 0.0).sum(1).cpu()
-
-
-def _model_class(checkpoint: Path) -> Any:
-    """The class of a checkpoint's model."""
-    model = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))["cfg"].model
-    name = getattr(model, "_name", None) or getattr(model, "arch", None)
-    return models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
-
-
-def _require_language_model(model: Any) -> None:
-    if model is not None and not hasattr(model, "supported_targets"):  # what fairseq asks language models for
-        raise ValueError(
-            f"CHECKPOINT: needs a language model; got {model.__name__}, which translates. "
-            "Use fairseq-generate --score-reference."
-        )
 
 
 def _without_mark(line: str, *, first: bool) -> str:

@@ -1,0 +1,127 @@
+"""Which part of a table's gradient comes from words going in, and which from scores coming out.
+
+Source: Press & Wolf 2016, section 3: in a tied model each row's update is the sum of those of its two roles; all rows
+but those of the words read get the output's alone.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq.modules import AdaptiveInput
+from torch import Tensor
+
+from fairseq_tiedemb.analysis.columns import aligned
+
+
+@dataclass(frozen=True)
+class RoleGradients:
+    """The two parts of one batch's gradient.
+
+    Attributes:
+        input_VD: of the words going in.
+        output_VE: of the scores coming out.
+        read: rows that the batch reads, without padding.
+        tied: whether the two are of one table, whose gradient is their sum.
+    """
+
+    input_VD: Tensor
+    output_VE: Tensor
+    read: Tensor
+    tied: bool
+
+
+def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradients:
+    """One backward pass for each role, of the mean cross entropy of a batch.
+
+    With x = embed(words) as a leaf, the first backward pass gives dL/dx, and dL/dV for the output table V; the second,
+    from dL/dx through ``embed``, gives the part of the input table U. If U = V = S, dL/dS is the sum of the two.
+
+    Args:
+        model: a language model with one input table and one output table; it is not changed.
+        batch: fairseq's.
+        pad: the row of padding.
+
+    Raises:
+        ValueError: if words come in bands, or a table is not found.
+    """
+    embed, weight_in, weight_out = _tables(model)
+    vectors: list[Tensor] = []
+
+    def cut(module: Any, inputs: Any, output: Tensor) -> Tensor:
+        vectors.append(output)
+        return output.detach().requires_grad_()
+
+    leaf: list[Tensor] = []
+    hooks = [embed.register_forward_hook(cut), embed.register_forward_hook(lambda m, i, output: leaf.append(output))]
+    try:
+        scores = model(**batch["net_input"])
+        log_p_BTV = model.get_normalized_probs(scores, log_probs=True, sample=batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    target = batch["target"]
+    is_word = target.ne(pad)
+    loss = -log_p_BTV.gather(2, target.unsqueeze(2)).squeeze(2)[is_word].mean()
+    from_vectors, output = torch.autograd.grad(loss, [leaf[0], weight_out])
+    (into_table,) = torch.autograd.grad(vectors[0], weight_in, from_vectors)
+    source = batch["net_input"]["src_tokens"]
+    return RoleGradients(into_table, output, source[source.ne(pad)].unique(), weight_in is weight_out)
+
+
+def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
+    """What looks words up, its table, and the table of the output."""
+    decoder = model.decoder
+    embed = getattr(decoder, "embed_tokens", None)
+    adaptive = isinstance(embed, AdaptiveInput) or getattr(decoder, "adaptive_softmax", None) is not None
+    if embed is None or adaptive:
+        raise ValueError(
+            f"CHECKPOINT: needs a model with one table for all words; got {type(model).__name__} with "
+            f"{'bands of words' if adaptive else 'none'}. Use one without --adaptive-input, --adaptive-softmax-cutoff."
+        )
+    if hasattr(model, "output"):  # ours
+        (table,) = model.output.tables().values()
+        return embed, embed.weight, table.weight
+    for name in ("output_projection", "fc_out"):
+        if getattr(decoder, name, None) is not None:
+            return embed, embed.weight, getattr(decoder, name).weight
+    return embed, embed.weight, embed.weight  # stock fairseq's recurrent decoders, tied
+
+
+def describe(batches: Iterable[RoleGradients]) -> list[str]:
+    """Means over the rows that batches read, and over all others, as lines for people."""
+    rows: dict[str, list[Tensor]] = {"input": [], "output": [], "sum": []}
+    others: list[Tensor] = []
+    whole: list[Sequence[Tensor]] = []
+    tied, count = False, 0
+    for each in batches:
+        count, tied = count + 1, each.tied
+        rows["input"].append(each.input_VD[each.read].norm(dim=1))
+        rows["output"].append(each.output_VE[each.read].norm(dim=1))
+        if tied:
+            rows["sum"].append((each.input_VD + each.output_VE)[each.read].norm(dim=1))
+        is_other = torch.ones(len(each.output_VE), dtype=torch.bool)
+        is_other[each.read] = False
+        others.append(each.output_VE[is_other].norm(dim=1))
+        whole.append((each.input_VD.norm(), each.output_VE.norm()))
+    norms = {part: torch.cat(found) for part, found in rows.items() if found}
+    share = norms["input"] / (norms["input"] + norms["output"])
+    columns = [["norm of the gradient, mean"], ["rows read"], ["other rows"], ["whole table"]]
+    of_tables = {"input": [float(one) for one, _ in whole], "output": [float(other) for _, other in whole]}
+    of_others = {"input": "0", "output": f"{torch.cat(others).mean():.2e}"}
+    for part in ("input", "output"):
+        cells = [f"{part}'s part", f"{norms[part].mean():.2e}", of_others[part], f"{sum(of_tables[part]) / count:.2e}"]
+        for column, cell in zip(columns, cells, strict=True):
+            column.append(cell)
+    per_batch = len(share) / count
+    lines = [f"gradients of {count:,} batches, {'tied' if tied else 'untied'}: {per_batch:.0f} rows are read in each"]
+    lines += aligned(columns)
+    lines.append(f"rows read: |input's part| / (|input's part| + |output's part|) = {share.mean():.3f} on average")
+    if tied:
+        first, second = norms["input"] / norms["sum"], norms["output"] / norms["sum"]
+        lines.append(
+            f"rows read: |input's part| / |sum| = {first.mean():.3f}, |output's part| / |sum| = {second.mean():.3f}; "
+            "other rows: 0 and 1"
+        )
+    return lines

@@ -1,0 +1,86 @@
+"""The tables that a command is given, and how they are asked for."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+ROLES = ("in", "out", "tied", "sum", "source")  # those of vectors.roles, which imports torch
+TABLE_HELP = (
+    "a checkpoint of fairseq's or ours, a safetensors file, or vectors as text (word2vec's, GloVe's); PATH:ROLE and "
+    "PATH:TENSOR choose one of its tables; a checkpoint alone is all tables of its decoder, which are one where they "
+    "are tied"
+)
+
+
+def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> None:
+    """Adds TABLE and the options that say which of a file's tables it is, and whose words."""
+    parser.add_argument("tables", nargs=nargs, metavar="TABLE", help=TABLE_HELP)
+    parser.add_argument(
+        "--role",
+        choices=ROLES,
+        help="of each TABLE without one: input, output or the one that is both, of the decoder or language model; sum "
+        "is input + output; source is the encoder's input",
+    )
+    parser.add_argument("--tensor", metavar="NAME", help="of each TABLE without one: the name of a matrix in its file")
+    parser.add_argument(
+        "--dict",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="words of the rows: dict.txt of fairseq, or tokenizer.json, vocab.json or vocab.txt; once for all TABLEs, "
+        "or once for each in their order; not for text. Default: dict.txt beside the checkpoint, or in the data "
+        "folder of its training",
+    )
+    parser.add_argument(
+        "--word-mark",
+        default="",
+        metavar="MARK",
+        help="what words begin with in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; what does "
+        "not is no word",
+    )
+
+
+def read_tables(arguments: argparse.Namespace) -> list[Any]:
+    """The tables (``WordTable``), in their order.
+
+    Raises:
+        ValueError: if one cannot be read, or there are several dictionaries, but not one for each.
+    """
+    from fairseq_tiedemb.vectors.sources import parse_source
+
+    texts: Sequence[str] = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
+    options = {"role": arguments.role, "tensor": arguments.tensor, "word_mark": arguments.word_mark}
+    found = []
+    for text, dictionary in zip(texts, _dictionaries(arguments.dict, len(texts)), strict=True):
+        found += parse_source(text, dictionary=dictionary, **options).read()
+    return found
+
+
+def _dictionaries(given: Sequence[Path], count: int) -> Iterator[Path | None]:
+    if len(given) not in (0, 1, count):
+        raise ValueError(f"--dict: needs one, or one for each TABLE; got {len(given)} for {count}. Use 1 or {count}.")
+    return iter(given if len(given) == count else [*given, None][:1] * count)
+
+
+def require_at_least(tables: Sequence[Any], count: int) -> None:
+    """Raises unless there are as many tables.
+
+    Raises:
+        ValueError: naming those that there are.
+    """
+    if len(tables) < count:
+        names = ", ".join(table.name for table in tables)
+        raise ValueError(f"TABLE: needs {count} at least; got {len(tables)}, {names}. Use another beside it.")
+
+
+def positive(flag: str, value: int) -> int:
+    """The value.
+
+    Raises:
+        ValueError: if it is below 1.
+    """
+    if value < 1:
+        raise ValueError(f"{flag}: needs 1 or more; got {value}. Use 10, say.")
+    return value

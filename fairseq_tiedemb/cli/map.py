@@ -1,0 +1,64 @@
+"""Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.
+
+By principal components (pca), which keep distances as well as a plane can; or by t-SNE (tsne), which keeps neighbours
+together, and needs `pip install fairseq-tiedemb[map]`. Labels that would cover others are left out; the words that come
+first keep theirs.
+"""
+
+import argparse
+from pathlib import Path
+
+from fairseq_tiedemb.cli._output import check_picture, written_aside
+from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
+
+METHODS = ("pca", "tsne")
+FEWEST = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds tables, picture, method and words."""
+    add_tables(parser)
+    parser.add_argument("--output", type=Path, required=True, metavar="PICTURE", help=".png, .svg, .pdf or the like")
+    parser.add_argument("--method", choices=METHODS, default="pca", help="how to lay out (default: pca)")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--most-frequent", type=int, default=300, metavar="N", help="draw the first N words (default: 300)"
+    )
+    which.add_argument("--words", nargs="+", metavar="WORD", help="draw these words")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draws the picture, and prints what is in it."""
+    from fairseq_tiedemb.vectors.picture import draw
+    from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
+    from fairseq_tiedemb.vectors.word_table import common_words, unit_rows
+
+    positive("--most-frequent", arguments.most_frequent)
+    picture_format = check_picture(arguments.output, flag="--output")
+    tables = read_tables(arguments)
+    words = common_words(tables)
+    if arguments.words is not None:
+        missing = [word for word in arguments.words if word not in set(words)]
+        if missing:
+            raise ValueError(f"--words: needs words that every TABLE has; got {', '.join(missing)}. Use others.")
+        words = list(dict.fromkeys(arguments.words))
+    else:
+        words = words[: arguments.most_frequent]
+    if len(words) < FEWEST:
+        flag = "--words" if arguments.words is not None else "--most-frequent"
+        raise ValueError(f"{flag}: needs {FEWEST} words or more that every TABLE has; got {len(words)}. Use more.")
+    panels, lines = [], []
+    for table in tables:
+        rows = unit_rows(table.rows_VD[[table.index[word] for word in words]])
+        if arguments.method == "pca":
+            places, kept = principal_components(rows)
+            about = f"{table.name}, principal components, {kept:.0%} of the variance"
+        else:
+            places, about = neighbour_embedding(rows), f"{table.name}, t-SNE"
+        panels.append((about, words, places))
+        lines.append(about)
+    with written_aside(arguments.output) as aside:
+        labels = draw(panels, aside, picture_format=picture_format)
+    for line, count in zip(lines, labels, strict=True):
+        print(f"{line}: {len(words):,} words, {count:,} with labels")
+    return 0

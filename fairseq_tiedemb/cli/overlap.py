@@ -1,0 +1,38 @@
+"""Count the subwords that two languages share in their training text.
+
+Of the texts as they are encoded: files, or a folder of fairseq-preprocess, whose <unk> does not count. Source: Press &
+Wolf 2016, table 1.
+"""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the texts."""
+    parser.add_argument(
+        "texts",
+        nargs="+",
+        type=Path,
+        metavar="TEXT",
+        help="the source and the target side, encoded (BPE, SentencePiece); or one folder of fairseq-preprocess",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints types of source only, target only, and both."""
+    from fairseq_tiedemb.analysis.overlap import languages_of, overlap, types_of_data, types_of_text
+
+    texts = arguments.texts
+    if len(texts) == 1 and texts[0].is_dir():
+        names = languages_of(texts[0])
+        source, target = (types_of_data(texts[0], names, language) for language in names)
+    elif len(texts) == 2:
+        names = (str(texts[0]), str(texts[1]))
+        source, target = map(types_of_text, texts)
+    else:
+        raise ValueError(
+            f"TEXT: needs two files, or one folder; got {len(texts)}, {', '.join(map(str, texts))}. Use two."
+        )
+    print("\n".join(overlap(source, target).describe(*names)))
+    return 0

@@ -1,0 +1,103 @@
+"""What training does to the rows of input and output table: how often, by which role, and how probable repeats are.
+
+Of a text: how many rows of the input table a batch and an epoch update; full softmax updates every row of the output
+table each time. Of a language model: the probability that a word comes again at once, and the norms of the two parts of
+its tables' gradients, by words going in and scores coming out. The text is cut into rows that are read side by side, as
+--task contiguous_lm does; --batch-size 1 --tokens-per-sample 1 looks at single words. Source: Press & Wolf 2016,
+section 3.
+"""
+
+import argparse
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fairseq_tiedemb.cli._tables import positive
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the text, the model and the shape of a batch."""
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
+    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="of language models")
+    parser.add_argument("--batch-size", type=int, default=20, metavar="N", help="rows of a batch (default: 20)")
+    parser.add_argument("--tokens-per-sample", type=int, default=20, metavar="N", help="tokens of a row (default: 20)")
+    parser.add_argument("--train-subset", default="train", metavar="NAME", help="text of updates (default: train)")
+    parser.add_argument("--gen-subset", default="test", metavar="NAME", help="text of repeats (default: test)")
+    parser.add_argument(
+        "--batches", type=int, default=20, metavar="N", help="first batches whose gradients are taken (default: 20)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints the figures of the text, then those of each model."""
+    for flag in ("batch_size", "tokens_per_sample", "batches"):
+        positive(f"--{flag.replace('_', '-')}", getattr(arguments, flag))
+    for path in [arguments.data / "dict.txt", *arguments.checkpoint]:
+        if not path.is_file():
+            flag = "--checkpoint" if path in arguments.checkpoint else "DATA"
+            raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
+    from fairseq.data import Dictionary
+
+    from fairseq_tiedemb.analysis.input_updates import input_updates
+
+    dictionary = Dictionary.load(str(arguments.data / "dict.txt"))
+    batches = stream_batches(arguments, dictionary)
+    words = (batch["net_input"]["src_tokens"].numpy() for batch in batches)
+    not_words = (dictionary.bos(), dictionary.pad())
+    print("\n".join(input_updates(words, len(dictionary), not_words=not_words).describe()))
+    for checkpoint in arguments.checkpoint:
+        print("\n".join(["", *of_model(checkpoint, arguments)]), flush=True)
+    return 0
+
+
+def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
+    """The batches of an epoch, fairseq's dictionaries, one after the other.
+
+    Raises:
+        ValueError: if there is no such text.
+    """
+    from fairseq.data import data_utils
+
+    from fairseq_tiedemb.tasks._streams import StreamRows, TokenStream
+
+    path = arguments.data / arguments.train_subset
+    sentences = data_utils.load_indexed_dataset(str(path), dictionary)
+    if sentences is None:
+        raise ValueError(
+            f"--train-subset: needs a text of {arguments.data}; got {path}, without .bin and .idx. Use train."
+        )
+    stream = TokenStream(sentences, dictionary, arguments.train_subset)
+    rows = StreamRows(stream, arguments.batch_size, arguments.tokens_per_sample)
+    return (rows.collater([rows[index] for index in batch]) for batch in rows.batches(1))
+
+
+def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
+    """The figures of one model."""
+    from fairseq_tiedemb.analysis.language_models import load_language_model
+    from fairseq_tiedemb.analysis.repeats import repeats
+    from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
+
+    model, task = load_language_model(checkpoint, arguments.data)
+    dictionary = task.source_dictionary
+    carries = getattr(task, "one_stream", False)
+
+    def gradients() -> Any:
+        for batch in islice(stream_batches(arguments, dictionary), arguments.batches):
+            if not carries:
+                del batch["net_input"]["stream_position"]
+            yield role_gradients(model, batch, pad=dictionary.pad())
+
+    lines = [str(checkpoint), *describe(gradients())]
+    if carries:
+        task.args.tokens_per_sample = LONG
+    try:
+        task.load_dataset(arguments.gen_subset)
+    except FileNotFoundError as error:
+        raise ValueError(f"--gen-subset: needs a text of {arguments.data}; got {error} Use test.") from None
+    text = task.eval_lm_dataloader(task.dataset(arguments.gen_subset), max_tokens=MAX_TOKENS)
+    return [*lines, *repeats(model, text, dictionary).describe(dictionary)]
+
+
+# What is scored at a time: tokens of one row where a state is carried, else of all sentences.
+LONG = 200
+MAX_TOKENS = 4000

@@ -1,0 +1,32 @@
+"""Write a table of a checkpoint as word vectors in word2vec's text format.
+
+fairseq's --decoder-embed-path and --encoder-embed-path read it, as do most tools. A sharing method's effective vectors
+are written, in float32 and exactly. <s> and <pad> are left out, and words that have space in them.
+"""
+
+import argparse
+from pathlib import Path
+
+from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._tables import add_tables, read_tables
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the table and where it goes."""
+    add_tables(parser, nargs=None)
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the file, and prints what is in it."""
+    from fairseq_tiedemb.vectors.text_file import write_vectors
+
+    check_output(arguments.output, flag="--output")
+    tables = read_tables(arguments)
+    if len(tables) > 1:
+        names = ", ".join(table.name for table in tables)
+        raise ValueError(f"--role: needs one table; got {names}. Use in, out or sum.")
+    with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
+        left_out = write_vectors(tables[0], file)
+    print(f"{arguments.output}: {tables[0].describe()}" + (f", without {left_out:,} with space" if left_out else ""))
+    return 0

@@ -1,0 +1,143 @@
+"""Analogies: a is to b as c is to what?
+
+Source: Mikolov et al. 2013 (questions-words.txt, 3CosAdd); Levy & Goldberg 2014, "Linguistic Regularities in Sparse and
+Explicit Word Representations", eq. 4 (3CosMul).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
+
+EPSILON = 1e-3  # of 3CosMul, as the paper has it
+BLOCK = 2**22  # scores that are in memory at a time
+SYNTACTIC = "gram"  # what the names of such sections begin with
+
+
+@dataclass
+class Section:
+    """Questions of one kind: four words each, in lower case."""
+
+    name: str
+    questions: list[tuple[str, str, str, str]]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How a section was answered.
+
+    Attributes:
+        name: of the section.
+        asked: questions whose words every table has.
+        total: questions of the section.
+        right: of those asked, by table.
+    """
+
+    name: str
+    asked: int
+    total: int
+    right: list[int]
+
+
+def read_questions(path: Path) -> list[Section]:
+    """Reads ``: section`` and ``a b c d`` lines.
+
+    Raises:
+        ValueError: naming the line that is something else, or if there is no question.
+    """
+    sections: list[Section] = []
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--questions: needs a text file in UTF-8; got {path} ({error}). Use another.") from None
+    for number, line in enumerate(lines, 1):
+        words = line.lower().split()
+        if not words:
+            continue
+        if words[0].startswith(":"):
+            sections.append(Section(line.strip(": \t\n"), []))
+        elif len(words) == 4 and sections:
+            sections[-1].questions.append((words[0], words[1], words[2], words[3]))
+        else:
+            raise ValueError(
+                f"--questions: needs `: section` lines, with four words a line below; got {line[:60]!r} in line "
+                f"{number} of {path}. Use the format of questions-words.txt."
+            )
+    if not any(section.questions for section in sections):
+        raise ValueError(f"--questions: needs a question at least; got {path}, which has none. Use another.")
+    return sections
+
+
+def answer(
+    tables: Sequence[WordTable], sections: Sequence[Section], *, most_frequent: int, multiply: bool = False
+) -> list[Answers]:
+    """Answers the questions whose four words every table has, from its own words; the three of the question are none.
+
+        3CosAdd: argmax_x cos(x, b) - cos(x, a) + cos(x, c)
+        3CosMul: argmax_x s(x, b) s(x, c) / (s(x, a) + 0.001)      with s = (cos + 1) / 2
+
+    Args:
+        tables: their words in lower case count; of several that are the same then, the first.
+        sections: the questions.
+        most_frequent: the first words of each table, which alone count.
+        multiply: 3CosMul.
+    """
+    indexes = [table.folded(most_frequent) for table in tables]
+    kept = [
+        [each for each in section.questions if all(word in index for index in indexes for word in each)]
+        for section in sections
+    ]
+    asked = [question for questions in kept for question in questions]
+    marks = [_marks(table, index, asked, multiply=multiply) for table, index in zip(tables, indexes, strict=True)]
+    results, start = [], 0
+    for section, questions in zip(sections, kept, strict=True):
+        stop = start + len(questions)
+        right = [int(each[start:stop].sum()) for each in marks]
+        results.append(Answers(section.name, len(questions), len(section.questions), right))
+        start = stop
+    return results
+
+
+def in_total(results: Sequence[Answers]) -> list[Answers]:
+    """Semantic, syntactic (sections whose names begin with "gram") and all questions: sums, not means of sections."""
+    kinds = {
+        "semantic": [each for each in results if not each.name.startswith(SYNTACTIC)],
+        "syntactic": [each for each in results if each.name.startswith(SYNTACTIC)],
+        "total": list(results),
+    }
+    return [
+        Answers(
+            kind,
+            sum(each.asked for each in part),
+            sum(each.total for each in part),
+            [sum(right) for right in zip(*(each.right for each in part), strict=True)],
+        )
+        for kind, part in kinds.items()
+        if part
+    ]
+
+
+def _marks(
+    table: WordTable, index: dict[str, int], questions: Sequence[tuple[str, str, str, str]], *, multiply: bool
+) -> np.ndarray:
+    """Whether each question is answered right."""
+    candidates = np.array(sorted(index.values()))
+    units = unit_rows(table.rows_VD[candidates])
+    place = {int(row): number for number, row in enumerate(candidates)}
+    words = np.array([[place[index[word]] for word in each] for each in questions]).reshape(-1, 4)
+    right = np.zeros(len(words), bool)
+    block = max(1, BLOCK // max(1, len(units)))
+    for start in range(0, len(words), block):
+        a, b, c, d = words[start : start + block].T
+        if multiply:
+            s_a, s_b, s_c = ((units[each] @ units.T + 1) / 2 for each in (a, b, c))
+            scores = s_b * s_c / (s_a + EPSILON)
+        else:
+            scores = (units[b] - units[a] + units[c]) @ units.T
+        for each in (a, b, c):
+            scores[np.arange(len(a)), each] = -np.inf
+        right[start : start + block] = scores.argmax(1) == d
+    return right

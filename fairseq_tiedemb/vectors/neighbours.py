@@ -1,0 +1,30 @@
+"""The words that are nearest to a word."""
+
+import difflib
+
+import numpy as np
+
+from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
+
+
+def nearest(table: WordTable, word: str, count: int) -> list[tuple[str, float]]:
+    """The words with the highest cosines, the highest first, without the word itself.
+
+    Args:
+        table: the vectors.
+        word: as the table has it, or in another case.
+        count: how many.
+
+    Raises:
+        ValueError: if the table lacks the word.
+    """
+    row = table.index.get(word, table.folded().get(word.lower()))
+    if row is None:
+        near = difflib.get_close_matches(word, table.words, n=3)
+        use = ", ".join(near) if near else "another"
+        raise ValueError(f"--words: needs words that {table.name} has; got {word!r}. Use {use}.")
+    units = unit_rows(table.rows_VD)
+    cosines = units @ units[row]
+    cosines[row] = -np.inf
+    rows = np.argsort(-cosines, kind="stable")[: min(count, len(table.words) - 1)]
+    return [(table.words[each], float(cosines[each])) for each in rows]

@@ -1,0 +1,71 @@
+"""A map of words: points with labels, a panel a table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Where a label may stand from its point, in points, and how it is then aligned.
+CORNERS = ((3, 2, "left", "bottom"), (-3, 2, "right", "bottom"), (3, -2, "left", "top"), (-3, -2, "right", "top"))
+SIDE = 8.0  # inches of a panel
+
+
+def draw(panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *, picture_format: str) -> list[int]:
+    """Draws points with their words; a label that would cover another one, or leave the panel, is left out.
+
+    The first words have theirs before the others.
+
+    Args:
+        panels: title, words and places (N, 2) of each.
+        path: the file to write.
+        picture_format: png, svg or another that matplotlib writes.
+
+    Returns:
+        How many labels each panel has.
+    """
+    # matplotlib takes a second to import, which no other command should wait for.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(SIDE * len(panels), SIDE), layout="constrained")
+    canvas = FigureCanvasAgg(figure)  # which measures labels, whatever the format
+    drawn = []
+    for axes, (title, _, places) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        axes.scatter(*places.T, s=6, linewidths=0, color="tab:blue")
+        axes.set_title(title, fontsize="medium", parse_math=False, wrap=True)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.margins(0.06)
+        drawn.append(axes)
+    canvas.draw()  # settles where the panels are
+    figure.set_layout_engine("none")
+    counts = [
+        _label(axes, panel[1], panel[2], canvas.get_renderer()) for axes, panel in zip(drawn, panels, strict=True)
+    ]
+    figure.savefig(path, format=picture_format, dpi=150)
+    return counts
+
+
+def _label(axes: Any, words: Sequence[str], places: np.ndarray, renderer: Any) -> int:
+    """Writes the words that fit; returns how many."""
+    taken, panel = np.empty((0, 4)), axes.get_window_extent(renderer)
+    for word, place in zip(words, places, strict=True):
+        for x, y, horizontal, vertical in CORNERS:
+            text = axes.annotate(
+                word,
+                place,
+                xytext=(x, y),
+                textcoords="offset points",
+                ha=horizontal,
+                va=vertical,
+                fontsize=7,
+                parse_math=False,
+            )
+            left, bottom, right, top = text.get_window_extent(renderer).extents
+            apart = (taken[:, 0] > right) | (taken[:, 2] < left) | (taken[:, 1] > top) | (taken[:, 3] < bottom)
+            if apart.all() and left > panel.x0 and right < panel.x1 and bottom > panel.y0 and top < panel.y1:
+                taken = np.vstack([taken, [left, bottom, right, top]])
+                break
+            text.remove()
+    return len(taken)

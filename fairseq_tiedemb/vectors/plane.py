@@ -1,0 +1,47 @@
+"""Vectors laid out in a plane."""
+
+import numpy as np
+
+PERPLEXITY = 30.0  # of t-SNE, where there are words enough
+
+
+def principal_components(rows_ND: np.ndarray) -> tuple[np.ndarray, float]:
+    """The two directions in which rows spread most: with the singular values X - mean = U S V', the columns of U S.
+
+    Args:
+        rows_ND: N vectors.
+
+    Returns:
+        Places (N, 2), float64, of which the largest number of each column is positive, and the share of the variance
+        that they keep.
+    """
+    centred = rows_ND.astype(np.float64) - rows_ND.mean(0, dtype=np.float64)
+    left, values, _ = np.linalg.svd(centred, full_matrices=False)
+    places = np.zeros((len(centred), 2))
+    places[:, : min(2, len(values))] = (left * values)[:, :2]
+    signs = np.sign(places[np.abs(places).argmax(0), [0, 1]])
+    total = float((values**2).sum())
+    return places * np.where(signs == 0, 1, signs), float((values[:2] ** 2).sum()) / total if total else 1.0
+
+
+def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
+    """Places (N, 2) by t-SNE with cosine distances, from the principal components on; the same for the same rows.
+
+    Args:
+        rows_ND: N vectors, N > 3.
+
+    Raises:
+        ValueError: without scikit-learn.
+
+    Source: van der Maaten & Hinton 2008; scikit-learn's.
+    """
+    try:
+        from sklearn.manifold import TSNE
+    except ModuleNotFoundError:
+        raise ValueError(
+            "--method: needs scikit-learn for tsne; got a Python without it. Use pip install 'fairseq-tiedemb[map]', or "
+            "--method pca."
+        ) from None
+
+    perplexity = min(PERPLEXITY, (len(rows_ND) - 1) / 3)
+    return TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=1).fit_transform(rows_ND)

@@ -1,0 +1,42 @@
+"""Spearman's rank correlation with ties, and how sure it is."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+NORMAL_95 = 1.959963984540054  # two-sided
+
+
+def mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1 on, float64; equal values all have the mean of the ranks that they take up."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse]
+
+
+def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
+    """Pearson's correlation of the mean ranks; nan for fewer than two values, or where all are equal."""
+    ranks = [mean_ranks(np.asarray(values, np.float64)) for values in (first, second)]
+    if len(ranks[0]) < 2:
+        return math.nan
+    a, b = (each - each.mean() for each in ranks)
+    scale = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / scale if scale else math.nan
+
+
+def interval(rho: float, count: int) -> tuple[float, float]:
+    """95% confidence interval of Spearman's rho: tanh(atanh rho -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))).
+
+    Args:
+        rho: in [-1, 1].
+        count: n, pairs of values; below 4 nothing is known.
+
+    Source: Bonett & Wright 2000, Psychometrika 65, eq. 6 (Fisher's z with the variance of ranks).
+    """
+    if math.isnan(rho) or count < 4:
+        return math.nan, math.nan
+    if abs(rho) >= 1:
+        return rho, rho
+    half = NORMAL_95 * math.sqrt((1 + rho**2 / 2) / (count - 3))
+    return math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)

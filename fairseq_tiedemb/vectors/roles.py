@@ -1,0 +1,170 @@
+"""The tables of a checkpoint by the part they play: words going in, scores coming out, both in one, or their sum."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_tiedemb.embedding import SharedEmbedding
+from fairseq_tiedemb.sharing import sharing_method
+from fairseq_tiedemb.table_names import PADDING_ROW, is_table
+
+# What --role says, and what it means.
+ROLES = {
+    "in": "input of the decoder or language model, U of Press & Wolf",
+    "out": "output, V of Press & Wolf",
+    "tied": "the one table that is both",
+    "sum": "input + output",
+    "source": "input of the encoder",
+}
+# Under `decoder` or `encoder`; .table and .layer: factorised, the latter as version 0.1.0 called it.
+INPUTS = ("embed_tokens.weight", "embed_tokens.table.weight")
+OUTPUTS = (
+    "output.weight",
+    *(f"output_projection.{name}weight" for name in ("", "table.", "layer.")),
+    "fc_out.weight",
+    "embed_out",
+)
+BANDS = {"in": "embed_tokens.embeddings.", "out": "adaptive_softmax."}
+TYING_FLAGS = ("share_decoder_input_output_embed", "share_all_embeddings")
+SHOWN = 8
+
+
+def settings_of(state: dict[str, Any], section: str) -> dict[str, Any]:
+    """The settings of a checkpoint's model or task by name; of fairseq before 0.10 all that it has."""
+    config = state.get("cfg")
+    found = config.get(section) if isinstance(config, dict) else None
+    found = state.get("args") if found is None else found
+    return vars(found) if isinstance(found, Namespace) else dict(found or {})
+
+
+def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> dict[str, Tensor]:
+    """Vectors (V, D) of all words by role, float32, as the model uses them.
+
+    With w_v the row of word v and n_v = ||w_v||^2, a sharing method's vectors are
+
+        in, source:  input_scale(n_v) w_v      out:  scale(n_v) w_v
+
+    Terms that a method adds to scores, feature maps, P and the factor of a factorised table are no part of the table.
+
+    Args:
+        state: a checkpoint as torch saved it.
+        role: one of ``ROLES``; None for all of the decoder: "tied", or "in" and "out".
+        path: where it is from, for errors.
+
+    Raises:
+        ValueError: if the model has no such table, or one in bands, or input and output are not one, or not of one
+            width for their sum.
+    """
+    names = {each: _name(state, each) for each in ("in", "out", "source")}
+    tied = _tied(state, names)
+    if role is None:
+        found = ["tied"] if tied else [each for each in ("in", "out") if names[each] or _in_bands(state, each)]
+        if not found:
+            raise _missing(state, "in", path)
+        return {each: _vectors(state, names, each, path) for each in found}
+    if role == "tied" and not tied:
+        raise ValueError(
+            f"--role: needs in, out or sum for a model whose two tables are not one; got tied for {path}. Use in."
+        )
+    if role != "sum":
+        return {role: _vectors(state, names, role, path)}
+    first, second = _vectors(state, names, "in", path), _vectors(state, names, "out", path)
+    if first.shape != second.shape:
+        raise ValueError(
+            f"--role: needs in or out for tables of two sizes; got sum for {path}, whose input is {tuple(first.shape)} "
+            f"and whose output {tuple(second.shape)}. Use in, out."
+        )
+    return {role: first + second}
+
+
+def named_table(state: dict[str, Any], name: str, *, path: Path) -> Tensor:
+    """A matrix of the model by its name, float32, as it is.
+
+    Raises:
+        ValueError: if there is none of this name.
+    """
+    entry = state["model"].get(name)
+    if not isinstance(entry, Tensor) or entry.dim() != 2:
+        raise _unknown(state, f"--tensor: needs the name of a matrix of {path}; got {name}.")
+    return entry.float()
+
+
+def _name(state: dict[str, Any], role: str) -> str | None:
+    """The entry of a role, None if there is none of its own."""
+    side = "encoder" if role == "source" else "decoder"
+    names = (f"{side}.{name}" for name in (OUTPUTS if role == "out" else INPUTS))
+    return next((name for name in names if name in state["model"]), None)
+
+
+def _tied(state: dict[str, Any], names: dict[str, str | None]) -> bool:
+    """Whether input and output are one: stock fairseq's recurrent decoders then have no entry for the output."""
+    if names["in"] is None or _in_bands(state, "out"):
+        return False
+    if names["out"] is None:
+        settings = settings_of(state, "model")
+        return any(settings.get(flag) for flag in TYING_FLAGS)
+    return torch.equal(state["model"][names["in"]], state["model"][names["out"]])
+
+
+def _in_bands(state: dict[str, Any], role: str) -> bool:
+    return role in BANDS and any(key.startswith(f"decoder.{BANDS[role]}") for key in state["model"])
+
+
+def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, path: Path) -> Tensor:
+    """Vectors of a role that is one table."""
+    is_output = role == "out"
+    # Of a tied table both roles have vectors of one direction.
+    part = "in" if role == "tied" else role
+    if _in_bands(state, part):
+        raise ValueError(
+            f"--role: needs one table for all words; got {part} for {path}, whose words come in bands of several "
+            "widths (--adaptive-input, --adaptive-softmax-cutoff). Use a model without them, or --tensor with the "
+            "name of a band and --dict with its words."
+        )
+    name = names[part] or (names["in"] if is_output and _tied(state, names) else None)
+    if name is None:
+        raise _missing(state, part, path)
+    weight = state["model"][name]
+    if weight.dim() != 2:
+        raise _missing(state, part, path)
+    return _effective(state, name, weight.float(), is_output=is_output, path=path)
+
+
+@torch.no_grad()
+def _effective(state: dict[str, Any], name: str, weight_VD: Tensor, *, is_output: bool, path: Path) -> Tensor:
+    method = sharing_method(str(settings_of(state, "model").get("sharing_method") or "plain"))
+    if not method.divides_by_norm:
+        return weight_VD
+    size, width = weight_VD.shape
+    weight = nn.Parameter(weight_VD, requires_grad=False)
+    table = SharedEmbedding(
+        size, width, PADDING_ROW, method=method.name, weight=weight, embeds=not is_output, scores=is_output
+    )
+    prefix = name.removesuffix("weight")
+    for key in table.method_parameters:
+        entry = state["model"].get(f"{prefix}method_parameters.{key}")
+        if entry is None or entry.shape != table.method_parameters[key].shape:
+            raise ValueError(
+                f"TABLE: needs the parameter {key!r} of --sharing-method {method.name}; got {path} without it beside "
+                f"{name}. Use a whole checkpoint."
+            )
+        table.method_parameters[key].copy_(entry)
+    if not is_output:
+        return table.embed(torch.arange(size))
+    scale, _ = method.score_terms(table.squared_norms(), table.method_parameters)
+    return weight_VD if scale is None else weight_VD * scale.expand(size).unsqueeze(1)
+
+
+def _missing(state: dict[str, Any], role: str, path: Path) -> ValueError:
+    about = f"--role: needs a table that the model has; got {role} ({ROLES[role]}) for {path}, which has none."
+    return _unknown(state, about)
+
+
+def _unknown(state: dict[str, Any], about: str) -> ValueError:
+    matrices = {key: entry for key, entry in state["model"].items() if isinstance(entry, Tensor) and entry.dim() == 2}
+    shown = sorted(matrices, key=lambda key: (not is_table(key), -len(matrices[key])))[:SHOWN]
+    listed = ", ".join(f"{key} {tuple(matrices[key].shape)}" for key in shown) or "another file: this has no matrix"
+    return ValueError(f"{about} Use --tensor with one of {listed}.")

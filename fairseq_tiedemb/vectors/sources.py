@@ -1,0 +1,163 @@
+"""Where tables of word vectors come from: ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR``."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.vectors.roles import ROLES, named_table, settings_of, tables_by_role
+from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
+from fairseq_tiedemb.vectors.text_file import read_vectors
+from fairseq_tiedemb.vectors.word_lists import read_words
+from fairseq_tiedemb.vectors.word_table import WordTable
+
+# torch's archives, and its files before 1.6, which are pickles.
+CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a user asks for.
+
+    Attributes:
+        path: a checkpoint, a safetensors file, or vectors as text.
+        role: of ``ROLES``, of a checkpoint; None for every table of the decoder.
+        tensor: the name of a matrix, instead of a role.
+        dictionary: the file with the words; None for the one that the checkpoint names, or that lies beside it.
+        word_mark: what words begin with in the dictionary; what does not is then no word.
+    """
+
+    path: Path
+    role: str | None = None
+    tensor: str | None = None
+    dictionary: Path | None = None
+    word_mark: str = ""
+
+    def read(self) -> list[WordTable]:
+        """Reads the table, or each table of the decoder where no role was asked for.
+
+        Raises:
+            ValueError: if there is no such file, table or dictionary, or they do not fit.
+        """
+        try:
+            with self.path.open("rb") as file:
+                start = file.read(9)
+        except OSError as error:
+            raise ValueError(f"TABLE: needs a file; got {self.path} ({error.strerror}). Use another path.") from None
+        if start.startswith(CHECKPOINT_STARTS):
+            return self._of_checkpoint()
+        if self.role is not None:
+            raise ValueError(
+                f"--role: needs a checkpoint, whose tables have roles; got {self.role} for {self.path}. Leave it out, "
+                "or use PATH:ROLE with checkpoints."
+            )
+        if is_tensor_file(start, self.path.stat().st_size):
+            return [self._of_tensor_file()]
+        if self.tensor is not None:
+            raise ValueError(
+                f"--tensor: needs a checkpoint or a safetensors file; got {self.tensor} for {self.path}, a text. Leave "
+                "it out, or use PATH:TENSOR with the others."
+            )
+        return [self._checked(read_vectors(self.path))]
+
+    def _of_tensor_file(self) -> WordTable:
+        rows_VD = read_matrix(self.path, self.tensor)
+        if self.dictionary is None:
+            raise ValueError(
+                f"--dict: needs the words of {self.path}; got none. Use its tokenizer.json, vocab.json or vocab.txt."
+            )
+        words = read_words(self.dictionary)
+        if max(words, default=-1) >= len(rows_VD):  # the table may have rows more, to a round number
+            raise self._misfit(self.dictionary, max(words) + 1, rows_VD)
+        return self._table(f"{self.path}:{self.tensor}", words, rows_VD)
+
+    def _of_checkpoint(self) -> list[WordTable]:
+        state = read_checkpoint(self.path, flag="TABLE")
+        if self.tensor is not None:
+            found = {self.tensor: named_table(state, self.tensor, path=self.path)}
+        else:
+            found = tables_by_role(state, self.role, path=self.path)
+        tables = []
+        for name, rows_VD in found.items():
+            dictionary = self.dictionary or self._dictionary_of(state, name)
+            words = read_words(dictionary)
+            if max(words, default=-1) != len(rows_VD) - 1:
+                raise self._misfit(dictionary, max(words, default=-1) + 1, rows_VD)
+            tables.append(self._table(f"{self.path}:{name}", words, rows_VD))
+        return tables
+
+    def _dictionary_of(self, state: dict[str, Any], role: str) -> Path:
+        """dict.txt, or dict.LANGUAGE.txt, beside the checkpoint or in the data folder of its training."""
+        task = settings_of(state, "task")
+        language = task.get("source_lang" if role == "source" else "target_lang")
+        name = f"dict.{language}.txt" if language else "dict.txt"
+        folders = [self.path.parent, *(Path(each) for each in str(task.get("data") or "").split(":") if each)]
+        for folder in folders:
+            if (folder / name).is_file():
+                return folder / name
+        raise ValueError(
+            f"--dict: needs the words of {self.path}; found no {name} in {', '.join(map(str, folders))}. Use "
+            "--dict with that of the training."
+        )
+
+    def _misfit(self, dictionary: Path, words: int, rows_VD: Tensor) -> ValueError:
+        return ValueError(
+            f"--dict: needs a word for each of the {len(rows_VD):,} rows of {self.path}; got {words:,} in "
+            f"{dictionary}, fairseq's own among them. Use the one of the training."
+        )
+
+    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor) -> WordTable:
+        by_word = {word: row for row, word in words.items()}  # fairseq too takes the last of several
+        rows = sorted(by_word.values())
+        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows]))
+
+    def _checked(self, table: WordTable) -> WordTable:
+        """The table without pieces that are no words.
+
+        Raises:
+            ValueError: if nothing is left, or a number is not finite.
+        """
+        if self.word_mark:
+            rows = [row for row, word in enumerate(table.words) if word.startswith(self.word_mark)]
+            words = [table.words[row].removeprefix(self.word_mark) for row in rows]
+            table = WordTable(table.name, words, table.rows_VD[rows])
+        if not table.words:
+            raise ValueError(
+                f"--word-mark: needs what words of {self.path} begin with; got {self.word_mark!r}, with which none "
+                "does. Use another, or leave it out."
+            )
+        finite = np.isfinite(table.rows_VD).all(1)
+        if not finite.all():
+            raise ValueError(
+                f"TABLE: needs finite numbers; got {table.name} with others for {table.words[int(finite.argmin())]!r}. "
+                "Use one from before the training diverged."
+            )
+        return table
+
+
+def parse_source(
+    text: str,
+    *,
+    role: str | None = None,
+    tensor: str | None = None,
+    dictionary: Path | None = None,
+    word_mark: str = "",
+) -> Source:
+    """What ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR`` asks for.
+
+    Args:
+        text: the same; a file of that whole name is a path.
+        role: where the text has none.
+        tensor: the same.
+        dictionary: see ``Source``.
+        word_mark: the same.
+    """
+    path, _, part = text.rpartition(":")
+    if path and not Path(text).exists():
+        role, tensor = (part, None) if part in ROLES else (None, part)
+    else:
+        path = text
+    return Source(Path(path), role, tensor, dictionary, word_mark)

@@ -1,0 +1,74 @@
+"""One tensor of a safetensors file, which is a header of JSON and bytes: nothing in it can run.
+
+Source: https://huggingface.co/docs/safetensors, "Format".
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+LARGEST_HEADER = 100_000_000  # bytes, as the format has it
+SHOWN = 8  # names of tensors in an error
+
+
+def is_tensor_file(start: bytes, size: int) -> bool:
+    """Whether a file is one, from its first nine bytes and its size."""
+    return len(start) == 9 and int.from_bytes(start[:8], "little") <= size - 8 and start[8:] == b"{"
+
+
+def read_matrix(path: Path, name: str | None) -> Tensor:
+    """A matrix of the file, float32.
+
+    Args:
+        path: the file.
+        name: of the tensor.
+
+    Raises:
+        ValueError: if the file is damaged or has no such matrix, or no name is given.
+    """
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            if length > min(size - 8, LARGEST_HEADER):
+                raise ValueError(f"a header of {length:,} bytes in {size:,}")
+            header = json.loads(file.read(length))
+            shapes = {key: entry["shape"] for key, entry in header.items() if key != "__metadata__"}
+            if name not in shapes or len(shapes[name]) != 2 or header[name]["dtype"] not in TYPES:
+                raise _unknown(name, shapes, path)
+            start, stop = _place(header[name], size - 8 - length)
+        except _Unknown:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"TABLE: needs a whole safetensors file; got {path} ({type(error).__name__}: {error}). Use another."
+            ) from None
+        file.seek(8 + length + start)
+        data = bytearray(file.read(stop - start))
+    return torch.frombuffer(data, dtype=TYPES[header[name]["dtype"]]).view(*shapes[name]).float()
+
+
+class _Unknown(ValueError):
+    pass
+
+
+def _unknown(name: str | None, shapes: dict[str, list[int]], path: Path) -> _Unknown:
+    matrices = sorted((key for key, shape in shapes.items() if len(shape) == 2), key=lambda key: -max(shapes[key]))
+    shown = ", ".join(f"{key} {tuple(shapes[key])}" for key in matrices[:SHOWN])
+    rest = len(matrices) - SHOWN
+    more = f" and {rest} more" if rest > 0 else ""
+    return _Unknown(f"--tensor: needs the name of a matrix of {path}; got {name}. Use one of {shown}{more}.")
+
+
+def _place(entry: dict[str, Any], room: int) -> tuple[int, int]:
+    """First byte and the one behind the last, which must be as many as the shape says."""
+    start, stop = entry["data_offsets"]
+    rows, width = entry["shape"]
+    needed = rows * width * TYPES[entry["dtype"]].itemsize
+    if not (0 <= start <= stop <= room and stop - start == needed and needed > 0):
+        raise ValueError(f"bytes {start} to {stop} of {room}, for a tensor of {needed}")
+    return start, stop

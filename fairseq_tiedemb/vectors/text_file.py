@@ -1,0 +1,84 @@
+"""Word vectors as text, as word2vec and GloVe write them: ``word x_1 ... x_D`` a line."""
+
+import re
+import warnings
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from fairseq_tiedemb.vectors.word_table import WordTable
+
+HEADER = re.compile(r"\d+ \d+\s*")
+SPACE = " \t\r\n"  # and not what else Python takes for space, of which there are words
+
+
+def read_vectors(path: Path) -> WordTable:
+    """Reads word vectors with word2vec's header ``V D``, or without one as GloVe's are.
+
+    Of a word that comes twice the first vector counts. A word may have spaces in it, as some of GloVe's.
+
+    Raises:
+        ValueError: if a line has another number of numbers than the first, a number is not finite, or there is none.
+    """
+    words: dict[str, np.ndarray] = {}
+    width = None
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1 and HEADER.fullmatch(line):
+                    width = int(line.split()[1])
+                    continue
+                if not line.strip():
+                    continue
+                word, row = _parsed(line, width)
+                width = len(row) if width is None else width
+                if not word or len(row) != width or width == 0 or not np.isfinite(row).all():
+                    raise ValueError(
+                        f"TABLE: needs a word and {width or 'some'} finite numbers a line; got {line[:60].rstrip()!r} "
+                        f"in line {number} of {path}. Use a checkpoint, a safetensors file, or vectors as text."
+                    )
+                words.setdefault(word, row)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"TABLE: needs a checkpoint, a safetensors file, or vectors as text in UTF-8; got {path} ({error}). Use "
+            "another, or convert it."
+        ) from None
+    if not words:
+        raise ValueError(f"TABLE: needs a word at least; got {path}, which has none. Use another.")
+    return WordTable(str(path), list(words), np.stack(list(words.values())))
+
+
+def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
+    """Word and numbers of a line; as many numbers as can be read."""
+    line = line.strip(SPACE)
+    word, _, rest = line.partition(" ") if " " in line else line.partition("\t")
+    row = _numbers(rest)
+    if width and len(row) != width and len(fields := line.rsplit(" ", width)) == width + 1:
+        word, row = fields[0], _numbers(" ".join(fields[1:]))
+    return word, row
+
+
+def _numbers(text: str) -> np.ndarray:
+    # Text is not deprecated, but text that has more than numbers in it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            return np.fromstring(text, dtype=np.float32, sep=" ")
+        except (DeprecationWarning, ValueError):
+            return np.empty(0, np.float32)
+
+
+def write_vectors(table: WordTable, file: TextIO) -> int:
+    """Writes word2vec's text format, in which float32 comes back bit for bit.
+
+    Returns:
+        How many words were left out, because they are empty or have space in them, which the format cannot say.
+    """
+    kept = [row for row, word in enumerate(table.words) if word.split() == [word]]
+    width = table.rows_VD.shape[1]
+    file.write(f"{len(kept)} {width}\n")
+    numbers = " %.9g" * width
+    for row in kept:
+        file.write(f"{table.words[row]}{numbers % tuple(table.rows_VD[row].tolist())}\n")
+    return len(table.words) - len(kept)

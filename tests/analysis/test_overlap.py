@@ -1,0 +1,82 @@
+"""Shared subwords: of encoded text, of a folder of fairseq-preprocess, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from fairseq_tiedemb.analysis.overlap import Overlap, overlap
+from fairseq_tiedemb.cli import create_parser
+
+from ..conftest import RunCommand
+
+
+def command(*args: object) -> int:
+    arguments = create_parser().parse_args(["overlap", *map(str, args)])
+    return arguments.run(arguments)
+
+
+def test_the_papers_table() -> None:
+    lines = Overlap(2_000, 7_000, 85_000).describe("EN", "FR")
+    assert [line.split() for line in lines[1:5]] == [
+        ["only", "in", "EN", "2,000", "2.1%"],
+        ["only", "in", "FR", "7,000", "7.4%"],
+        ["in", "both", "85,000", "90.4%"],
+        ["all", "94,000", "100.0%"],
+    ]
+    assert lines[5] == "97.7% of the types of EN are shared, 92.4% of FR's"
+
+
+def test_laws() -> None:
+    source, target = set("abcde"), set("defg")
+    assert overlap(source, target) == Overlap(3, 2, 2)
+    assert overlap(target, source) == Overlap(2, 3, 2)
+    assert overlap(source, source) == Overlap(0, 0, 5)
+
+
+def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").write_text("the@@ re is\nis the@@ m\n")
+    (tmp_path / "b").write_text("re the is\n\nder\n")
+    command(tmp_path / "a", tmp_path / "b")
+    found = [line.split()[-2] for line in capsys.readouterr().out.splitlines()[1:5]]
+    assert found == ["2", "2", "2", "6"]  # the@@ m | the der | re is
+
+
+def test_preprocessed_text_and_not_its_dictionary(
+    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.de").write_text("a b c rare\n" * 3 + "only\n")
+    (tmp_path / "t.en").write_text("b c d e\n" * 4)
+    flags = ("--source-lang", "de", "--target-lang", "en", "--joined-dictionary", "--thresholdsrc", 2)
+    run_command("preprocess", *flags, "--trainpref", tmp_path / "t", "--destdir", tmp_path / "bin")
+    command(tmp_path / "bin")
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert printed[1][2:4] == ["de", "2"]  # a rare; "only" is <unk>
+    assert printed[2][2:4] == ["en", "2"]
+    assert printed[3][2] == "2"
+    (tmp_path / "bin/train.de-fr.de.bin").touch()
+    with pytest.raises(ValueError, match=r"DATA: needs the training text of one pair .* got de-en, de-fr in"):
+        command(tmp_path / "bin")
+    (tmp_path / "bin/train.de-fr.de.bin").unlink()
+    (tmp_path / "bin/train.de-en.en.idx").unlink()
+    with pytest.raises(ValueError, match=r"DATA: needs a folder .* got .*bin without train.de-en.en.idx"):
+        command(tmp_path / "bin")
+    (tmp_path / "bin/dict.de.txt").unlink()
+    with pytest.raises(ValueError, match=r"DATA: needs a folder .* got .*bin without dict.de.txt"):
+        command(tmp_path / "bin")
+
+
+def test_refusals(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a\n")
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "latin").write_bytes(b"\xe4\n")
+    for texts, message in (
+        (["a"], "TEXT: needs two files, or one folder; got 1, .*a. Use two"),
+        (["a", "a", "a"], "TEXT: needs two files, or one folder; got 3"),
+        (["a", "none"], "TEXT: needs an encoded text in UTF-8; got .*none"),
+        (["latin", "a"], "TEXT: needs an encoded text in UTF-8; got .*latin"),
+        (["empty", "a"], "SOURCE: needs a text of a word at least"),
+        (["a", "empty"], "TARGET: needs a text of a word at least"),
+        (["."], "DATA: needs the training text of one pair .* got none in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command(*(tmp_path / text for text in texts))

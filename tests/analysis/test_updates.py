@@ -1,0 +1,244 @@
+"""`updates`: rows that batches update, repeat probabilities, and gradients by role, each against its definition."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fairseq_tiedemb.analysis.input_updates import input_updates
+from fairseq_tiedemb.analysis.repeats import repeats
+from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
+from fairseq_tiedemb.cli import create_parser
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .. import reference
+from ..conftest import RunCommand
+from ..models import recurrent_lms
+from ..models.common import dictionary, grown
+from ..models.families import BANDS, build
+
+PAD, WORDS = 1, 20
+
+
+def command(*args: object) -> int:
+    arguments = create_parser().parse_args(["updates", *map(str, args)])
+    return arguments.run(arguments)
+
+
+# --- how often --------------------------------------------------------------------------------------------------------
+
+
+def test_updates_of_an_epoch() -> None:
+    rng = np.random.default_rng(1)
+    batches = [rng.integers(0, 30, (3, 4)) * rng.integers(0, 2, (3, 4)) for _ in range(15)]
+    found = input_updates(batches, 30, not_words=(0, 1))
+    every = Counter(int(word) for batch in batches for word in batch.ravel())
+    assert found.counts_V.tolist() == [every[word] for word in range(2, 30)]
+    assert found.updates_V.tolist() == [sum(word in batch for batch in batches) for word in range(2, 30)]
+    assert found.rows_of_batches.tolist() == [len(set(batch.ravel().tolist()) - {0, 1}) for batch in batches]
+    assert found.updates_V.sum() == found.rows_of_batches.sum()
+    assert (found.updates_V <= found.counts_V).all()
+
+
+def test_what_is_printed() -> None:
+    batches = [np.array([2, 3, 3, 3]), *[np.array([2, 2, 2, 4])] * 11]
+    lines = input_updates(batches, 13, not_words=(0, 1)).describe()
+    assert lines[0] == "an epoch: 48 tokens in 12 batches"
+    assert lines[1] == "input: a batch updates 2 different rows of 11 (18.2%), 2 to 2"
+    assert "an epoch updates 3 rows; 81.8% of all are updated 10 times or less, 81.8% are of words" in lines[2]
+    assert lines[3] == "output, by full softmax: each batch updates all 11 rows, 12 times an epoch"
+    assert [line.split() for line in lines[-2:]] == [["1-10", "2.4", "20.00%"], ["11-11", "0.0", "0.00%"]]
+
+
+def test_no_batch() -> None:
+    with pytest.raises(ValueError, match="--subset: needs a text with a batch at least; got none"):
+        input_updates([], 5)
+
+
+# --- repeats ----------------------------------------------------------------------------------------------------------
+
+
+class Given(nn.Module):
+    """A language model whose probabilities are given."""
+
+    def __init__(self, probabilities_BTV: Tensor):
+        super().__init__()
+        self.probabilities = probabilities_BTV
+
+    def forward(self, src_tokens: Tensor, src_lengths: Tensor) -> Tensor:
+        return self.probabilities
+
+    def get_normalized_probs(self, output: Tensor, log_probs: bool, sample: Any) -> Tensor:
+        return output.log()
+
+
+def batch_of(source: Tensor, target: Tensor) -> dict[str, Any]:
+    return {"net_input": {"src_tokens": source, "src_lengths": source.ne(PAD).sum(1)}, "target": target}
+
+
+def test_only_what_follows_a_word_counts() -> None:
+    words = dictionary(7)
+    probabilities = torch.rand(2, 4, 7, dtype=torch.float64).softmax(2)
+    source = torch.tensor([[2, 4, 4, 5], [0, 6, 1, 1]])
+    target = torch.tensor([[4, 4, 5, 2], [6, 3, 1, 1]])
+    found = repeats(Given(probabilities), [{}, batch_of(source, target)], words)
+    expected = [probabilities[0, 1, 4], probabilities[0, 2, 4], probabilities[0, 3, 5], probabilities[1, 1, 6]]
+    assert found.probabilities == pytest.approx([float(p) for p in expected], abs=1e-12)
+    assert found.repeated == [4]
+    known = f"mean {np.mean(expected):.4f}, median {np.median(expected):.1e}"
+    assert found.describe(words) == [
+        f"repeat probability p(w_t-1 | history): {known}, over 4 tokens that follow a word",
+        "repeats in the text: 0.2500, 1 tokens (word0 1)",
+    ]
+    with pytest.raises(ValueError, match="--subset: needs sentences of two words or more; got none"):
+        repeats(Given(probabilities), [batch_of(source[:, :1], target[:, :1])], words)
+
+
+@pytest.mark.parametrize("preset", ["zaremba_lm_small", "zaremba_lm_small_wt"])
+def test_our_models_probabilities(preset: str) -> None:
+    words = dictionary(WORDS)
+    model = grown(recurrent_lms.build(preset, words=words)).double().eval()
+    source = torch.tensor([[2, 5, 9, 9, 4]])
+    found = repeats(model, [batch_of(source, torch.tensor([[5, 9, 9, 4, 2]]))], words)
+    weights = {name: value.numpy() for name, value in model.state_dict().items()}
+    scores = reference.language_model_scores(source[0].tolist(), weights, layers=2)
+    expected = [reference.softmax(scores[t])[source[0, t]] for t in range(1, 5)]
+    assert found.probabilities == pytest.approx(expected, abs=1e-12)
+    assert found.repeated == [9]
+
+
+# --- gradients by role ------------------------------------------------------------------------------------------------
+
+
+def text() -> dict[str, Any]:
+    source = torch.tensor([[2, 4, 5, 4], [2, 9, 8, 1]])
+    return batch_of(source, torch.tensor([[4, 5, 4, 2], [9, 8, 2, 1]]))
+
+
+def gradient(model: Any, weight: Tensor, batch: dict[str, Any]) -> Tensor:
+    """Of the mean cross entropy, as training has it."""
+    scores = model(**batch["net_input"])[0]
+    target = batch["target"]
+    loss = nn.functional.cross_entropy(scores.flatten(0, 1), target.flatten(), ignore_index=PAD)
+    return torch.autograd.grad(loss, weight)[0]
+
+
+def models(tied: bool, method: str) -> Iterator[Any]:
+    yield recurrent_lms.build("zaremba_lm_small_wt" if tied else "zaremba_lm_small", sharing_method=method)
+    yield build("transformer_lm", sharing_method=method, share_decoder_input_output_embed=tied)
+    yield build("transformer_lm", ours=False, share_decoder_input_output_embed=tied)
+
+
+@pytest.mark.parametrize("method", SHARING_METHODS)
+def test_the_parts_of_a_tied_table_add_up(method: str) -> None:
+    for model in models(True, method):
+        model = grown(model, 0.3).double().eval()
+        found = role_gradients(model, text(), pad=PAD)
+        assert found.tied
+        assert found.read.tolist() == [2, 4, 5, 8, 9]
+        whole = gradient(model, model.decoder.embed_tokens.weight, text())
+        torch.testing.assert_close(found.input_VD + found.output_VE, whole)
+        others = [row for row in range(len(whole)) if row not in (2, 4, 5, 8, 9)]
+        assert found.input_VD[others].abs().max() == 0
+        assert found.output_VE[4:].abs().min() > 0
+        assert not model.decoder.embed_tokens._forward_hooks
+        assert found.input_VD[[4, 5]].abs().min() > 0
+
+
+def test_the_parts_of_two_tables() -> None:
+    for model in models(False, "plain"):
+        model = grown(model, 0.3).double().eval()
+        found = role_gradients(model, text(), pad=PAD)
+        assert not found.tied
+        decoder = model.decoder
+        output = decoder.output.head if hasattr(decoder, "output") else decoder.output_projection
+        output = model.output.tables()["words"] if hasattr(model, "output") else output
+        torch.testing.assert_close(found.input_VD, gradient(model, decoder.embed_tokens.weight, text()))
+        torch.testing.assert_close(found.output_VE, gradient(model, output.weight, text()))
+
+
+def test_the_input_part_of_a_tied_model_is_that_of_the_untied_one() -> None:
+    tied = grown(recurrent_lms.build("zaremba_lm_small_wt"), 0.3).double().eval()
+    untied = recurrent_lms.build("zaremba_lm_small").double().eval()
+    untied.load_state_dict({k: v for k, v in tied.state_dict().items() if k in untied.state_dict()})
+    first, second = (role_gradients(model, text(), pad=PAD) for model in (tied, untied))
+    torch.testing.assert_close(first.input_VD, second.input_VD)
+    torch.testing.assert_close(first.output_VE, second.output_VE)
+
+
+def test_what_is_printed_of_gradients() -> None:
+    model = grown(recurrent_lms.build("zaremba_lm_small_wt"), 0.3).double().eval()
+    one = role_gradients(model, text(), pad=PAD)
+    lines = describe([one, one])
+    first, second = (part[one.read].norm(dim=1) for part in (one.input_VD, one.output_VE))
+    both = (one.input_VD + one.output_VE)[one.read].norm(dim=1)
+    assert lines[0] == "gradients of 2 batches, tied: 5 rows are read in each"
+    assert lines[2].split()[2:] == [f"{first.mean():.2e}", "0", f"{one.input_VD.norm():.2e}"]
+    others = [row for row in range(len(one.output_VE)) if row not in one.read.tolist()]
+    cells = [second.mean(), one.output_VE[others].norm(dim=1).mean(), one.output_VE.norm()]
+    assert lines[3].split()[2:] == [f"{cell:.2e}" for cell in cells]
+    assert lines[4].endswith(f"= {(first / (first + second)).mean():.3f} on average")
+    assert f"|sum| = {(first / both).mean():.3f}, |output's part| / |sum| = {(second / both).mean():.3f}" in lines[5]
+    untied = role_gradients(grown(recurrent_lms.build("zaremba_lm_small")).eval(), text(), pad=PAD)
+    assert describe([untied])[0].startswith("gradients of 1 batches, untied")
+    assert len(describe([untied])) == 5
+
+
+def test_bands_are_refused() -> None:
+    model = build("transformer_lm", **BANDS)
+    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a model with one table .* got \w+ with bands of words"):
+        role_gradients(model, text(), pad=PAD)
+    model.decoder = nn.Module()
+    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a model with one table .* got \w+ with none"):
+        role_gradients(model, text(), pad=PAD)
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+TRAINING = ("--max-update", 2, "--no-epoch-checkpoints", "--num-workers", 0, "--disable-validation")
+SIZES = ("--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--tokens-per-sample", 5, "--batch-size", 6)
+
+
+def test_the_command(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
+    stock = (
+        "--arch",
+        "lstm_lm",
+        "--decoder-out-embed-dim",
+        8,
+        "--share-decoder-input-output-embed",
+        "--optimizer",
+        "sgd",
+    )
+    for name, model, options in (
+        ("ours", ("--arch", "zaremba_lm_small"), {}),
+        ("stock", ("--task", "language_modeling", *stock, "--lr", 1), {"user_dir": None}),
+    ):
+        run_command("train", lm_data, *model, *SIZES, *TRAINING, "--save-dir", tmp_path / name, **options)
+    paths = [tmp_path / name / "checkpoint_last.pt" for name in ("ours", "stock")]
+    shape = ("--batch-size", 6, "--tokens-per-sample", 5, "--batches", 3)
+    process = run_command("fairseq_tiedemb.cli", "updates", lm_data, "--checkpoint", *paths, *shape, fresh=True)
+    printed = process.stdout
+    assert printed.count("gradients of 3 batches, untied") == printed.count("gradients of 3 batches, tied") == 1
+    words = [line.split() for line in (lm_data.parent / "text/train.src").read_text().splitlines()]
+    assert printed.startswith(f"an epoch: {sum(len(each) + 1 for each in words)} tokens in ")
+    test = [line.split() for line in (lm_data.parent / "text/test.src").read_text().splitlines()]
+    follow = sum(map(len, test))
+    repeated = sum(a == b for each in test for a, b in zip(each, each[1:], strict=False))
+    assert printed.count(f"over {follow:,} tokens that follow a word") == 2
+    assert printed.count(f"repeats in the text: {repeated / follow:.4f}, {repeated:,} tokens") == 2
+
+
+def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"DATA: needs a file; got .*dict.txt, which is none"):
+        command(parallel_data)
+    with pytest.raises(ValueError, match=r"--checkpoint: needs a file; got nothing.pt"):
+        command(lm_data, "--checkpoint", "nothing.pt")
+    with pytest.raises(ValueError, match=r"--batch-size: needs 1 or more; got 0"):
+        command(lm_data, "--batch-size", 0)
+    with pytest.raises(ValueError, match=r"--train-subset: needs a text of .*; got .*/none, without"):
+        command(lm_data, "--train-subset", "none")

@@ -1,0 +1,243 @@
+"""The commands on word vectors as they are run: on checkpoints of stock fairseq's and ours, safetensors files, text."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.vectors.sources import Source, parse_source
+from fairseq_tiedemb.vectors.text_file import read_vectors
+
+from ..conftest import MadeOnce, RunCommand
+from ..hidden import without_fairseq
+from .common import command, exact_cosine, exact_spearman, write_checkpoint, write_dictionary, write_safetensors
+
+STOCK = {
+    "lstm_lm": ("--arch", "lstm_lm", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8),
+    "transformer_lm": ("--arch", "transformer_lm", "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8),
+}
+STOCK["lstm_lm"] += ("--decoder-out-embed-dim", 8)
+STOCK["transformer_lm"] += (
+    "--decoder-layers",
+    1,
+    "--decoder-attention-heads",
+    2,
+    "--decoder-input-dim",
+    8,
+    "--decoder-output-dim",
+    8,
+)
+TIED = "--share-decoder-input-output-embed"
+UPDATE = ("--task", "language_modeling", "--optimizer", "sgd", "--lr", 1, "--max-update", 1, "--max-tokens", 400)
+UPDATE += ("--tokens-per-sample", 20, "--num-workers", 0, "--disable-validation")
+
+
+@pytest.fixture(scope="session")
+def stock(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> Callable[..., Path]:
+    """`stock(arch, *flags)` is a checkpoint that fairseq alone has trained for one update."""
+
+    def stock(arch: str, *flags: str) -> Path:
+        flags = (*map(str, STOCK[arch]), *flags)
+        folder, _ = made_once(
+            f"stock-{arch}-{len(flags)}",
+            lambda folder: (
+                run_command("train", lm_data, *UPDATE, *flags, "--save-dir", folder, user_dir=None).returncode
+            ),
+        )
+        return folder / "checkpoint_last.pt"
+
+    return stock
+
+
+def run_tiedemb(run_command: RunCommand, *args: object, **options: Any) -> Any:
+    return run_command("fairseq_tiedemb.cli", *args, **options)
+
+
+@pytest.mark.parametrize("arch", STOCK)
+def test_stock_checkpoints(
+    arch: str, stock: Callable[..., Path], run_command: RunCommand, lm_data: Path, tmp_path: Path
+) -> None:
+    untied, tied = stock(arch), stock(arch, TIED)
+    (tmp_path / "set.txt").write_text("a b 1\nc D 2\ne f 3.5\ng h 2\nno b 1\n")
+    printed = run_tiedemb(run_command, "similarity", untied, tied, "--sets", tmp_path / "set.txt").stdout.splitlines()
+    assert [line.split(":")[1] for line in printed[:3]] == ["in", "out", "tied"]
+    words = [line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines()]
+    model = checkpoint_utils.load_checkpoint_to_cpu(untied)["model"]
+    name = {"lstm_lm": "decoder.fc_out.weight", "transformer_lm": "decoder.output_projection.weight"}[arch]
+    rhos = []
+    for weight in (model["decoder.embed_tokens.weight"], model[name]):
+        row = {word: weight[number].numpy() for number, word in enumerate(words, start=4)}
+        pairs = ("ab", "cd", "ef", "gh")
+        rhos.append(f"{exact_spearman([1, 2, 3.5, 2], [exact_cosine(row[a], row[b]) for a, b in pairs]):.3f}")
+    fields = printed[-1].replace("(", " ").split()
+    assert fields[:3] == ["set", "4", "5"]
+    assert [fields[3], fields[7]] == rhos
+    printed = run_tiedemb(run_command, "correlation", untied, f"{tied}:tied").stdout.splitlines()
+    assert len(printed[-2].split()) == 3  # rho of in and out, in and tied
+    assert len(printed[-1].split()) == 2
+
+
+def test_fairseq_reads_the_vectors_back(
+    stock: Callable[..., Path], run_command: RunCommand, lm_data: Path, tmp_path: Path
+) -> None:
+    checkpoint, path = stock("transformer_lm"), tmp_path / "x.vec"
+    model = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)["model"]
+    first, second = model["decoder.embed_tokens.weight"], model["decoder.output_projection.weight"]
+    for role, expected in {"in": first, "sum": first + second, "out": second}.items():
+        command("vectors", checkpoint, "--role", role, "--output", path)
+        assert np.array_equal(read_vectors(path).rows_VD, expected[2:].numpy())
+    flags = ("--decoder-embed-path", path, "--lr", 1e-30, "--save-dir", tmp_path)
+    ours = ("--arch", "tied_lstm_lm", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8)
+    for arch, user_dir in ((ours, {}), (STOCK["lstm_lm"], {"user_dir": None})):
+        run_command("train", lm_data, *UPDATE, *arch, *flags, **user_dir)
+        found = checkpoint_utils.load_checkpoint_to_cpu(tmp_path / "checkpoint_last.pt")["model"]
+        assert torch.equal(found["decoder.embed_tokens.weight"][2:], second[2:])
+        (tmp_path / "checkpoint_last.pt").unlink()
+
+
+WORDS = "the of and to in".split()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """An untied model of nine rows, with dict.txt beside it."""
+    torch.manual_seed(1)
+    model = {"decoder.embed_tokens.weight": torch.randn(9, 4), "decoder.output.weight": torch.randn(9, 4)}
+    return write_checkpoint(tmp_path / "x.pt", model, WORDS)
+
+
+def test_a_fresh_process_without_fairseq(checkpoint: Path) -> None:
+    program = """
+import sys
+from fairseq_tiedemb.cli import main
+assert main(["neighbours", sys.argv[1], "--words", "The", "--count", "2"]) == 0
+assert main(["correlation", sys.argv[1]]) == 0
+assert main(["vectors", sys.argv[1] + ":in", "--output", sys.argv[1] + ".vec"]) == 0
+assert main(["similarity", "nothing.pt", "--sets", "nothing.txt"]) == 2
+assert "fairseq" not in sys.modules
+"""
+    printed = without_fairseq(program, str(checkpoint)).splitlines()
+    assert printed[0] == f"[1] {checkpoint}:in: 7 words, 4 wide"
+    rows = read_checkpoint(checkpoint, flag="X")["model"]["decoder.embed_tokens.weight"].numpy()
+    words = ["</s>", "<unk>", *WORDS]
+    cosines = {word: exact_cosine(rows[4], row) for word, row in zip(words, rows[2:], strict=True) if word != "the"}
+    best = sorted(cosines, key=lambda word: -cosines[word])[:2]
+    assert printed[5].split()[:3] == ["1", best[0], f"{cosines[best[0]]:.3f}"]
+    assert printed[6].split()[:3] == ["2", best[1], f"{cosines[best[1]]:.3f}"]
+    assert read_vectors(Path(f"{checkpoint}.vec")).words == words
+
+
+@pytest.mark.parametrize("name", ["vocab.txt", "vocab.json", "tokenizer.json"])
+def test_hugging_face(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(1)
+    weight, words = torch.randn(8, 3).bfloat16(), ["[PAD]", *WORDS]
+    path = write_safetensors(tmp_path / "model.safetensors", {"wte.weight": weight, "lm_head.weight": weight + 1})
+    rows = {word: row for row, word in enumerate(words)}
+    content = {"vocab.txt": "\n".join(words), "vocab.json": json.dumps(rows)}
+    content["tokenizer.json"] = json.dumps({"model": {"vocab": rows}, "added_tokens": []})
+    (tmp_path / name).write_text(content[name])
+    for flags in ([path, "--tensor", "wte.weight"], [f"{path}:wte.weight"]):
+        command("vectors", *flags, "--dict", tmp_path / name, "--output", tmp_path / "x.vec")
+        found = read_vectors(tmp_path / "x.vec")
+        assert found.words == WORDS
+        assert np.array_equal(found.rows_VD, weight[1:6].float().numpy())
+    command("correlation", f"{path}:wte.weight", f"{path}:lm_head.weight", "--dict", tmp_path / name)
+    assert "5 words, 10 pairs" in capsys.readouterr().out
+
+
+def test_only_pieces_with_the_mark_are_words(tmp_path: Path) -> None:
+    path = write_safetensors(tmp_path / "model.safetensors", {"wte": torch.arange(8.0).view(4, 2)})
+    (tmp_path / "vocab.json").write_text(json.dumps({"the": 0, "Ġthe": 1, "Ġ": 2, "ing": 3}))
+    (found,) = parse_source(f"{path}:wte", dictionary=tmp_path / "vocab.json", word_mark="Ġ").read()
+    assert found.words == ["the", ""]
+    assert found.rows_VD.tolist() == [[2, 3], [4, 5]]
+    with pytest.raises(ValueError, match=r"--word-mark: needs what words of .*safetensors begin with; got '▁'"):
+        parse_source(f"{path}:wte", dictionary=tmp_path / "vocab.json", word_mark="▁").read()
+
+
+def test_dictionaries_of_translation(tmp_path: Path) -> None:
+    model = {f"{side}.embed_tokens.weight": torch.randn(6, 4) for side in ("encoder", "decoder")}
+    (tmp_path / "data").mkdir()
+    task = {"data": f"{tmp_path}/none:{tmp_path}/data", "source_lang": "de", "target_lang": "en"}
+    torch.save({"cfg": {"model": {}, "task": task}, "model": model}, tmp_path / "x.pt")
+    for language in ("de", "en"):
+        write_dictionary(tmp_path / f"data/dict.{language}.txt", [f"{language}1", f"{language}2"])
+    for role, word in (("source", "de1"), ("in", "en1")):
+        (found,) = parse_source(f"{tmp_path}/x.pt:{role}").read()
+        assert found.words == ["</s>", "<unk>", word, word[:-1] + "2"]
+        assert np.array_equal(
+            found.rows_VD, model[f"{'encoder' if role == 'source' else 'decoder'}.embed_tokens.weight"][2:]
+        )
+
+
+def test_a_word_that_a_dictionary_has_again_is_its_last_row(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path / "x.pt", {"decoder.embed_tokens.weight": torch.arange(14.0).view(7, 2)})
+    (tmp_path / "dict.txt").write_text("a 5\n<unk> 4 #fairseq:overwrite\na 3 #fairseq:overwrite\n")
+    (found,) = Source(path, "in").read()
+    assert dict(zip(found.words, found.rows_VD[:, 0].tolist(), strict=True)) == {"</s>": 4, "<unk>": 10, "a": 12}
+
+
+def test_a_path_may_have_a_colon(tmp_path: Path) -> None:
+    path = tmp_path / "a:in"
+    path.write_text("the 1 2\n")
+    assert parse_source(str(path)) == Source(path)
+    assert parse_source(f"{path}:out", role="in") == Source(path, "out")
+    assert parse_source("b.pt:wte", role="in", tensor="x") == Source(Path("b.pt"), None, "wte")
+    assert parse_source("b.pt", role="in") == Source(Path("b.pt"), "in")
+
+
+def test_dictionaries_for_each_table(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dict.txt").rename(tmp_path / "a.txt")
+    write_dictionary(tmp_path / "b.txt", [*WORDS[:4], "other"])
+    one, two = (f"{checkpoint}:in", f"{checkpoint}:out")
+    command("correlation", one, two, "--dict", tmp_path / "a.txt", "--dict", tmp_path / "b.txt")
+    assert "6 words, 15 pairs" in capsys.readouterr().out
+    command("correlation", one, two, "--dict", tmp_path / "a.txt")
+    assert "7 words, 21 pairs" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="--dict: needs one, or one for each TABLE; got 2 for 1. Use 1 or 1"):
+        command("correlation", checkpoint, "--dict", tmp_path / "a.txt", "--dict", tmp_path / "b.txt")
+    with pytest.raises(ValueError, match=r"--dict: needs the words of .*x.pt; found no dict.txt in .*. Use --dict"):
+        command("correlation", checkpoint)
+
+
+def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
+    def refuses(message: str, *args: object) -> None:
+        with pytest.raises(ValueError, match=message):
+            command("neighbours", *args, *(() if "--words" in args else ("--words", "the")))
+
+    text = tmp_path / "x.vec"
+    text.write_text("the 1 2\nof 3 4\n")
+    hugging = write_safetensors(tmp_path / "x.safetensors", {"wte": torch.ones(3, 2)})
+    refuses(r"TABLE: needs a file; got nothing.pt \(No such file", "nothing.pt")
+    refuses(r"TABLE: needs a file; got .* \(Is a directory\)", tmp_path)
+    refuses("--role: needs a checkpoint, .* got in for .*x.vec", text, "--role", "in")
+    refuses("--role: needs a checkpoint, .* got out for .*x.safetensors", f"{hugging}:out")
+    refuses("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte")
+    refuses("--dict: needs the words of .*x.safetensors; got none", f"{hugging}:wte")
+    refuses("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off")
+    refuses("--count: needs 1 or more; got 0", text, "--count", 0)
+    write_dictionary(tmp_path / "dict.txt", WORDS[:2])
+    refuses("--dict: needs a word for each of the 9 rows of .*x.pt; got 6 in .*dict.txt", checkpoint)
+    (tmp_path / "vocab.txt").write_text("a\nb\nc\nd\n")
+    refuses(
+        "needs a word for each of the 3 rows of .*x.safetensors; got 4",
+        f"{hugging}:wte",
+        "--dict",
+        tmp_path / "vocab.txt",
+    )
+    torch.save({"model": {"decoder.embed_tokens.weight": torch.full((6, 2), torch.nan)}}, tmp_path / "nan.pt")
+    refuses("TABLE: needs finite numbers; got .*nan.pt:in with others for '</s>'", tmp_path / "nan.pt")
+    (tmp_path / "zip.pt").write_bytes(b"PK\x03\x04 nothing")
+    refuses("TABLE: .*zip.pt: needs a whole checkpoint", tmp_path / "zip.pt")
+    write_dictionary(tmp_path / "dict.txt", WORDS)
+    with pytest.raises(ValueError, match=r"--role: needs one table; got .*in, .*out. Use in, out or sum"):
+        command("vectors", checkpoint, "--output", tmp_path / "y.vec")
+    with pytest.raises(ValueError, match=r"--output: needs a folder that exists; got .*none"):
+        command("vectors", checkpoint, "--output", tmp_path / "none/y.vec")
+    assert not (tmp_path / "y.vec").exists()

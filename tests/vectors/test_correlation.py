@@ -1,0 +1,102 @@
+"""Correlation of all pairs' cosines: equal to the exact one, whatever the block, and its laws."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairseq_tiedemb.vectors.correlation import cosine_correlation
+from fairseq_tiedemb.vectors.word_table import unit_rows
+
+from .common import command, exact_pairwise, exact_spearman, random_table, table
+
+
+def rows(count: int, width: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
+
+
+def related(count: int = 90) -> list[np.ndarray]:
+    """Three tables of two widths that have something in common."""
+    first = rows(count, 12, 1)
+    return [first, first + 0.8 * rows(count, 12, 2), first[:, :7] + 0.5 * rows(count, 7, 3)]
+
+
+@pytest.mark.parametrize("block", [1, 37, 1000, 10**7])
+def test_equal_to_the_exact_one_in_every_block_size(block: int) -> None:
+    tables = related()
+    found = cosine_correlation([unit_rows(each) for each in tables], block=block)
+    cosines = [exact_pairwise(each) for each in tables]
+    for i in range(3):
+        for j in range(3):
+            assert found[i, j] == pytest.approx(exact_spearman(cosines[i], cosines[j]), abs=1e-6)
+
+
+def test_ties_count_with_their_mean_rank() -> None:
+    # Cosines are 0, 1, -1, 1/2 and -1/2, many times each.
+    signs = np.random.default_rng(1).choice([-1.0, 0.0, 1.0], (60, 3)).astype(np.float32)
+    signs = signs[(np.abs(signs).sum(1) == 2) | (np.abs(signs).sum(1) == 1)]
+    signs = signs[np.abs(signs).sum(1) == 2]
+    other = rows(len(signs), 5, 2)
+    cosines = [np.round(exact_pairwise(signs), 9), exact_pairwise(other)]
+    assert len(set(cosines[0])) <= 5
+    found = cosine_correlation([unit_rows(signs), unit_rows(other)])[0, 1]
+    assert found == pytest.approx(exact_spearman(*cosines), abs=1e-6)
+
+
+def test_where_all_cosines_are_near_one() -> None:
+    first = 1 + 0.2 * rows(80, 20, 1)
+    second = first + 0.2 * rows(80, 20, 2)
+    found = cosine_correlation([unit_rows(first), unit_rows(second)])[0, 1]
+    assert found == pytest.approx(exact_spearman(exact_pairwise(first), exact_pairwise(second)), abs=1e-6)
+
+
+def test_laws() -> None:
+    first, second, _ = (unit_rows(each) for each in related())
+    rho = cosine_correlation([first, second])
+    assert rho[0, 0] == rho[1, 1] == 1.0
+    assert rho[0, 1] == rho[1, 0]
+    order = np.random.default_rng(3).permutation(len(first))
+    assert cosine_correlation([first[order], second[order]])[0, 1] == pytest.approx(rho[0, 1], abs=1e-6)
+    turn = np.linalg.qr(rows(12, 12, 4))[0]
+    assert cosine_correlation([first, second @ turn])[0, 1] == pytest.approx(rho[0, 1], abs=1e-6)
+    shuffled = cosine_correlation([first, second[order]])[0, 1]
+    assert abs(shuffled) < 0.1 < rho[0, 1]
+
+
+def test_nothing_to_correlate() -> None:
+    assert np.isnan(cosine_correlation([np.ones((1, 2), np.float32)] * 2)).all()
+    same = unit_rows(np.ones((5, 2), np.float32))
+    assert math.isnan(cosine_correlation([same, unit_rows(rows(5, 2, 1))])[0, 1])
+
+
+def test_words_are_matched_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = random_table(30, 6), random_table(30, 6, seed=2)
+    second = table(second.words, second.rows_VD + 2 * first.rows_VD)
+    order = np.random.default_rng(1).permutation(30)
+    write(tmp_path / "a.vec", first.words, first.rows_VD)
+    write(tmp_path / "b.vec", [*(second.words[row] for row in order), "more"], [*second.rows_VD[order], np.ones(6)])
+    assert command("correlation", tmp_path / "a.vec", tmp_path / "b.vec") == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[2] == "30 words, 435 pairs"
+    exact = exact_spearman(exact_pairwise(first.rows_VD), exact_pairwise(second.rows_VD))
+    assert printed[-1] == f"[1]  {exact:.3f}"
+    command("correlation", tmp_path / "a.vec", tmp_path / "b.vec", "--most-frequent", "9")
+    exact = exact_spearman(exact_pairwise(first.rows_VD[:9]), exact_pairwise(second.rows_VD[:9]))
+    assert capsys.readouterr().out.splitlines()[-1] == f"[1]  {exact:.3f}"
+
+
+def write(path: Path, words: list[str], vectors: object) -> Path:
+    lines = (f"{word} {' '.join(map(repr, map(float, row)))}\n" for word, row in zip(words, vectors, strict=True))
+    path.write_text("".join(lines))
+    return path
+
+
+def test_refusals(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.vec", ["x", "y"], np.ones((2, 2)))
+    with pytest.raises(ValueError, match=r"TABLE: needs 2 at least; got 1, .*a.vec"):
+        command("correlation", a)
+    with pytest.raises(ValueError, match=r"TABLE: needs tables with 3 words in common; got 2 for .*a.vec"):
+        command("correlation", a, a)
+    with pytest.raises(ValueError, match=r"--most-frequent: needs 1 or more; got 0"):
+        command("correlation", a, a, "--most-frequent", 0)

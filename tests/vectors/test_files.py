@@ -1,0 +1,195 @@
+"""Vectors as text, matrices of safetensors files, and dictionaries: round trips, other programs' forms, bad files."""
+
+import io
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
+from fairseq_tiedemb.vectors.text_file import read_vectors, write_vectors
+from fairseq_tiedemb.vectors.word_lists import read_words
+
+from .common import random_table, table, write_safetensors
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def test_float32_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    rows = random_table(50, 7).rows_VD * np.float32(10.0) ** np.arange(-30, 20, dtype=np.float32)[:, None]
+    words = table([f"wörd{number}" for number in range(50)], rows)
+    path = tmp_path / "x.vec"
+    with path.open("w", encoding="utf-8") as file:
+        assert write_vectors(words, file) == 0
+    assert path.read_text().startswith("50 7\nwörd0 ")
+    found = read_vectors(path)
+    assert found.words == words.words
+    assert found.rows_VD.dtype == np.float32
+    assert np.array_equal(found.rows_VD, words.rows_VD)
+
+
+def test_words_that_the_format_cannot_say_are_left_out() -> None:
+    file = io.StringIO()
+    assert write_vectors(table(["a b", "c", "", "d\u2028", "\n"], np.ones((5, 1))), file) == 4
+    assert file.getvalue() == "1 1\nc 1\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2 3\na 1 2 3\nb 4 5 6\n",  # word2vec
+        "2 3 \na 1 2 3 \nb 4 5 6 \n\n",  # word2vec.c ends lines with a space
+        "a 1 2 3\nb 4 5 6\n",  # GloVe
+        "\ufeffa 1 2 3\r\nb 4 5 6\r\n",
+        "a\t1\t2\t3\nb\t4.0\t5e0\t6\n",
+        "a 1 2 3\nb 4 5 6\na 7 8 9\n",  # the first of several
+    ],
+)
+def test_forms_of_text(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(text.encode())
+    found = read_vectors(tmp_path / "x")
+    assert found.words == ["a", "b"]
+    assert found.rows_VD.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_words_with_spaces_and_numbers(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("a 1 2 3\n. . . 4 5 6\n1 000 7 8 9\n\u2028 1 1 1\n12 0 0 1\n")
+    found = read_vectors(tmp_path / "x")
+    assert found.words[:3] == ["a", ". . .", "1 000"]
+    assert found.rows_VD[:3].tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    assert found.words[3:] == ["\u2028", "12"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 1 2 3\nb 4 5\n", "needs a word and 3 finite numbers a line; got 'b 4 5' in line 2 of"),
+        ("3 4\na 1 2 3\n", "needs a word and 4 finite numbers a line; got 'a 1 2 3' in line 2"),
+        ("a 1 2 x\n", "got 'a 1 2 x' in line 1"),
+        ("a 1 nan 3\n", "got 'a 1 nan 3' in line 1"),
+        ("hello\n", "needs a word and some finite numbers a line; got 'hello' in line 1"),
+        ("0 3\n", "needs a word at least; got .*x.vec, which has none"),
+        (b"\xff\xfe\x00\x00 1 2\n", "or vectors as text in UTF-8; got .*x.vec"),
+    ],
+)
+def test_refused_text(text: str | bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.vec"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=f"TABLE: .*{message}"):
+        read_vectors(path)
+
+
+# --- safetensors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_every_type(dtype: torch.dtype, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    weight = torch.randn(5, 3).to(dtype)
+    path = write_safetensors(tmp_path / "x", {"other": torch.ones(2, dtype=dtype), "wte": weight})
+    start = path.read_bytes()[:9]
+    assert is_tensor_file(start, path.stat().st_size)
+    found = read_matrix(path, "wte")
+    assert found.dtype == torch.float32
+    assert torch.equal(found, weight.float())
+
+
+def test_against_the_library(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.torch")
+    weight = torch.randn(5, 3)
+    library.save_file({"a": weight, "b": weight.half() + 1}, tmp_path / "x")
+    assert torch.equal(read_matrix(tmp_path / "x", "a"), weight)
+    assert torch.equal(read_matrix(tmp_path / "x", "b"), (weight.half() + 1).float())
+
+
+@pytest.mark.parametrize("name", [None, "nothing", "vector", "whole"])
+def test_refuses_what_is_no_matrix(name: str | None, tmp_path: Path) -> None:
+    tensors = {"vector": torch.ones(3), "whole": torch.ones(2, 2).long(), "wte": torch.ones(9, 2)}
+    tensors |= {f"layer{number}": torch.ones(2, 2) for number in range(9)}
+    path = write_safetensors(tmp_path / "x.safetensors", tensors)
+    with pytest.raises(
+        ValueError, match=rf"--tensor: needs .*x.safetensors; got {name}. Use one of wte .9, 2., .* more"
+    ):
+        read_matrix(path, name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data_offsets": [0, 10**6]}, "ValueError: bytes 0 to 1000000 of 72"),
+        ({"data_offsets": [-8, 64]}, "bytes -8 to 64"),
+        ({"data_offsets": [0, 64]}, "bytes 0 to 64 of 72, for a tensor of 72"),
+        ({"data_offsets": None}, "TypeError"),
+        ({"shape": [10**9, 10**9]}, "for a tensor of 4000000000000000000"),
+        ({"shape": ["9", 2]}, "for a tensor of 9999"),
+    ],
+)
+def test_refuses_headers_that_lie(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = write_safetensors(tmp_path / "x", {"wte": torch.ones(9, 2)}, wte=changes)
+    with pytest.raises(ValueError, match=f"TABLE: needs a whole safetensors file; got .*x .*{message}"):
+        read_matrix(path, "wte")
+
+
+@pytest.mark.parametrize(
+    "data", [struct.pack("<Q", 10) + b"{", struct.pack("<Q", 5) + b"{]]]]", struct.pack("<Q", 7) + b'{"a":1}']
+)
+def test_refuses_damaged_headers(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(ValueError, match="TABLE: needs a whole safetensors file; got .*x "):
+        read_matrix(tmp_path / "x", "wte")
+
+
+def test_text_is_no_tensor_file() -> None:
+    assert not is_tensor_file(b"400000 {0", 10**9)
+    assert not is_tensor_file(b"\x05", 1)
+
+
+# --- dictionaries -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("dict.txt", "the 9\na b 5\nx 1 #fairseq:overwrite\n", {2: "</s>", 3: "<unk>", 4: "the", 5: "a b", 6: "x"}),
+        ("dict.txt", "the 9\r\nx\u2028y 5\r\n", {2: "</s>", 3: "<unk>", 4: "the", 5: "x\u2028y"}),
+        ("vocab.txt", "[PAD]\n[CLS]\nthe\n##s\n", {2: "the", 3: "##s"}),
+        ("vocab.json", '{"the": 1, "<pad>": 0, "x": 5}', {1: "the", 5: "x"}),
+        (
+            "tokenizer.json",
+            json.dumps(
+                {
+                    "model": {"vocab": {"<|end|>": 0, "Ġthe": 1}},
+                    "added_tokens": [{"id": 0, "content": "<|end|>", "special": True}, {"id": 2, "content": "more"}],
+                }
+            ),
+            {1: "Ġthe", 2: "more"},
+        ),
+        ("tokenizer.json", '{"model": {"vocab": [["<s>", 0.0], ["▁the", -1.5]]}}', {1: "▁the"}),
+    ],
+)
+def test_dictionaries(name: str, content: str, words: dict[int, str], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content.encode())
+    assert read_words(tmp_path / name) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("dict.txt", "the 9\nof\n", "line 2 has no count: 'of'"),
+        ("dict.txt", "the 9\nof x\n", "line 2 has no count: 'of x'"),
+        ("dict.txt", b"\xff 1\n", "got .*dict.txt .*codec"),
+        ("vocab.json", "{", "got .*vocab.json"),
+        ("vocab.json", "[1, 2]", "got .*vocab.json"),
+        ("tokenizer.json", '{"model": {"merges": 1}}', "got .*tokenizer.json .'vocab'"),
+        ("missing.txt", None, r"got .*missing.txt \(No such file"),
+    ],
+)
+def test_refused_dictionaries(name: str, content: str | bytes | None, message: str, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ValueError, match=f"--dict: needs .*{message}"):
+        read_words(tmp_path / name)

@@ -1,0 +1,116 @@
+"""Maps: principal components against their laws, labels, pictures, and what is refused."""
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fairseq_tiedemb.vectors.picture import draw
+from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
+
+from .common import command, random_table
+
+
+def distances(places: np.ndarray) -> np.ndarray:
+    return np.linalg.norm(places[:, None] - places[None], axis=2)
+
+
+def test_what_lies_in_a_plane_keeps_its_distances() -> None:
+    rng = np.random.default_rng(1)
+    flat = rng.standard_normal((30, 2)) * [3, 1]
+    turned = 5 + flat @ np.linalg.qr(rng.standard_normal((6, 6)))[0][:2]
+    places, kept = principal_components(turned)
+    assert kept == pytest.approx(1.0, abs=1e-12)
+    assert distances(places) == pytest.approx(distances(flat), abs=1e-12)
+    assert places.mean(0) == pytest.approx([0, 0], abs=1e-12)
+    assert places[:, 0] @ places[:, 1] == pytest.approx(0, abs=1e-9)
+
+
+def test_the_largest_variance_that_a_plane_can_keep() -> None:
+    rows = np.random.default_rng(1).standard_normal((40, 5)) * [1, 5, 2, 3, 0.1]
+    places, kept = principal_components(rows)
+    values = np.sort(np.linalg.eigvalsh(np.cov(rows.T)))[::-1]
+    assert places.var(0, ddof=1) == pytest.approx(values[:2], rel=1e-9)
+    assert kept == pytest.approx(values[:2].sum() / values.sum(), rel=1e-9)
+    assert (places[np.abs(places).argmax(0), [0, 1]] > 0).all()
+    order = np.random.default_rng(2).permutation(40)
+    assert principal_components(rows[order])[0] == pytest.approx(places[order], abs=1e-9)
+    assert principal_components(-rows)[0] == pytest.approx(places, abs=1e-9)  # the sign is settled
+
+
+def test_rows_that_do_not_spread() -> None:
+    places, kept = principal_components(np.ones((4, 3)))
+    assert (places == 0).all()
+    assert kept == 1.0
+    assert principal_components(np.arange(4.0)[:, None])[0][:, 1].tolist() == [0] * 4
+
+
+def test_neighbours_stay_together() -> None:
+    pytest.importorskip("sklearn")
+    rng = np.random.default_rng(1)
+    groups = np.repeat(np.eye(3, 10), 15, axis=0) + 0.05 * rng.standard_normal((45, 10))
+    places = neighbour_embedding(groups.astype(np.float32))
+    assert np.array_equal(places, neighbour_embedding(groups.astype(np.float32)))
+    apart = distances(places)
+    np.fill_diagonal(apart, np.inf)
+    assert (apart.argmin(1) // 15 == np.arange(45) // 15).all()
+
+
+def test_labels_do_not_cover_each_other(tmp_path: Path) -> None:
+    words = ["first", "second", "third", "$a$", "fifth", "sixth"]
+    places = np.array([[0.0, 0.0]] * 6)
+    assert draw([("one place", words, places)], tmp_path / "x.png", picture_format="png") == [4]
+    places = np.random.default_rng(1).standard_normal((6, 2))
+    assert draw([("far", words, places), ("$", words, 2 * places)], tmp_path / "x.svg", picture_format="svg") == [6, 6]
+
+
+def write(path: Path, count: int, seed: int = 1) -> Path:
+    table = random_table(count, 5, seed)
+    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(table.words, table.rows_VD, strict=True))
+    path.write_text("".join(lines))
+    return path
+
+
+def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = [write(tmp_path / "a.vec", 30), write(tmp_path / "b.vec", 20, seed=2)]
+    command("map", *tables, "--output", tmp_path / "x.svg", "--most-frequent", 12)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(",")[0] for line in printed] == [str(table) for table in tables]
+    assert all(": 12 words, " in line for line in printed)
+    text = (tmp_path / "x.svg").read_text()
+    ElementTree.fromstring(text)
+    assert text.count("<!-- w11 -->") == 2
+    assert "<!-- w12 -->" not in text
+    command("map", tables[0], "--output", tmp_path / "x.png", "--words", "w3", "w9", "w20", "w4", "w3")
+    assert ": 4 words, 4 with labels" in capsys.readouterr().out
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.vec", "b.vec", "x.png", "x.svg"]
+
+
+def test_t_sne(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    command("map", write(tmp_path / "a.vec", 12), "--output", tmp_path / "x.png", "--method", "tsne")
+    assert "a.vec, t-SNE: 12 words, " in capsys.readouterr().out
+
+
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, output = write(tmp_path / "a.vec", 9), ("--output", tmp_path / "x.png")
+    for flags, message in (
+        (
+            output + ("--words", "w1", "no", "w2", "none"),
+            "--words: needs words that every TABLE has; got no, none. Use",
+        ),
+        (output + ("--words", "w1", "w2", "w2", "w2"), "--words: needs 4 words or more that every TABLE has; got 2"),
+        (output + ("--most-frequent", 3), "--most-frequent: needs 4 words or more that every TABLE has; got 3"),
+        (output + ("--most-frequent", 0), "--most-frequent: needs 1 or more; got 0"),
+        (("--output", tmp_path / "x.word"), "--output: needs a name that ends in one of .* got .*x.word"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command("map", table, *flags)
+    monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ValueError, match="--method: needs scikit-learn for tsne; got a Python without it"):
+        command("map", table, *output, "--method", "tsne")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.vec"]

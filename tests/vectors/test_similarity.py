@@ -1,0 +1,126 @@
+"""Word similarity: against the definition, on files as they are published, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairseq_tiedemb.vectors.similarity import agreement, read_pairs
+from fairseq_tiedemb.vectors.word_table import WordTable
+
+from ..recipes.shell import SHARED_DATA
+from .common import command, exact_cosine, exact_spearman, random_table, table
+
+SET = "w0\tw1\t1.5\r\nW2 w3  9\n\n# a comment\nw4\tW5\t2.5\textra 7\nw0 w9 2.5\nw0\tw1\t3\n"
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "my-set.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + SET.encode())
+    return path
+
+
+def test_a_file_with_all_that_files_have(pairs: Path) -> None:
+    found = read_pairs(pairs)
+    assert found.name == "my-set"
+    assert found.pairs == [("w0", "w1"), ("w2", "w3"), ("w4", "w5"), ("w0", "w9"), ("w0", "w1")]
+    assert found.scores.tolist() == [1.5, 9.0, 2.5, 2.5, 3.0]
+
+
+def test_against_the_definition(pairs: Path) -> None:
+    words = random_table(9, 4)
+    rows = words.rows_VD
+    (rho,) = (found := agreement([words], read_pairs(pairs))).rhos
+    assert (found.used, found.total) == (4, 5)  # w9 is missing
+    cosines = [exact_cosine(rows[i], rows[j]) for i, j in ((0, 1), (2, 3), (4, 5), (0, 1))]
+    assert rho == pytest.approx(exact_spearman([1.5, 9.0, 2.5, 3.0], cosines), abs=1e-12)
+
+    found = agreement([words], read_pairs(pairs), missing_as_zero=True)
+    assert (found.used, found.total) == (5, 5)
+    cosines.insert(3, 0.0)
+    assert found.rhos[0] == pytest.approx(exact_spearman([1.5, 9.0, 2.5, 2.5, 3.0], cosines), abs=1e-12)
+
+
+def test_all_tables_are_measured_on_the_same_pairs(pairs: Path) -> None:
+    first, second = random_table(12, 4), random_table(4, 3, seed=2)
+    both = agreement([first, second], read_pairs(pairs))
+    assert (both.used, both.total) == (3, 5)
+    cut = table(first.words[:4], first.rows_VD[:4])
+    assert both.rhos == [agreement([each], read_pairs(pairs)).rhos[0] for each in (cut, second)]
+    zero = agreement([first, second], read_pairs(pairs), missing_as_zero=True)
+    assert zero.rhos == [agreement([each], read_pairs(pairs), missing_as_zero=True).rhos[0] for each in (first, second)]
+
+
+def test_laws(pairs: Path) -> None:
+    words = random_table(10, 4)
+    rho = agreement([words], read_pairs(pairs)).rhos
+    order = np.random.default_rng(1).permutation(10)
+    shuffled = WordTable("", [words.words[row] for row in order], words.rows_VD[order])
+    assert agreement([shuffled], read_pairs(pairs)).rhos == rho
+    lengths = np.linspace(0.1, 9, 10, dtype=np.float32)[:, None]
+    assert agreement([WordTable("", words.words, words.rows_VD * lengths)], read_pairs(pairs)).rhos == rho
+    pairs.write_text(SET.replace("9\n", "9000\n").replace("1.5", "-40"))  # a rising map of the scores
+    assert agreement([words], read_pairs(pairs)).rhos == rho
+
+
+def test_case() -> None:
+    words = table("May may MAY The IBM ibM", np.eye(6))
+    assert words.folded() == {"may": 1, "the": 3, "ibm": 4}
+    assert words.folded(1) == {"may": 0}
+
+
+def test_a_row_of_zeros_is_like_nothing(pairs: Path) -> None:
+    words = random_table(10, 4)
+    words.rows_VD[0] = 0
+    assert np.isfinite(agreement([words], read_pairs(pairs)).rhos[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a b 1\na b\n", "got 'a b' in line 2 of .*set.txt"),
+        ("Word 1,Word 2,Human (mean)\n", "got 'Word 1,Word 2,Human .mean.' in line 1"),
+        ("a b nan\n", "got 'a b nan' in line 1"),
+        ("# nothing\n\n", "needs a pair of words at least; got .*set.txt"),
+        ("caf\xe9 b 1\n".encode("latin1"), "needs text in UTF-8; got .*set.txt"),
+        (None, r"needs a file; got .*set.txt \(No such file"),
+    ],
+)
+def test_refused_sets(text: str | bytes | None, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "set.txt"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=f"--sets: .*{message}"):
+        read_pairs(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("SIMLEX-999", 999), ("VERB-143", 144), ("MEN-TR-3k", 3000), ("RW-STANFORD", 2034), ("MTurk-771", 771)],
+)
+def test_published_sets(name: str, count: int) -> None:
+    path = SHARED_DATA / f"wordsim/EN-{name}.txt"
+    if not path.exists():
+        pytest.skip(f"the set is not at {path}")
+    found = read_pairs(path)
+    assert len(found.pairs) == len(found.scores) == count
+    assert all(word == word.lower() and word.split() == [word] for pair in found.pairs for word in pair)
+    assert np.isfinite(found.scores).all()
+
+
+def test_the_command(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = random_table(9, 4)
+    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(words.words, words.rows_VD, strict=True))
+    (tmp_path / "a.vec").write_text("".join(lines))
+    assert command("similarity", tmp_path / "a.vec", "--sets", pairs) == 0
+    found = agreement([words], read_pairs(pairs))
+    header, columns, row = capsys.readouterr().out.splitlines()
+    assert header == f"[1] {tmp_path}/a.vec: 9 words, 4 wide"
+    assert columns.split() == ["set", "pairs", "of", "[1]"]
+    assert row.split()[:4] == ["my-set", "4", "5", f"{found.rhos[0]:.3f}"]
+    command("similarity", tmp_path / "a.vec", "--sets", pairs, "--missing-as-zero")
+    assert capsys.readouterr().out.splitlines()[-1].split()[1:3] == ["5", "5"]
+    pairs.write_text("x y 1\n")
+    command("similarity", tmp_path / "a.vec", "--sets", pairs)
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["my-set", "0", "1", "-"]
