@@ -22,7 +22,8 @@ COMMANDS = {
     "curves": "Draw and print learning curves from logs of fairseq-train.",
     "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
     "plugin.",
-    "ngram": "Perplexity of an n-gram model, modified Kneser-Ney, on text.",
+    "ngram": "Perplexity of n-gram models on text: modified Kneser-Ney, other smoothing methods, ARPA files, "
+    "interpolation.",
     "norms": "Print and draw the norms of a trained model's embedding rows.",
     "path": "Print the folder of this plugin, for fairseq's --user-dir.",
     "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "

@@ -3,6 +3,10 @@
 Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
 fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
 end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
+
+Each sentence stands by itself; with --stream all are one text, each token predicted from all before it, as
+fairseq-eval-lm does with --task contiguous_lm. Models trained on a stream want that. --per-word writes the logarithm
+of every single token's probability, for fairseq-tiedemb ngram --interpolate.
 """
 
 import argparse
@@ -19,6 +23,8 @@ from fairseq.data import data_utils
 from torch import Tensor
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.ngram import write_word_scores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, help="checkpoint of a language model")
     parser.add_argument("sentences", nargs="*", default=["-"], help="text files; standard input if none")
     parser.add_argument("--data", type=Path, required=True, help="folder with the dict.txt of the training")
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="all sentences are one text: what the model carries goes over their ends. Default: each by itself",
+    )
+    parser.add_argument(
+        "--per-word",
+        type=Path,
+        metavar="OUT",
+        help="write a line a token, ends of sentences included: natural logarithm of its probability, tab, the token as "
+        "the model knows it",
+    )
     parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
 
@@ -34,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Scores all sentences.
 
     Raises:
-        ValueError: if a file is missing, the checkpoint is no language model, or a sentence too long for it.
+        ValueError: if a file is missing, the checkpoint is no language model, or none that can do what is asked for, or
+            a sentence too long for it.
     """
     for flag, path in (("CHECKPOINT", arguments.checkpoint), ("--data", arguments.data / "dict.txt")):
         if not path.is_file():
@@ -46,11 +65,18 @@ def run(arguments: argparse.Namespace) -> int:
     for path in arguments.sentences:
         if path != "-" and not Path(path).is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
+    if arguments.per_word is not None:
+        check_output(arguments.per_word, flag="--per-word")
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(arguments.checkpoint)], arg_overrides={"data": str(arguments.data)}
     )
     model = ensemble[0].eval()
     _require_language_model(type(model))
+    if arguments.stream and not hasattr(model, "carried_state"):
+        raise ValueError(
+            f"--stream: needs a model that carries its state over, a recurrent one of fairseq_tiedemb; got "
+            f"{type(model).__name__}. Leave it out."
+        )
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     with fileinput.input(arguments.sentences, encoding="utf-8") as lines:
@@ -65,44 +91,89 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"SENTENCES: need one line at least; got an empty text, {read}. Use a text with sentences.")
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
-    _check_lengths(sentences, model.max_positions())
-    scores = torch.zeros(len(sentences), dtype=torch.float64)
-    for batch in _batches([len(sentence) for sentence in sentences], arguments.max_tokens):
-        scores[batch] = score(model, dictionary, [sentences[index] for index in batch])
-    for text, sentence, value in zip(texts, sentences, scores.tolist(), strict=True):
-        print(value, len(sentence), text, sep="\t")
+    if not arguments.stream:
+        _check_lengths(sentences, model.max_positions())
+    if arguments.stream:
+        scores = stream_scores(model, dictionary, sentences, arguments.max_tokens)
+    else:
+        scores = sentence_scores(model, dictionary, sentences, arguments.max_tokens)
+    total = 0.0
+    for text, of_tokens in zip(texts, scores, strict=True):
+        value = of_tokens.sum().item()
+        total += value
+        print(value, len(of_tokens), text, sep="\t")
+    if arguments.per_word is not None:
+        words = [dictionary[index] for sentence in sentences for index in sentence.tolist()]
+        with written_aside(arguments.per_word) as aside, aside.open("w", encoding="utf-8") as file:
+            write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
     tokens = sum(len(sentence) for sentence in sentences)
     unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
-    perplexity = math.exp(-scores.sum().item() / tokens)
     print(
-        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}",
+        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {math.exp(-total / tokens):.2f}",
         file=sys.stderr,
     )
     return 0
 
 
+def sentence_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
+    """Scores of the tokens of sentences, each by itself; for arguments and result see ``stream_scores``."""
+    scores = [torch.empty(0)] * len(sentences)
+    for batch in _batches([len(sentence) for sentence in sentences], max_tokens):
+        chosen = [sentences[index] for index in batch]
+        target = data_utils.collate_tokens(chosen, dictionary.pad())
+        previous = data_utils.collate_tokens(chosen, dictionary.pad(), dictionary.eos(), move_eos_to_beginning=True)
+        lengths = torch.tensor([len(sentence) for sentence in chosen])
+        # By length: a text may have a word "<pad>".
+        for index, row, length in zip(batch, score(model, target, previous, lengths), lengths.tolist(), strict=True):
+            scores[index] = row[:length]
+    return scores
+
+
+def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
+    """Scores of the tokens of one text: what the model carries goes from batch to batch, over ends of sentences.
+
+    Args:
+        model: a language model with ``carried_state``, as ``--task contiguous_lm`` needs.
+        dictionary: its dictionary.
+        sentences: indices of words, each with the end of sentence last. The first token is predicted from that, too.
+        max_tokens: tokens of a batch.
+
+    Returns:
+        For each sentence (T,), float64.
+    """
+    target = torch.cat(list(sentences))
+    previous = torch.cat((target.new_tensor([dictionary.eos()]), target[:-1]))
+    rows = [
+        score(
+            model,
+            target[begin : begin + max_tokens].unsqueeze(0),
+            previous[begin : begin + max_tokens].unsqueeze(0),
+            torch.tensor([min(max_tokens, len(target) - begin)]),
+            stream_position=begin,
+        )[0]
+        for begin in range(0, len(target), max_tokens)
+    ]
+    return list(torch.cat(rows).split([len(sentence) for sentence in sentences]))
+
+
 @torch.no_grad()
-def score(model: Any, dictionary: Any, sentences: Sequence[Tensor]) -> Tensor:
-    """Natural logarithms of the probabilities of sentences, (B,), float64.
+def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_input: Any) -> Tensor:
+    """Natural logarithms of the probabilities of tokens, (B, T), float64; meaningless beyond a row's length.
 
     Args:
         model: a language model.
-        dictionary: its dictionary.
-        sentences: indices of words, each with the end of sentence last.
+        target: the tokens (B, T).
+        previous: the token before each (B, T).
+        lengths: number of tokens of each row (B,).
+        net_input: of the model's ``forward``, besides.
     """
-    device, pad = next(model.parameters()).device, dictionary.pad()
-    target = data_utils.collate_tokens(sentences, pad).to(device)
-    previous = data_utils.collate_tokens(sentences, pad, dictionary.eos(), move_eos_to_beginning=True).to(device)
-    lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
+    device = next(model.parameters()).device
+    target, previous, lengths = target.to(device), previous.to(device), lengths.to(device)
     if hasattr(model, "log_prob"):  # ours, which need no scores of all words
-        picked = model.log_prob(target, src_tokens=previous, src_lengths=lengths)
-    else:
-        output = model(previous, src_lengths=lengths)
-        log_probabilities = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
-        picked = log_probabilities.gather(2, target.unsqueeze(2)).squeeze(2)
-    # By length: a text may have a word "<pad>".
-    is_word = torch.arange(target.size(1), device=device) < lengths.unsqueeze(1)
-    return picked.double().masked_fill(~is_word, 0.0).sum(1).cpu()
+        return model.log_prob(target, src_tokens=previous, src_lengths=lengths, **net_input).double().cpu()
+    output = model(previous, src_lengths=lengths, **net_input)
+    log_probabilities = model.get_normalized_probs(output, log_probs=True, sample={"target": target})
+    return log_probabilities.gather(2, target.unsqueeze(2)).squeeze(2).double().cpu()
 
 
 def _model_class(checkpoint: Path) -> Any:
