@@ -22,7 +22,7 @@ COMMANDS = {
     "curves": "Draw and print learning curves from logs of fairseq-train.",
     "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
     "plugin.",
-    "ngram": "Perplexity of n-gram models on text: modified Kneser-Ney, other smoothing methods, ARPA files, "
+    "ngram": "Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, "
     "interpolation.",
     "norms": "Print and draw the norms of a trained model's embedding rows.",
     "path": "Print the folder of this plugin, for fairseq's --user-dir.",

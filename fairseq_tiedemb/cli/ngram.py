@@ -1,8 +1,8 @@
-"""Perplexity of n-gram models on text: modified Kneser-Ney, other smoothing methods, ARPA files, interpolation.
+"""Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, interpolation.
 
 The command reads the text that fairseq-preprocess reads, a sentence a line, and predicts every word and every end of a
-line, each from the words before it in its line. The model is estimated from TRAIN, or read from an ARPA file; it may be
-interpolated with others, whose probabilities come from ARPA files or, for neural ones, from score --per-word.
+line, each from the words before it in its line. The model is estimated from TRAIN, or read from an ARPA file. It may
+be mixed with others, whose probabilities come from ARPA files or, for neural ones, from score --per-word.
 """
 
 import argparse
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--back-off",
         action="store_true",
-        help="shorter n-grams are asked only where the longer one was not seen, and not mixed with it. katz has no other "
-        "form, and jelinek-mercer has not this one",
+        help="shorter n-grams are asked only where the longer one was not seen, and not mixed with it. katz has no "
+        "other form, and jelinek-mercer has not this one",
     )
     usual = [f"{name} {' '.join(map(str, each.cutoff))}" for name, each in SMOOTHINGS.items() if each.cutoff != (1,)]
     parser.add_argument(

@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--per-word",
         type=Path,
         metavar="OUT",
-        help="write a line a token, ends of sentences included: natural logarithm of its probability, tab, the token as "
-        "the model knows it",
+        help="write a line a token, ends of sentences included: natural logarithm of its probability, tab, the token "
+        "as the model knows it",
     )
     parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
@@ -108,8 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
     tokens = sum(len(sentence) for sentence in sentences)
     unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
+    perplexity = math.exp(-total / tokens)
     print(
-        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {math.exp(-total / tokens):.2f}",
+        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}",
         file=sys.stderr,
     )
     return 0
