@@ -1,7 +1,7 @@
 """Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, interpolation.
 
-The command reads the text that fairseq-preprocess reads, a sentence a line, and predicts every word and every end of a
-line, each from the words before it in its line. The model is estimated from TRAIN, or read from an ARPA file. It may
+The command reads a sentence a line, as fairseq-preprocess does, and predicts every word and every end of a line, each
+from the words before it in its line. The model is estimated from TRAIN, or read from an ARPA file. It may
 be mixed with others, whose probabilities come from ARPA files or, for neural ones, from score --per-word.
 """
 
