@@ -1,25 +1,21 @@
-"""The n-gram baseline: the equations restated with dictionaries, the laws, ARPA files, the command, Penn Treebank."""
+"""Modified Kneser-Ney, what n-grams come from without options: equations, laws, ARPA files, the command."""
 
 import errno
 import math
-import os
-import random
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fairseq_tiedemb import cli, ngram
-from fairseq_tiedemb.ngram import BOS, EOS, FALLBACK_DISCOUNTS, KneserNey, Vocabulary, discounts
+from fairseq_tiedemb import cli
+from fairseq_tiedemb.ngram import BOS, FALLBACK_DISCOUNTS, BackoffModel, KneserNey, Vocabulary, arpa, discounts
 
-PTB = Path(os.environ.get("PTB", "ptb"))
-
-Gram = tuple[str, ...]
+from .ngram.texts import Gram, distribution, histories, random_text, read_text
 
 
 class Oracle:
-    """The equations of fairseq_tiedemb/ngram.py, one probability at a time."""
+    """The equations of fairseq_tiedemb/ngram/smoothing.py for modified Kneser-Ney, one probability at a time."""
 
     def __init__(self, text: str, order: int):
         sentences = [("<s>", *line.split(), "</s>") for line in text.splitlines()]
@@ -60,35 +56,9 @@ class Oracle:
         return (following.get(word, 0) - discount.get(word, 0)) / total + sum(discount.values()) / total * lower
 
 
-def random_text(seed: int, sentences: int = 60, words: str = "abcdefghijklm") -> str:
-    """Few words, some much more frequent than others, sentences from empty to longer than any order tested."""
-    rng = random.Random(seed)
-    weights = [1 / rank for rank in range(1, len(words) + 1)]
-    return "".join(" ".join(rng.choices(words, weights, k=rng.randint(0, 9))) + "\n" for _ in range(sentences))
-
-
 def trained(folder: Path, text: str, order: int) -> tuple[Vocabulary, KneserNey]:
-    (folder / "train.txt").write_text(text)
-    vocabulary = Vocabulary()
-    tokens = vocabulary.read([folder / "train.txt"], flag="TRAIN")
-    vocabulary.close()
+    vocabulary, tokens = read_text(folder, text)
     return vocabulary, KneserNey(tokens, order, vocabulary.size)
-
-
-def histories(oracle: Oracle, order: int) -> list[Gram]:
-    """Every history of order - 1 words or from <s> on that was seen, and as many at random, most of them not seen."""
-    seen = {gram[:-1] for gram in oracle.counts if len(gram) == order or gram[0] == "<s>"}
-    rng = random.Random(2)
-    words = sorted(oracle.words - {"</s>"})
-    return sorted(seen) + [tuple(rng.choices(words, k=order - 1)) for _ in seen]
-
-
-def distribution(model: KneserNey, vocabulary: Vocabulary, history: Gram) -> dict[str, float]:
-    """p(w | history) of every word, as the last words of as many sequences."""
-    index = {"<s>": BOS, "</s>": EOS, **vocabulary}
-    words = [word for word in index if word != "<s>"]
-    tokens = np.array([[index[word] for word in (*history, last)] for last in words], dtype=np.int32)
-    return dict(zip(words, model.probabilities(tokens.ravel()).reshape(tokens.shape)[:, -1].tolist(), strict=True))
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5, 12])
@@ -100,7 +70,7 @@ def test_probabilities_are_those_of_the_equations(order, tmp_path):
     assert [len(keys) for keys in model.keys[1:]] == [
         sum(len(gram) == n for gram in oracle.counts) for n in range(2, order + 1)
     ]
-    for history in histories(oracle, order)[:: max(1, order - 2)]:
+    for history in histories(text, order)[:: max(1, order - 2)]:
         probs = distribution(model, vocabulary, history)
         assert probs == pytest.approx({w: oracle.probability(w, history) for w in probs}, rel=1e-12, abs=0)
 
@@ -119,7 +89,7 @@ def test_most_orders_of_the_tests_determine_their_discounts(tmp_path):
 def test_probabilities_sum_to_one_after_any_history(order, tmp_path):
     text = random_text(seed=7)
     vocabulary, model = trained(tmp_path, text, order)
-    for history in histories(Oracle(text, order), order):
+    for history in histories(text, order):
         probs = distribution(model, vocabulary, history)
         assert math.fsum(probs.values()) == pytest.approx(1, abs=1e-13)
         assert min(probs.values()) > 0
@@ -190,7 +160,7 @@ def arpa_tables(path: Path) -> tuple[list[int], dict[Gram, float], dict[Gram, fl
 def test_an_arpa_file_says_what_the_model_says(tmp_path, monkeypatch):
     """Evaluated as readers of such files do: the longest n-gram there is, and the weights of those that are not."""
     vocabulary, model = trained(tmp_path, random_text(seed=11), order=4)
-    monkeypatch.setattr(ngram, "ARPA_CHUNK", 7)
+    monkeypatch.setattr(arpa, "ARPA_CHUNK", 7)
     assert cli.main(["ngram", str(tmp_path / "train.txt"), "--order", "4", "--arpa", str(tmp_path / "out.arpa")]) == 0
     sizes, logs, backoffs = arpa_tables(tmp_path / "out.arpa")
     assert sizes == [len(keys) for keys in model.keys]
@@ -202,7 +172,7 @@ def test_an_arpa_file_says_what_the_model_says(tmp_path, monkeypatch):
             return logs[*history, word]
         return backoffs.get(history, 0.0) + log10(word, history[1:])
 
-    for history in histories(Oracle(random_text(seed=11), 4), 4)[::3]:
+    for history in histories(random_text(seed=11), 4)[::3]:
         for word, prob in distribution(model, vocabulary, history).items():
             assert log10(word, history) == pytest.approx(math.log10(prob), abs=2e-8)  # nine digits are written
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".part"] == []
@@ -343,21 +313,9 @@ def test_an_arpa_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monke
         file.write("half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(KneserNey, "write_arpa", break_off)
+    monkeypatch.setattr(BackoffModel, "write_arpa", break_off)
     assert cli.main(["ngram", str(tmp_path / "train.txt"), "--arpa", str(tmp_path / "out.arpa")]) == 2
     message = f"{tmp_path}/out.arpa: needs a disk that takes the whole file; got an error of the system (No space left"
     assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.arpa", "train.txt"]
     assert (tmp_path / "out.arpa").read_text() == "old"
-
-
-@pytest.mark.skipif(not PTB.is_dir(), reason="needs PTB=a folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt")
-@pytest.mark.parametrize(("order", "valid", "test"), [(3, 157.77, 148.28), (5, 148.01, 141.19)])
-def test_penn_treebank(order, valid, test, run_command):
-    """Test: 148.3 and 141.2 in Mikolov et al. 2011; valid: an independent program in plain Python."""
-    train, *texts = (PTB / f"ptb.{split}.txt" for split in ("train", "valid", "test"))
-    process = run_command("fairseq_tiedemb.cli", "ngram", train, "--test", *texts, "--order", order)
-    assert "929,589 tokens, 10,000 types" in process.stdout
-    rows = table_rows(process.stdout)
-    assert [row[0] for row in rows] == ["73,760", "82,430"]
-    assert [float(row[2]) for row in rows] == pytest.approx([valid, test], abs=0.01)

@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
 
 from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.ngram import read_word_scores
 
 from .conftest import RunCommand
 
@@ -59,6 +61,51 @@ def test_scores_are_sums_of_log_probabilities(
         assert one == other
 
 
+def test_one_stream_is_what_eval_lm_reads(
+    checkpoint: Path,
+    lm_data: Path,
+    text_folder: Path,
+    tmp_path: Path,
+    run_command: RunCommand,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same tokens and perplexity, however the stream is cut into batches; other scores than of sentences alone."""
+    evaluated = run_command(
+        *("eval-lm", lm_data, "--path", checkpoint, "--task", "contiguous_lm", "--gen-subset", "test"),
+        *("--tokens-per-sample", 7),
+    ).stderr
+    [(tokens, perplexity)] = re.findall(r"Evaluated ([\d,]+) tokens.*\n.*Perplexity: ([\d.]+)", evaluated)
+    text = text_folder / "test.src"
+    command = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--per-word", str(tmp_path / "words")]
+    found = []
+    for more in (["--stream"], ["--stream", "--max-tokens", "11"], ["--stream", "--max-tokens", "1"], []):
+        assert main([*command, *more]) == 0
+        out, err = capsys.readouterr()
+        words = read_word_scores(tmp_path / "words", flag="WORDS")
+        assert words.tokens == [word for line in text.read_text().splitlines() for word in [*line.split(), "</s>"]]
+        ends = np.cumsum([number for _, number, _ in rows(out)])[:-1]
+        assert [part.sum() for part in np.split(words.logs, ends)] == pytest.approx([row[0] for row in rows(out)])
+        assert f"{tokens} tokens (0 unknown), perplexity" in err
+        found.append((err.strip().rpartition(" ")[2], words.logs))
+    assert found[0][0] == perplexity
+    assert found[1][1].tolist() == pytest.approx(found[0][1].tolist(), rel=1e-5)
+    assert found[2][1].tolist() == pytest.approx(found[0][1].tolist(), rel=1e-5)
+    # The first sentence has nothing before it, the others have.
+    first = len(text.read_text().splitlines()[0].split()) + 1
+    differences = np.abs(found[3][1] - found[0][1])
+    assert differences[:first].max() < 1e-5
+    assert differences[first:].max() > 1e-4
+
+
+def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a zebra <pad>\n\n")
+    command = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data)]
+    assert main([*command, "--per-word", str(tmp_path / "words")]) == 0
+    words = read_word_scores(tmp_path / "words", flag="WORDS")
+    assert words.tokens == ["a", "<unk>", "<pad>", "</s>", "</s>"]
+    assert (words.logs < 0).all()
+
+
 def test_reads_standard_input(checkpoint: Path, lm_data: Path, run_command: RunCommand) -> None:
     process = run_command("fairseq_tiedemb.cli", "score", checkpoint, "--data", lm_data, input="a b\nc\n")
     assert [row[1:] for row in rows(process.stdout)] == [(3, "a b"), (2, "c")]
@@ -70,6 +117,10 @@ def test_reads_standard_input(checkpoint: Path, lm_data: Path, run_command: RunC
         (["nowhere.pt", "--data", "DATA"], "CHECKPOINT: needs a file; got nowhere.pt"),
         (["CHECKPOINT", "--data", "nowhere"], "--data: needs a file; got nowhere/dict.txt"),
         (["CHECKPOINT", "nothing.txt", "--data", "DATA"], "SENTENCES: need text files; got nothing.txt"),
+        (
+            ["CHECKPOINT", "--data", "DATA", "--per-word", "none/words"],
+            "--per-word: needs a folder that exists; got none",
+        ),
         (["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"], "--max-tokens: needs a positive number; got 0"),
     ],
 )
@@ -146,3 +197,7 @@ def test_refuses_sentences_beyond_the_models_length(
     status = main(["score", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "text"), "--data", str(lm_data)])
     assert status == 2
     assert re.search(r"SENTENCES: need at most 4 tokens .* got 5 in line 2", capsys.readouterr().err)
+    arguments = [str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "text"), "--data", str(lm_data)]
+    assert main(["score", *arguments, "--stream"]) == 2
+    message = "--stream: needs a model that carries its state over, a recurrent one of fairseq_tiedemb; got Transformer"
+    assert message in capsys.readouterr().err

@@ -26,7 +26,8 @@ COMMANDS = {
     "plugin.",
     "map": "Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.",
     "neighbours": "Print the words whose vectors are nearest to those of given words.",
-    "ngram": "Perplexity of an n-gram model, modified Kneser-Ney, on text.",
+    "ngram": "Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, "
+    "interpolation.",
     "norms": "Print and draw the norms of a trained model's embedding rows.",
     "overlap": "Count the subwords that two languages share in their training text.",
     "path": "Print the folder of this plugin, for fairseq's --user-dir.",

@@ -3,6 +3,10 @@
 Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
 fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
 end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
+
+Each sentence stands by itself; with --stream all are one text, each token predicted from all before it, as
+fairseq-eval-lm does with --task contiguous_lm. Models trained on a stream want that. --per-word writes the logarithm
+of every single token's probability, for fairseq-tiedemb ngram --interpolate.
 """
 
 import argparse
@@ -18,6 +22,8 @@ from fairseq.data import data_utils
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.language_models import load_language_model, log_probabilities
+from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.ngram import write_word_scores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, help="checkpoint of a language model")
     parser.add_argument("sentences", nargs="*", default=["-"], help="text files; standard input if none")
     parser.add_argument("--data", type=Path, required=True, help="folder with the dict.txt of the training")
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="all sentences are one text: what the model carries goes over their ends. Default: each by itself",
+    )
+    parser.add_argument(
+        "--per-word",
+        type=Path,
+        metavar="OUT",
+        help="write a line a token, ends of sentences included: natural logarithm of its probability, tab, the token "
+        "as the model knows it",
+    )
     parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
 
@@ -33,14 +51,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Scores all sentences.
 
     Raises:
-        ValueError: if a file is missing, the checkpoint is no language model, or a sentence too long for it.
+        ValueError: if a file is missing, the checkpoint is no language model, or none that can do what is asked for, or
+            a sentence too long for it.
     """
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
     for path in arguments.sentences:
         if path != "-" and not Path(path).is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
+    if arguments.per_word is not None:
+        check_output(arguments.per_word, flag="--per-word")
     model, task = load_language_model(arguments.checkpoint, arguments.data)
+    if arguments.stream and not hasattr(model, "carried_state"):
+        raise ValueError(
+            f"--stream: needs a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb; "
+            f"got {type(model).__name__}. Leave it out."
+        )
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     with fileinput.input(arguments.sentences, encoding="utf-8") as lines:
@@ -55,24 +81,32 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"SENTENCES: need one line at least; got an empty text, {read}. Use a text with sentences.")
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
-    _check_lengths(sentences, model.max_positions())
-    scores = torch.zeros(len(sentences), dtype=torch.float64)
-    for batch in _batches([len(sentence) for sentence in sentences], arguments.max_tokens):
-        scores[batch] = score(model, dictionary, [sentences[index] for index in batch])
-    for text, sentence, value in zip(texts, sentences, scores.tolist(), strict=True):
-        print(value, len(sentence), text, sep="\t")
+    if arguments.stream:
+        scores = stream_scores(model, dictionary, sentences, arguments.max_tokens)
+    else:
+        _check_lengths(sentences, model.max_positions())
+        scores = sentence_scores(model, dictionary, sentences, arguments.max_tokens)
+    total = 0.0
+    for text, of_tokens in zip(texts, scores, strict=True):
+        value = of_tokens.sum().item()
+        total += value
+        print(value, len(of_tokens), text, sep="\t")
+    if arguments.per_word is not None:
+        words = [dictionary[index] for sentence in sentences for index in sentence.tolist()]
+        with written_aside(arguments.per_word) as aside, aside.open("w", encoding="utf-8") as file:
+            write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
     tokens = sum(len(sentence) for sentence in sentences)
     unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
-    perplexity = math.exp(-scores.sum().item() / tokens)
+    perplexity = math.exp(-total / tokens)
     print(
         f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}"
-        + _as_printed(model, sentences, scores),
+        + _as_printed(model, sentences, total),
         file=sys.stderr,
     )
     return 0
 
 
-def _as_printed(model: Any, sentences: Sequence[Tensor], scores: Tensor) -> str:
+def _as_printed(model: Any, sentences: Sequence[Tensor], total: float) -> str:
     """Of a short-list, its other perplexity, in words that follow the one of all words; else nothing."""
     words = torch.cat(list(sentences)).to(next(model.parameters()).device)
     sums = {}
@@ -80,30 +114,68 @@ def _as_printed(model: Any, sentences: Sequence[Tensor], scores: Tensor) -> str:
         sums = model.tally(words.unsqueeze(0), {"src_lengths": torch.tensor([len(words)])})
     if not sums:
         return ""
-    perplexity = math.exp(-(scores.sum().item() + sums["outside_nll"].item()) / len(words))
+    perplexity = math.exp(-(total + sums["outside_nll"].item()) / len(words))
     return (
         f" by counts of the words outside the short-list, {100 * sums['outside'].item() / len(words):.2f}% of the "
         f"tokens; {perplexity:.2f} as printed, with <unk> in their place"
     )
 
 
+def sentence_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
+    """Scores of the tokens of sentences, each by itself; for arguments and result see ``stream_scores``."""
+    scores = [torch.empty(0)] * len(sentences)
+    for batch in _batches([len(sentence) for sentence in sentences], max_tokens):
+        chosen = [sentences[index] for index in batch]
+        target = data_utils.collate_tokens(chosen, dictionary.pad())
+        previous = data_utils.collate_tokens(chosen, dictionary.pad(), dictionary.eos(), move_eos_to_beginning=True)
+        lengths = torch.tensor([len(sentence) for sentence in chosen])
+        # By length: a text may have a word "<pad>".
+        for index, row, length in zip(batch, score(model, target, previous, lengths), lengths.tolist(), strict=True):
+            scores[index] = row[:length]
+    return scores
+
+
+def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
+    """Scores of the tokens of one text: what the model carries goes from batch to batch, over ends of sentences.
+
+    Args:
+        model: a language model with ``carried_state``, as ``--task contiguous_lm`` needs.
+        dictionary: its dictionary.
+        sentences: indices of words, each with the end of sentence last. The first token is predicted from that, too.
+        max_tokens: tokens of a batch.
+
+    Returns:
+        For each sentence (T,), float64.
+    """
+    target = torch.cat(list(sentences))
+    previous = torch.cat((target.new_tensor([dictionary.eos()]), target[:-1]))
+    rows = [
+        score(
+            model,
+            target[begin : begin + max_tokens].unsqueeze(0),
+            previous[begin : begin + max_tokens].unsqueeze(0),
+            torch.tensor([min(max_tokens, len(target) - begin)]),
+            stream_position=begin,
+        )[0]
+        for begin in range(0, len(target), max_tokens)
+    ]
+    return list(torch.cat(rows).split([len(sentence) for sentence in sentences]))
+
+
 @torch.no_grad()
-def score(model: Any, dictionary: Any, sentences: Sequence[Tensor]) -> Tensor:
-    """Natural logarithms of the probabilities of sentences, (B,), float64.
+def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_input: Any) -> Tensor:
+    """Natural logarithms of the probabilities of tokens, (B, T), float64; meaningless beyond a row's length.
 
     Args:
         model: a language model.
-        dictionary: its dictionary.
-        sentences: indices of words, each with the end of sentence last.
+        target: the tokens (B, T).
+        previous: the token before each (B, T).
+        lengths: number of tokens of each row (B,).
+        net_input: of the model's ``forward``, besides.
     """
-    device, pad = next(model.parameters()).device, dictionary.pad()
-    target = data_utils.collate_tokens(sentences, pad).to(device)
-    previous = data_utils.collate_tokens(sentences, pad, dictionary.eos(), move_eos_to_beginning=True).to(device)
-    lengths = torch.tensor([len(sentence) for sentence in sentences], device=device)
-    picked = log_probabilities(model, target, {"src_tokens": previous, "src_lengths": lengths})
-    # By length: a text may have a word "<pad>".
-    is_word = torch.arange(target.size(1), device=device) < lengths.unsqueeze(1)
-    return picked.double().masked_fill(~is_word, 0.0).sum(1).cpu()
+    device = next(model.parameters()).device
+    inputs = {"src_tokens": previous.to(device), "src_lengths": lengths.to(device), **net_input}
+    return log_probabilities(model, target.to(device), inputs).double().cpu()
 
 
 def _without_mark(line: str, *, first: bool) -> str:

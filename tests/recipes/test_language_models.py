@@ -1,10 +1,13 @@
 """Recipes for language models: which commands they run (DRY_RUN=1), what they refuse, and whole runs on a few lines."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from fairseq import options
+
+from fairseq_tiedemb.ngram import SMOOTHINGS
 
 from .corpora import write_ptb
 from .shell import RECIPES, command_of, dry_run, option, run_recipe
@@ -125,6 +128,46 @@ def test_kneser_ney_reads_the_same_text(tmp_path: Path) -> None:
     assert command[-7:] == expected
 
 
+def test_every_smoothing_method_is_measured_in_every_form(tmp_path: Path) -> None:
+    commands = [words for words in dry_run("measure-lecture-ngrams.sh", RUNS=prepared(tmp_path)) if "ngram" in words]
+    text = f"{tmp_path}/ptb/text"
+    measured = set()
+    for words in commands:
+        begin = words.index("ngram")
+        assert words[begin + 1] == f"{text}/train.txt"
+        assert words[words.index("--test") + 1 : words.index("--test") + 3] == [f"{text}/test.txt", f"{text}/valid.txt"]
+        form = "back-off" if "--back-off" in words else None
+        measured.add((option(words, "--smoothing"), form, option(words, "--order")))
+    expected = {
+        (name, form if form != each.forms[0] else None, order)
+        for name, each in SMOOTHINGS.items()
+        for form in each.forms
+        for order in "345"
+    }
+    assert measured == expected
+    logs = [words[words.index(">") + 1] for words in commands]
+    assert len(set(logs)) == len(logs) == 39
+
+
+def test_the_table_of_smoothing_methods(tmp_path: Path) -> None:
+    """Each row has the perplexities of its own command, test before valid."""
+    programs = prepared(tmp_path) / "programs"
+    programs.mkdir()
+    says = "echo head; printf '  82,430 0 %s%s.5 %s\\n' ${#*} $4 $6 ${#*} 9 $7"
+    (programs / "fairseq-tiedemb").write_text(f"#!/bin/bash\n{says}\n")
+    (programs / "fairseq-tiedemb").chmod(0o755)
+    process = run_recipe(
+        "measure-lecture-ngrams.sh", RUNS=tmp_path, ORDERS="2 3", PATH=f"{programs}:{Path(sys.executable).parent}:/bin"
+    )
+    assert process.returncode == 0, process.stderr
+    head, *table = process.stdout.rpartition("\n\n")[2].splitlines()
+    assert head.split() == ["perplexity:", "test", "(valid)", "order", "2", "order", "3"]
+    assert len(table) == 13
+    # The program says its number of arguments and then the order, or 9 of the second text.
+    assert table[-2].split() == ["modified", "Kneser-Ney", "92.5", "(99.5)", "93.5", "(99.5)"]
+    assert table[-1].split() == ["modified", "Kneser-Ney,", "back-off", "102.5", "(109.5)", "103.5", "(109.5)"]
+
+
 @pytest.mark.parametrize(
     ("gpus", "training", "scoring"),
     [
@@ -159,6 +202,12 @@ def test_refused_rows(script: str, tmp_path: Path) -> None:
         assert process.returncode == 1
         assert re.search(message, process.stderr)
         assert process.stdout == ""
+
+
+def test_measuring_needs_no_arguments(tmp_path: Path) -> None:
+    process = run_recipe("measure-lecture-ngrams.sh", "katz", RUNS=tmp_path, DRY_RUN=1)
+    assert (process.returncode, process.stdout) == (1, "")
+    assert "needs no arguments; got 1" in process.stderr
 
 
 def test_refused_gpus(tmp_path: Path) -> None:

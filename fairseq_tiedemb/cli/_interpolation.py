@@ -1,0 +1,114 @@
+"""Models that `ngram --interpolate` mixes: what each gives the tokens of the texts, and the printed result."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_tiedemb.ngram import (
+    BOS,
+    BackoffModel,
+    Vocabulary,
+    WordScores,
+    estimate_mixture,
+    is_word_scores,
+    mixture,
+    read_word_scores,
+)
+
+Reals = NDArray[np.float64]
+
+
+def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
+    """Checks how many files each model has.
+
+    Args:
+        models: the files of each.
+        texts: number of texts, the held-out one among them.
+
+    Raises:
+        ValueError: if a model has not a file a text, nor a single one that is no file of word scores.
+    """
+    for files in models:
+        scored = [is_word_scores(path, flag="--interpolate") for path in files]
+        if (any(scored) or len(files) > 1) and len(files) != texts:
+            raise ValueError(
+                f"--interpolate: needs {texts} files of score --per-word, for --held-out and each --test text in this "
+                f"order, or one ARPA file; got {len(files)}, {' '.join(files)}. Use --interpolate once for each model."
+            )
+
+
+def words_of(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> list[str]:
+    """What is predicted, as words: all tokens but <s>."""
+    symbols = vocabulary.symbols()
+    return [symbols[index] for index in tokens[tokens != BOS].tolist()]
+
+
+def read_models(
+    models: Sequence[Sequence[str]], texts: Sequence[str], words: Sequence[Sequence[str]] | None
+) -> list[list[Reals]]:
+    """What each model gives the tokens of each text: natural logarithms of probabilities.
+
+    Args:
+        models: of each its files, of score --per-word, one for each text; or an ARPA file.
+        texts: paths.
+        words: the tokens of each text, as `words_of`; those of the first model if not given.
+
+    Raises:
+        ValueError: for files that are neither, for words that an ARPA file lacks, and for tokens that differ.
+    """
+    found = []
+    for files in models:
+        scores = _scores(files, texts)
+        words = words or [each.tokens for each in scores]
+        for text, expected, each in zip(texts, words, scores, strict=True):
+            _check_same_tokens(expected, each.tokens, text=text, name=" ".join(files))
+        found.append([each.logs for each in scores])
+    return found
+
+
+def _scores(files: Sequence[str], texts: Sequence[str]) -> list[WordScores]:
+    if is_word_scores(files[0], flag="--interpolate"):
+        return [read_word_scores(path, flag="--interpolate") for path in files]
+    vocabulary, model = BackoffModel.read_arpa(files[0], flag="--interpolate")
+    found = []
+    for path in texts:
+        tokens = vocabulary.read([path], flag="--interpolate")
+        found.append(WordScores(words_of(tokens, vocabulary), model.log_probabilities(tokens)))
+    return found
+
+
+def _check_same_tokens(expected: Sequence[str], found: Sequence[str], *, text: str, name: str) -> None:
+    for number, (one, other) in enumerate(zip(expected, found, strict=False), start=1):
+        if one != other:
+            raise ValueError(
+                f"--interpolate: needs models of the same words; got {one} and, from {name}, {other} as token number "
+                f"{number} of {text}. Use the files in the order of --held-out and --test, and --dict with the "
+                "dict.txt of the other model."
+            )
+    if len(found) != len(expected):
+        raise ValueError(
+            f"--interpolate: needs a probability for each of the {len(expected)} tokens of {text}; got {len(found)} "
+            f"from {name}. Use score --per-word on the same text."
+        )
+
+
+def print_interpolation(names: Sequence[str], logs: Sequence[Sequence[Reals]], texts: Sequence[str]) -> None:
+    """Estimates the weights on the first text and prints perplexities of all models on all texts, and of their mixture.
+
+    Args:
+        names: of the models.
+        logs: for each model and each text the natural logarithms of the probabilities of its tokens.
+        texts: paths.
+    """
+    stacked = [np.stack(of_models) for of_models in zip(*logs, strict=True)]
+    weights, trace = estimate_mixture(stacked[0])
+    print(f"\ninterpolated, weights by {len(trace)} rounds of EM on {texts[0]}; perplexity of {', '.join(texts)}")
+    for weight, name, of_texts in zip(weights, names, logs, strict=True):
+        print(f"{weight:>10.4f}" + "".join(f" {_perplexity(each):>11.2f}" for each in of_texts) + f"  {name}")
+    mixed = "".join(f" {_perplexity(mixture(each, weights)):>11.2f}" for each in stacked)
+    print(f"{'':>10}{mixed}  interpolated")
+
+
+def _perplexity(logs: Reals) -> float:
+    return float(np.exp(-logs.mean()))

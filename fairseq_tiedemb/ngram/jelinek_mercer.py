@@ -1,0 +1,123 @@
+"""Jelinek-Mercer smoothing: weights of the orders, estimated by EM on text that the counts have not seen.
+
+    P_n(w | h) = lambda_n(h) c(hw) / N_h + (1 - lambda_n(h)) P_{n-1}(w | h')     P_0 = 1 / W     lambda_n = 0 if N_h = 0
+
+The weights of an order are one, or one for each bucket floor(log2 N_h) of histories. EM finds for each word of the text
+how probably its probability came from order n (`r_n`), and from order n or below (`R_n`), and then sets
+
+    lambda = (sum r_n + 1/2) / (sum R_n + 1)
+
+over the words of a bucket. The half, a Beta(3/2, 3/2) prior, is for buckets that the text hardly visits: a weight
+of 1 would leave other words nothing. What never falls is log P of the text + 1/2 sum (log lambda + log(1 - lambda)).
+
+Sources: Jelinek & Mercer 1980; Chen & Goodman 1999, section 2.3.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .counts import Indices, Level, look_up
+from .text import BOS
+
+Reals = NDArray[np.float64]
+
+BUCKETS = 64
+# EM stops when a round gains less than this a word, in natural logarithms.
+SMALLEST_GAIN = 1e-7
+MOST_ROUNDS = 500
+
+
+@dataclass(frozen=True)
+class Weights:
+    """lambda of the histories of one order.
+
+    Attributes:
+        by_count: whether histories have a weight by floor(log2 N_h), or all have the first.
+        values: (BUCKETS,).
+    """
+
+    by_count: bool
+    values: Reals
+
+    def of(self, totals: Reals) -> Reals:
+        """lambda(h) of histories by their N_h; 0 where that is 0."""
+        return np.where(totals > 0, self.values[bucket(totals, by_count=self.by_count)], 0.0)
+
+
+def bucket(totals: Reals, *, by_count: bool) -> Indices:
+    """floor(log2 N_h), 0 where N_h is 0; or 0 for all."""
+    return np.frexp(np.maximum(totals, 1))[1].astype(np.int64) - 1 if by_count else np.zeros(len(totals), np.int64)
+
+
+@dataclass
+class Seen:
+    """What one order knows of the words to predict, M in number: c(hw) / N_h (0 if N_h is 0), N_h, and its bucket."""
+
+    ratios: Reals
+    totals: Reals
+    buckets: Indices
+
+
+def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: int, *, by_count: bool) -> list[Seen]:
+    """Looks a text up in the counts, order by order."""
+    predicted = held_out != BOS
+    counts = [np.zeros(len(held_out)) for _ in levels]
+    totals = [np.zeros(len(held_out)) for _ in levels]
+    counts[0] += levels[0].counts[held_out]
+    totals[0] += levels[0].counts.sum()
+    for n, (histories, ids) in enumerate(look_up([level.keys for level in levels], held_out, size), start=2):
+        level, contexts = levels[n - 1], len(levels[n - 2].keys)
+        all_totals = np.bincount(level.keys // size, weights=level.counts, minlength=contexts)
+        totals[n - 1][n - 1 :] = np.where(histories < 0, 0, all_totals[histories])
+        counts[n - 1][n - 1 :] = np.where(ids < 0, 0, level.counts[ids])
+    return [
+        Seen(count / np.maximum(total, 1), total, bucket(total, by_count=by_count))
+        for count, total in ((c[predicted], t[predicted]) for c, t in zip(counts, totals, strict=True))
+    ]
+
+
+def estimate_weights(
+    levels: Sequence[Level], held_out: NDArray[np.int32], size: int, *, by_count: bool
+) -> tuple[tuple[Weights, ...], list[float]]:
+    """Estimates lambda of every order by EM.
+
+    Args:
+        levels: plain counts.
+        held_out: indices (N,) of the text; each sentence stands between BOS and EOS.
+        size: number of indices.
+        by_count: a weight for each bucket of histories, or one an order.
+
+    Returns:
+        The weights, and after each round what must not fall.
+    """
+    orders = held_out_counts(levels, held_out, size, by_count=by_count)
+    weights = tuple(Weights(by_count, np.full(BUCKETS, 0.5)) for _ in levels)
+    trace: list[float] = []
+    while True:
+        better, goal = _round(orders, weights, np.full(len(orders[0].ratios), 1 / (size - 1)))
+        trace.append(goal)
+        if len(trace) > MOST_ROUNDS or (len(trace) > 1 and goal - trace[-2] < SMALLEST_GAIN * len(orders[0].ratios)):
+            return weights, trace
+        weights = better
+
+
+def _round(orders: list[Seen], weights: tuple[Weights, ...], uniform: Reals) -> tuple[tuple[Weights, ...], float]:
+    """The weights after a round of EM, and of those before it what must not fall."""
+    used = [each.of(seen.totals) for seen, each in zip(orders, weights, strict=True)]
+    probs = [uniform]
+    for seen, weight in zip(orders, used, strict=True):
+        probs.append(weight * seen.ratios + (1 - weight) * probs[-1])
+    prior = sum(float(np.log(each.values * (1 - each.values)).sum()) / 2 for each in weights)
+    better: list[Weights] = []
+    above = 1 / probs[-1]  # probability of going below order n, over that of the word
+    for n in reversed(range(len(orders))):
+        seen = orders[n]
+        from_here = above * used[n] * seen.ratios
+        from_here_or_below = np.where(seen.totals > 0, above * probs[n + 1], 0.0)
+        here, all_ = (np.bincount(seen.buckets, part, BUCKETS) for part in (from_here, from_here_or_below))
+        better.insert(0, Weights(weights[n].by_count, (here + 0.5) / (all_ + 1)))
+        above = above * (1 - used[n])
+    return tuple(better), float(np.log(probs[-1]).sum()) + prior

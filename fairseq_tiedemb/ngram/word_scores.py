@@ -1,0 +1,74 @@
+"""What a language model gave each token of a text, as a file: a line a token.
+
+    natural logarithm of the token's probability <tab> the token
+
+in the order of the text. The token is the one that the model predicted: <unk> for a word that it does not know, </s>
+for the end of a sentence. ``fairseq-tiedemb score --per-word`` writes it, ``ngram --interpolate`` reads it.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .text import read_lines
+
+
+class WordScores(NamedTuple):
+    """Tokens (N,) and the natural logarithms of their probabilities (N,)."""
+
+    tokens: list[str]
+    logs: NDArray[np.float64]
+
+
+def write_word_scores(scores: Iterable[tuple[str, float]], file: TextIO) -> None:
+    """Writes tokens with the logarithms of their probabilities; nine digits say all of a number in single precision."""
+    file.writelines(f"{log:.9g}\t{token}\n" for token, log in scores)
+
+
+def read_word_scores(path: str | Path, *, flag: str) -> WordScores:
+    """Reads the file.
+
+    Args:
+        path: the file, in UTF-8.
+        flag: what errors call it.
+
+    Raises:
+        ValueError: naming the line, if one is not of the form above, or has a number above 0.
+    """
+    tokens, logs = [], []
+    for number, line in read_lines(path, flag=flag):
+        log, tab, token = line.rstrip("\n").partition("\t")
+        value = _log(log)
+        if value is None or not token or not tab or token.split() != [token]:
+            raise ValueError(
+                f"{flag}: needs lines `logarithm of a probability <tab> token`; got {line.rstrip()!r} in line {number} "
+                f"of {path}. Use the file that fairseq-tiedemb score --per-word wrote."
+            )
+        tokens.append(token)
+        logs.append(value)
+    if not tokens:
+        raise ValueError(f"{flag}: needs a line a token; got {path}, which is empty. Use score --per-word again.")
+    return WordScores(tokens, np.array(logs))
+
+
+def is_word_scores(path: str | Path, *, flag: str) -> bool:
+    """Whether a file begins as one of these.
+
+    Raises:
+        ValueError: if it cannot be read, see ``read_lines``.
+    """
+    _, line = next(read_lines(path, flag=flag), (0, ""))
+    log, tab, token = line.rstrip("\n").partition("\t")
+    return bool(tab) and _log(log) is not None and token.split() == [token]
+
+
+def _log(text: str) -> float | None:
+    """The logarithm of a probability; None if the text is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value <= 1e-6 else None

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# n-gram models of Penn Treebank by every smoothing method: perplexity on the test set, and on the validation set.
+#
+#   recipes/measure-lecture-ngrams.sh
+#
+# Hardware   one CPU core, a minute
+# Expected   order 3 / 5, test; GT is Katz, KN is modified Kneser-Ney, both of Mikolov (2012), table 4.1, by SRILM
+#            GT 165.2 / 162.3     KN 148.3 / 141.2
+# Check      the last lines, the table. Each command's whole output stays in $WORK/ngrams
+#
+# Jelinek-Mercer's weights are estimated on the validation text, so that its perplexity there is not clean. A back-off
+# model gives what was seen nothing of the lower orders, so that it gets worse with the order unless rare n-grams are cut.
+# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there).
+#
+# ORDERS     the default is "3 4 5"
+# SMOKE, DRY_RUN, RUNS: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+(($# == 0)) || stop "needs no arguments; got $#."
+ORDERS=${ORDERS:-3 4 5}
+WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+folder=$WORK/ngrams
+
+# row NAME OPTION...: the model of a row, of each order.
+rows=()
+row() {
+    local name=$1 order
+    shift
+    rows+=("$name")
+    for order in $ORDERS; do
+        log_tiedemb "$(log_of "$name" "$order")" ngram "$WORK/text/train.txt" --order "$order" \
+            --test "$WORK/text/test.txt" "$WORK/text/valid.txt" "$@"
+    done
+}
+
+# log_of NAME ORDER: prints a path without blanks and commas.
+log_of() {
+    local name=${1//,/}
+    echo "$folder/${name// /-}-$2.log"
+}
+
+# log_tiedemb FILE COMMAND...: as run_tiedemb and run_log.
+log_tiedemb() {
+    local file=$1
+    shift
+    if command -v fairseq-tiedemb >/dev/null; then
+        run_log "$file" fairseq-tiedemb "$@"
+    else
+        run_log "$file" env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli "$@"
+    fi
+}
+
+# perplexity_of FILE LOG: what the command said of a text.
+perplexity_of() {
+    awk -v file="$1" '$NF == file { print $3 }' "$2"
+}
+
+table() {
+    local name order line log
+    printf '\n%-38s' "perplexity: test (valid)"
+    for order in $ORDERS; do printf '%18s' "order $order"; done
+    printf '\n'
+    for name in "${rows[@]}"; do
+        line=$(printf '%-38s' "$name")
+        for order in $ORDERS; do
+            log=$(log_of "$name" "$order")
+            line+=$(printf '%18s' "$(perplexity_of "$WORK/text/test.txt" "$log") ($(perplexity_of "$WORK/text/valid.txt" "$log"))")
+        done
+        echo "$line"
+    done
+}
+
+need python
+prepared prepare-ptb.sh
+run mkdir -p "$folder"
+held_out=(--held-out "$WORK/text/valid.txt")
+row "Jelinek-Mercer, a weight an order" --smoothing jelinek-mercer --weights-by order "${held_out[@]}"
+row "Jelinek-Mercer, a weight a bucket" --smoothing jelinek-mercer "${held_out[@]}"
+row "Katz, k = 5, nothing cut" --smoothing katz --katz-k 5 --cutoff 1
+row "Katz, k = 5" --smoothing katz --katz-k 5
+row "Katz, k = 7" --smoothing katz
+row "Witten-Bell" --smoothing witten-bell
+row "Witten-Bell, back-off" --smoothing witten-bell --back-off
+row "absolute discounting" --smoothing absolute
+row "absolute discounting, back-off" --smoothing absolute --back-off
+row "Kneser-Ney" --smoothing kneser-ney
+row "Kneser-Ney, back-off" --smoothing kneser-ney --back-off
+row "modified Kneser-Ney" --smoothing modified-kneser-ney
+row "modified Kneser-Ney, back-off" --smoothing modified-kneser-ney --back-off
+[[ $DRY_RUN ]] || table

@@ -1,0 +1,200 @@
+"""ARPA text: out and in again, what others write, what is refused."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairseq_tiedemb import cli
+from fairseq_tiedemb.ngram import SMOOTHINGS, BackoffModel, SmoothedModel, arpa
+
+from .texts import distribution, random_text, read_text
+
+# As SRILM writes it: tabs, no weight where nothing follows, -99 for <s>, words in any order. With it by hand
+#   p(b | a) = 0.5,  p(b | <s>) = gamma(<s>) p(b) = 0.5 * 0.2,  p(</s> | b) = p(</s>), for b has no weight
+BY_HAND = """
+Anything may stand before.
+
+\\data\\
+ngram 1=4
+ngram 2=2
+
+\\1-grams:
+-0.3010299957\t</s>
+-99\t<s>\t-0.3010299957
+-0.5228787453\ta\t-0.1
+-0.6989700043\tb
+
+\\2-grams:
+-0.3010299957\ta b
+-0.1\t<s> a
+
+\\end\\
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "in.arpa").write_text(text)
+    return folder / "in.arpa"
+
+
+@pytest.mark.parametrize("separator", ["\t", " ", " \t "])
+def test_a_file_by_hand(separator, tmp_path):
+    path = written(tmp_path, BY_HAND.replace("\t", separator))
+    vocabulary, model = BackoffModel.read_arpa(path, flag="--read-arpa")
+    assert vocabulary.symbols() == ["<s>", "</s>", "a", "b"]
+    assert model.order == 2
+    after_a, after_start, after_b = (distribution(model, vocabulary, (word,)) for word in ("a", "<s>", "b"))
+    assert after_a["b"] == pytest.approx(0.5)
+    assert after_a["</s>"] == pytest.approx(10**-0.1 * 0.5)
+    assert after_start["b"] == pytest.approx(0.5 * 0.2)
+    assert after_b["</s>"] == pytest.approx(0.5)
+    assert model.probs[0][0] == 0  # <s>
+
+
+def test_start_of_sentence_is_never_predicted_though_kenlm_writes_probability_one(tmp_path):
+    path = written(tmp_path, BY_HAND.replace("-99\t<s>", "0\t<s>"))
+    assert BackoffModel.read_arpa(path, flag="--read-arpa")[1].probs[0][0] == 0
+
+
+@pytest.mark.parametrize("log", ["-99", "-inf", "-1e5"])
+def test_what_cannot_be(log, tmp_path, capsys):
+    path = written(tmp_path, BY_HAND.replace("-0.6989700043\tb", f"{log}\tb"))
+    (tmp_path / "text").write_text("b\n")
+    assert cli.main(["ngram", "--read-arpa", str(path), "--test", str(tmp_path / "text")]) == 0
+    assert capsys.readouterr().out.splitlines()[2].split()[2] == "inf"
+
+
+@pytest.mark.parametrize(("name", "cutoff"), [(name, cutoff) for name in SMOOTHINGS for cutoff in ([1], [1, 2, 2, 1])])
+def test_out_and_in_again(name, cutoff, tmp_path, monkeypatch):
+    vocabulary, tokens = read_text(tmp_path, random_text(seed=41, sentences=150) + "<unk> ü 𝄞\n")
+    _, held_out = read_text(tmp_path, random_text(seed=42), vocabulary)
+    model = SmoothedModel(tokens, 4, vocabulary.size, smoothing=name, cutoff=cutoff, held_out=held_out)
+    monkeypatch.setattr(arpa, "ARPA_CHUNK", 7)
+    with (tmp_path / "out.arpa").open("w") as file:
+        model.write_arpa(vocabulary.symbols(), file)
+    words, again = BackoffModel.read_arpa(tmp_path / "out.arpa", flag="--read-arpa")
+    assert words.symbols() == vocabulary.symbols()
+    for one, other in zip(model.keys, again.keys, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert again.perplexity(held_out) == pytest.approx(model.perplexity(held_out), rel=1e-6)
+    for history in ((), ("a", "b", "c"), ("<s>", "a"), ("ü", "a")):
+        assert distribution(again, words, history) == pytest.approx(distribution(model, vocabulary, history), rel=1e-6)
+
+
+def test_the_order_of_the_lines_does_not_matter(tmp_path):
+    vocabulary, tokens = read_text(tmp_path, random_text(seed=43))
+    with (tmp_path / "out.arpa").open("w") as file:
+        SmoothedModel(tokens, 3, vocabulary.size).write_arpa(vocabulary.symbols(), file)
+    sections = (tmp_path / "out.arpa").read_text().split("\n\n")
+    for at, section in enumerate(sections[1:-1], start=1):
+        title, *lines = section.splitlines()
+        sections[at] = "\n".join([title, *reversed(lines)])
+    perplexities = []
+    for text in ((tmp_path / "out.arpa").read_text(), "\n\n".join(sections)):
+        words, model = BackoffModel.read_arpa(written(tmp_path, text), flag="--read-arpa")
+        _, other = read_text(tmp_path, random_text(seed=44), words)
+        perplexities.append(model.perplexity(other))
+    assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-12)
+
+
+def test_the_command_scores_with_a_file_and_writes_it_again(tmp_path, capsys):
+    path = written(tmp_path, BY_HAND)
+    (tmp_path / "text").write_text("a b\n\n")
+    command = [
+        "ngram",
+        "--read-arpa",
+        str(path),
+        "--test",
+        str(tmp_path / "text"),
+        "--arpa",
+        str(tmp_path / "out.arpa"),
+    ]
+    assert cli.main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"ARPA file {path}, order 2: 3 types with </s>; n-grams by order: 4, 2"
+    log = math.log(10**-0.1) + math.log(0.5) + math.log(0.5) + math.log(0.5 * 0.5)  # a, b, </s>, and the blank line's
+    assert lines[2].split()[:3] == ["4", "0", f"{math.exp(-log / 4):.2f}"]
+    again = ["ngram", "--read-arpa", str(tmp_path / "out.arpa"), "--test", str(tmp_path / "text")]
+    assert cli.main(again) == 0
+    assert capsys.readouterr().out.splitlines()[2] == lines[2]
+
+
+def test_a_word_that_a_file_without_unk_lacks(tmp_path, capsys):
+    path = written(tmp_path, BY_HAND)
+    (tmp_path / "text").write_text("a zebra\n")
+    assert cli.main(["ngram", "--read-arpa", str(path), "--test", str(tmp_path / "text")]) == 2
+    message = f"--test: needs the words of {path}, which has no <unk> to stand for others; got 'zebra' in line 1 of"
+    assert message in capsys.readouterr().err
+
+
+# What is replaced in BY_HAND, by what, and what is said of it.
+BROKEN = [
+    ("\\data\\", "\\date\\", r"needs the line \\data\\; got its end in line 18 of"),
+    ("ngram 1=4\nngram 2=2\n", "", r"needs a line `ngram 1=COUNT`; got '\\\\1-grams:' in line 6 of"),
+    ("ngram 2=2", "ngram 3=2", "needs a line `ngram 2=COUNT`; got 'ngram 3=2' in line 6 of"),
+    ("ngram 1=4", "ngram 1=four", "needs a line `ngram 1=COUNT`; got 'ngram 1=four' in line 5 of"),
+    ("\\1-grams:", "\\1-gram:", r"needs the line \\1-grams:; got '\\\\1-gram:' in line 8 of"),
+    (
+        "ngram 2=2",
+        "ngram 2=3",
+        r"needs 3 lines `log10\(p\) 2 words \[log10\(weight\)\]`; got a blank one in line 17 of",
+    ),
+    ("ngram 2=2", "ngram 2=1", r"needs the line \\end\\ after .* counts; got '-0.1\\t<s> a' in line 16 of"),
+    ("\\end\\\n", "", r"needs the line \\end\\ after .*; got its end in line 17 of"),
+    ("-0.1\t<s> a\n\n\\end\\\n", "", "needs 2 2-grams; got the end after 1 in line 15 of"),
+    ("-0.1\t<s> a", "-0.1\t<s>", r"needs 2 lines `log10\(p\) 2 words .*; got '-0.1\\t<s>' in line 16 of"),
+    ("-0.1\t<s> a", "-0.1\t<s> a b a", "got '-0.1.t<s> a b a' in line 16 of"),
+    ("-0.1\t<s> a", "-0.1\t<s> c", "needs words that are among the 1-grams; got 'c' in line 16 of"),
+    ("-0.1\t<s> a", "-0.1\ta b", "needs each n-gram once; got one again in line 16 of"),
+    ("-0.6989700043\tb", "-0.6989700043\ta", "needs each n-gram once; got one again in line 12 of"),
+    ("-0.1\t<s> a", "-0,1\t<s> a", "needs numbers in the first column and the last; got '-0,1' in line 16 of"),
+    ("a\t-0.1", "a\tx", "needs numbers in the first column and the last; got 'x' in line 11 of"),
+    ("-0.1\t<s> a", "0.1\t<s> a", "needs logarithms of at most 0; got '0.1' in line 16 of"),
+    ("-0.1\t<s> a", "nan\t<s> a", "needs logarithms of at most 0; got 'nan' in line 16 of"),
+    ("a\t-0.1", "a\tinf", "needs finite weights; got 'inf' in line 11 of"),
+    ("-99\t<s>\t-0.3010299957", "-99\tc", "needs <s> among the 1-grams; got none in line 12 of"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BROKEN)
+def test_broken_files(old, new, message, tmp_path):
+    assert old in BY_HAND
+    path = written(tmp_path, BY_HAND.replace(old, new, 1))
+    with pytest.raises(ValueError, match=message):
+        BackoffModel.read_arpa(path, flag="--read-arpa")
+
+
+def test_a_history_that_is_none_of_the_n_grams(tmp_path):
+    text = BY_HAND.replace("ngram 2=2\n", "ngram 2=2\nngram 3=2\n").replace(
+        "\n\\end\\", "\n\\3-grams:\n-0.1 <s> a b\n-0.1 b a b\n\n\\end\\"
+    )
+    with pytest.raises(ValueError, match=r"needs every history as an n-gram of its own; got 'b a' in line 21 of"):
+        BackoffModel.read_arpa(written(tmp_path, text), flag="--read-arpa")
+
+
+def test_files_that_are_no_text(tmp_path):
+    path = tmp_path / "in.arpa"
+    with pytest.raises(ValueError, match="--read-arpa: needs an ARPA file; got .*in.arpa .No such file"):
+        BackoffModel.read_arpa(path, flag="--read-arpa")
+    path.write_bytes(BY_HAND.encode().replace(b"b", "é".encode("latin-1")))
+    with pytest.raises(ValueError, match="needs UTF-8; got another encoding .* in line 12 of"):
+        BackoffModel.read_arpa(path, flag="--read-arpa")
+
+
+def test_kenlm_scores_as_we_do(tmp_path):
+    kenlm = pytest.importorskip("kenlm")
+    text = random_text(seed=45, sentences=200).replace("m", "<unk>")
+    vocabulary, tokens = read_text(tmp_path, text)
+    other = random_text(seed=46)
+    for name in ("modified-kneser-ney", "katz"):
+        model = SmoothedModel(tokens, 4, vocabulary.size, smoothing=name)
+        with (tmp_path / "out.arpa").open("w") as file:
+            model.write_arpa(vocabulary.symbols(), file)
+        theirs = kenlm.Model(str(tmp_path / "out.arpa"))
+        _, indices = read_text(tmp_path, other.replace("m", "<unk>"), vocabulary)
+        found = model.log_probabilities(indices) / math.log(10)
+        lines = other.replace("m", "<unk>").splitlines()
+        expected = [score for line in lines for score, _, _ in theirs.full_scores(line)]
+        np.testing.assert_allclose(found, expected, atol=2e-6)  # in single precision

@@ -1,0 +1,201 @@
+"""Interpolation: EM against a grid, files of word scores, and the command."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from fairseq_tiedemb import cli
+from fairseq_tiedemb.ngram import estimate_mixture, is_word_scores, mixture, read_word_scores, write_word_scores
+
+from .oracle import Oracle
+from .texts import random_text
+
+
+def made_up(models: int, tokens: int = 500) -> np.ndarray:
+    """Logarithms of probabilities, some models better than others, none everywhere."""
+    draws = np.random.default_rng(1).uniform(size=(models, tokens))
+    return np.log(draws ** np.arange(1, models + 1)[:, None])
+
+
+def test_em_finds_the_best_of_a_grid_and_never_falls():
+    logs = made_up(2)
+    weights, trace = estimate_mixture(logs)
+    assert np.diff(trace).min() > -1e-15
+    assert weights.sum() == pytest.approx(1, abs=1e-15)
+
+    def mean_log(weight):
+        pairs = zip(*np.exp(logs).tolist(), strict=True)
+        return math.fsum(math.log(weight * one + (1 - weight) * other) for one, other in pairs) / logs.shape[1]
+
+    best = max((step / 1000 for step in range(1001)), key=mean_log)
+    assert weights[0] == pytest.approx(best, abs=1e-3)
+    assert trace[-1] == pytest.approx(mean_log(weights[0]), rel=1e-12)
+    assert trace[-1] >= mean_log(best) - 1e-9
+
+
+def test_em_of_three_models():
+    logs = made_up(3)
+    weights, trace = estimate_mixture(logs)
+    assert np.diff(trace).min() > -1e-15
+    # At the maximum the expected share of every model that has a weight is that weight.
+    share = np.exp(logs - mixture(logs, weights)).mean(axis=1)
+    assert share[weights > 1e-3] == pytest.approx(1, abs=1e-3)
+    assert share.max() < 1 + 1e-3
+
+
+def test_improbable_and_impossible_tokens():
+    logs = np.array([[-2000.0, -1.0, -math.inf], [-2001.0, -math.inf, -3.0]])
+    expected = [-2000 + math.log(0.5 + 0.5 / math.e), -1 + math.log(0.5), -3 + math.log(0.5)]
+    assert mixture(logs, np.array([0.5, 0.5])).tolist() == pytest.approx(expected, rel=1e-12)
+    assert mixture(logs, np.array([1.0, 0.0]))[2] == -math.inf
+    with pytest.raises(ValueError, match="--held-out: needs tokens .*; got 0 from all of them for token number 2"):
+        estimate_mixture(np.array([[-1.0, -math.inf], [-2.0, -math.inf]]))
+
+
+def test_word_scores_out_and_in_again(tmp_path):
+    path = tmp_path / "scores"
+    scores = [("a", -0.1), ("<unk>", -12.3456789), ("ü", 0.0), ("</s>", -math.inf), ("\u2028", -1e-7)]
+    with path.open("w") as file:
+        write_word_scores(scores[:4], file)
+    assert path.read_text().splitlines()[:2] == ["-0.1\ta", "-12.3456789\t<unk>"]
+    assert is_word_scores(path, flag="--interpolate")
+    found = read_word_scores(path, flag="--interpolate")
+    assert found.tokens == [token for token, _ in scores[:4]]
+    assert found.logs.tolist() == [log for _, log in scores[:4]]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("-1\ta\n-1 b\n", "needs lines .*; got '-1 b' in line 2 of"),
+        ("-1\ta\n-1\tb c\n", "got '-1.*tb c' in line 2 of"),
+        ("-1\ta\n-1\t\n", "got '-1' in line 2 of"),
+        ("x\ta\n", "got 'x.*ta' in line 1 of"),
+        ("0.5\ta\n", "got '0.5.*ta' in line 1 of"),
+        ("nan\ta\n", "got 'nan.*ta' in line 1 of"),
+        ("", "needs a line a token; got .*scores, which is empty"),
+    ],
+)
+def test_broken_word_scores(text, message, tmp_path):
+    (tmp_path / "scores").write_text(text)
+    with pytest.raises(ValueError, match=f"--interpolate: .*{message}"):
+        read_word_scores(tmp_path / "scores", flag="--interpolate")
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """train, valid, test; an ARPA file of Witten-Bell bigrams, and what its restatement gives each token."""
+    monkeypatch.chdir(tmp_path)
+    texts = {"train": random_text(seed=51), "valid": random_text(seed=52), "test": random_text(seed=53)}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    oracle = Oracle(texts["train"], 2, "witten-bell")
+    for name in ("valid", "test"):
+        with (tmp_path / f"{name}.scores").open("w") as file:
+            for line in texts[name].splitlines():
+                sentence = ("<s>", *line.split(), "</s>")
+                pairs = zip(sentence[1:], sentence, strict=False)
+                write_word_scores([(word, math.log(oracle.probability(word, (last,)))) for word, last in pairs], file)
+    assert cli.main(["ngram", "train", "--order", "2", "--smoothing", "witten-bell", "--arpa", "wb.arpa"]) == 0
+    return tmp_path
+
+
+TEXTS = ["--held-out", "valid", "--test", "test"]
+
+
+def interpolated(output: str) -> list[list[str]]:
+    """The table of weights and perplexities on valid and test."""
+    lines = output.partition("\ninterpolated, ")[2].splitlines()[1:-1]
+    return [re.split(r"\s+", line.strip(), maxsplit=3) for line in lines]
+
+
+def test_an_arpa_file_and_word_scores_are_the_same_model(folder, capsys):
+    capsys.readouterr()
+    tables = []
+    for files in (["wb.arpa"], ["valid.scores", "test.scores"]):
+        assert cli.main(["ngram", "train", "--order", "3", *TEXTS, "--interpolate", *files]) == 0
+        tables.append(interpolated(capsys.readouterr().out))
+    assert [row[:3] for row in tables[0]] == [row[:3] for row in tables[1]]
+    own, other, mixed = tables[0]
+    assert own[3] == "modified Kneser-Ney, order 3"
+    assert other[3] == "wb.arpa"
+    assert float(own[0]) + float(other[0]) == pytest.approx(1, abs=2e-4)
+    assert float(mixed[0]) <= min(float(own[1]), float(other[1]))  # valid, on which the weights are best
+    wb = Oracle((folder / "train").read_text(), 2, "witten-bell")
+    assert other[1:3] == [f"{wb.perplexity((folder / name).read_text(), 2):.2f}" for name in ("valid", "test")]
+
+
+def test_models_of_word_scores_alone(folder, capsys):
+    capsys.readouterr()
+    command = ["ngram", *TEXTS, "--interpolate", "valid.scores", "test.scores", "--interpolate", "wb.arpa"]
+    assert cli.main(command) == 0
+    one, other, mixed = interpolated(capsys.readouterr().out)
+    assert one[1:3] == other[1:3] == mixed[:2]
+    assert one[0] == other[0] == "0.5000"
+
+
+REFUSED = [
+    ([], "TRAIN: needs text to count n-grams in; got none"),
+    (["--interpolate", "wb.arpa"], "TRAIN: needs text to count n-grams in; got none"),
+    (["train", "--read-arpa", "wb.arpa"], "--read-arpa: needs no TRAIN; got train."),
+    (["--read-arpa", "wb.arpa", "--order", "3"], "--order: needs TRAIN, to estimate a model from; got none"),
+    (["--read-arpa", "wb.arpa", "--back-off"], "--back-off: needs TRAIN"),
+    (["--read-arpa", "wb.arpa", "--dict", "train"], "--dict: needs TRAIN"),
+    (["train", "--katz-k", "5"], "--katz-k: needs --smoothing katz; got modified-kneser-ney"),
+    (["train", "--smoothing", "katz", "--katz-k", "0"], "--katz-k: needs a whole number of at least 1; got 0"),
+    (["train", "--weights-by", "order"], "--weights-by: needs --smoothing jelinek-mercer; got modified-kneser-ney"),
+    (["train", "--smoothing", "jelinek-mercer"], "--held-out: needs text that is not in TRAIN, for the weights of"),
+    (["train", "--interpolate", "wb.arpa"], "--held-out: needs text that is not in TRAIN, for the weights of --inter"),
+    (["train", "--held-out", "valid"], "--held-out: needs weights to estimate, of --smoothing jelinek-mercer or"),
+    (["train", "--cutoff", "0"], "--cutoff: needs 1 to 5 whole numbers of at least 1, for --order 5; got 0"),
+    (["train", "--smoothing", "jelinek-mercer", "--back-off", *TEXTS], "--back-off: needs a method that has this form"),
+    (
+        ["--interpolate", "valid.scores", "test.scores", "--interpolate", "wb.arpa", *TEXTS, "--arpa", "out"],
+        "--arpa: needs a model of n-grams to write; got none for out",
+    ),
+    (["train", *TEXTS, "--interpolate", "valid.scores"], "--interpolate: needs 2 files of score --per-word"),
+    (["train", *TEXTS, "--interpolate", "wb.arpa", "wb.arpa", "wb.arpa"], "got 3, wb.arpa wb.arpa wb.arpa"),
+    (["train", *TEXTS, "--interpolate", "none"], "--interpolate: needs a text file; got none (No such"),
+    (
+        ["train", *TEXTS, "--interpolate", "test.scores", "valid.scores"],
+        "--interpolate: needs models of the same words; got",
+    ),
+    (["train", *TEXTS, "--interpolate", "short", "test.scores"], "got 1 from short test.scores. Use score --per-word"),
+    (
+        ["train", *TEXTS, "--interpolate", "small.arpa"],
+        "--interpolate: needs the words of small.arpa, which has no <un",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED)
+def test_what_is_refused(words, message, folder, capsys):
+    first = (folder / "valid.scores").read_text().splitlines()[0]
+    (folder / "short").write_text(f"{first}\n")
+    (folder / "small.arpa").write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-99 <s>\n-0.1 </s>\n\n\\end\\\n")
+    before = sorted(folder.iterdir())
+    assert cli.main(["ngram", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_jelinek_mercer_on_the_command_line(folder, capsys):
+    capsys.readouterr()
+    for by in ("count", "order"):
+        command = ["ngram", "train", *TEXTS, "--smoothing", "jelinek-mercer", "--weights-by", by, "--order", "2"]
+        assert cli.main(command) == 0
+    one, two = (out for out in capsys.readouterr().out.split("Jelinek-Mercer, order 2: ")[1:])
+    assert one.splitlines()[2] != two.splitlines()[2]
+    assert one.splitlines()[2].endswith("  test")
+    assert "  valid" not in one
+
+
+def test_what_katz_falls_back_to_is_said(folder, capsys):
+    assert cli.main(["ngram", "train", "--order", "2", "--smoothing", "katz"]) == 0
+    err = capsys.readouterr().err
+    assert re.search(r"too few different counts to estimate the discounts of order 2: taking( [\d.]+){7}\n", err)
