@@ -25,6 +25,7 @@ LAYERS = [
     "optim",
     "tasks",
     "analysis",
+    "results",
     "cli",
 ]
 NUMPY_ONLY = {"ngram", "table_names"}

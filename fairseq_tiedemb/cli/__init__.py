@@ -20,11 +20,15 @@ COMMANDS = {
     "arch": "List the presets for --arch, or show one: what it shares, its size, its options and its recipe.",
     "average": "Average the weights of checkpoints into a new one.",
     "curves": "Draw and print learning curves from logs of fairseq-train.",
+    "env": "Print versions, machine, and what compat mended, for a report of a fault.",
     "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
     "plugin.",
+    "measure": "Run a command, and add its CPU seconds and peak memory to a file.",
     "ngram": "Perplexity of an n-gram model, modified Kneser-Ney, on text.",
     "norms": "Print and draw the norms of a trained model's embedding rows.",
     "path": "Print the folder of this plugin, for fairseq's --user-dir.",
+    "record": "Write a result as data, out of the logs of the commands that measured it.",
+    "report": "Make a report of recorded results, or of your own trainings.",
     "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "
     "order.",
 }
