@@ -5,6 +5,7 @@
 #   make slow       the tests that install or train something
 #   make gpu        the tests that need a GPU
 #   make benchmark  the speed measurements; wants an idle machine
+#   make report     the tables of results, the page, and what README quotes, from recipes/tables and recipes/results
 #   make format     format and repair the sources
 #   make clean      remove everything that make made
 #
@@ -25,7 +26,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: venv check-python demo test lint pytest slow gpu benchmark format clean
+.PHONY: venv check-python demo test lint pytest slow gpu benchmark report format clean
 
 # With two threads on a machine that has other work, torch becomes many times slower than with one.
 export OMP_NUM_THREADS := 1
@@ -54,6 +55,9 @@ gpu: $(READY)
 
 benchmark: $(READY)
 	$(PYTEST) -m benchmark -s tests/benchmarks
+
+report: $(READY)
+	fairseq-tiedemb report --fill README.md
 
 format: $(READY)
 	ruff format

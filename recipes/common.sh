@@ -5,6 +5,8 @@
 # SMOKE=1     the same commands in a minute, on a few lines and tiny sizes: does everything run?
 # RUNS        folder for corpora, checkpoints and logs; the default is runs/ of the checkout, which git ignores
 # PLUGIN      what --user-dir gets; the default is the plugin of the checkout
+# RESULTS     folder that measured figures are recorded in; the default is results/ beside this file. With SMOKE=1 none is
+#             recorded unless it is given
 # GPUS        for the recipes that say so: 0 trains on the CPU; 1 or more on that many GPUs of this machine, with --fp16;
 #             the default is one process in float32, on a GPU if there is one
 set -euo pipefail
@@ -15,6 +17,18 @@ DRY_RUN=${DRY_RUN:-}
 SMOKE=${SMOKE:-}
 RUNS=${RUNS:-$repository/runs}
 PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
+
+# The command that runs this recipe, as it is recorded, and what sets its result apart from the row of the paper: recorded
+# under a row of its own, ROW,UPDATES=100, where the table has one.
+recipe_command='' variant=''
+for setting in SMOKE PLUGIN GPUS SEED UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN; do
+    value=${!setting:-}
+    [[ $value && $value != "$repository/fairseq_tiedemb" ]] || continue
+    printf -v recipe_command '%s%s=%q ' "$recipe_command" "$setting" "$value"
+    case $setting in SMOKE | PLUGIN | GPUS | SEED) ;; *) variant+=",$setting=$value" ;; esac
+done
+recipe_command+=recipes/$(basename "$0")
+(($# == 0)) || printf -v recipe_command '%s%s' "$recipe_command" "$(printf ' %q' "$@")"
 
 # The environment of `make venv`, unless another one is active.
 if [[ -z ${VIRTUAL_ENV:-} && -d $repository/.venv/bin ]]; then
@@ -83,6 +97,42 @@ run_tiedemb() {
     fi
 }
 
+# tiedemb COMMAND...: the checkout's `fairseq-tiedemb`, which knows its commit; what it starts has the environment as it is.
+tiedemb() {
+    python -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); from fairseq_tiedemb.cli import main; sys.exit(main())' \
+        "$repository" "$@"
+}
+
+# run_measured FILE COMMAND...: the same as run, and adds the command's CPU seconds and peak memory to FILE.
+run_measured() {
+    local file=$1
+    shift
+    show "" "$@"
+    [[ $DRY_RUN ]] || tiedemb measure "$file" "$@"
+}
+
+# record TABLE ROW [FOLDER] [OPTION...]: records what this recipe measured as recipes/results/TABLE/ROW-SEED.json: what
+# FOLDER has of the table's columns, under the names that `fairseq-tiedemb record --help` tells, and what the options say,
+# such as --figure COLUMN=VALUE. SEED is the variable; where it is empty, the result has none. Nothing is shown but what
+# was recorded, on stderr: it is no step from text to score.
+record() {
+    local table=$1 row=$2$variant results=${RESULTS:-} options=()
+    shift 2
+    [[ -z $DRY_RUN ]] || return 0
+    if [[ -z $results ]]; then
+        [[ -z $SMOKE ]] || return 0
+        results=$recipes/results
+    fi
+    [[ -z $variant ]] || options+=(--if-known)
+    [[ -z ${SEED:-} ]] || options+=(--seed "$SEED")
+    if (($#)) && [[ $1 != --* ]]; then
+        options+=(--folder "$1")
+        shift
+    fi
+    tiedemb record "$table" "$row" --command "$recipe_command" --tables "$recipes/tables" --results "$results" \
+        "${options[@]}" "$@"
+}
+
 # run_to FILE COMMAND...: the same, and what the command prints goes to FILE.
 run_to() {
     local file=$1
@@ -97,6 +147,12 @@ run_from() {
     shift 2
     show "$(printf ' < %q > %q' "$input" "$file")" "$@"
     [[ $DRY_RUN ]] || "$@" <"$input" >"$file"
+}
+
+# run_shown FILE COMMAND...: the same, and shows FILE.
+run_shown() {
+    run_to "$@"
+    [[ $DRY_RUN ]] || cat "$1"
 }
 
 # run_log FILE COMMAND...: the same with its errors, which are shown if it fails.

@@ -4,7 +4,8 @@
 #   recipes/evaluate.sh BIN CHECKPOINT SPLIT REFERENCE
 #
 # BIN         folder of fairseq-preprocess
-# CHECKPOINT  the translations go beside it, to SPLIT.log (fairseq's output) and SPLIT.hyp (one a line, in order)
+# CHECKPOINT  the translations go beside it, to SPLIT.log (fairseq's output), SPLIT.hyp (one a line, in order) and
+#             SPLIT.bleu (sacreBLEU's; SPLIT.usual.bleu and SPLIT.detok.bleu are those of COMPOUNDS and DETOKENIZE)
 # SPLIT       valid or test
 # REFERENCE   the text of the split before BPE, tokenised as the training text was
 #
@@ -33,7 +34,7 @@ run rm "$output.h" "$output.sorted"
 translated=$output.hyp
 if [[ ${COMPOUNDS:-} ]]; then
     need sacremoses
-    run sacrebleu "$reference" --input "$translated" --width 2 --format text
+    run_shown "$output.usual.bleu" sacrebleu "$reference" --input "$translated" --width 2 --format text
     run_from "$reference" "$output.tok.ref" sacremoses -q -l "$COMPOUNDS" tokenize
     run_from "$translated" "$output.tok.hyp" sacremoses -q -l "$COMPOUNDS" tokenize
     for side in ref hyp; do
@@ -45,7 +46,8 @@ if [[ ${DETOKENIZE:-} ]]; then
     need sacremoses
     run_from "$reference" "$output.detok.ref" sacremoses -q -l "$DETOKENIZE" detokenize
     run_from "$translated" "$output.detok.hyp" sacremoses -q -l "$DETOKENIZE" detokenize
-    run sacrebleu "$output.detok.ref" --input "$output.detok.hyp" --width 2 --format text
+    run_shown "$output.detok.bleu" sacrebleu "$output.detok.ref" --input "$output.detok.hyp" --width 2 --format text
 fi
 # Both sides are tokenised, so sacreBLEU must not do it again; --force: nor warn that they are.
-run sacrebleu "$reference" --input "$translated" --tokenize none --force --width 2 --format text
+run_shown "$output.bleu" \
+    sacrebleu "$reference" --input "$translated" --tokenize none --force --width 2 --format text

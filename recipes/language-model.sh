@@ -64,10 +64,10 @@ train_and_score() {
     esac
     [[ -z $SMOKE ]] || training+=(--max-epoch 1 --decoder-embed-dim 100 --decoder-hidden-size 100)
 
-    need fairseq-train fairseq-eval-lm
+    need fairseq-train fairseq-eval-lm python
     prepared "$prepare"
     run mkdir -p "$folder"
-    run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --seed "$SEED" "${training[@]}" \
+    run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --seed "$SEED" "${training[@]}" \
         --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
     for split in $SPLITS; do
         # One stream from the first token to the last: every token is predicted once, with all that came before it.

@@ -38,9 +38,9 @@ train() {
         set -- "$@" --max-epoch 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-embed-dim 32 --decoder-ffn-embed-dim 32
         batches=1
     fi
-    need fairseq-train
+    need fairseq-train python
     run mkdir -p "$folder"
-    run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --criterion "$criterion" --label-smoothing 0.1 \
+    run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --criterion "$criterion" --label-smoothing 0.1 \
         --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-8 --clip-norm 0 --seed "$SEED" \
         --distributed-world-size "$processes" "${device[@]}" --update-freq "$(((batches + processes - 1) / processes))" \
         --save-dir "$folder" --log-file "$folder/train.log" --log-format simple

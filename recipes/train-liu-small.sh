@@ -46,3 +46,4 @@ train "$folder" 1 "${model[@]}" --share-all-embeddings \
     --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 10))" --total-num-update "$UPDATES" \
     --max-update "$UPDATES" --max-tokens 1000 --required-batch-size-multiple 1 --no-epoch-checkpoints
 DETOKENIZE=en "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" test "$WORK/text/$test.en"
+record "liu-small-$corpus" "$method" "$folder"

@@ -34,3 +34,4 @@ train "$folder" 128 --arch tied_transformer_vaswani_wmt_en_de_big --share-all-em
 average "$folder"
 BEAM=4 LENPEN=0.6 PIECES=sentencepiece COMPOUNDS=de \
     "$recipes/evaluate.sh" "$WORK/bin" "$folder/average.pt" test "$WORK/text/test.de"
+record liu-table1 "$1" "$folder"

@@ -35,3 +35,4 @@ train "$folder" 128 --arch tied_lightconv_wmt_en_de_big --share-all-embeddings -
 average "$folder"
 BEAM=5 LENPEN=0.5 PIECES=sentencepiece COMPOUNDS=de \
     "$recipes/evaluate.sh" "$WORK/bin" "$folder/average.pt" test "$WORK/text/test.de"
+record liu-table2 "$1" "$folder"

@@ -32,3 +32,4 @@ train "$folder" 1 --arch tied_lightconv_iwslt_de_en --share-all-embeddings --sha
     --dropout 0.3 --attention-dropout 0.1 --weight-dropout 0.1 --encoder-glu 0 --decoder-glu 0 --weight-decay 1e-4 \
     --max-tokens 4000 --max-update "${UPDATES:-50000}" --no-epoch-checkpoints
 BEAM=4 LENPEN=1 "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" test "$WORK/text/test.en"
+record liu-table4 "$1" "$folder"

@@ -46,16 +46,15 @@ sizes=(
 )
 folder=$WORK/$1-$SEED
 
-need fairseq-train
+need fairseq-train python
 if [[ ! -d $WORK/bin ]]; then
     WORK=$WORK "$recipes/prepare-multi30k.sh"
 fi
 
 run mkdir -p "$folder"
-TIMEFORMAT='CPU seconds of the training: %U user, %S system; wall clock: %R'
 # The learning rate falls in a straight line to 0 at the last update: the best use of a fixed budget. The multiple of 1
 # lets a batch have any number of sentences that MAX_TOKENS allows.
-time run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang de --target-lang en "${model[@]}" "${sizes[@]}" \
+run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang de --target-lang en "${model[@]}" "${sizes[@]}" \
     --dropout "$DROPOUT" --label-smoothing 0.1 "${optimizer[@]}" --clip-norm 1 \
     --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 20))" --total-num-update "$UPDATES" \
     --max-update "$UPDATES" --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --seed "$SEED" \
@@ -66,3 +65,4 @@ for split in valid test; do
     "$recipes/evaluate.sh" \
         "$WORK/bin" "$folder/checkpoint_best.pt" "$split" "$WORK/text/${reference[$split]}.en"
 done
+record multi30k "$1" "$folder"

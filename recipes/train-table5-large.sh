@@ -40,3 +40,4 @@ case $1 in
     *) stop "ROW: needs $rows; got $1." ;;
 esac
 train_and_score prepare-ptb.sh "$WORK/$1-$SEED" "$checkpoint" --arch "$preset"
+record table5 "$1" "$WORK/$1-$SEED"

@@ -36,9 +36,13 @@ case $1 in
     small-early-decay) options=(--arch zaremba_lm_small --force-anneal 5) ;;
     kn5)
         prepared prepare-ptb.sh
-        run_tiedemb ngram "$WORK/text/train.txt" --order 5 --test "$WORK/text/valid.txt" "$WORK/text/test.txt"
+        log=$WORK/kn5.log
+        [[ -z $DRY_RUN ]] || log=/dev/null
+        run_tiedemb ngram "$WORK/text/train.txt" --order 5 --test "$WORK/text/valid.txt" "$WORK/text/test.txt" | tee "$log"
+        SEED='' record table6 kn5 --ngram "valid=$log" "test=$log"
         exit
         ;;
     *) stop "ROW: needs $rows; got $1." ;;
 esac
 train_and_score prepare-ptb.sh "$WORK/$1-$SEED" last "${options[@]}"
+record table6 "$1" "$WORK/$1-$SEED"

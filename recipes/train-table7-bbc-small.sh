@@ -30,3 +30,4 @@ case $1 in
     *) stop "ROW: needs $rows; got $1." ;;
 esac
 train_and_score prepare-bbc.sh "$WORK/$1-$SEED" last --arch "$preset"
+record table7-bbc "$1" "$WORK/$1-$SEED"

@@ -27,6 +27,7 @@ LAYERS = [
     "tasks",
     "analysis",
     "vectors",
+    "results",
     "cli",
 ]
 NUMPY_ONLY = {"ngram", "table_names"}

@@ -199,5 +199,5 @@ def test_refuses_sentences_beyond_the_models_length(
     assert re.search(r"SENTENCES: need at most 4 tokens .* got 5 in line 2", capsys.readouterr().err)
     arguments = [str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "text"), "--data", str(lm_data)]
     assert main(["score", *arguments, "--stream"]) == 2
-    message = "--stream: needs a model that carries its state over, a recurrent one of fairseq_tiedemb; got Transformer"
-    assert message in capsys.readouterr().err
+    message = r"--stream: needs a model that carries its state over, .* of fairseq_tiedemb; got Transformer"
+    assert re.search(message, capsys.readouterr().err)

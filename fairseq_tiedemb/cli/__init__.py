@@ -22,15 +22,19 @@ COMMANDS = {
     "average": "Average the weights of checkpoints into a new one.",
     "correlation": "Spearman's rho between the cosines of all pairs of words in two tables.",
     "curves": "Draw and print learning curves from logs of fairseq-train.",
+    "env": "Print versions, machine, and what compat mended, for a report of a fault.",
     "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
     "plugin.",
     "map": "Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.",
+    "measure": "Run a command, and add its CPU seconds and peak memory to a file.",
     "neighbours": "Print the words whose vectors are nearest to those of given words.",
     "ngram": "Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, "
     "interpolation.",
     "norms": "Print and draw the norms of a trained model's embedding rows.",
     "overlap": "Count the subwords that two languages share in their training text.",
     "path": "Print the folder of this plugin, for fairseq's --user-dir.",
+    "record": "Write a result as data, out of the logs of the commands that measured it.",
+    "report": "Make a report of recorded results, or of your own trainings.",
     "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "
     "order.",
     "similarity": "Spearman's rho between people's scores of pairs of words and cosines of word vectors.",

@@ -1,0 +1,46 @@
+"""Print versions, machine, and what compat mended, for a report of a fault."""
+
+import argparse
+
+from fairseq_tiedemb.results.environment import REPOSITORY, checkout, processor, system, versions
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds nothing: the command has no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints a line each; what needs torch or fairseq says so where they are missing or do not import."""
+    del arguments
+    for name, version in versions().items():
+        print(f"{name + ':':<17}{version}")
+    commit, dirty = checkout()
+    if commit:
+        print(f"{'commit:':<17}{commit}{', changed since' if dirty else ''}")
+    print(f"{'folder:':<17}{REPOSITORY / 'fairseq_tiedemb'}")
+    print(f"{'system:':<17}{system()}")
+    print(f"{'processor:':<17}{processor()}")
+    print(f"{'accelerators:':<17}{accelerators()}")
+    print(f"{'mended:':<17}{mends()}")
+    return 0
+
+
+def accelerators() -> str:
+    """The GPUs that torch sees, and its CUDA."""
+    try:
+        import torch
+    except Exception as error:  # a broken installation is what the report is about
+        return f"torch does not import: {error}"
+    if not torch.cuda.is_available():
+        return f"none (CUDA of torch: {torch.version.cuda or 'none'})"
+    names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+    return f"{names} (CUDA {torch.version.cuda})"
+
+
+def mends() -> str:
+    """The names of the entries of `compat`, all of which stand when fairseq is imported."""
+    try:
+        from fairseq_tiedemb import compat
+    except Exception as error:  # a broken installation is what the report is about
+        return f"nothing, since fairseq does not import: {error}"
+    return f"{len(compat.ENTRIES)} entries: {', '.join(entry.__name__ for entry in compat.ENTRIES)}"

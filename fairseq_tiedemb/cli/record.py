@@ -1,0 +1,176 @@
+"""Write a result as data, out of the logs of the commands that measured it.
+
+A result is RESULTS/TABLE/ROW-SEED.json: figures with their units and the paper's beside them, command, commit,
+versions, processor, CPU seconds and memory. `report` makes every table of such files. A folder has, under the names
+that the recipes give them, score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train
+(the curve, the column `parameters`), usage.jsonl of `fairseq-tiedemb measure`, and KIND.svg, pictures. Recording again
+replaces.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from fairseq_tiedemb.analysis.curves import read_log
+from fairseq_tiedemb.cli._output import written_aside
+from fairseq_tiedemb.results import logs
+from fairseq_tiedemb.results.environment import current
+from fairseq_tiedemb.results.logs import Measured
+from fairseq_tiedemb.results.records import Figure, Result, write_result
+from fairseq_tiedemb.results.summary import as_text
+from fairseq_tiedemb.results.tables import Row, Table, find_table
+from fairseq_tiedemb.results.usage import read_usage
+
+# Of each flag the unit of its columns, and what makes a figure of a column's name and what stands after the `=`.
+READERS: dict[str, tuple[str | None, Callable[[str, str], Measured]]] = {
+    "--eval-lm": ("perplexity", lambda name, file: logs.read_eval_lm(Path(file), flag="--eval-lm")),
+    "--ngram": ("perplexity", lambda name, file: logs.read_ngram(Path(file), name, flag="--ngram")),
+    "--bleu": ("BLEU", lambda name, file: logs.read_bleu(Path(file), flag="--bleu")),
+    "--figure": (None, lambda name, text: Measured(logs.finite(text, flag="--figure"))),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what is recorded, where its figures are, and where it goes."""
+    parser.add_argument("table", metavar="TABLE", help="name of the table")
+    parser.add_argument("row", metavar="ROW", help="name of its row")
+    parser.add_argument("--command", required=True, help="what measured it, as it can be run again")
+    parser.add_argument("--seed", type=int, metavar="N", help="of the training; none for what has none")
+    parser.add_argument("--folder", type=Path, help="take what is there of the files named above, and of the columns")
+    for flag, what in (
+        ("--eval-lm", "perplexity, from a log of fairseq-eval-lm"),
+        ("--ngram", "perplexity of the text COLUMN.txt, from what fairseq-tiedemb ngram printed"),
+        ("--bleu", "score, from what sacrebleu printed"),
+    ):
+        parser.add_argument(flag, nargs="+", default=[], metavar="COLUMN=FILE", help=what)
+    parser.add_argument("--figure", nargs="+", default=[], metavar="COLUMN=VALUE", help="any other figure")
+    parser.add_argument("--note", help="what else is to be said of it")
+    parser.add_argument("--if-known", action="store_true", help="do nothing but say so where the table lacks the row")
+    parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="default: %(default)s")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Reads the figures and writes the file, whole or not at all; says on stderr what it wrote."""
+    table = find_table(arguments.tables, arguments.table, flag="--tables")
+    if arguments.if_known and arguments.row not in [row.name for row in table.rows]:
+        print(f"not recorded: the table {table.name} has no row {arguments.row}", file=sys.stderr)
+        return 0
+    result, pictures = collect(arguments, table, table.row(arguments.row, flag="ROW"))
+    folder = arguments.results / table.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"{result.stem}.*.svg"):
+        old.unlink()
+    for kind, content in pictures.items():
+        with written_aside(folder / f"{result.stem}.{kind}.svg") as aside:
+            aside.write_bytes(content)
+    path = folder / f"{result.stem}.json"
+    with written_aside(path) as aside:
+        write_result(result, aside)
+    print(f"recorded: {table.name}, {as_text(result, table)}: {path}", file=sys.stderr)
+    return 0
+
+
+def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Result, dict[str, bytes]]:
+    """What the command line and the logs say of a row, and its pictures by kind.
+
+    Raises:
+        ValueError: if a column is unknown, named twice or of another unit, a log lacks its line, a figure is not
+            finite, or there is no figure at all.
+    """
+    if arguments.seed is not None and arguments.seed < 0:
+        raise ValueError(f"--seed: needs 0 or more; got {arguments.seed}. Use 1, say.")
+    folder: Path | None = arguments.folder
+    if folder is not None and not folder.is_dir():
+        raise ValueError(f"--folder: needs a folder; got {folder}. Use that of --save-dir.")
+    figures = Figures(table, row)
+    log, usage, pictures = None, None, {}
+    if folder is not None:
+        figures.add_folder(folder)
+        log = folder / "train.log" if (folder / "train.log").exists() else None
+        usage = read_usage(folder / "usage.jsonl") if (folder / "usage.jsonl").exists() else None
+        pictures = {path.stem: path.read_bytes() for path in sorted(folder.glob("*.svg"))}
+    for flag, (unit, read) in READERS.items():
+        for value in getattr(arguments, flag[2:].replace("-", "_")):
+            figures.add_flag(flag, unit, value, read)
+    if not figures.found:
+        names = ", ".join(column.name for column in table.columns)
+        raise ValueError(f"--folder: needs a figure of one of the columns {names}; got none. Use --figure, say.")
+    text = logs.read_text(log, flag="--folder") if log else ""
+    curve = read_log(log) if log else None
+    return Result(
+        table=table.name,
+        row=row.name,
+        seed=arguments.seed,
+        figures={column.name: figures.found[column.name] for column in table.columns if column.name in figures.found},
+        command=arguments.command,
+        environment=current(logs.read_accelerators(text)),
+        usage=usage,
+        curve={} if curve is None else finite_curves({"train": curve.train, **curve.valid}),
+        note=arguments.note,
+    ), pictures
+
+
+class Figures:
+    """The figures of a row, each of one column, with the paper's beside them."""
+
+    def __init__(self, table: Table, row: Row) -> None:
+        self.table = table
+        self.row = row
+        self.found: dict[str, Figure] = {}
+
+    def add(self, name: str, measured: Measured, *, flag: str, unit: str | None = None) -> None:
+        """Adds one.
+
+        Raises:
+            ValueError: naming the flag, if the column is unknown or its unit is not `unit`.
+        """
+        column = self.table.column(name, flag=flag)
+        if unit is not None and column.unit != unit:
+            raise ValueError(f"{flag}: needs a column of {unit}; got {name}, of {column.unit}. Use --figure.")
+        self.found[name] = Figure(
+            value=measured.value,
+            unit=column.unit,
+            paper=self.row.paper.get(name),
+            tokens=measured.tokens,
+            signature=measured.signature,
+        )
+
+    def add_flag(self, flag: str, unit: str | None, text: str, read: Callable[[str, str], Measured]) -> None:
+        """Adds one that the command line names, COLUMN=VALUE; it takes the place of one that a folder has.
+
+        Raises:
+            ValueError: as `add`, and if the text is not of that form.
+        """
+        name, equals, value = text.partition("=")
+        if not equals or not value:
+            form = "VALUE" if unit is None else "FILE"
+            raise ValueError(f"{flag}: needs COLUMN={form}; got {text}. Use {self.table.columns[0].name}={form}.")
+        self.table.column(name, flag=flag)  # before the file is looked for
+        self.add(name, read(name, value), flag=flag, unit=unit)
+
+    def add_folder(self, folder: Path) -> None:
+        """Adds what a folder has of the columns.
+
+        Raises:
+            ValueError: as `add`, and of the logs.
+        """
+        for column in self.table.columns:
+            score, bleu = folder / f"score-{column.name}.log", folder / f"{column.name}.bleu"
+            if column.unit == "perplexity" and score.exists():
+                self.add(column.name, logs.read_eval_lm(score, flag="--folder"), flag="--folder")
+            elif column.unit == "BLEU" and bleu.exists():
+                self.add(column.name, logs.read_bleu(bleu, flag="--folder"), flag="--folder")
+            elif column.name == "parameters" and (folder / "train.log").exists():
+                count = logs.read_parameters(logs.read_text(folder / "train.log", flag="--folder"))
+                if count is not None:
+                    self.add(column.name, Measured(count), flag="--folder")
+
+
+def finite_curves(curves: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
+    """The curves' finite values; a curve without one is left out."""
+    kept = {
+        name: {epoch: value for epoch, value in curve.items() if value < float("inf")} for name, curve in curves.items()
+    }
+    return {name: curve for name, curve in kept.items() if curve}

@@ -1,0 +1,124 @@
+"""Where a result was measured: versions, commit, processor. Neither torch nor fairseq is imported for it."""
+
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import fairseq_tiedemb
+from fairseq_tiedemb.results.fields import Fields
+
+REPOSITORY = Path(fairseq_tiedemb.__file__).resolve().parent.parent
+# Under these names fairseq is installed.
+FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
+PACKAGES = ("torch", "numpy", "sacrebleu")
+# What a result depends on; what the report writes there does not count.
+SOURCES = ("fairseq_tiedemb", "recipes", ":!recipes/results", ":!recipes/RESULTS.md", ":!recipes/report.html")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The state of a machine and its software.
+
+    Attributes:
+        date: of the measurement, `YYYY-MM-DD`, UTC.
+        commit: of the checkout that the package is in; None where it is in none.
+        dirty: whether package or recipes differ from the commit.
+        versions: of Python and of packages.
+        processor: its name.
+        accelerators: the GPUs' names, as fairseq-train's log has them.
+    """
+
+    date: str
+    commit: str | None
+    dirty: bool | None
+    versions: dict[str, str]
+    processor: str
+    accelerators: tuple[str, ...] = ()
+
+    @classmethod
+    def of_fields(cls, fields: Fields) -> "Environment":
+        """Reads it from a result's file.
+
+        Raises:
+            ValueError: naming the file and the field, if one is missing, unknown or of another kind.
+        """
+        versions = fields.object("versions")
+        environment = cls(
+            date=fields.text("date"),
+            commit=fields.text("commit", optional=True),
+            dirty=fields.flag("dirty", optional=True),
+            versions={name: versions.text(name) for name in list(versions.rest)},
+            processor=fields.text("processor"),
+            accelerators=fields.texts("accelerators"),
+        )
+        fields.end()
+        return environment
+
+
+def current(accelerators: tuple[str, ...] = ()) -> Environment:
+    """The environment of this process, now."""
+    commit, dirty = checkout()
+    return Environment(
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        commit=commit,
+        dirty=dirty,
+        versions=versions(),
+        processor=processor(),
+        accelerators=accelerators,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package, Python and what a result depends on; of what is not installed, `none`."""
+    found = {"fairseq_tiedemb": fairseq_tiedemb.__version__, "python": platform.python_version()}
+    found["fairseq"] = "none"
+    for name in FAIRSEQ:
+        if (version := installed(name)) is not None:
+            found["fairseq"] = f"{version} ({name})"
+            break
+    return found | {name: installed(name) or "none" for name in PACKAGES}
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed package; None if it is not."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def checkout() -> tuple[str | None, bool | None]:
+    """The commit of the package's checkout, and whether package or recipes differ from it; (None, None) without one."""
+    if not (REPOSITORY / ".git").exists():
+        return None, None
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit, bool(_git("status", "--porcelain", "--", *SOURCES))
+    except (OSError, subprocess.CalledProcessError):  # no git, or a commit that is not there yet
+        return None, None
+
+
+def processor() -> str:
+    """The name of the processor."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:  # no Linux
+        pass
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def system() -> str:
+    """Operating system and machine, and the interpreter."""
+    return f"{platform.platform()}, {sys.executable}"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(REPOSITORY), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

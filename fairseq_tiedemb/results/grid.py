@@ -1,0 +1,103 @@
+"""Tables and sections as they are shown, in Markdown and in HTML alike."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+# The heading of columns with the paper's figures.
+PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table.
+
+    Attributes:
+        text: Markdown within a line.
+        value: what it is sorted by; None for what stands last whatever the order, or is sorted as text.
+    """
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table: its headings, and the cells of its rows, each with its text heading first."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart.
+
+    Attributes:
+        label: its name in the legend; series of one label share a colour.
+        points: from x to y, finite.
+        dashed: how it is drawn.
+    """
+
+    label: str
+    points: Mapping[int, float]
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over one pair of axes."""
+
+    caption: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report.
+
+    Attributes:
+        name: its anchor.
+        title: its heading.
+        paragraphs: Markdown.
+        grid: its table.
+        charts: of curves.
+        pictures: SVG files, by caption.
+        details: further tables, by what opens them.
+    """
+
+    name: str
+    title: str
+    paragraphs: tuple[str, ...]
+    grid: Grid
+    charts: tuple[Chart, ...] = ()
+    pictures: Mapping[str, Path] = field(default_factory=dict)
+    details: Mapping[str, Grid] = field(default_factory=dict)
+
+
+def number(value: float, digits: int) -> str:
+    """A number with these digits after the point, halves away from zero as on paper, and its thousands apart.
+
+    An integer has none, whatever `digits` says.
+    """
+    if isinstance(value, int):
+        return f"{value:,}"
+    unit = Decimal(1).scaleb(-digits)
+    return f"{Decimal(str(value)).quantize(unit, rounding=ROUND_HALF_UP):,}"
+
+
+def short(value: float) -> str:
+    """A number with one digit after the point, or none where that is 0 or the number is large."""
+    return number(float(value), 0 if value >= 100 or round(value, 1) == round(value) else 1)
+
+
+def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Grid:
+    """A grid without the columns in which no row says anything; the first one stays."""
+    kept = [place for place in range(len(headings)) if not place or any(row[place].text.strip("–") for row in rows)]
+    return Grid(
+        headings=tuple(headings[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in rows),
+    )

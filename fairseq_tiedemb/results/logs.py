@@ -1,0 +1,131 @@
+"""Figures out of what the stock commands print."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+# fairseq-eval-lm; a number may be inf or nan.
+TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
+PERPLEXITY = re.compile(r"Perplexity: (\S+)")
+# fairseq-tiedemb ngram --test: predicted, unknown, perplexity, file.
+NGRAM = re.compile(r" *([\d,]+) +[\d,]+ +(\S+)  (\S.*)")
+# sacreBLEU's text; its JSON is read as such.
+BLEU = re.compile(r"^BLEU\|(\S+) = (\S+) ", re.MULTILINE)
+# fairseq-train.
+PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) ")
+ACCELERATOR = re.compile(r"^.*rank +\d+: capabilities = .*; name = (.+?) *$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure as a log has it.
+
+    Attributes:
+        value: finite.
+        tokens: how many a perplexity is of.
+        signature: sacreBLEU's.
+    """
+
+    value: float
+    tokens: int | None = None
+    signature: str | None = None
+
+
+def read_eval_lm(path: Path, *, flag: str) -> Measured:
+    """Reads the perplexity from a log of fairseq-eval-lm; the last one, if it ran more than once.
+
+    Raises:
+        ValueError: naming the flag and the log, if it lacks a line or the perplexity is not finite.
+    """
+    text = read_text(path, flag=flag)
+    tokens, perplexities = TOKENS.findall(text), PERPLEXITY.findall(text)
+    if not tokens or not perplexities:
+        raise ValueError(
+            f"{flag}: needs a log of fairseq-eval-lm with `Evaluated N tokens` and `Perplexity: X`; got {path}, which "
+            "lacks them. Use the log of a run that ended."
+        )
+    return Measured(finite(perplexities[-1], flag=flag, path=path), tokens=whole(tokens[-1]))
+
+
+def read_ngram(path: Path, name: str, *, flag: str) -> Measured:
+    """Reads the perplexity of a text, NAME or NAME.txt, from what `fairseq-tiedemb ngram` printed.
+
+    Raises:
+        ValueError: naming the flag and the log, if it has no such line or the perplexity is not finite.
+    """
+    for line in read_text(path, flag=flag).splitlines():
+        found = NGRAM.fullmatch(line)
+        if found and Path(found[3]).stem == name:
+            return Measured(finite(found[2], flag=flag, path=path), tokens=whole(found[1]))
+    raise ValueError(
+        f"{flag}: needs the table of fairseq-tiedemb ngram with the text {name}; got {path}, which lacks it. Use "
+        "--test with this text."
+    )
+
+
+def read_bleu(path: Path, *, flag: str) -> Measured:
+    """Reads the score from what sacrebleu printed, as text or as JSON; the last one, if there are more.
+
+    Raises:
+        ValueError: naming the flag and the file, if it has none or the score is not finite.
+    """
+    text = read_text(path, flag=flag)
+    if found := BLEU.findall(text):
+        signature, score = found[-1]
+        return Measured(finite(score, flag=flag, path=path), signature=signature)
+    try:
+        values = json.loads(text)
+        return Measured(finite(str(values["score"]), flag=flag, path=path), signature=str(values["signature"]))
+    except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+        raise ValueError(
+            f"{flag}: needs what sacrebleu printed, `BLEU|... = X` or JSON; got {path}, which has neither. Use the "
+            "output of sacrebleu REFERENCE -i FILE."
+        ) from None
+
+
+def read_parameters(text: str) -> int | None:
+    """The number of parameters, each shared one once, that fairseq-train's log tells; None if it does not."""
+    found = PARAMETERS.findall(text)
+    return whole(found[-1]) if found else None
+
+
+def read_accelerators(text: str) -> tuple[str, ...]:
+    """The names of the GPUs that fairseq-train's log tells, each once."""
+    return tuple(dict.fromkeys(ACCELERATOR.findall(text)))
+
+
+def read_text(path: Path, *, flag: str) -> str:
+    """Reads a file.
+
+    Raises:
+        ValueError: naming the flag and the file, if it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ValueError(
+            f"{flag}: needs a file that can be read; got {path} ({error.strerror}). Use another."
+        ) from error
+
+
+def finite(text: str, *, flag: str, path: Path | None = None) -> float:
+    """The number of a text, an integer where it is one.
+
+    Raises:
+        ValueError: naming the flag and the file, if it is none or not finite.
+    """
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        where = f" in {path}" if path else ""
+        raise ValueError(f"{flag}: needs a finite number; got {text}{where}. Use a run whose figures are finite.")
+    return int(value) if re.fullmatch(r"-?[\d,]+", text) else value
+
+
+def whole(text: str) -> int:
+    """The number of a text such as `82,430`."""
+    return int(text.replace(",", ""))

@@ -1,0 +1,223 @@
+"""A user's own trainings as sections of a report: learning curves, best figures, options."""
+
+import ast
+import math
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq_tiedemb.analysis.curves import Curve, Run, read_log
+from fairseq_tiedemb.results import logs
+from fairseq_tiedemb.results.grid import Cell, Chart, Grid, Section, Series, number, without_empty_columns
+from fairseq_tiedemb.results.summary import NOTHING
+from fairseq_tiedemb.results.usage import Usage, read_usage
+
+# The checkpoint that tells of a training without a log: the first that is there.
+CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+# Where fairseq-train's log tells its settings.
+SETTINGS = "{'_name': None, 'common': {"
+
+
+@dataclass
+class Training:
+    """What is known of a training.
+
+    Attributes:
+        label: what it is called.
+        curves: its perplexities by epoch.
+        options: its settings, by section and name.
+        parameters: their number, each shared one once.
+        epochs: how many it has begun.
+        best_loss: what its checkpoint has of the validation's best, by fairseq's `--best-checkpoint-metric`.
+        figures: scores beside it, by name: perplexities of score-NAME.log, BLEU of NAME.bleu.
+        usage: CPU seconds and memory.
+        pictures: SVG files beside it.
+    """
+
+    label: str
+    curves: Run = field(default_factory=Run)
+    options: dict[str, str] = field(default_factory=dict)
+    parameters: int | None = None
+    epochs: int | None = None
+    best_loss: float | None = None
+    figures: dict[str, float] = field(default_factory=dict)
+    usage: Usage | None = None
+    pictures: tuple[Path, ...] = ()
+
+    def best(self) -> tuple[int, float] | None:
+        """The epoch with the lowest finite perplexity of the first validation subset, and this; None without one."""
+        curve = finite(next(iter(self.curves.valid.values()), {}))
+        return min(curve.items(), key=lambda item: (item[1], item[0])) if curve else None
+
+
+def read_training(path: Path, label: str) -> Training:
+    """Reads a training: a log of fairseq-train, or a folder with train.log or with checkpoints.
+
+    Raises:
+        ValueError: naming the path, if it is neither, has neither, or they cannot be read.
+    """
+    if not path.is_dir():
+        return read_training_log(path, label)
+    log = path / "train.log"
+    checkpoint = next((path / name for name in CHECKPOINTS if (path / name).exists()), None)
+    if log.exists():
+        training = read_training_log(log, label)
+    elif checkpoint is not None:
+        training = read_training_checkpoint(checkpoint, label)
+    else:
+        raise ValueError(
+            f"RUN: needs a folder with train.log, {' or '.join(CHECKPOINTS)}, or a log of fairseq-train; got {path}. "
+            "Use --log-file FOLDER/train.log with fairseq-train."
+        )
+    for score in sorted(path.glob("score-*.log")):
+        training.figures[f"{score.stem.removeprefix('score-')} ppl"] = logs.read_eval_lm(score, flag="RUN").value
+    for score in sorted(path.glob("*.bleu")):
+        training.figures[f"{score.stem} BLEU"] = logs.read_bleu(score, flag="RUN").value
+    training.usage = read_usage(path / "usage.jsonl") if (path / "usage.jsonl").exists() else None
+    training.pictures = tuple(sorted(path.glob("*.svg")))
+    return training
+
+
+def read_training_log(path: Path, label: str) -> Training:
+    """Reads a log of fairseq-train."""
+    curves = read_log(path)
+    text = logs.read_text(path, flag="RUN")
+    epochs = max([*curves.train, *(epoch for curve in curves.valid.values() for epoch in curve)])
+    return Training(label, curves, options_of_log(text), logs.read_parameters(text), epochs)
+
+
+def read_training_checkpoint(path: Path, label: str) -> Training:
+    """Reads a checkpoint: settings, epoch and the best value of the validation."""
+    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint  # which imports torch
+
+    state = read_checkpoint(path, flag="RUN")
+    extra = state.get("extra_state") or {}
+    best = extra.get("best", extra.get("val_loss"))
+    return Training(
+        label,
+        options=flat(state.get("cfg") or state.get("args") or {}),
+        epochs=(extra.get("train_iterator") or {}).get("epoch"),
+        best_loss=float(best) if isinstance(best, int | float) else None,
+    )
+
+
+def options_of_log(text: str) -> dict[str, str]:
+    """The settings that fairseq-train tells at the start of its log; of the last start, and empty if there is none."""
+    place = text.rfind(SETTINGS)
+    if place < 0:
+        return {}
+    try:
+        return flat(plain(ast.parse(text[place:].partition("\n")[0], mode="eval").body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a line that breaks off
+        return {}
+
+
+def plain(node: ast.expr) -> Any:
+    """The value of an expression of constants, dictionaries, lists and `Namespace(...)`; nothing is run.
+
+    Raises:
+        ValueError: for any other expression.
+    """
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Namespace":
+        return {keyword.arg or "": plain(keyword.value) for keyword in node.keywords}
+    if isinstance(node, ast.Dict):
+        keys = [ast.literal_eval(key) for key in node.keys if key is not None]
+        return dict(zip(keys, map(plain, node.values), strict=True))
+    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        return float(node.id)
+    return ast.literal_eval(node)
+
+
+def flat(settings: Any, section: str = "") -> dict[str, str]:
+    """Nested settings as `section.name`, as text; what fairseq writes for itself, and what is not set, is left out."""
+    values: dict[str, str] = {}
+    for name, value in (vars(settings) if isinstance(settings, Namespace) else settings).items():
+        if isinstance(value, dict | Namespace):
+            values |= flat(value, f"{section}{name}.")
+        elif value is not None and value is not False and (name != "_name" or section == "model."):
+            values[f"{section}{name}"] = str(value)
+    return values
+
+
+def sections(trainings: Sequence[Training]) -> list[Section]:
+    """A section with all trainings beside each other, and one for each."""
+    subsets = list(dict.fromkeys(name for training in trainings for name in training.curves.valid))
+    charts = []
+    for subset in subsets or [""]:  # without a validation
+        series = []
+        for each in trainings:
+            series.append(Series(each.label, finite(each.curves.valid.get(subset, {}))))
+            series.append(Series(each.label, finite(each.curves.train), dashed=True))
+        if any(each.points for each in series):
+            what = f"`{subset}` solid, training (running) dashed" if subset else "training (running)"
+            charts.append(Chart(f"Perplexity by epoch: {what}.", "epoch", "perplexity", tuple(series)))
+    together = Section(
+        name="runs",
+        title="Runs",
+        paragraphs=(),
+        grid=best_figures(trainings),
+        charts=tuple(charts),
+        details={"Options that differ": differing(trainings)} if len(trainings) > 1 else {},
+    )
+    return [together, *(one(number, training) for number, training in enumerate(trainings, start=1))]
+
+
+def best_figures(trainings: Sequence[Training]) -> Grid:
+    """A line a training: size, best perplexity, scores, CPU time and memory."""
+    names = list(dict.fromkeys(name for training in trainings for name in training.figures))
+    headings = ["run", "parameters", "epochs", "best valid ppl ↓", "at epoch", "best of checkpoint", *names]
+    rows = []
+    for training in trainings:
+        usage, best = training.usage, training.best() or (None, None)
+        rows.append(
+            (
+                Cell(training.label),
+                cell(training.parameters, 0),
+                cell(training.epochs, 0),
+                cell(best[1], 2),
+                cell(best[0], 0),
+                cell(training.best_loss, 3),
+                *(cell(training.figures.get(name), 2) for name in names),
+                cell(usage.cpu_seconds / 60 if usage else None, 1),
+                cell(usage.peak_memory / 1e9 if usage and usage.peak_memory else None, 2),
+            )
+        )
+    return without_empty_columns([*headings, "CPU minutes", "memory, GB"], rows)
+
+
+def differing(trainings: Sequence[Training]) -> Grid:
+    """The options in which trainings differ, a line each."""
+    names = sorted({name for training in trainings for name in training.options})
+    rows = []
+    for name in names:
+        values = [training.options.get(name, NOTHING.text) for training in trainings]
+        if len(set(values)) > 1:
+            rows.append((Cell(f"`{name}`"), *map(Cell, values)))
+    return Grid(("option", *(training.label for training in trainings)), tuple(rows))
+
+
+def one(place: int, training: Training) -> Section:
+    """A training by itself: its options and its pictures."""
+    options = tuple((Cell(f"`{name}`"), Cell(value)) for name, value in sorted(training.options.items()))
+    return Section(
+        name=f"run-{place}",
+        title=training.label,
+        paragraphs=() if options else ("Neither log nor checkpoint tells its options.",),
+        grid=best_figures([training]),
+        pictures={path.stem: path for path in training.pictures},
+        details={"Options": Grid(("option", "value"), options)} if options else {},
+    )
+
+
+def cell(value: float | None, digits: int) -> Cell:
+    """A number, or nothing; a value that is not finite is told and not sorted."""
+    if value is None:
+        return NOTHING
+    return Cell(number(value, digits), value) if math.isfinite(value) else Cell(str(value))
+
+
+def finite(curve: Curve) -> Curve:
+    """The finite values of a curve."""
+    return {epoch: value for epoch, value in curve.items() if math.isfinite(value)}

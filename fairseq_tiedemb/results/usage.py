@@ -1,0 +1,177 @@
+"""CPU seconds and peak memory of a command that may be interrupted and run again: they add up, a line a run."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fairseq_tiedemb.results.environment import checkout
+from fairseq_tiedemb.results.fields import Fields
+
+# Seconds between two looks at a command that runs: what is lost of the count if it is killed together with its watcher.
+INTERVAL = 30
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a training took, over all the times that it was run.
+
+    Attributes:
+        cpu_seconds: of user and system, of all its processes.
+        wall_seconds: while it ran.
+        peak_memory: bytes, of its largest process.
+        runs: how often it was started.
+        commits: what it ran, in order, a `+` after a commit whose sources were changed.
+    """
+
+    cpu_seconds: float
+    wall_seconds: float | None = None
+    peak_memory: int | None = None
+    runs: int | None = None
+    commits: tuple[str, ...] = ()
+
+    @classmethod
+    def of_fields(cls, fields: Fields) -> "Usage":
+        """Reads it from a result's file.
+
+        Raises:
+            ValueError: naming the file and the field, if one is missing, unknown or of another kind.
+        """
+        usage = cls(
+            cpu_seconds=fields.number("cpu_seconds"),
+            wall_seconds=fields.number("wall_seconds", optional=True),
+            peak_memory=fields.count("peak_memory", optional=True),
+            runs=fields.count("runs", optional=True),
+            commits=fields.texts("commits"),
+        )
+        fields.end()
+        return usage
+
+
+def read_usage(path: Path) -> Usage:
+    """Reads what `measure` wrote, and adds it up.
+
+    Raises:
+        ValueError: naming the file, and the line and the field that are not its.
+    """
+    lines = [Fields(line, path, f"line {number}") for number, line in enumerate(_read_lines(path), start=1)]
+    if not lines:
+        raise ValueError(f"{path}: needs a line for each run; got none. Use the file of `fairseq-tiedemb measure`.")
+    commits = [line.text("commit", optional=True) for line in lines]
+    return Usage(
+        cpu_seconds=round(sum(line.number("cpu_seconds") for line in lines), 1),
+        wall_seconds=round(sum(line.number("wall_seconds") for line in lines), 1),
+        peak_memory=max(line.count("peak_memory") for line in lines),
+        runs=len(lines),
+        commits=tuple(dict.fromkeys(commit for commit in commits if commit)),
+    )
+
+
+def measure(command: Sequence[str], path: Path) -> int:
+    """Runs a command and adds its usage to a file as one JSON line, which is brought up to date while it runs.
+
+    A signal to end is handed on to the command, and its last figures are written.
+
+    Args:
+        command: a program and its arguments.
+        path: the file, which need not be there.
+
+    Returns:
+        The command's exit status; 128 and the signal's number if one ended it, as a shell has it.
+
+    Raises:
+        ValueError: naming the program, if it cannot be run, or the file, if it is of another kind.
+    """
+    earlier = _read_lines(path) if path.exists() else []
+    commit, dirty = checkout()
+    try:
+        process = subprocess.Popen(command)
+    except OSError as error:
+        raise ValueError(f"COMMAND: needs a program; got {command[0]} ({error.strerror}). Use another.") from error
+    line: dict[str, Any] = {"begin": datetime.now(UTC).isoformat(timespec="seconds")}
+    if commit:
+        line["commit"] = commit + "+" * bool(dirty)
+    begin = time.monotonic()
+
+    def write(cpu_seconds: float, peak_memory: int, status: int | None) -> None:
+        wall = round(time.monotonic() - begin, 1)
+        now = {"cpu_seconds": round(cpu_seconds, 1), "wall_seconds": wall, "peak_memory": peak_memory, "status": status}
+        aside = path.with_name(f".{path.name}.part")
+        aside.write_text("".join(json.dumps(each) + "\n" for each in [*earlier, line | now]), encoding="utf-8")
+        aside.replace(path)
+
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(INTERVAL):
+            write(*sample(process.pid), status=None)
+
+    # Ctrl-C reaches the command from the terminal; what is sent to this process alone is handed on.
+    old = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        old[number] = signal.signal(number, lambda number, frame: os.kill(process.pid, number))
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        _, status, used = os.wait4(process.pid, 0)
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+        ended.set()
+        watcher.join()
+    code = os.waitstatus_to_exitcode(status)
+    process.returncode = code if code >= 0 else 128 - code
+    # Linux counts in KiB.
+    write(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, process.returncode)
+    return process.returncode
+
+
+def sample(number: int) -> tuple[float, int]:
+    """CPU seconds and peak memory in bytes, until now, of a process and its children, by Linux's /proc.
+
+    (0, 0) where it tells nothing.
+    """
+    ticks = os.sysconf("SC_CLK_TCK")
+    cpu_seconds, peak = 0.0, 0
+    waiting = [number]
+    while waiting:
+        folder = Path(f"/proc/{waiting.pop()}")
+        try:
+            # After the name, which may hold anything: fields 14 to 17 are its own time and that of ended children.
+            values = (folder / "stat").read_text().rpartition(")")[2].split()
+            status = (folder / "status").read_text()
+            waiting += map(int, (folder / f"task/{folder.name}/children").read_text().split())
+        except OSError:  # it has ended meanwhile, or there is no /proc
+            continue
+        cpu_seconds += sum(map(int, values[11:15])) / ticks
+        peak = max([peak, *(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))])
+    return cpu_seconds, peak
+
+
+def as_text(usage: Usage) -> str:
+    """One line: what all runs took together."""
+    memory = (usage.peak_memory or 0) / 1e9
+    return (
+        f"{usage.cpu_seconds:.1f} CPU seconds in {usage.runs} {'run' if usage.runs == 1 else 'runs'}, wall clock "
+        f"{usage.wall_seconds:.1f}, peak memory {memory:.2f} GB"
+    )
+
+
+def _read_lines(path: Path) -> list[Any]:
+    lines: list[Any] = []
+    try:
+        lines += map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    except OSError as error:
+        raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path}: needs a JSON object on each line; got another line {len(lines) + 1}. Use another file."
+        ) from error
+    return lines
