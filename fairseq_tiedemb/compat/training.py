@@ -43,7 +43,9 @@ def ema_decays_once() -> None:
     """Move a shared weight's moving average once an update, however many names the weight has.
 
     Without it: `--store-ema` multiplies a tied weight by the decay once a name (models/ema/ema.py:148), so its average
-    is wrong: at decay 0.9, after one update from 0 to 1, 0.19 instead of 0.10. Goes when EMA walks over tensors.
+    is wrong: at decay 0.9, after one update from 0 to 1, 0.19 instead of 0.10. And whole numbers, such as counts of
+    words, which no update changes, end training with "result type Float can't be cast to the desired output type Long".
+    Goes when EMA walks over tensors, and over those that are weights.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,13 +60,15 @@ def ema_decays_once() -> None:
 
 
 def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The entries of `state`, one for each distinct tensor of `averages`: of several names the first."""
+    """The weights of `state`, without whole numbers, one for each distinct tensor of `averages`: of several names the
+    first.
+    """
     seen: set[tuple[Any, ...]] = set()
     kept = {}
     for name, value in state.items():
         average = averages.get(name)
         place = (name,) if average is None else (average.data_ptr(), average.shape, average.stride())
-        if place not in seen:
+        if place not in seen and not (isinstance(value, torch.Tensor) and not value.is_floating_point()):
             kept[name] = value
         seen.add(place)
     return kept
