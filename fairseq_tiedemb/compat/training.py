@@ -50,12 +50,7 @@ def ema_decays_once() -> None:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def step(self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
             averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
-            entries = {
-                name: value
-                for name, value in new_model.state_dict().items()
-                if not isinstance(value, torch.Tensor) or value.is_floating_point()
-            }
-            once = without_aliases(entries, averages)
+            once = without_aliases(new_model.state_dict(), averages)
             original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
 
         return step
@@ -64,13 +59,15 @@ def ema_decays_once() -> None:
 
 
 def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The entries of `state`, one for each distinct tensor of `averages`: of several names the first."""
+    """The weights of `state`, without whole numbers, one for each distinct tensor of `averages`: of several names the
+    first.
+    """
     seen: set[tuple[Any, ...]] = set()
     kept = {}
     for name, value in state.items():
         average = averages.get(name)
         place = (name,) if average is None else (average.data_ptr(), average.shape, average.stride())
-        if place not in seen:
+        if place not in seen and not (isinstance(value, torch.Tensor) and not value.is_floating_point()):
             kept[name] = value
         seen.add(place)
     return kept

@@ -95,12 +95,12 @@ class TiedCrossEntropy(FairseqCriterion):
         """The trainer says that an update begins, of one batch or several.
 
         Raises:
-            ValueError: before the first, if the model has nothing to penalise, or an output layer that needs a training
-                text and has none; fairseq's trainer writes a file of what is raised later.
+            ValueError: before the first, if the model has nothing to penalise, or its output layer has no such loss or
+                lacks its training text; fairseq's trainer writes a file of what is raised later.
         """
         if self._first_of_update is None:
             if getattr(model, "computes_loss", False):
-                model.output.require_counts()
+                model.output.check_training(self.options)
             for name, regularizer in REGULARIZERS.items():
                 if getattr(self, name):
                     regularizer(model, getattr(self, name))

@@ -137,14 +137,15 @@ class OutputLayer(nn.Module):
         """
         return None if self.projection is None else half_squared_norm(self.projection.weight)
 
-    def require_counts(self) -> None:
-        """Checks that a head that needs a training text has one.
+    def check_training(self, options: LossOptions) -> None:
+        """Checks that the head can be trained: that it has the training text that it needs, and the loss.
 
         Raises:
-            ValueError: if it has none.
+            ValueError: if it has not.
         """
         if isinstance(self.head, CountedHead):
             self.head.require_counts()
+            self.head.refuse(options)
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the biases so that, without features, words have these probabilities.

@@ -93,6 +93,14 @@ class ShortList(CountedHead):
         if not self.has_words:
             super().require_counts()
 
+    def refuse(self, options: LossOptions) -> None:
+        """Refuses what needs the scores of all words; the list has a z-loss of its own.
+
+        Raises:
+            ValueError: for label smoothing.
+        """
+        super().refuse(dataclasses.replace(options, z_loss=0.0))
+
     def rows(self) -> ScoredRows:
         """What the scores of the list's words are made of."""
         self.require_counts()
@@ -113,7 +121,7 @@ class ShortList(CountedHead):
         Raises:
             ValueError: for label smoothing, or if there is no training text.
         """
-        self.refuse(dataclasses.replace(options, z_loss=0.0))
+        self.refuse(options)
         list_, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of[target_N]
         found = output_loss(mapped, list_.rows, place_N, scale=list_.scale, offset=list_.offset, options=options)
         share = self.log_share[target_N].to(found.loss.dtype)

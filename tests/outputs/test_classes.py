@@ -353,7 +353,7 @@ def test_nothing_is_computed_without_classes(options: dict, counts: Tensor | Non
         lambda: output.scores(features),
         lambda: output.loss(features, target),
         lambda: output.log_prob(features, target),
-        output.require_counts,
+        lambda: output.check_training(LossOptions()),
     ):
         with pytest.raises(ValueError, match=message):
             compute()

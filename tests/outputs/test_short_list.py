@@ -178,7 +178,7 @@ def test_nothing_is_computed_without_a_training_text() -> None:
         lambda: output.scores(features),
         lambda: output.loss(features, target),
         lambda: output.log_prob(features, target),
-        output.require_counts,
+        lambda: output.check_training(LossOptions()),
     ):
         with pytest.raises(ValueError, match="--output-layer short-list: needs the counts of the training text; got a"):
             compute()
