@@ -3,6 +3,9 @@
 Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
 fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
 end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
+
+With --raw, scores of the words stand for logarithms of their probabilities, as they come from the output layer: at the
+cost of one word in place of all. They are no probabilities. How far they are from any is printed beside their mean.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from fairseq.data import data_utils
 from torch import Tensor
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+from fairseq_tiedemb.analysis.normalisers import RawScorer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sentences", nargs="*", default=["-"], help="text files; standard input if none")
     parser.add_argument("--data", type=Path, required=True, help="folder with the dict.txt of the training")
     parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
+    parser.add_argument(
+        "--raw", action="store_true", help="scores that are not normalised, of a model that was trained to need no more"
+    )
+    parser.add_argument(
+        "--raw-sample",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="tokens whose log Z is computed, with --raw (default: 1000)",
+    )
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
 
 
@@ -43,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
+    if arguments.raw_sample < 1:
+        raise ValueError(f"--raw-sample: needs a positive number; got {arguments.raw_sample}. Use 1000, say.")
     for path in arguments.sentences:
         if path != "-" and not Path(path).is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
@@ -66,18 +82,21 @@ def run(arguments: argparse.Namespace) -> int:
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
     _check_lengths(sentences, model.max_positions())
+    tokens = sum(len(sentence) for sentence in sentences)
+    if arguments.raw:
+        model = RawScorer(model, tokens, arguments.raw_sample)
     scores = torch.zeros(len(sentences), dtype=torch.float64)
     for batch in _batches([len(sentence) for sentence in sentences], arguments.max_tokens):
         scores[batch] = score(model, dictionary, [sentences[index] for index in batch])
     for text, sentence, value in zip(texts, sentences, scores.tolist(), strict=True):
         print(value, len(sentence), text, sep="\t")
-    tokens = sum(len(sentence) for sentence in sentences)
     unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
-    perplexity = math.exp(-scores.sum().item() / tokens)
-    print(
-        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}",
-        file=sys.stderr,
-    )
+    mean = scores.sum().item() / tokens
+    if arguments.raw:
+        found = f"mean raw score {mean:.4f}, which is no log-probability; {model.summary()}"
+    else:
+        found = f"perplexity {math.exp(-mean):.2f}"
+    print(f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), {found}", file=sys.stderr)
     return 0
 
 
