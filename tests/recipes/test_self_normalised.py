@@ -46,7 +46,8 @@ def test_other_rows_are_refused(row: tuple, message: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_row_says_how_far_scores_are_from_log_probabilities(tmp_path: Path) -> None:
-    process = run_recipe(RECIPE, "alpha-0.1", RUNS=tmp_path / "runs", FROM=write_ptb(tmp_path), SMOKE=1, GPUS=0)
+    source = write_ptb(tmp_path / "source", train=500, held_out=50)
+    process = run_recipe(RECIPE, "alpha-0.1", **source, RUNS=tmp_path / "runs", SMOKE=1, GPUS=0)
     assert process.returncode == 0, process.stderr
     assert "lecture (Arabic), alpha-0.1: log P -1.83, |log Z| 0.68; here, by sentences of valid:" in process.stdout
     assert "mean |log Z| " in process.stderr
