@@ -7,6 +7,9 @@ end included, the number of tokens predicted, and the sentence; at the end, on s
 Each sentence stands by itself; with --stream all are one text, each token predicted from all before it, as
 fairseq-eval-lm does with --task contiguous_lm. Models trained on a stream want that. --per-word writes the logarithm
 of every single token's probability, for fairseq-tiedemb ngram --interpolate.
+
+With --raw, scores of the words stand for logarithms of their probabilities, as they come from the output layer: at the
+cost of one word in place of all. They are no probabilities. How far they are from any is printed beside their mean.
 """
 
 import argparse
@@ -22,6 +25,7 @@ from fairseq.data import data_utils
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.language_models import load_language_model, log_probabilities
+from fairseq_tiedemb.analysis.normalisers import RawScorer
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.ngram import write_word_scores
 
@@ -44,6 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "as the model knows it",
     )
     parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="print scores that are not normalised, of a model that was trained to need no more",
+    )
+    parser.add_argument(
+        "--raw-sample",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="tokens whose log Z is computed, with --raw (default: 1000)",
+    )
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
 
 
@@ -56,9 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
+    if arguments.raw_sample < 1:
+        raise ValueError(f"--raw-sample: needs a positive number; got {arguments.raw_sample}. Use 1000, say.")
     for path in arguments.sentences:
         if path != "-" and not Path(path).is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
+    if arguments.per_word is not None and arguments.raw:
+        raise ValueError(
+            f"--per-word: needs logarithms of probabilities; got {arguments.per_word} with --raw, whose scores "
+            "are none. Use one or the other."
+        )
     if arguments.per_word is not None:
         check_output(arguments.per_word, flag="--per-word")
     model, task = load_language_model(arguments.checkpoint, arguments.data)
@@ -81,6 +104,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"SENTENCES: need one line at least; got an empty text, {read}. Use a text with sentences.")
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
+    tokens = sum(len(sentence) for sentence in sentences)
+    if arguments.raw:
+        model = RawScorer(model, tokens, arguments.raw_sample)
     if arguments.stream:
         scores = stream_scores(model, dictionary, sentences, arguments.max_tokens)
     else:
@@ -95,14 +121,12 @@ def run(arguments: argparse.Namespace) -> int:
         words = [dictionary[index] for sentence in sentences for index in sentence.tolist()]
         with written_aside(arguments.per_word) as aside, aside.open("w", encoding="utf-8") as file:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
-    tokens = sum(len(sentence) for sentence in sentences)
     unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
-    perplexity = math.exp(-total / tokens)
-    print(
-        f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), perplexity {perplexity:.2f}"
-        + _as_printed(model, sentences, total),
-        file=sys.stderr,
-    )
+    if arguments.raw:
+        found = f"mean raw score {total / tokens:.4f}, which is no log-probability; {model.summary()}"
+    else:
+        found = f"perplexity {math.exp(-total / tokens):.2f}" + _as_printed(model, sentences, total)
+    print(f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), {found}", file=sys.stderr)
     return 0
 
 

@@ -123,12 +123,20 @@ class OutputLayer(nn.Module):
         Raises:
             ValueError: for a head that has no scores of words.
         """
-        if not hasattr(self.head, "raw_scores"):
-            raise ValueError(
-                f"--raw: needs an output layer that scores words, softmax or nce; got "
-                f"{getattr(self.head, 'flag', type(self.head).__name__)}. Leave it out."
-            )
+        self.check_raw_scores()
         return self.head.raw_scores(self.transformed(features_ND), target_N)
+
+    def check_raw_scores(self) -> None:
+        """Checks that the score of a word can be had alone, and may stand for its log-probability.
+
+        Raises:
+            ValueError: for a head that has no scores of words, or one for each part of a word's probability.
+        """
+        if not hasattr(self.head, "raw_scores"):
+            found = getattr(self.head, "flag", type(self.head).__name__)
+            raise ValueError(
+                f"--raw: needs an output layer that scores words, softmax or nce; got {found}. Leave it out."
+            )
 
     def penalty(self) -> Tensor | None:
         """||P||_F^2 / 2, without P's bias, in float32 at least; None without P.

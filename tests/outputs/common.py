@@ -1,26 +1,47 @@
-"""What the tests of output layers share: sharing methods restated in torch, on float64, importing nothing of ours."""
+"""Small heads for the tests of output layers, in float64."""
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-PAD = 1
+from fairseq_tiedemb.embedding import SharedEmbedding
+
+from ..models.common import grown
+
+SIZE, WIDTH, MARKS = 17, 6, (0, 1)
+# The marks do not occur, and one word occurs in no text of the training.
+COUNTS = torch.tensor([0, 0, 9, 4, 30, 21, 16, 12, 10, 8, 7, 5, 4, 3, 2, 1, 0])
+TARGET = torch.tensor([4, 4, 5, 2, 16, 7, 3, 15])
 
 
-def scores(method: str, table: Tensor, bias: Tensor, features: Tensor) -> Tensor:
-    """Scores (N, V) of every word, differentiable (Liu et al. 2020); the padding row counts as of norm 1."""
-    norm = table.norm(dim=1)
-    norm = torch.where(torch.arange(len(table)) == PAD, 1.0, norm)
-    inner = features @ table.T
-    found = {
-        "plain": inner,
-        "l2-input": inner / norm,
-        "square-output": inner / norm**2,
-        "distance": inner - norm**2 / 2,
-        "cosine": inner / norm,
-    }[method]
-    return found + bias
+def table(method: str = "plain") -> SharedEmbedding:
+    """A table with a bias, in float64, whose numbers are large enough to matter."""
+    return grown(SharedEmbedding(SIZE, WIDTH, 1, method=method, bias=True).double(), std=0.5)
 
 
-def assert_same_gradients(found: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+def features(count: int = len(TARGET)) -> Tensor:
+    """Random features (count, D) that want a gradient."""
+    return torch.randn(count, WIDTH, dtype=torch.float64).requires_grad_()
+
+
+def gradients(loss: Tensor, *inputs: Any) -> list[Tensor]:
+    """Of parameters and tensors, in their order."""
+    wanted = [each for one in inputs for each in ([one] if isinstance(one, Tensor) else one.parameters())]
+    return list(torch.autograd.grad(loss, wanted))
+
+
+def numerical_gradient(loss: Callable[[], float], parameter: Tensor, step: float = 1e-6) -> Tensor:
+    """By central differences, one number at a time."""
+    found = torch.zeros_like(parameter)
+    flat, result = parameter.data.view(-1), found.view(-1)
+    for index in range(len(flat)):
+        kept = flat[index].item()
+        values = []
+        for sign in (1, -1):
+            flat[index] = kept + sign * step
+            values.append(loss())
+        flat[index] = kept
+        result[index] = (values[0] - values[1]) / (2 * step)
+    return found

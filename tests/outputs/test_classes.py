@@ -17,7 +17,7 @@ from fairseq_tiedemb.outputs import ClassBased, build_output, read_classes
 from fairseq_tiedemb.outputs.classes import frequency_bins
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-from .common import assert_same_gradients, scores
+from .oracle import assert_same_gradients, scores
 
 V, D, N = 17, 5, 9
 MARKS = (0, 1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fairseq_tiedemb import LossOptions, SharedEmbedding
 from fairseq_tiedemb.outputs import OutputLayer, ShortList, build_output
 
-from .common import assert_same_gradients, scores
+from .oracle import assert_same_gradients, scores
 
 V, D, N = 14, 5, 9
 MARKS, UNK = (0, 1), 3

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# The lecture's self-normalised language models (Devlin et al. 2014), on PTB: trains one row, and prints how far its
+# scores are from log-probabilities, so that one score stands for one at the cost of one word.
+#
+#   recipes/train-lecture-self-normalised.sh ROW
+#
+#   ROW           the lecture's log P / |log Z|   command
+#   alpha-0       -1.82 / 5.02                    ... --output-bias-init uniform --z-loss 0
+#   alpha-0.01    -1.81 / 1.35                    ... --output-bias-init uniform --z-loss 0.01
+#   alpha-0.1     -1.83 / 0.68                    ... --output-bias-init uniform --z-loss 0.1
+#   alpha-1       -1.91 / 0.28                    ... --output-bias-init uniform --z-loss 1
+#   nce           none: trained by noise instead  ... --output-bias-init unigram --output-layer nce --noise-samples 500
+#
+# Hardware   one core of a CPU, about an hour a row; minutes on a GPU
+# Expected   |log Z| falls from row to row; alpha 0.1: 0.7 at most, and a perplexity within 3% of alpha 0; alpha 1: 0.3 at
+#            most, within 10%. The lecture's log P is of Arabic news, by another model: compare what changes from row to row
+# Check      the last line: mean log P, and mean, size and spread of log Z
+#
+# The lecture maximises sum log P - alpha (log Z)^2. Biases start at log 1/V, where log Z is nearly 0.
+# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
+# was interrupted goes on where it stopped; remove its folder, $WORK/self-normalised-ROW-SEED, to train again.
+#
+# ARCH      the preset that is trained; the default is zaremba_lm_small_wt
+# SAMPLE    how many words log Z is computed of; the default is 10000
+# SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+SPLITS=${SPLITS:-valid test}
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+rows="alpha-0, alpha-0.01, alpha-0.1, alpha-1 or nce"
+(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+case $1 in
+    alpha-0 | alpha-0.01 | alpha-0.1 | alpha-1) options=(--output-bias-init uniform --z-loss "${1#alpha-}") ;;
+    nce) options=(--output-bias-init unigram --output-layer nce --noise-samples 500) ;;
+    *) stop "ROW: needs $rows; got $1." ;;
+esac
+folder=$WORK/self-normalised-$1-$SEED
+train_and_score prepare-ptb.sh "$folder" last --arch "${ARCH:-zaremba_lm_small_wt}" "${options[@]}"
+case $1 in
+    alpha-0) lecture="log P -1.82, |log Z| 5.02" ;;
+    alpha-0.01) lecture="log P -1.81, |log Z| 1.35" ;;
+    alpha-0.1) lecture="log P -1.83, |log Z| 0.68" ;;
+    alpha-1) lecture="log P -1.91, |log Z| 0.28" ;;
+    nce) lecture="no such row" ;;
+esac
+[[ $DRY_RUN ]] || echo "lecture (Arabic), $1: $lecture; here, by sentences of valid:"
+tiedemb=(fairseq-tiedemb)
+command -v fairseq-tiedemb >/dev/null || tiedemb=(env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli)
+run_to "$folder/raw-valid.txt" "${tiedemb[@]}" score "$folder/checkpoint_last.pt" "$WORK/text/valid.txt" \
+    --data "$WORK/bin" --raw --raw-sample "${SAMPLE:-10000}"

@@ -1,0 +1,26 @@
+"""What the tests of output layers share: sharing methods restated in torch, on float64, importing nothing of ours."""
+
+import torch
+from torch import Tensor
+
+PAD = 1
+
+
+def scores(method: str, table: Tensor, bias: Tensor, features: Tensor) -> Tensor:
+    """Scores (N, V) of every word, differentiable (Liu et al. 2020); the padding row counts as of norm 1."""
+    norm = table.norm(dim=1)
+    norm = torch.where(torch.arange(len(table)) == PAD, 1.0, norm)
+    inner = features @ table.T
+    found = {
+        "plain": inner,
+        "l2-input": inner / norm,
+        "square-output": inner / norm**2,
+        "distance": inner - norm**2 / 2,
+        "cosine": inner / norm,
+    }[method]
+    return found + bias
+
+
+def assert_same_gradients(found: list[Tensor], expected: list[Tensor]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,208 @@
+"""The hierarchical softmax."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_tiedemb.losses import LossOptions
+from fairseq_tiedemb.outputs import TREES, OutputLayer, Tree, unigram
+
+from .. import reference
+from ..models.common import grown
+from .common import COUNTS, MARKS, SIZE, TARGET, WIDTH, features, gradients, numerical_gradient
+
+every_tree = pytest.mark.parametrize("kind", TREES)
+
+
+def tree(kind: str = "huffman", counts: Any = COUNTS, marks: Any = MARKS) -> Tree:
+    return grown(Tree(SIZE, WIDTH, counts, marks, kind=kind).double(), std=0.5)
+
+
+def expected_log_prob(found: Tree, h: np.ndarray, word: int) -> float:
+    """By the equation, from the word up to the root."""
+    nodes, bias = found.nodes.detach().numpy(), found.node_bias.tolist()
+    node, total = SIZE - 1 + word, 0.0
+    while found.parents[node] >= 0:
+        parent, side = int(found.parents[node]), int(found.turns[node])
+        total += math.log(reference.sigmoid(side * (nodes[parent] @ h + bias[parent])))
+        node = parent
+    return total
+
+
+@every_tree
+def test_probabilities_are_products_along_the_paths(kind: str) -> None:
+    found, h = tree(kind), features()
+    expected = [[expected_log_prob(found, row, word) for word in range(2, SIZE)] for row in h.detach().numpy()]
+    np.testing.assert_allclose(found.scores(h)[:, 2:].detach(), expected, rtol=1e-10)
+    for word in range(2, SIZE):
+        column = [row[word - 2] for row in expected]
+        np.testing.assert_allclose(found.log_prob(h, torch.full_like(TARGET, word)).detach(), column, rtol=1e-10)
+    for options in (LossOptions(), LossOptions(reduce=False)):
+        loss, nll_loss = found.loss(h, TARGET, options)
+        wanted = -np.array([row[word - 2] for row, word in zip(expected, TARGET.tolist(), strict=True)])
+        np.testing.assert_allclose(loss.detach(), wanted.sum() if options.reduce else wanted, rtol=1e-10)
+        assert nll_loss is not None
+        assert not nll_loss.requires_grad
+        assert torch.equal(nll_loss, loss)
+
+
+@every_tree
+def test_probabilities_sum_to_1_without_the_marks(kind: str) -> None:
+    found, h = tree(kind), features()
+    scores = found.scores(h)
+    assert scores.exp().sum(1).tolist() == pytest.approx([1.0] * len(h), abs=1e-12)
+    assert scores[:, list(MARKS)].eq(-torch.inf).all()
+    assert scores[:, 2:].isfinite().all()
+    assert found.log_prob(h[:2], torch.tensor(MARKS)).tolist() == [-math.inf] * 2
+    # As many nodes as leaves, less one, are used.
+    assert len(found.path_nodes.unique()) == SIZE - len(MARKS) - 1
+
+
+def test_marks_that_occur_are_leaves() -> None:
+    counts = COUNTS.clone()
+    counts[1] = 3
+    found = tree(counts=counts)
+    scores = found.scores(features())
+    assert scores.exp().sum(1).tolist() == pytest.approx([1.0] * len(TARGET), abs=1e-12)
+    assert scores[:, 1].isfinite().all()
+    assert scores[:, 0].eq(-torch.inf).all()
+
+
+def test_scores_keep_the_shape_of_the_features() -> None:
+    found, h = tree(), features()
+    torch.testing.assert_close(found.scores(h.view(2, 4, WIDTH)).flatten(0, 1), found.scores(h))
+    assert found.scores(h[:0]).shape == (0, SIZE)
+    assert found.log_prob(h[:0], TARGET[:0]).shape == (0,)
+    loss = found.loss(h[:0], TARGET[:0]).loss
+    assert all(not each.any() for each in gradients(loss, found))
+
+
+@every_tree
+def test_gradients_are_those_of_the_loss(kind: str) -> None:
+    found, h = tree(kind), features()
+    parameters = [found.nodes, found.node_bias, h]
+    by_paths = gradients(found.loss(h, TARGET).loss, *parameters)
+    by_scores = gradients(-found.scores(h).gather(1, TARGET.unsqueeze(1)).sum(), *parameters)
+    for one, other, parameter in zip(by_paths, by_scores, parameters, strict=True):
+        numerical = numerical_gradient(lambda: found.loss(h, TARGET).loss.item(), parameter)
+        torch.testing.assert_close(one, numerical, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(other, one)
+
+
+def test_many_words_are_scored_in_parts_without_gradients() -> None:
+    found = tree()
+    h, target = features(2500), torch.randint(2, SIZE, (2500,))
+    with torch.no_grad():
+        in_parts = found.log_prob(h, target)
+    torch.testing.assert_close(in_parts, found.log_prob(h, target).detach())
+
+
+def test_huffmans_paths_are_short_for_frequent_words_and_a_balanced_trees_are_alike() -> None:
+    lengths = tree().lengths[2:]
+    counts = COUNTS[2:].clamp(min=1)
+    by_count = [lengths[counts == count].double().mean().item() for count in counts.unique().tolist()]
+    assert by_count == sorted(by_count, reverse=True)
+    entropy = -(unigram(counts) * unigram(counts).log2()).sum().item()
+    mean = (unigram(counts) * lengths).sum().item()
+    assert entropy <= mean < entropy + 1
+    assert set(tree("balanced").lengths[2:].tolist()) <= {3, 4}
+    assert tree().lengths[:2].tolist() == [0, 0]
+
+
+@every_tree
+def test_biases_start_as_the_words_probabilities(kind: str) -> None:
+    found = tree(kind)
+    p = torch.rand(SIZE, dtype=torch.float64) + 0.1
+    p[list(MARKS)] = 0.0
+    p /= p.sum()
+    found.start_bias(p.log())
+    with torch.no_grad():
+        torch.testing.assert_close(found.scores(torch.zeros(1, WIDTH).double()).exp()[0], p)
+    found.start_bias(None)
+    assert not found.node_bias.any()
+
+
+def test_biases_start_finite_with_what_unigram_says() -> None:
+    found = tree()
+    found.start_bias(unigram(COUNTS).log())  # where marks count once
+    with torch.no_grad():
+        p = found.scores(torch.zeros(1, WIDTH).double()).exp()[0]
+    expected = unigram(COUNTS).index_fill(0, torch.tensor(MARKS), 0.0)
+    torch.testing.assert_close(p, expected / expected.sum())
+    assert found.node_bias.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_sums_in_float32(dtype: torch.dtype) -> None:
+    # Every path begins at the root: a thousand gradients of one row.
+    half = tree().to(dtype)
+    exact = tree().double()
+    exact.load_state_dict({k: v.double() if v.is_floating_point() else v for k, v in half.state_dict().items()})
+    h, target = (0.1 * torch.randn(1000, WIDTH)).to(dtype), torch.full((1000,), 4)
+    loss, expected = half.loss(h, target).loss, exact.loss(h.double(), target).loss
+    assert loss.dtype == torch.float32
+    for one, other in zip([loss, *gradients(loss, half)], [expected, *gradients(expected, exact)], strict=True):
+        assert (one.double() - other).norm() <= 2 * torch.finfo(dtype).eps * other.norm()
+    assert half.scores(h).dtype == torch.float32
+
+
+def test_the_structure_comes_with_the_checkpoint() -> None:
+    found = tree()
+    # Other counts, which would make another tree, and none at all.
+    for counts in (COUNTS.flip(0) + 1, None):
+        other = Tree(SIZE, WIDTH, counts, MARKS).double()
+        other.load_state_dict(found.state_dict())
+        h = features()
+        assert torch.equal(other.scores(h), found.scores(h))
+        assert torch.equal(other.log_prob(h, TARGET), found.log_prob(h, TARGET))
+    for copied in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
+        assert torch.equal(copied.log_prob(h, TARGET), found.log_prob(h, TARGET))
+    layer, borrowed = OutputLayer(tree()), OutputLayer(Tree(SIZE, WIDTH, None, MARKS).double())
+    state = layer.state_dict()
+    assert set(state) == {"nodes", "node_bias", "parents", "turns"}
+    borrowed.load_state_dict(state)
+    assert torch.equal(borrowed.scores(h), layer.scores(h))
+    assert layer.tables() == {}
+
+
+def test_paths_are_made_again_only_for_another_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, same, other = tree(), tree(), tree("balanced")
+    made = []
+    monkeypatch.setattr(Tree, "prepare", lambda self: made.append(self))
+    found.load_state_dict(same.state_dict())
+    assert made == []
+    found.load_state_dict(other.state_dict())
+    assert made == [found]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (LossOptions(label_smoothing=0.1), "--label-smoothing: needs 0 with --output-layer tree; got 0.1"),
+        (LossOptions(z_loss=0.2), "--z-loss: needs 0 with --output-layer tree; got 0.2"),
+    ],
+)
+def test_losses_of_all_words_are_refused(options: LossOptions, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tree().loss(features(), TARGET, options)
+
+
+def test_a_tree_needs_counts_leaves_and_a_kind() -> None:
+    with pytest.raises(ValueError, match="--output-layer tree: needs the counts of the training text; got a data"):
+        tree(counts=None).loss(features(), TARGET)
+    with pytest.raises(ValueError, match="--output-layer tree: needs two words at least; got 1"):
+        Tree(3, WIDTH, torch.tensor([0, 0, 5]), MARKS)
+    with pytest.raises(ValueError, match="--tree: needs one of huffman, balanced; got oak"):
+        tree("oak")
+    with pytest.raises(ValueError, match="width"):
+        tree().scores(torch.zeros(2, WIDTH + 1))
+
+
+def test_raw_scores_are_refused() -> None:
+    with pytest.raises(ValueError, match="--raw: needs an output layer that scores words, .*; got --output-layer tree"):
+        OutputLayer(tree()).raw_scores(features(), TARGET)
