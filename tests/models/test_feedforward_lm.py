@@ -242,9 +242,8 @@ def test_a_batch_may_come_again_in_its_update_only() -> None:
     def read(*starts: int) -> list[torch.Tensor]:
         return [model.decoder.features(pieces[start], stream_position=start) for start in starts]
 
-    for start in (0, 5):  # until updates are counted, the last one
-        read(start)
-    assert set(model.decoder.streams[True].states) == {5, 10}
+    read(0, 5, 10)  # until updates are counted, the last one
+    assert set(model.decoder.streams[True].states) == {10, 15}
     model.set_num_updates(0)
     first = read(0, 5)
     model.set_num_updates(0)
