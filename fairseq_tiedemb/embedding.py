@@ -71,6 +71,8 @@ class SharedEmbedding(nn.Module):
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.method = method
+        # Whether the gradient of rows that are looked up is a sparse tensor; ``scores`` and ``loss`` make a dense one.
+        self.sparse_gradients = False
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
@@ -118,7 +120,7 @@ class SharedEmbedding(nn.Module):
         Returns:
             Vectors of shape (*tokens.shape, D).
         """
-        vectors = F.embedding(tokens, self.weight, self.padding_idx)
+        vectors = F.embedding(tokens, self.weight, self.padding_idx, sparse=self.sparse_gradients)
         method = sharing_method(self.method)
         if method.input_scale is None:
             return vectors
@@ -143,7 +145,7 @@ class SharedEmbedding(nn.Module):
             ValueError: for features of another width.
         """
         # As a matrix: where nothing needs a gradient, torch multiplies a transposed (B, 1, D) row by row.
-        flat = self._mapped(features).reshape(-1, self.embedding_dim)
+        flat = self.mapped(features).reshape(-1, self.embedding_dim)
         shape = (*features.shape[:-1], self.num_embeddings)
         if not sharing_method(self.method).uses_norms:
             return F.linear(flat, self.weight, self.bias).view(shape)
@@ -171,12 +173,29 @@ class SharedEmbedding(nn.Module):
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
             scale, offset = self._norm_terms(self._bounded(norms, self._words()))
-        features_ND = self._mapped(features_ND)
+        features_ND = self.mapped(features_ND)
         return output_loss(features_ND, weight, target_N, scale=scale, offset=offset, bias=self.bias, options=options)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words (N,), without the scores of all in memory."""
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+
+    def output_rows(self, words_U: Tensor) -> "OutputRows":
+        """What scores some of the words, without a look at the others.
+
+        Args:
+            words_U: indices in [0, V); the gradient of a word that comes twice is that of both.
+        """
+        rows = F.embedding(words_U, self.weight, sparse=self.sparse_gradients)
+        scale, offset, method = None, None, sharing_method(self.method)
+        if method.uses_norms:
+            scale, offset = method.score_terms(self._squared_norms(rows, words_U), self._own_rows(words_U))
+            scale, offset = (
+                None if term is None else term.to(rows.dtype).expand(len(words_U)) for term in (scale, offset)
+            )
+        if self.bias is not None:
+            offset = self.bias[words_U] if offset is None else offset + self.bias[words_U]
+        return OutputRows(rows, scale, offset)
 
     def squared_norms(self) -> Tensor:
         """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row.
@@ -208,7 +227,8 @@ class SharedEmbedding(nn.Module):
             for name, each in self.method_parameters.items()
         }
 
-    def _mapped(self, features: Tensor) -> Tensor:
+    def mapped(self, features: Tensor) -> Tensor:
+        """What the rows are multiplied by: f(h) (*, D), of features (*, D)."""
         check_features(features, self.embedding_dim)
         if self.feature_map is None:
             return features
@@ -257,6 +277,30 @@ class SharedEmbedding(nn.Module):
 def draw_norm_one_(rows: Tensor) -> Tensor:
     """Fills rows (*, D) in place from N(0, 1/D), so that each has a norm of about 1."""
     return nn.init.normal_(rows, std=rows.size(-1) ** -0.5)
+
+
+class OutputRows(NamedTuple):
+    """The rows of some words, and what their scores are multiplied by and what is added: None for 1 and 0.
+
+    Attributes:
+        rows_UD: of the table.
+        scale_U: of the method.
+        offset_U: of the method, and the bias.
+    """
+
+    rows_UD: Tensor
+    scale_U: Tensor | None
+    offset_U: Tensor | None
+
+    def take(self, index: Tensor) -> "OutputRows":
+        """Those at some places, of any shape, once more."""
+        return OutputRows(*(None if each is None else each[index] for each in self))  # type: ignore[arg-type]
+
+    def with_terms(self, products: Tensor) -> Tensor:
+        """Scores (*, U) from the products of features with the rows."""
+        if self.scale_U is not None:
+            products = products * self.scale_U
+        return products if self.offset_U is None else products + self.offset_U
 
 
 class EmbeddingRoles(NamedTuple):

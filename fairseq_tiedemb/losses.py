@@ -53,11 +53,11 @@ class OutputLoss(NamedTuple):
 
     Attributes:
         loss: label-smoothed cross entropy and z-loss, the one with a gradient.
-        nll_loss: negative log-likelihood of the targets, detached.
+        nll_loss: negative log-likelihood of the targets, detached; None where the loss is of no probabilities.
     """
 
     loss: Tensor
-    nll_loss: Tensor
+    nll_loss: Tensor | None
 
 
 def output_loss(
