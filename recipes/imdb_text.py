@@ -2,9 +2,10 @@
 
     python recipes/imdb_text.py aclImdb FOLDER
 
-The reviews of train/neg, train/pos and train/unsup are for training, the first ones of test/neg and test/pos, as many of
-either, for validation; in the order of their file names. Their marks of line ends, <br />, are left out, letters are
-made lower case, and whatever is not a letter of a-z separates words, as in text8, the corpus of Press & Wolf's table 2.
+The reviews of train/neg, train/pos and train/unsup are for training, the first ones of test/neg and test/pos, as many
+of either, for validation; in the order of their file names. Their marks of line ends, <br />, are left out, letters are
+made lower case, and whatever is not a letter of a-z separates words, as in text8, the corpus of Press & Wolf's table
+2.
 """
 
 import argparse
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("reviews", type=Path, metavar="aclImdb", help="the folder of the archive")
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets train.txt and valid.txt")
     arguments = parser.parse_args()
-    sets = {
+    sets: dict[str, list[tuple[str, int | None]]] = {
         "train": [("train/neg", None), ("train/pos", None), ("train/unsup", None)],
         "valid": [("test/neg", VALID), ("test/pos", VALID)],
     }

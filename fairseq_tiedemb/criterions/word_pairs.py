@@ -21,9 +21,9 @@ class WordPairsLossConfig(FairseqDataclass):
 class WordPairsLoss(FairseqCriterion):
     """The loss that a model of word2vec's family states, of all pairs of a batch.
 
-    The gradient of an update is that of the sum over the pairs of a batch (of several, with ``--update-freq`` or several
-    processes, of the mean of their sums), so that a learning rate is one of word2vec.c's, per pair. Logged is the loss
-    of a pair in bits; perplexity only where the loss is a cross entropy, and not for negative sampling.
+    The gradient of an update is that of the sum over the pairs of a batch (of several, with ``--update-freq`` or
+    several processes, of the mean of their sums), so that a learning rate is one of word2vec.c's, per pair. Logged is
+    the loss of a pair in bits; perplexity only where the loss is a cross entropy, and not for negative sampling.
 
     Raises:
         ValueError: if the model is none of that family.

@@ -110,7 +110,7 @@ def _losses_of_sets(table: SharedEmbedding, features_nD: Tensor, target_N: Tenso
     first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
     of_first_n = table.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
     rows = table.output_rows(target_N)
-    scores_N = rows.with_terms((table.mapped(features_nD)[rows_N] * rows.rows_UD).sum(1))
+    scores_N = rows.with_terms((table.mapped(features_nD).index_select(0, rows_N) * rows.rows_UD).sum(1))
     return of_first_n[rows_N] + scores_N[first_n][rows_N] - scores_N
 
 
@@ -208,7 +208,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         for each in (self.decoder.embed_tokens, self.output.head):
             each.sparse_gradients = sparse
 
-    def extract_features(self, src_tokens: Tensor, centres: Tensor | None = None, **_: Any) -> tuple[Tensor, dict]:
+    def extract_features(  # type: ignore[override]
+        self, src_tokens: Tensor, centres: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
         """What words are predicted by: vectors of the centres, or means of those of their contexts.
 
         Args:

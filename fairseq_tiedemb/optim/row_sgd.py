@@ -1,6 +1,6 @@
 """Stochastic gradient descent for tables of which an update touches a few rows."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,8 +60,7 @@ class RowSGD(torch.optim.Optimizer):
                     parameter.add_(grad, alpha=-group["lr"])
                     continue
                 grad = sum_of_rows(grad)
-                words = grad._indices()[0]
-                parameter[words] = parameter[words].add_(grad._values(), alpha=-group["lr"])
+                parameter.index_add_(0, grad._indices()[0], grad._values().to(parameter), alpha=-group["lr"])
         return loss
 
 

@@ -133,11 +133,10 @@ class NegativeSampling(nn.Module):
         words_U, places = distinct(torch.cat((target_N, noise.flatten())), self.table.num_embeddings)
         known = self.table.output_rows(words_U)
         features_ND = self.table.mapped(features_ND)
-        if rows_N is None:
-            rows_N = torch.arange(len(target_N), device=target_N.device)
         target_place, noise_place = places[: len(target_N)], places[len(target_N) :].view(noise.shape)
         target_rows = known.take(target_place)
-        scores_N = target_rows.with_terms((features_ND[rows_N] * target_rows.rows_UD).sum(1))
+        own_ND = features_ND if rows_N is None else features_ND.index_select(0, rows_N)
+        scores_N = target_rows.with_terms((own_ND * target_rows.rows_UD).sum(1))
         losses_N = F.softplus(-scores_N)
         noise_rows = known.take(noise_place)
         if noise.dim() == 1:
@@ -145,9 +144,10 @@ class NegativeSampling(nn.Module):
             of_features = F.softplus(noise_rows.with_terms(features_ND @ noise_rows.rows_UD.t())).sum(1)
             # Less what it has of the target itself.
             times_N = torch.bincount(noise_place, minlength=len(words_U))[target_place].to(scores_N.dtype)
-            losses_N = losses_N + weight * (of_features[rows_N] - times_N * F.softplus(scores_N))
+            of_features_N = of_features if rows_N is None else of_features.index_select(0, rows_N)
+            losses_N = losses_N + weight * (of_features_N - times_N * F.softplus(scores_N))
         else:
-            products_Nk = torch.einsum("nd,nkd->nk", features_ND[rows_N], noise_rows.rows_UD)
+            products_Nk = torch.einsum("nd,nkd->nk", own_ND, noise_rows.rows_UD)
             is_target = noise.eq(target_N.unsqueeze(1))
             losses_N = losses_N + F.softplus(noise_rows.with_terms(products_Nk)).masked_fill(is_target, 0.0).sum(1)
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)

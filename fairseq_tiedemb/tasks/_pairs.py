@@ -62,7 +62,7 @@ class WordPairs(FairseqDataset):
         window: the largest half-width.
         max_tokens: tokens of the text in a batch.
         seed: of the draws.
-        predicts_centre: whether a centre is predicted from all its contexts, as CBOW does, and not the contexts from it.
+        predicts_centre: whether a centre is predicted from all its contexts, as CBOW does; else they are from it.
 
     Source: Mikolov et al. 2013 ("Efficient estimation"), section 3.2 (half-widths); word2vec.c (order of the steps).
     """

@@ -11,8 +11,8 @@ from typing import Any, Optional
 import numpy as np
 import torch
 from fairseq.data import Dictionary, data_utils, iterators
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.data.indexed_dataset import get_available_dataset_impl
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
