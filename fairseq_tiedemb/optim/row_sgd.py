@@ -93,18 +93,21 @@ class FairseqRowSGD(FairseqOptimizer):
         return True
 
     def multiply_grads(self, c: Any) -> None:
-        """Multiplies gradients by a number; of sparse ones each row is summed up before."""
-        for parameter in self.params:
-            if parameter.grad is not None and parameter.grad.is_sparse:
-                parameter.grad = sum_of_rows(parameter.grad)
-        if c != 1:
-            super().multiply_grads(c)
+        """Multiplies gradients by a number; of sparse ones, fairseq would multiply a copy."""
+        for numbers in self._numbers():
+            numbers.mul_(c.to(numbers.device) if isinstance(c, Tensor) else c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """fairseq's clipping, which knows no sparse gradients, of their rows."""
-        rows = [
-            SimpleNamespace(grad=sum_of_rows(each.grad)._values() if each.grad.is_sparse else each.grad)
-            for each in self.params
-            if each.grad is not None
-        ]
-        return utils.clip_grad_norm_(rows, max_norm, aggregate_norm_fn) if rows else torch.tensor(0.0)
+        found = [SimpleNamespace(grad=numbers) for numbers in self._numbers()]
+        return utils.clip_grad_norm_(found, max_norm, aggregate_norm_fn) if found else torch.tensor(0.0)
+
+    def _numbers(self) -> list[Tensor]:
+        """The numbers of each gradient, to be changed in place; each row of a sparse one is summed up before."""
+        found = []
+        for parameter in self.params:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = sum_of_rows(parameter.grad)
+            if parameter.grad is not None:
+                found.append(parameter.grad._values() if parameter.grad.is_sparse else parameter.grad)
+        return found
