@@ -108,7 +108,7 @@ class WordPairs(FairseqDataset):
         inside &= sentences[places] == sentences[:, None]
         has_contexts = inside.any(1)
         words_n, inside, places = words[has_contexts], inside[has_contexts], places[has_contexts]
-        centre_N = np.nonzero(inside)[0]
+        centre_N = np.ascontiguousarray(np.nonzero(inside)[0])
         return self._batch(index, *map(torch.from_numpy, (words_n, words[places[inside]], centre_N)))
 
     def _text(self, index: int) -> tuple[np.ndarray, np.ndarray]:
