@@ -73,6 +73,8 @@ class SharedEmbedding(nn.Module):
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.method = method
+        # Whether the gradient of rows that are looked up is a sparse tensor; ``scores`` and ``loss`` make a dense one.
+        self.sparse_gradients = False
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
@@ -120,7 +122,7 @@ class SharedEmbedding(nn.Module):
         Returns:
             Vectors of shape (*tokens.shape, D).
         """
-        vectors = F.embedding(tokens, self.weight, self.padding_idx)
+        vectors = F.embedding(tokens, self.weight, self.padding_idx, sparse=self.sparse_gradients)
         method = sharing_method(self.method)
         if method.input_scale is None:
             return vectors
@@ -204,7 +206,9 @@ class SharedEmbedding(nn.Module):
     def rows(self, words: Tensor) -> ScoredRows:
         """What the scores of given words (K,) are made of; the norms of other words are not computed."""
         bias = None if self.bias is None else gather_rows(self.bias.unsqueeze(1), words).squeeze(1)
-        return self.scored(gather_rows(self.weight, words).to(self.weight.dtype), words, bias)
+        return self.scored(
+            gather_rows(self.weight, words, sparse=self.sparse_gradients).to(self.weight.dtype), words, bias
+        )
 
     def scored(self, rows: Tensor, words: Tensor, bias: Tensor | None) -> ScoredRows:
         """``rows``, for those who have taken them from the table.

@@ -53,7 +53,7 @@ class OutputLoss(NamedTuple):
 
     Attributes:
         loss: what is trained, the one with a gradient: label-smoothed cross entropy and z-loss, or a surrogate.
-        nll_loss: negative log-likelihood of the targets, detached; None where a surrogate is computed without it.
+        nll_loss: negative log-likelihood of the targets, detached; None where what is trained is no likelihood.
     """
 
     loss: Tensor

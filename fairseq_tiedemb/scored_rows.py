@@ -42,13 +42,18 @@ class ScoredRows(NamedTuple):
         """What the scores of some of the words are made of."""
         return ScoredRows(*(None if each is None else each[words] for each in self))  # type: ignore[arg-type]
 
+    def take(self, places_M: Tensor) -> "ScoredRows":
+        """What the scores of the words at some places (M,) are made of, any of them several times."""
+        # The gradient of advanced indexing takes twice as long.
+        return ScoredRows(*(None if each is None else each.index_select(0, places_M) for each in self))  # type: ignore[arg-type]
+
     def _affine(self, products: Tensor) -> Tensor:
         scores = products.to(torch.promote_types(products.dtype, torch.float32))
         scores = scores if self.scale is None else scores * self.scale
         return scores if self.offset is None else scores + self.offset
 
 
-def gather_rows(table: Tensor, words: Tensor) -> Tensor:
+def gather_rows(table: Tensor, words: Tensor, *, sparse: bool = False) -> Tensor:
     """Rows of a table (V, D) for words (K,), in float32 at least: (K, D).
 
     In half precision the whole table is cast for that, once, if it is to get a gradient: then the gradients of a word
@@ -56,5 +61,5 @@ def gather_rows(table: Tensor, words: Tensor) -> Tensor:
     """
     exact = torch.promote_types(table.dtype, torch.float32)
     if table.requires_grad and torch.is_grad_enabled():
-        return F.embedding(words, table.to(exact))
+        return F.embedding(words, table.to(exact), sparse=sparse)
     return F.embedding(words, table).to(exact)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 BLOCK = 1 << 20  # bytes
 # Bytes of the members together; all archives of WMT16 have 1.2 GB before they are unpacked.
 LIMIT = 10_000_000_000
-MEMBERS = 100_000
+MEMBERS = 200_000
 ENCRYPTED = 1  # the bit of a zip member's flags
 
 # What zipfile and tarfile raise for an archive that is damaged, or compressed in a way they do not know.

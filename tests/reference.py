@@ -216,3 +216,41 @@ def feedforward_language_model_scores(
             score = score + table[:, len(z) :] @ x
         scores.append(score)
     return np.array(scores)
+
+
+def logistic_word2vec(
+    inputs: Array, outputs: Array, predictions: Sequence[tuple[Sequence[int], Sequence[tuple[int, float, int]]]]
+) -> tuple[float, Array, Array]:
+    """Loss of word2vec's logistic terms, and its gradients of both tables (Mikolov et al. 2013, eq. 3 and 4).
+
+    A prediction is (words whose input vectors' mean is h, terms); a term is (row u of the output table, weight, sign)
+    and costs -weight * log sigmoid(sign * u . h).
+    """
+    loss, of_inputs, of_outputs = 0.0, np.zeros_like(inputs), np.zeros_like(outputs)
+    for words, terms in predictions:
+        h = sum(inputs[word] for word in words) / len(words)
+        for row, weight, sign in terms:
+            s = sign * float(np.dot(outputs[row], h))
+            loss += weight * math.log1p(math.exp(-s))
+            slope = -weight * sign / (1 + math.exp(s))
+            of_outputs[row] += slope * h
+            for word in words:
+                of_inputs[word] += slope * outputs[row] / len(words)
+    return loss, of_inputs, of_outputs
+
+
+def softmax_word2vec(
+    inputs: Array, outputs: Array, predictions: Sequence[tuple[Sequence[int], int]]
+) -> tuple[float, Array, Array]:
+    """Cross entropy of the softmax over all words, and its gradients of both tables (Mikolov et al. 2013, eq. 2)."""
+    loss, of_inputs, of_outputs = 0.0, np.zeros_like(inputs), np.zeros_like(outputs)
+    for words, target in predictions:
+        h = sum(inputs[word] for word in words) / len(words)
+        p = softmax(outputs @ h)
+        loss -= math.log(p[target])
+        for row in range(len(outputs)):
+            slope = p[row] - (row == target)
+            of_outputs[row] += slope * h
+            for word in words:
+                of_inputs[word] += slope * outputs[row] / len(words)
+    return loss, of_inputs, of_outputs

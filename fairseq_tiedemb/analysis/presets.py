@@ -11,8 +11,10 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import options
 from fairseq.data import Dictionary
@@ -23,6 +25,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_tiedemb.compat.help import model_defaults
 from fairseq_tiedemb.models._recipe import CONFIG, training_options
 from fairseq_tiedemb.models._sharing import projection, sharing, tables_by_role
+from fairseq_tiedemb.models.word2vec import Word2Vec
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -142,8 +145,10 @@ def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) ->
         for key in cfg._get_all_attributes():
             setattr(cfg, key, settings[key])
         cfg._name = name
-    if issubclass(model_class, FairseqLanguageModel):
-        task: Any = LanguageModelingTask(LanguageModelingConfig(), dictionary)
+    if issubclass(model_class, Word2Vec):
+        task: Any = SimpleNamespace(source_dictionary=dictionary, word_counts=np.ones(words))
+    elif issubclass(model_class, FairseqLanguageModel):
+        task = LanguageModelingTask(LanguageModelingConfig(), dictionary)
     else:
         task = TranslationTask(TranslationConfig(), dictionary, dictionary)
     level = logging.root.manager.disable

@@ -8,3 +8,4 @@ from . import lightconv as lightconv
 from . import tied_lstm_lm as tied_lstm_lm
 from . import transformer as transformer
 from . import transformer_lm as transformer_lm
+from . import word2vec as word2vec

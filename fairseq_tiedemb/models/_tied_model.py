@@ -75,11 +75,11 @@ class TiedModel(BaseFairseqModel):
         losses = self.output.loss(features_BTD[is_word], target[is_word], loss_options)
         if loss_options.reduce:
             return losses
-        loss, nll_loss = (
-            None if each is None else torch.zeros_like(target, dtype=each.dtype).masked_scatter(is_word, each)
-            for each in losses
-        )
-        return OutputLoss(loss, nll_loss)  # type: ignore[arg-type]
+
+        def in_place(found: Tensor) -> Tensor:
+            return torch.zeros_like(target, dtype=found.dtype).masked_scatter(is_word, found)
+
+        return OutputLoss(in_place(losses.loss), None if losses.nll_loss is None else in_place(losses.nll_loss))
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
         """Logarithms of the probabilities of the target words (B, T), 0 for padding, without the scores of all words.

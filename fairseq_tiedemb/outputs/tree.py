@@ -39,6 +39,7 @@ class Tree(nn.Module):
         width: D, of the features.
         counts: of the words (V,); None if the tree comes with a checkpoint.
         marks: indices of fairseq's symbols that are no words.
+        bias: whether inner nodes have a bias, which word2vec's have not.
         kind: of the tree, "huffman" or "balanced": all words at one depth or two, with neighbours in the dictionary,
             whose order is that of frequency, side by side.
 
@@ -50,6 +51,7 @@ class Tree(nn.Module):
 
     flag = "--output-layer tree"
     by_target = True
+    node_bias: Tensor | None
     parents: Tensor
     turns: Tensor
     words: Tensor
@@ -59,13 +61,23 @@ class Tree(nn.Module):
     starts: Tensor
     by_depth: Tensor
 
-    def __init__(self, size: int, width: int, counts: Tensor | None, marks: Sequence[int], *, kind: str = "huffman"):
+    def __init__(
+        self,
+        size: int,
+        width: int,
+        counts: Tensor | None,
+        marks: Sequence[int],
+        *,
+        bias: bool = True,
+        kind: str = "huffman",
+    ):
         super().__init__()
         if kind not in TREES:
             raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {kind}. Use huffman.")
         self.size, self.kind = size, kind
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
-        self.node_bias = nn.Parameter(torch.zeros(size - 1))
+        self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
+        self.sparse_gradients = False
         # Of the inner nodes, then of the words: -1 for the root and for what is not in the tree; +1 or -1, or 0.
         self.register_buffer("parents", torch.full((2 * size - 1,), -1))
         self.register_buffer("turns", torch.zeros(2 * size - 1, dtype=torch.int8))
@@ -173,18 +185,22 @@ class Tree(nn.Module):
         word = torch.repeat_interleave(torch.arange(len(target_N), device=target_N.device), lengths)
         place = torch.arange(len(word), device=word.device) + (self.starts[target_N] - ends + lengths)[word]
         nodes, signs = self.path_nodes[place], self.path_signs[place]
-        u = (gather_rows(self.nodes, nodes) * gather_rows(features_ND, word)).sum(1)
-        u = u + gather_rows(self.node_bias.unsqueeze(1), nodes).squeeze(1)
+        rows = gather_rows(self.nodes, nodes, sparse=self.sparse_gradients)
+        u = (rows * gather_rows(features_ND, word)).sum(1)
+        if self.node_bias is not None:
+            u = u + gather_rows(self.node_bias.unsqueeze(1), nodes).squeeze(1)
         none = lengths.eq(0)
         total = u.new_zeros(len(target_N)).masked_fill(none, -torch.inf)
         return total.index_add(0, word, F.logsigmoid(u * signs))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets each node's bias to the logit of its sides' probabilities; None for biases of 0.
+        """Sets each node's bias, where there is one, to the logit of its sides' probabilities; None for biases of 0.
 
         Args:
             log_prob_V: logarithms of the probabilities that words have without features.
         """
+        if self.node_bias is None:
+            return
         bias = torch.zeros_like(self.node_bias, dtype=torch.float64)
         if log_prob_V is not None:
             p = log_prob_V.to(bias).exp().repeat_interleave(self.lengths)

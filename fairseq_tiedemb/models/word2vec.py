@@ -1,0 +1,267 @@
+"""word2vec: skip-gram and CBOW, with two tables or one."""
+
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import BaseFairseqModel
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..outputs import OutputLayer, Tree, build_output
+from ..outputs.negative_sampling import NegativeSampling, check_plain
+from ..sharing import sharing_method
+from ._options import SHARING_METHOD_HELP, check_ranges
+from ._recipe import add_recipe, register_preset
+from ._sharing import describe
+from ._tied_model import TiedModel
+
+logger = logging.getLogger(__name__)
+
+OUTPUTS = ("negative", "full", "tree")
+
+
+@dataclass
+class Word2VecConfig(FairseqDataclass):
+    """Options of the family."""
+
+    share_decoder_input_output_embed: bool = field(
+        default=False, metadata={"help": "weight tying: input and output embeddings are one table"}
+    )
+    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
+    decoder_embed_dim: int = field(default=100, metadata={"help": "embedding dimension"})
+    word2vec_output: ChoiceEnum(OUTPUTS) = field(  # type: ignore[valid-type]
+        default="negative",
+        metadata={
+            "help": "what is trained: negative (negative sampling), full (the softmax over all words) or tree (the "
+            "hierarchical softmax of Huffman's tree, which has no table to share)"
+        },
+    )
+    negatives: int = field(default=5, metadata={"help": "negative sampling: noise words for each word"})
+    noise_power: float = field(
+        default=0.75, metadata={"help": "negative sampling: noise is drawn by counts to this power"}
+    )
+    shared_noise: int = field(
+        default=512,
+        metadata={
+            "help": "negative sampling: so many noise words are shared by a batch, with weights that make them as many "
+            "as --negatives; 0 draws --negatives for each word"
+        },
+    )
+
+
+class WordVectors(nn.Module):
+    """The tables of a model of word2vec's family, under the names that a language model's have.
+
+    Args:
+        dictionary: of the words.
+        embed_tokens: C, the input table.
+        output: the output layer, over W' or the tree.
+        negatives: negative sampling over the output layer's table; None for the cross entropy.
+    """
+
+    def __init__(
+        self, dictionary: Any, embed_tokens: SharedEmbedding, output: OutputLayer, negatives: NegativeSampling | None
+    ):
+        super().__init__()
+        self.dictionary = dictionary
+        self.embed_tokens = embed_tokens
+        self.output = output
+        self.negatives = negatives
+
+    def loss(self, features_nD: Tensor, target_N: Tensor, options: LossOptions, rows_N: Tensor | None) -> OutputLoss:
+        """The model's loss of predicting words.
+
+        Args:
+            features_nD: one for each target, or those that ``rows_N`` points to.
+            target_N: the words.
+            options: without label smoothing and z-loss.
+            rows_N: which of the features each target belongs to, each one's side by side; None for its own.
+        """
+        if self.negatives is not None:
+            return self.negatives.loss(features_nD, target_N, options, rows_N=rows_N)
+        head = self.output.head
+        if isinstance(head, Tree):
+            return head.loss(features_nD if rows_N is None else features_nD[rows_N], target_N, options)
+        check_plain(options, "--arch word2vec_skipgram and word2vec_cbow")
+        if rows_N is None:
+            return head.loss(features_nD, target_N, options)
+        losses_N = _losses_of_sets(head, features_nD, target_N, rows_N)
+        loss = losses_N.sum() if options.reduce else losses_N
+        return OutputLoss(loss, loss.detach())
+
+
+def _losses_of_sets(table: SharedEmbedding, features_nD: Tensor, target_N: Tensor, rows_N: Tensor) -> Tensor:
+    """Cross entropy of several words for each feature, with one log Z for all of them.
+
+        -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 one of the words
+
+    Args:
+        table: of the words.
+        features_nD: h, each with a word at least.
+        target_N: the words t.
+        rows_N: which of the features each belongs to, not falling.
+    """
+    first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
+    of_first_n = table.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
+    rows = table.rows(target_N)
+    scores_N = rows.scores_one_by_one(table.mapped(features_nD).index_select(0, rows_N))
+    return of_first_n[rows_N] + scores_N[first_n][rows_N] - scores_N
+
+
+class Word2Vec(TiedModel, BaseFairseqModel):
+    """Word embeddings from predicting words by those around them, with one table or two.
+
+    With input vectors C, output vectors W', and the words in the window of centre t, this minimises the sum over the
+    text of
+
+        skip-gram: sum over contexts o of  L(o, c_t)
+        CBOW:      L(t, mean over contexts o of c_o)
+
+    where L(w, h) is the cross entropy of the softmax over W' h, of the tree's, or negative sampling. With weight tying
+    C and W' are one table S, whose rows get the gradients of both roles: a pair of a word with itself lengthens its
+    row, and what is predicted seldom by itself is kept short (Goldberg & Levy 2014).
+
+    Gradients are those of this loss. word2vec.c and gensim differ: in CBOW they hand the whole error of the mean, not
+    its part, back to each context; they feed the context in and predict the centre in skip-gram, which gives the same
+    pairs; and they update after each pair, where here a batch's gradients are added up first.
+
+    The input starts uniform in +-1 / (2 D) and the output at 0; a table that is both, as an input; and one of a method
+    that divides by norms with rows of norm about 1.
+
+    Attributes:
+        predicts_centre: CBOW, and not skip-gram.
+        recipe: defaults of fairseq's options that the preset's training needs, by name.
+
+    Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016,
+    table 2.
+    """
+
+    predicts_centre: ClassVar[bool] = False
+    recipe: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, decoder: WordVectors):
+        super().__init__()
+        self.decoder = decoder
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Adds the model's options, and makes the recipe the command's defaults."""
+        super().add_args(parser)
+        if cls.recipe:
+            add_recipe(parser, cls.recipe)
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "Word2Vec":
+        """Builds the model.
+
+        Raises:
+            ValueError: for options that are out of range or do not go together, or a task without counts of words.
+        """
+        check_ranges(cfg)
+        if not hasattr(task, "word_counts"):
+            raise ValueError(
+                f"--arch {cfg._name}: needs --task word_pairs, which counts words; got {type(task).__name__}. Use that."
+            )
+        tied, method, what = cfg.share_decoder_input_output_embed, cfg.sharing_method, str(cfg.word2vec_output)
+        is_plain = sharing_method(method, flag="--sharing-method").is_plain
+        if what == "tree" and (tied or not is_plain):
+            asked_by = "--share-decoder-input-output-embed" if tied else f"--sharing-method {method}"
+            raise ValueError(
+                f"{asked_by}: needs an output table with a row for each word; got --word2vec-output tree, whose inner "
+                "nodes are no words. Use --word2vec-output negative or full."
+            )
+        size, width, pad = len(task.source_dictionary), cfg.decoder_embed_dim, task.source_dictionary.pad()
+        counts = torch.from_numpy(task.word_counts)
+        table = SharedEmbedding(size, width, pad, method=method, scores=tied)
+        negatives = None
+        if what == "tree":
+            output = OutputLayer(Tree(size, width, counts, (), bias=False))
+        else:
+            own = table if tied else SharedEmbedding(size, width, pad, method=method, embeds=False)
+            output = build_output(own, borrowed=tied, features_dim=width)
+            if what == "negative":
+                negatives = NegativeSampling(
+                    own, counts, negatives=cfg.negatives, power=cfg.noise_power, shared=cfg.shared_noise
+                )
+        model = cls(WordVectors(task.source_dictionary, table, output, negatives))
+        model.reset_parameters()
+        logger.info(describe(model, cfg._name or cls.__name__))
+        return model
+
+    def reset_parameters(self) -> None:
+        """Draws the tables as word2vec.c does; see the class."""
+        table, output = self.decoder.embed_tokens, self.output.head
+        for each in (output, table):
+            if isinstance(each, SharedEmbedding):
+                limit = 0.5 / each.embedding_dim if each is table else 0.0
+                nn.init.uniform_(each.weight, -limit, limit)
+                each.reset_rows_of_norm_one()
+
+    def set_sparse_gradients(self, sparse: bool) -> None:
+        """Whether gradients hold the rows that a batch touches alone, as ``row_sgd`` takes them."""
+        for each in (self.decoder.embed_tokens, self.output.head):
+            each.sparse_gradients = sparse
+
+    def extract_features(  # type: ignore[override]
+        self, src_tokens: Tensor, centres: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """What words are predicted by: vectors of the centres, or means of those of their contexts.
+
+        Args:
+            src_tokens: words (n,); for CBOW all contexts (N,).
+            centres: which centre each pair has, (N,), not falling.
+        """
+        vectors = self.decoder.embed_tokens(src_tokens)
+        if not self.predicts_centre or centres is None:
+            return vectors, {}
+        counts = torch.bincount(centres)
+        sums = vectors.new_zeros(len(counts), vectors.size(1)).index_add(0, centres, vectors)
+        return sums / counts.unsqueeze(1), {}
+
+    def forward(  # type: ignore[override]
+        self,
+        src_tokens: Tensor,
+        centres: Tensor | None = None,
+        target: Tensor | None = None,
+        loss_options: LossOptions = PLAIN_LOSS,
+    ) -> Any:
+        """Scores of all words for each centre (n, V), or the loss of ``target``.
+
+        Args:
+            src_tokens: words (n,); for CBOW all contexts (N,).
+            centres: which centre each pair has, (N,), not falling.
+            target: right words: the contexts (N,), or for CBOW the centres (n,).
+            loss_options: of the loss.
+        """
+        features = self.extract_features(src_tokens, centres)[0]
+        if target is None:
+            return self.output.scores(features)
+        return self.decoder.loss(features, target, loss_options, None if self.predicts_centre else centres)
+
+    def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
+        """Logarithms of the probabilities of the target words.
+
+        Raises:
+            ValueError: with negative sampling, which has no probabilities.
+        """
+        if self.decoder.negatives is not None:
+            raise ValueError(
+                "--word2vec-output: needs full or tree for probabilities of words; got negative. Use one of these."
+            )
+        return -self(**net_input, target=target, loss_options=LossOptions(reduce=False)).loss
+
+
+class CBOW(Word2Vec):
+    """Predicts a centre by the mean of its contexts."""
+
+    predicts_centre = True
+
+
+preset = partial(register_preset, config=Word2VecConfig)
+preset(Word2Vec, name="word2vec_skipgram", about="Skip-gram: each context is predicted by its centre.")
+preset(CBOW, name="word2vec_cbow", about="CBOW: each centre is predicted by the mean of its contexts.")

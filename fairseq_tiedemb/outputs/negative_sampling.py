@@ -1,0 +1,171 @@
+"""Negative sampling: telling the words that come from words drawn at random."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+
+
+def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The words that come, each once and rising, and where each of the given ones stands among them.
+
+    Linear in the number of words and V, where ``torch.unique`` sorts.
+
+    Args:
+        words: indices in [0, V), (N,).
+        size: V.
+    """
+    found = torch.bincount(words, minlength=size).nonzero().squeeze(1)
+    place = words.new_empty(size)
+    place[found] = torch.arange(len(found), device=words.device)
+    return found, place[words]
+
+
+class NegativeSampling(nn.Module):
+    """The loss of a table whose scores are to tell words apart from noise, without those of all words.
+
+    With features h, the target t, and noise words w_j drawn from q(w) = c(w)^power / sum_v c(v)^power,
+
+        loss = -log sigmoid(s_t) - sum_{j=1..k, w_j != t} log sigmoid(-s_{w_j})
+
+    Each prediction has k noise words of its own, or, with ``shared`` = M > 0, all predictions of a batch have the same
+    M, with the weight k / M each: the expectation is the same, and so is the gradient's, and what was a product of
+    vectors is one of matrices.
+
+    It is no estimate of -log p(t): at its minimum s_w is log p(w | h) - log(k q(w)), a pointwise mutual information
+    less log k where q is the unigram distribution, so there is no perplexity, and ``OutputLoss.nll_loss`` is None.
+
+    In training the noise comes from torch's global generator; else from one that is seeded by the batch's words, so
+    that a batch has one loss.
+
+    The gradient is the true one of this loss, where word2vec.c and gensim differ: their sigmoid is a table of 1,000
+    steps over [-6, 6], beyond which word2vec.c takes the label less 0 or 1 and gensim leaves the pair out.
+
+    Args:
+        table: of the scores; owned by another module.
+        counts: c, how often words come, (V,).
+        negatives: k.
+        power: of the counts.
+        shared: M; 0 for noise words of its own for each prediction.
+
+    Raises:
+        ValueError: if an argument is out of range, or all counts are 0.
+
+    Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
+    3.1 (what s_w is); shared noise: Ji et al. 2016, section 4.
+    """
+
+    counts: Tensor
+
+    def __init__(self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, shared: int):
+        super().__init__()
+        for flag, value, lowest in (("--negatives", negatives, 1), ("--shared-noise", shared, 0)):
+            if value < lowest:
+                raise ValueError(f"{flag}: needs at least {lowest}; got {value}. Use {5 if lowest else 512}, say.")
+        if not 0.0 <= power <= 1.0:
+            raise ValueError(f"--noise-power: needs a number in [0, 1]; got {power}. Use 0.75, say.")
+        if counts.shape != (table.num_embeddings,) or not counts.gt(0).any():
+            raise ValueError(
+                f"counts: needs one for each of {table.num_embeddings} words, some above 0; got {counts}. Use counts "
+                "of the training text."
+            )
+        self._table = (table,)  # in a tuple, which torch does not search for modules
+        self.negatives, self.power, self.shared = negatives, power, shared
+        self.register_buffer("counts", counts.clone())
+        self._cumulative: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def table(self) -> SharedEmbedding:
+        """The table of the scores."""
+        return self._table[0]
+
+    def noise_distribution(self) -> Tensor:
+        """q (V,), in float64."""
+        weights = torch.where(self.counts > 0, self.counts.double() ** self.power, 0.0)
+        return weights / weights.sum()
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+        """Words drawn from q, with replacement.
+
+        Args:
+            shape: how many.
+            generator: on the CPU; None for torch's own of the device.
+        """
+        if self._cumulative is None or self._cumulative[0] is not self.counts:
+            sums = self.noise_distribution().cumsum(0)
+            self._cumulative = self.counts, sums / sums[-1]
+        device = self.counts.device
+        points = torch.rand(
+            shape, dtype=torch.float64, generator=generator, device="cpu" if generator is not None else device
+        )
+        # The first sum above the point, which is never that of a word with count 0.
+        return torch.searchsorted(self._cumulative[1], points.to(device), right=True)
+
+    def loss(
+        self,
+        features_ND: Tensor,
+        target_N: Tensor,
+        options: LossOptions = PLAIN_LOSS,
+        *,
+        rows_N: Tensor | None = None,
+        noise: Tensor | None = None,
+    ) -> OutputLoss:
+        """The loss of the target words, and no ``nll_loss``.
+
+        Args:
+            features_ND: h; one for each target, or those that ``rows_N`` points to.
+            target_N: the words.
+            options: without label smoothing and z-loss.
+            rows_N: which of the features each target belongs to; None for its own.
+            noise: noise words, (M,) or (N, k); None to draw them.
+
+        Raises:
+            ValueError: for label smoothing or z-loss, which are of probabilities.
+        """
+        check_plain(options, "negative sampling")
+        if noise is None:
+            generator = None
+            if not self.training:
+                generator = torch.Generator().manual_seed(int(target_N.sum()))
+            noise = self.noise((self.shared,) if self.shared else (len(target_N), self.negatives), generator)
+        words_U, places = distinct(torch.cat((target_N, noise.flatten())), self.table.num_embeddings)
+        known = self.table.rows(words_U)
+        features_ND = self.table.mapped(features_ND)
+        target_place, noise_place = places[: len(target_N)], places[len(target_N) :].view(noise.shape)
+        target_rows = known.take(target_place)
+        own_ND = features_ND if rows_N is None else features_ND.index_select(0, rows_N)
+        scores_N = target_rows.scores_one_by_one(own_ND)
+        losses_N = F.softplus(-scores_N)
+        noise_rows = known.take(noise_place.flatten())
+        if noise.dim() == 1:
+            weight = self.negatives / len(noise)
+            of_features = F.softplus(noise_rows.scores(features_ND)).sum(1)
+            # Less what it has of the target itself.
+            times_N = torch.bincount(noise_place, minlength=len(words_U))[target_place].to(scores_N.dtype)
+            of_features_N = of_features if rows_N is None else of_features.index_select(0, rows_N)
+            losses_N = losses_N + weight * (of_features_N - times_N * F.softplus(scores_N))
+        else:
+            is_target = noise.eq(target_N.unsqueeze(1))
+            losses_N = losses_N + F.softplus(noise_rows.scores_in_turn(own_ND)).masked_fill(is_target, 0.0).sum(1)
+        return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
+
+    def extra_repr(self) -> str:
+        noise = f"{self.shared} for a batch" if self.shared else "of each word's own"
+        return f"{self.negatives} negatives, noise c^{self.power}, {noise}"
+
+
+def check_plain(options: LossOptions, where: str) -> None:
+    """Checks that neither label smoothing nor z-loss is asked for.
+
+    Args:
+        options: of a loss.
+        where: what it is the loss of, for the message.
+
+    Raises:
+        ValueError: naming the flag.
+    """
+    for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
+        if value:
+            raise ValueError(f"{flag}: needs 0 with {where}; got {value}. Leave it out.")

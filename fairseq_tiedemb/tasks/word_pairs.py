@@ -1,0 +1,206 @@
+"""Word embeddings from pairs of words that stand near each other."""
+
+# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.data.indexed_dataset import get_available_dataset_impl
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
+
+from ._pairs import WordPairs, count_words, keep_probabilities
+from ._streams import TokenStream, empty_split
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class WordPairsConfig(FairseqDataclass):
+    """Options of ``word_pairs``; the defaults are word2vec.c's."""
+
+    data: str = field(default=MISSING, metadata={"help": "folder of fairseq-preprocess --only-source"})
+    window: int = field(default=5, metadata={"help": "largest distance between a centre and its contexts"})
+    subsampling: float = field(
+        default=1e-3, metadata={"help": "words with a larger share of the text are thinned out; 0 keeps all"}
+    )
+    min_count: int = field(
+        default=5, metadata={"help": "words that come less often in the training text are left out of it"}
+    )
+    dataset_impl: Optional[ChoiceEnum(get_available_dataset_impl())] = II("dataset.dataset_impl")  # type: ignore[valid-type]
+    train_subset: str = II("dataset.train_subset")
+    seed: int = II("common.seed")
+
+
+@register_task("word_pairs", dataclass=WordPairsConfig)
+class WordPairsTask(FairseqTask):
+    """Predicting words from those around them, by a model of the family of word2vec.
+
+    A batch is the pairs of ``--max-tokens`` tokens of the text; see ``WordPairs``. Words are those of the dictionary
+    that come at least ``--min-count`` times in the training text; rarer ones, ``<unk>`` and ends of sentences are
+    removed before windows are drawn, but no window reaches over an end of sentence. Pairs depend on seed, epoch and
+    ``--max-tokens`` alone, whatever the number of data workers and however often training was interrupted. Other splits
+    than that of the training have the same pairs for every seed, in every epoch.
+
+    How often words come is counted in the binarised training text and kept in checkpoints.
+
+    Args:
+        cfg: options.
+        dictionary: of the text.
+
+    Raises:
+        ValueError: for an option out of range.
+
+    Source: Mikolov et al. 2013 ("Distributed representations"), section 2.3 (subsampling).
+    """
+
+    def __init__(self, cfg: WordPairsConfig, dictionary: Dictionary):
+        super().__init__(cfg)
+        for flag, value, lowest in (("--window", cfg.window, 1), ("--min-count", cfg.min_count, 1)):
+            if value < lowest:
+                raise ValueError(f"{flag}: needs at least {lowest}; got {value}. Use 5, say.")
+        if not 0.0 <= cfg.subsampling < 1.0:
+            raise ValueError(f"--subsampling: needs a number in [0, 1); got {cfg.subsampling}. Use 1e-3, say.")
+        self.dictionary = dictionary
+        self.predicts_centre = False
+        self.state.add_factory("word_counts", self._count)
+
+    @classmethod
+    def setup_task(cls, cfg: WordPairsConfig, **kwargs: Any) -> "WordPairsTask":
+        """Loads the dictionary."""
+        dictionary = Dictionary.load(os.path.join(_folders(cfg.data)[0], "dict.txt"))
+        logger.info(f"dictionary: {len(dictionary):,} types")
+        return cls(cfg, dictionary)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        return self.dictionary
+
+    @property
+    def word_counts(self) -> np.ndarray:
+        """How often each word comes in the training text, (V,); 0 for what is left out of it."""
+        counts = self.state.word_counts.numpy()
+        return np.where(counts >= self.cfg.min_count, counts, 0)
+
+    def _count(self) -> torch.Tensor:
+        split, size, specials = self.cfg.train_subset, len(self.dictionary), self.dictionary.nspecial
+        counts = sum(count_words(self._stream(folder, split), size, specials) for folder in _folders(self.cfg.data))
+        return torch.from_numpy(counts)
+
+    def _stream(self, folder: str, split: str, combine: bool = False) -> TokenStream:
+        path = os.path.join(folder, split)
+        text = Path(f"{path}.bin")
+        if text.is_file() and text.stat().st_size == 0:  # numpy maps no empty file
+            raise empty_split(split)
+        # "lazy" is one open file, whose place the data workers would move for each other.
+        kind = "cached" if self.cfg.dataset_impl == "lazy" else self.cfg.dataset_impl
+        sentences = data_utils.load_indexed_dataset(path, self.dictionary, kind, combine=combine)
+        if sentences is None:
+            raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
+        return TokenStream(sentences, self.dictionary, split)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Builds the model.
+
+        Raises:
+            ValueError: if it is none of word2vec's family, or no word is frequent enough.
+        """
+        if np.count_nonzero(self.word_counts) < 2:
+            raise ValueError(
+                f"--min-count: needs two words or more that come {self.cfg.min_count} times in the training text; got "
+                f"{np.count_nonzero(self.word_counts)}. Use a smaller one."
+            )
+        model = super().build_model(cfg, from_checkpoint)
+        if not hasattr(model, "predicts_centre"):
+            raise ValueError(
+                f"--task word_pairs: needs a model of word2vec's family; got {type(model).__name__}. Use --arch "
+                "word2vec_skipgram."
+            )
+        self.predicts_centre = model.predicts_centre
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Loads the text of a split.
+
+        Raises:
+            FileNotFoundError: if there is no such split.
+            ValueError: if it is empty or cut short, or made with another dictionary.
+        """
+        folders = _folders(self.cfg.data)
+        self.datasets[split] = self._stream(folders[(epoch - 1) % len(folders)], split, combine)
+
+    def get_batch_iterator(
+        self,
+        dataset: TokenStream,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        *,
+        seed: int = 1,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 0,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        skip_remainder_batch: bool = False,
+        **_: Any,  # what filters and sorts samples
+    ) -> iterators.EpochBatchIterator:
+        """Batches of pairs.
+
+        Raises:
+            ValueError: without ``--max-tokens``, which says how much of the text is in a batch; for a text without a
+                word.
+        """
+        if max_tokens is None or max_sentences is not None:
+            raise ValueError(
+                "--max-tokens: needs a number of tokens of the text for a batch, and no --batch-size, with --task "
+                f"word_pairs; got --max-tokens {max_tokens} and --batch-size {max_sentences}. Use --max-tokens 4000, "
+                "say."
+            )
+        is_training = dataset.split == self.cfg.train_subset
+        pairs = WordPairs(
+            dataset,
+            keep_probabilities(self.word_counts, self.cfg.subsampling),
+            window=self.cfg.window,
+            max_tokens=max_tokens,
+            seed=self.cfg.seed if is_training else 0,
+            predicts_centre=self.predicts_centre,
+        )
+        # A resumed training starts its data workers before fairseq tells the data set which epoch it is.
+        pairs.set_epoch(epoch)
+        return iterators.EpochBatchIterator(
+            dataset=pairs,
+            collate_fn=pairs.collater,
+            batch_sampler=[[batch] for batch in range(len(pairs))],
+            seed=seed,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            skip_remainder_batch=skip_remainder_batch,
+            # Each epoch has a loader of its own, whose workers would outlive it.
+            persistent_workers=False,
+        )
+
+    def train_step(
+        self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
+    ) -> Any:
+        """fairseq's step; the model's gradients are sparse where the optimiser says that it takes them."""
+        if hasattr(model, "set_sparse_gradients"):  # and is not wrapped, to be averaged over processes
+            model.set_sparse_gradients(getattr(optimizer, "takes_sparse_gradients", False))
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+
+
+def _folders(data: str) -> list[str]:
+    return data.split(os.pathsep)

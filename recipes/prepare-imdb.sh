@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# The Large Movie Review Dataset (Maas et al. 2011) as text for word embeddings: text, and fairseq's binary files.
+#
+#   recipes/prepare-imdb.sh                                   # from its publisher
+#   FROM=/path/to/aclImdb.tar.xz recipes/prepare-imdb.sh      # from a local copy
+#
+# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Hardware   one CPU core, about 3 minutes, 600 MB of disk, 84 MB to download
+# Expected   17876506 / 229304 tokens in train / valid, with one <eos> a review: 17801506 words of 75000 reviews, and
+#            228304 of 1000; 47159 lines in dict.txt, the words that come 5 times or more
+# Check      all these counts are checked here, and the SHA-256 of the archive where one is given
+#
+# As large as text8, the corpus of Press & Wolf's table 2, and cleaned like it: words of a-z (imdb_text.py). Training is on
+# train and unsup, validation on 1000 reviews of test.
+#
+# FROM    the archive, or its address; SHA256 of it: none is published
+# COUNTS  tokens of train and valid, and lines of dict.txt, if the archive is another one
+# WORK    where everything goes
+# SMOKE, DRY_RUN, RUNS: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+FROM=${FROM:-https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz}
+SHA256=${SHA256:-}
+COUNTS=${COUNTS:-17876506 229304 47159}
+WORK=${WORK:-$RUNS/imdb${SMOKE:+-smoke}}
+
+need python fairseq-preprocess sha256sum
+[[ $FROM != *://* ]] || need curl
+read -ra counts <<<"$COUNTS"
+((${#counts[@]} == 3)) || stop "COUNTS: needs tokens of train and valid, and types; got $COUNTS."
+
+run rm -rf "$WORK/reviews" "$WORK/all" "$WORK/text" "$WORK/bin" "$WORK/bin.partial"
+run mkdir -p "$WORK/all" "$WORK/text"
+fetch "$FROM" "$RUNS/download" "$SHA256"
+run python "$recipes/unpack.py" "$fetched" "$WORK/reviews"
+run python "$recipes/imdb_text.py" "$WORK/reviews/aclImdb" "$WORK/all"
+for split in train valid; do
+    text_of "$split" "$WORK/all/$split.txt"
+done
+run rm -rf "$WORK/reviews" "$WORK/all"
+# Words that come less often than word2vec.c's --min-count are <unk>, and left out; there are no types that never come.
+run fairseq-preprocess --only-source --padding-factor 1 --thresholdsrc 5 --destdir "$WORK/bin.partial" \
+    --trainpref "$WORK/text/train.txt" --validpref "$WORK/text/valid.txt"
+if [[ -z $SMOKE ]]; then
+    need_tokens "$WORK/bin.partial/preprocess.log" train "${counts[0]}"
+    need_tokens "$WORK/bin.partial/preprocess.log" valid "${counts[1]}"
+    need_lines "$WORK/bin.partial/dict.txt" "${counts[2]}" "Use the corpus that this recipe is for."
+fi
+run mv "$WORK/bin.partial" "$WORK/bin"

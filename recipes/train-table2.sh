@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Press & Wolf (2016), table 2: word2vec's input, output and tied embeddings. Trains one row.
+#
+#   recipes/train-table2.sh ROW
+#
+#   ROW               what is trained                                    table 2: SimLex999, input / output / tied
+#   untied            skip-gram, negative sampling, two tables           0.30 / 0.29 / -
+#   tied              the same with one table                            - / - / 0.17
+#   tied-METHOD       the same by a sharing method: l2-input, ...        none
+#   full              skip-gram, the softmax over all words, two tables  none
+#   full-tied         the same with one table                            none
+#   full-tied-METHOD  the same by a sharing method                       none
+#   tree              skip-gram, hierarchical softmax                    none
+#   cbow              CBOW, negative sampling, two tables                none
+#   cbow-tied         the same with one table                            none
+#
+# Hardware   one core of a CPU, 200,000 to 400,000 pairs a second for negative sampling and 102 million pairs in two
+#            epochs: under ten minutes. full: a GPU, since each update scores all words; hours on a CPU
+# Expected   the text is another one than the paper's text8, which this is as large as: its order need not come out
+# Check      the last line that begins with "| valid": its loss, in bits a pair
+#
+# The presets bring word2vec.c's defaults; words are thinned out from a share of 1e-4 on. The corpus comes from
+# prepare-imdb.sh, which is run first where its result is missing (FROM: see there). A training that was interrupted goes
+# on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+#
+# EPOCHS   the default is 2; UPDATES: of an epoch, by which the learning rate falls to 0, if the corpus is another one
+# SEED     the default is 1
+# SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+SEED=${SEED:-1}
+EPOCHS=${EPOCHS:-2}
+UPDATES=${UPDATES:-9849}
+WORK=${WORK:-$RUNS/imdb${SMOKE:+-smoke}}
+
+rows="untied, tied, tied-METHOD, full, full-tied, full-tied-METHOD, tree, cbow or cbow-tied"
+(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+options=(--arch word2vec_skipgram)
+case $1 in
+    untied) ;;
+    tied | tied-*) options+=(--share-decoder-input-output-embed) ;;
+    full) options+=(--word2vec-output full) ;;
+    full-tied | full-tied-*) options+=(--word2vec-output full --share-decoder-input-output-embed) ;;
+    tree) options+=(--word2vec-output tree) ;;
+    cbow) options=(--arch word2vec_cbow) ;;
+    cbow-tied) options=(--arch word2vec_cbow --share-decoder-input-output-embed) ;;
+    *) stop "ROW: needs $rows; got $1." ;;
+esac
+case $1 in
+    *tied-*) options+=(--sharing-method "${1#*tied-}") ;;
+esac
+for number in "$EPOCHS" "$UPDATES"; do
+    [[ $number =~ ^[1-9][0-9]*$ ]] || stop "EPOCHS, UPDATES: need positive numbers; got $number."
+done
+updates=$((EPOCHS * UPDATES))
+[[ -z $SMOKE ]] || updates=50 EPOCHS=1
+
+need fairseq-train
+prepared prepare-imdb.sh
+folder=$WORK/$1-$SEED
+run mkdir -p "$folder"
+run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "${options[@]}" --subsampling 1e-4 --max-tokens 2000 \
+    --max-epoch "$EPOCHS" --max-update "$updates" --seed "$SEED" --distributed-world-size 1 --save-dir "$folder" \
+    --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
+run_tiedemb norms "$folder/checkpoint_last.pt"

@@ -1,0 +1,276 @@
+"""word2vec's models: losses and gradients against the equations, in every form; what is shared; sparse gradients."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from fairseq_tiedemb.losses import LossOptions
+from fairseq_tiedemb.models.word2vec import Word2VecConfig
+from fairseq_tiedemb.optim.row_sgd import sum_of_rows
+from fairseq_tiedemb.outputs.huffman import huffman_tree
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .. import reference
+from .common import dictionary, grown
+
+WORDS = dictionary(11)
+COUNTS = np.array([0, 0, 0, 0, 9, 7, 5, 4, 2, 1, 1])
+# Centres and their contexts; 5 is centre and context at once, and 4 is a pair with itself.
+WINDOWS = [(4, [5, 6, 4]), (5, [4, 7]), (6, [4]), (5, [10, 5])]
+NOISE = [4, 4, 6, 9, 8, 5]
+SKIPGRAM_PAIRS = [([centre], context) for centre, contexts in WINDOWS for context in contexts]
+CBOW_PAIRS = [(contexts, centre) for centre, contexts in WINDOWS]
+
+
+def build(name: str = "word2vec_skipgram", **options: Any) -> Any:
+    """A tiny model in float64, whose weights matter."""
+    cfg = Word2VecConfig(**{"decoder_embed_dim": 6, **options})
+    cfg._name = name
+    torch.manual_seed(2)
+    task = SimpleNamespace(source_dictionary=WORDS, word_counts=COUNTS)
+    return grown(ARCH_MODEL_REGISTRY[name].build_model(cfg, task).double())
+
+
+def batch(model: Any) -> dict[str, torch.Tensor]:
+    centres = torch.tensor([centre for centre, _ in WINDOWS])
+    contexts = torch.tensor([context for _, contexts in WINDOWS for context in contexts])
+    which = torch.tensor([number for number, (_, contexts) in enumerate(WINDOWS) for _ in contexts])
+    source, target = (contexts, centres) if model.predicts_centre else (centres, contexts)
+    return {"src_tokens": source, "centres": which, "target": target}
+
+
+def tables(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    output = model.output.head
+    rows = output.nodes if hasattr(output, "nodes") else output.weight
+    return model.decoder.embed_tokens.weight.detach().numpy(), rows.detach().numpy()
+
+
+def check(model: Any, loss: torch.Tensor, expected: tuple[float, np.ndarray, np.ndarray], *, tied: bool) -> None:
+    loss.backward()
+    np.testing.assert_allclose(loss.item(), expected[0], rtol=1e-12)
+    output = model.output.head
+    of_outputs = output.nodes.grad if hasattr(output, "nodes") else output.weight.grad
+    if tied:
+        np.testing.assert_allclose(of_outputs.to_dense(), expected[1] + expected[2], rtol=1e-10, atol=1e-13)
+    else:
+        np.testing.assert_allclose(of_outputs.to_dense(), expected[2], rtol=1e-10, atol=1e-13)
+        of_inputs = model.decoder.embed_tokens.weight.grad.to_dense()
+        np.testing.assert_allclose(of_inputs, expected[1], rtol=1e-10, atol=1e-13)
+
+
+every_model = pytest.mark.parametrize("name", ["word2vec_skipgram", "word2vec_cbow"])
+every_sparsity = pytest.mark.parametrize("sparse", [False, True])
+
+
+@every_model
+@every_sparsity
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("shared", [True, False])
+def test_negative_sampling(name: str, sparse: bool, tied: bool, shared: bool) -> None:
+    model = build(name, share_decoder_input_output_embed=tied, negatives=2, shared_noise=6 if shared else 0)
+    model.set_sparse_gradients(sparse)
+    inputs = batch(model)
+    pairs = CBOW_PAIRS if model.predicts_centre else SKIPGRAM_PAIRS
+    noise = torch.tensor(NOISE) if shared else torch.tensor((NOISE * 4)[: 2 * len(pairs)]).view(-1, 2)
+    predictions = []
+    for number, (words, target) in enumerate(pairs):
+        own = NOISE if shared else noise[number].tolist()
+        weight = 2 / len(own)
+        predictions.append((words, [(target, 1.0, 1), *((word, weight, -1) for word in own if word != target)]))
+    features = model.extract_features(inputs["src_tokens"], inputs["centres"])[0]
+    rows = None if model.predicts_centre else inputs["centres"]
+    losses = model.decoder.negatives.loss(features, inputs["target"], rows_N=rows, noise=noise)
+    assert losses.nll_loss is None, "it is of no probability"
+    check(model, losses.loss, reference.logistic_word2vec(*tables(model), predictions), tied=tied)
+
+
+@every_model
+@every_sparsity
+@pytest.mark.parametrize("tied", [False, True])
+def test_full_softmax(name: str, sparse: bool, tied: bool) -> None:
+    model = build(name, share_decoder_input_output_embed=tied, word2vec_output="full")
+    model.set_sparse_gradients(sparse)
+    losses = model(**batch(model))
+    assert losses.nll_loss.item() == losses.loss.item()
+    pairs = CBOW_PAIRS if model.predicts_centre else SKIPGRAM_PAIRS
+    check(model, losses.loss, reference.softmax_word2vec(*tables(model), pairs), tied=tied)
+
+
+@every_model
+@every_sparsity
+def test_tree(name: str, sparse: bool) -> None:
+    model = build(name, word2vec_output="tree")
+    model.set_sparse_gradients(sparse)
+    tree = huffman_tree(COUNTS)
+    pairs = CBOW_PAIRS if model.predicts_centre else SKIPGRAM_PAIRS
+    predictions = [
+        (words, [(tree.paths[target, d], 1.0, tree.signs[target, d]) for d in range(tree.lengths[target])])
+        for words, target in pairs
+    ]
+    check(model, model(**batch(model)).loss, reference.logistic_word2vec(*tables(model), predictions), tied=False)
+
+
+@pytest.mark.parametrize("what", ["tree", "full"])
+def test_scores_are_those_of_the_loss(what: str) -> None:
+    model = build(word2vec_output=what)
+    inputs = batch(model)
+    log_p = model(inputs["src_tokens"]).log_softmax(-1)
+    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(len(WINDOWS), dtype=torch.float64))
+    if what == "tree":
+        torch.testing.assert_close(model(inputs["src_tokens"]), log_p)
+    expected = log_p[inputs["centres"]].gather(1, inputs["target"].unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(model.log_prob(**inputs), expected)
+    torch.testing.assert_close(model(**inputs).loss, -expected.sum())
+
+
+@pytest.mark.parametrize("method", SHARING_METHODS)
+@pytest.mark.parametrize("what", ["negative", "full"])
+def test_sharing_methods_score_some_words_as_they_score_all(method: str, what: str) -> None:
+    model = build(word2vec_output=what, sharing_method=method, share_decoder_input_output_embed=True)
+    inputs = batch(model)
+    scores = model(inputs["src_tokens"])[inputs["centres"]]
+    of_target = scores.gather(1, inputs["target"].unsqueeze(1)).squeeze(1)
+    if what == "full":
+        expected = torch.logsumexp(scores, 1) - of_target
+        found = model(**inputs, loss_options=LossOptions(reduce=False)).loss
+    else:
+        noise = torch.tensor(NOISE)
+        of_noise = torch.nn.functional.softplus(scores[:, noise]).masked_fill(
+            noise == inputs["target"].unsqueeze(1), 0.0
+        )
+        expected = torch.nn.functional.softplus(-of_target) + 5 / len(NOISE) * of_noise.sum(1)
+        features = model.extract_features(inputs["src_tokens"])[0]
+        found = model.decoder.negatives.loss(
+            features, inputs["target"], LossOptions(reduce=False), rows_N=inputs["centres"], noise=noise
+        ).loss
+    torch.testing.assert_close(found, expected)
+
+
+def test_sparse_gradients_have_the_rows_of_the_batch_alone() -> None:
+    model = build(share_decoder_input_output_embed=True)
+    model.set_sparse_gradients(True)
+    model(**batch(model)).loss.backward()
+    grad = sum_of_rows(model.decoder.embed_tokens.weight.grad)
+    rows = set(grad._indices()[0].tolist())
+    assert {centre for centre, _ in WINDOWS} <= rows <= set(range(4, len(WORDS)))
+
+
+def test_shared_noise_has_the_expectation_of_own_noise() -> None:
+    model = build(shared_noise=0, negatives=3)
+    head, inputs = model.decoder.negatives, batch(model)
+    features = model.extract_features(inputs["src_tokens"])[0].detach()
+    q = head.noise_distribution()
+    scores = (features @ head.table.weight.t())[inputs["centres"]]
+    of_word = torch.nn.functional.softplus(scores) * q
+    of_word.scatter_(1, inputs["target"].unsqueeze(1), 0.0)
+    target = torch.nn.functional.softplus(-scores.gather(1, inputs["target"].unsqueeze(1))).squeeze(1)
+    expected = (target + 3 * of_word.sum(1)).sum().item()
+    torch.manual_seed(1)
+    for shared in (0, 4):
+        head.shared = shared
+        with torch.no_grad():
+            losses = torch.stack(
+                [head.loss(features, inputs["target"], rows_N=inputs["centres"]).loss for _ in range(3000)]
+            )
+        error = losses.std() / len(losses) ** 0.5
+        assert abs(losses.mean() - expected) < 4 * error
+
+
+def test_noise_is_drawn_by_counts_to_a_power() -> None:
+    head = build().decoder.negatives
+    weights = np.where(COUNTS > 0, COUNTS**0.75, 0.0)
+    expected = weights / weights.sum()
+    np.testing.assert_allclose(head.noise_distribution(), expected, rtol=1e-14)
+    torch.manual_seed(1)
+    drawn = np.bincount(head.noise((200_000,)).numpy(), minlength=len(COUNTS)) / 200_000
+    np.testing.assert_allclose(drawn, expected, atol=0.005)
+    assert not drawn[:4].any(), "fairseq's symbols are no noise"
+
+
+def test_a_batch_has_one_loss_in_validation_and_many_in_training() -> None:
+    model = build()
+    assert model(**batch(model)).loss != model(**batch(model)).loss
+    model.eval()
+    assert model(**batch(model)).loss == model(**batch(model)).loss
+
+
+def test_tables_begin_as_word2vecs() -> None:
+    model = build(decoder_embed_dim=8)
+    model.reset_parameters()
+    table, output = model.decoder.embed_tokens.weight, model.output.head.weight
+    assert not output.any()
+    assert 0.9 / 16 < table.abs().max() <= 1 / 16
+    assert not table[WORDS.pad()].any()
+    tied = build(share_decoder_input_output_embed=True)
+    tied.reset_parameters()
+    assert tied.output.head.weight.any()
+    divided = build(sharing_method="cosine", share_decoder_input_output_embed=True, decoder_embed_dim=64)
+    divided.reset_parameters()
+    assert 0.7 < divided.decoder.embed_tokens.weight[4:].norm(dim=1).mean() < 1.3
+
+
+@pytest.mark.parametrize("what", ["negative", "full", "tree"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_checkpoints_have_the_names_of_language_models(what: str, tied: bool) -> None:
+    if what == "tree" and tied:
+        return
+    model = build(word2vec_output=what, share_decoder_input_output_embed=tied)
+    entries = model.state_dict()
+    expected = {"decoder.embed_tokens.weight"}
+    tree = {"decoder.output.nodes", "decoder.output.parents", "decoder.output.turns"}
+    expected |= tree if what == "tree" else {"decoder.output.weight"}
+    if what == "negative":
+        expected.add("decoder.negatives.counts")
+    assert set(entries) == expected
+    other = build(word2vec_output=what, share_decoder_input_output_embed=tied)
+    grown(other)
+    other.load_state_dict(entries)
+    other.eval()
+    model.eval()
+    assert other(**batch(model)).loss == model(**batch(model)).loss
+    assert (len(list(model.parameters())) == 1) == tied
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"negatives": 0}, "--negatives: needs at least 1; got 0"),
+        ({"shared_noise": -1}, "--shared-noise: needs at least 0; got -1"),
+        ({"noise_power": 1.5}, r"--noise-power: needs a number in \[0, 1\]; got 1.5"),
+        ({"decoder_embed_dim": 0}, "--decoder-embed-dim: needs a positive whole number; got 0"),
+        ({"sharing_method": "magic"}, "--sharing-method: needs a registered method; got 'magic'"),
+        (
+            {"word2vec_output": "tree", "share_decoder_input_output_embed": True},
+            "--share-decoder-input-output-embed: needs an output table .* got --word2vec-output tree",
+        ),
+        (
+            {"word2vec_output": "tree", "sharing_method": "cosine"},
+            "--sharing-method cosine: needs an output table .* got --word2vec-output tree",
+        ),
+    ],
+)
+def test_refused_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(**options)
+
+
+def test_refused_elsewhere() -> None:
+    cfg = Word2VecConfig()
+    cfg._name = "word2vec_skipgram"
+    with pytest.raises(ValueError, match="--arch word2vec_skipgram: needs --task word_pairs.* got SimpleNamespace"):
+        ARCH_MODEL_REGISTRY["word2vec_skipgram"].build_model(cfg, SimpleNamespace(source_dictionary=WORDS))
+    model = build()
+    with pytest.raises(ValueError, match="--word2vec-output: needs full or tree .* got negative"):
+        model.log_prob(**batch(model))
+    for what in ("negative", "full", "tree"):
+        for option, flag in (("label_smoothing", "--label-smoothing"), ("z_loss", "--z-loss")):
+            model = build(word2vec_output=what)
+            with pytest.raises(ValueError, match=f"{flag}: needs 0 with .* got 0.1"):
+                model(**batch(model), loss_options=LossOptions(**{option: 0.1}))
+    table = build().output.head
+    with pytest.raises(ValueError, match="counts: needs one for each of 11 words, some above 0; got"):
+        type(build().decoder.negatives)(table, torch.zeros(11), negatives=5, power=0.75, shared=0)

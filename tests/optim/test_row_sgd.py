@@ -1,0 +1,72 @@
+"""SGD over the rows that a gradient has."""
+
+import copy
+
+import pytest
+import torch
+from fairseq.optim import build_optimizer
+from omegaconf import OmegaConf
+
+import fairseq_tiedemb  # noqa: F401
+from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, sum_of_rows
+
+
+def optimizer(*parameters: torch.nn.Parameter, lr: float = 0.5) -> FairseqRowSGD:
+    return build_optimizer(OmegaConf.create({"_name": "row_sgd", "lr": [lr]}), list(parameters))
+
+
+def sparse_gradient(words: list[int], size: int = 7, width: int = 3) -> torch.Tensor:
+    rows = torch.randn(len(words), width)
+    return torch.sparse_coo_tensor(torch.tensor([words]), rows, (size, width), check_invariants=True)
+
+
+@pytest.mark.parametrize("words", [[5, 2, 5, 0, 2, 5], [1, 3, 6], [6, 3, 1], []])
+def test_rows_are_summed_as_torch_sums_them(words: list[int]) -> None:
+    grad = sparse_gradient(words)
+    found, expected = sum_of_rows(grad), grad.coalesce()
+    assert found.is_coalesced()
+    assert torch.equal(found.indices(), expected.indices())
+    torch.testing.assert_close(found.values(), expected.values())
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.1])
+def test_sparse_gradients_are_handled_as_dense_ones(max_norm: float) -> None:
+    """By all that fairseq's trainer does between the backward pass and the end of an update."""
+    torch.manual_seed(1)
+    grad, bias_grad = sparse_gradient([5, 2, 5, 0]), torch.randn(4)
+    weights = [
+        torch.nn.Parameter(torch.randn(7, 3)),
+        torch.nn.Parameter(torch.randn(4)),
+        torch.nn.Parameter(torch.ones(2)),
+    ]
+    peers = copy.deepcopy(weights)
+    ours, theirs = optimizer(*weights), torch.optim.SGD(peers, lr=0.5)
+    weights[0].grad, weights[1].grad = grad, bias_grad.clone()
+    peers[0].grad, peers[1].grad = grad.to_dense(), bias_grad.clone()
+    ours.multiply_grads(0.25)
+    norm = ours.clip_grad_norm(max_norm)
+    for peer in peers[:2]:
+        peer.grad.mul_(0.25)
+    expected = torch.nn.utils.clip_grad_norm_(peers, max_norm or float("inf"))
+    torch.testing.assert_close(norm, expected)
+    ours.step()
+    theirs.step()
+    for weight, peer in zip(weights, peers, strict=True):
+        torch.testing.assert_close(weight, peer)
+    assert torch.equal(weights[0][1], peers[0][1]), "a row without a gradient stays"
+
+
+def test_the_norm_is_that_of_the_sum() -> None:
+    weight = torch.nn.Parameter(torch.zeros(7, 3))
+    rows = torch.tensor([[1.0, 2, 2], [-1, -2, -2]])
+    weight.grad = torch.sparse_coo_tensor(torch.tensor([[2, 2]]), rows, (7, 3), check_invariants=True)
+    assert optimizer(weight).clip_grad_norm(0.0) == 0.0
+
+
+def test_without_any_gradient() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    ours = optimizer(weight)
+    ours.multiply_grads(2.0)
+    assert ours.clip_grad_norm(1.0) == 0.0
+    ours.step()
+    assert torch.equal(weight.data, torch.ones(2))

@@ -1,0 +1,128 @@
+"""word2vec's models through fairseq's commands: training, resuming, validating, and what reads the checkpoints."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
+from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.losses import LossOptions
+
+from .conftest import RunCommand
+from .test_resume import assert_same, saved
+
+TIED = ("--share-decoder-input-output-embed",)
+SKIPGRAM = ("--arch", "word2vec_skipgram", "--decoder-embed-dim", 8, "--max-tokens", 40, "--subsampling", 0.05)
+SKIPGRAM += ("--window", 2, "--lr", 0.05, "--cpu", "--log-format", "json", "--no-epoch-checkpoints")
+
+MODELS: dict[str, tuple[Any, ...]] = {
+    "skip-gram": (*SKIPGRAM, "--shared-noise", 16),
+    "tied": (*SKIPGRAM, *TIED, "--shared-noise", 16, "--sharing-method", "distance"),
+    "own noise": (*SKIPGRAM, "--shared-noise", 0),
+    "full": (*SKIPGRAM, *TIED, "--word2vec-output", "full"),
+    "tree": (*SKIPGRAM, "--word2vec-output", "tree"),
+    "cbow": (*SKIPGRAM, *TIED, "--arch", "word2vec_cbow"),
+    "dense": (*SKIPGRAM, *TIED, "--optimizer", "adam"),
+}
+
+
+def logged(log: str, key: str) -> list[float]:
+    return [float(value) for value in re.findall(rf'"{key}": "([\d.]+)"', log)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_interrupted_training_ends_where_it_would_have_ended(
+    name: str, train: Callable[..., str], lm_data: Path, tmp_path: Path
+) -> None:
+    flags = (*MODELS[name], "--total-num-update", 44, "--max-epoch", 2)
+    whole = train(lm_data, *flags, "--save-dir", tmp_path / "whole")
+    losses = logged(whole, "valid_loss")
+    assert len(losses) == 2
+    # A model of zeros pays 1 bit for each of 1 + 5 decisions, less what is skipped, or for the word.
+    assert losses[1] < logged(whole, "train_loss")[0]
+    # Negative sampling is of no probability.
+    assert ("valid_ppl" in whole) == (name in ("full", "tree"))
+    parts = ("--save-dir", tmp_path / "parts")
+    middle = saved(tmp_path / "whole")["place"]["updates"] * 3 // 4
+    train(lm_data, *flags, *parts, "--max-update", middle, "--total-num-update", 44)
+    train(lm_data, *flags, *parts, "--num-workers", 2)
+    assert_same(saved(tmp_path / "parts"), saved(tmp_path / "whole"))
+
+
+@pytest.fixture(scope="module")
+def trained(run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("word2vec")
+    flags = ("--max-epoch", 2, "--total-num-update", 44, "--save-dir", folder)
+    return folder / "checkpoint_last.pt", run_command("train", lm_data, *MODELS["skip-gram"], *flags).stdout
+
+
+def test_validation_prints_the_loss_of_the_training(
+    trained: tuple[Path, str], run_command: RunCommand, lm_data: Path
+) -> None:
+    path, log = trained
+    command = run_command("validate", lm_data, "--path", path, "--max-tokens", 40, "--cpu", "--task", "word_pairs")
+    (found,) = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", command.stdout + command.stderr)
+    assert float(found) == logged(log, "valid_loss")[-1]
+    assert "ppl" not in command.stdout + command.stderr
+
+
+def test_validation_needs_no_training_text(
+    trained: tuple[Path, str], run_command: RunCommand, lm_data: Path, tmp_path: Path
+) -> None:
+    for file in ("dict.txt", "valid.bin", "valid.idx"):
+        (tmp_path / file).write_bytes((lm_data / file).read_bytes())
+    overrides = ("--model-overrides", str({"data": str(tmp_path)}))
+    command = run_command(
+        "validate", tmp_path, "--task", "word_pairs", "--path", trained[0], "--max-tokens", 40, *overrides
+    )
+    (found,) = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", command.stdout + command.stderr)
+    assert float(found) == logged(trained[1], "valid_loss")[-1]
+
+
+def test_the_tables_are_read_as_those_of_language_models(
+    trained: tuple[Path, str], lm_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["norms", str(trained[0])])
+    printed = capsys.readouterr().out
+    for name in ("decoder.embed_tokens.weight", "decoder.output.weight"):
+        assert name in printed
+
+
+def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm_data: Path) -> None:
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(trained[0])])
+    assert task.word_counts.sum() == model.decoder.negatives.counts.sum()
+    words = torch.arange(4, 8)
+    assert model(words).shape == (4, len(task.source_dictionary))
+    with pytest.raises(ValueError, match="got negative"):
+        model.log_prob(words, src_tokens=words, centres=torch.arange(4))
+    assert model(words, torch.arange(4), words, LossOptions(reduce=False)).loss.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--batch-size", 4), "--max-tokens: needs a number of tokens .* and --batch-size 4"),
+        (("--min-count", 10_000), "--min-count: needs two words or more that come 10000 times"),
+        (("--valid-subset", "missing"), "split missing: needs the files .*missing.bin"),
+    ],
+)
+def test_refused_before_training(
+    flags: tuple, message: str, train: Callable[..., str], lm_data: Path, tmp_path: Path
+) -> None:
+    given = ("--task", "word_pairs", "--criterion", "word_pairs", "--optimizer", "row_sgd", "--max-update", 5, *flags)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        train(lm_data, *MODELS["skip-gram"], *given, "--save-dir", tmp_path / "none")
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_the_criterion_refuses_other_models(train: Callable[..., str], lm_data: Path, tmp_path: Path) -> None:
+    flags = ("--arch", "zaremba_lm_small", "--criterion", "word_pairs", "--max-update", 1, "--cpu")
+    with pytest.raises(ValueError, match="--task word_pairs: needs a model of word2vec's family; got zaremba_lm_small"):
+        train(lm_data, *flags, "--task", "word_pairs", "--max-tokens", 40, "--save-dir", tmp_path)
+    with pytest.raises(ValueError, match="--criterion word_pairs: needs --task word_pairs .* got zaremba_lm_small"):
+        train(lm_data, *flags, "--batch-size", 2, "--save-dir", tmp_path)
