@@ -83,7 +83,8 @@ def test_a_missing_or_unknown_command_is_named(argv, message, capsys):
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, capsys):
-    monkeypatch.delitem(sys.modules, "fairseq_tiedemb.cli.score", raising=False)
+    for name in ("cli.score", "analysis.language_models"):
+        monkeypatch.delitem(sys.modules, f"fairseq_tiedemb.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "fairseq", None)
     assert cli.main(["score", "checkpoint.pt", "--data", "data-bin"]) == 2
     assert "error: this command needs the package fairseq; got a Python without it" in capsys.readouterr().err
