@@ -12,7 +12,7 @@ import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 from .shell import RECIPES, SHARED_DATA, command_of, dry_run, option, run_python, run_recipe
 
 sys.path.insert(0, str(RECIPES))
-from imdb_text import VALID  # noqa: E402
+from imdb_text import VALID
 
 TIED = "--share-decoder-input-output-embed"
 ROWS = {
