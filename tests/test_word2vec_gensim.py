@@ -1,0 +1,77 @@
+"""Skip-gram beside gensim's, on the same text with the same options."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import data_utils
+
+from fairseq_tiedemb.tasks._pairs import _whole_sentences
+
+from .conftest import RunCommand
+from .recipes.shell import RECIPES, SHARED_DATA, run_python
+
+REVIEWS = 19_000  # 4.5 million words
+PAIRS = {"EN-MEN-TR-3k": 2500, "EN-MTurk-771": 640, "EN-SIMLEX-999": 940}
+
+
+def spearman(first: list[float], second: list[float]) -> float:
+    """Pearson's correlation of the ranks; equal values have their mean rank."""
+
+    def ranks(values: list[float]) -> np.ndarray:
+        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+        return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+    return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
+
+
+def similarities(rows: np.ndarray, words: list[str], name: str) -> tuple[float, int]:
+    place = dict(zip(words, rows / np.linalg.norm(rows, axis=1, keepdims=True), strict=True))
+    gold, found = [], []
+    for line in (SHARED_DATA / f"wordsim/{name}.txt").read_text().splitlines():
+        first, second, score = line.lower().split()[:3]
+        if first in place and second in place:
+            gold.append(float(score))
+            found.append(float(place[first] @ place[second]))
+    return spearman(gold, found), len(gold)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    archive = SHARED_DATA / "archives/aclImdb.tar.xz"
+    if not archive.exists():
+        pytest.skip(f"the reviews are not at {archive}")
+    folder = tmp_path_factory.mktemp("reviews")
+    assert run_python(RECIPES / "unpack.py", archive, folder / "all").returncode == 0
+    assert run_python(RECIPES / "imdb_text.py", folder / "all/aclImdb", folder).returncode == 0
+    lines = (folder / "train.txt").read_text().splitlines(keepends=True)[:REVIEWS]
+    (folder / "text").write_text("".join(lines))
+    return folder / "text"
+
+
+@pytest.mark.slow
+def test_similarities_are_gensims(text: Path, run_command: RunCommand, tmp_path: Path) -> None:
+    """Of the input table. It does not compare values: gensim updates after each pair, in another order."""
+    gensim: Any = pytest.importorskip("gensim.models", reason="gensim is not installed")
+    peer = gensim.Word2Vec(sg=1, vector_size=100, window=5, negative=5, min_count=5, sample=1e-4, workers=1, seed=1)
+    peer.build_vocab(corpus_file=str(text))
+    peer.train(corpus_file=str(text), total_words=peer.corpus_total_words, total_examples=peer.corpus_count, epochs=2)
+    prefixes = ("--trainpref", text, "--destdir", tmp_path)
+    run_command("preprocess", "--only-source", "--padding-factor", 1, "--thresholdsrc", 5, *prefixes)
+    flags = ("--arch", "word2vec_skipgram", "--subsampling", 1e-4, "--max-epoch", 2, "--disable-validation", "--cpu")
+    # The learning rate reaches 0 with the second epoch's last update.
+    sentences = data_utils.load_indexed_dataset(str(tmp_path / "train"), None, "mmap")
+    updates = 2 * (len(_whole_sentences(np.cumsum(sentences.sizes), 2000)) - 1)
+    steps = ("--max-tokens", 2000, "--max-update", updates, "--no-epoch-checkpoints", "--save-dir", tmp_path)
+    run_command("train", tmp_path, *flags, *steps)
+    table = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["model"]["decoder.embed_tokens.weight"]
+    words = [line.rpartition(" ")[0] for line in (tmp_path / "dict.txt").read_text().splitlines()]
+    assert set(words) == set(peer.wv.index_to_key)
+    for name, at_least in PAIRS.items():
+        ours, count = similarities(table[4:].numpy(), words, name)
+        theirs, _ = similarities(peer.wv.vectors, peer.wv.index_to_key, name)
+        print(f"{name}: {ours:.3f}, gensim {theirs:.3f} ({count} pairs)")
+        assert count >= at_least
+        assert abs(ours - theirs) <= 0.03
