@@ -19,7 +19,7 @@ from fairseq_tiedemb.results.environment import current
 from fairseq_tiedemb.results.logs import Measured
 from fairseq_tiedemb.results.records import Figure, Result, write_result
 from fairseq_tiedemb.results.summary import as_text
-from fairseq_tiedemb.results.tables import Row, Table, find_table
+from fairseq_tiedemb.results.tables import Column, Row, Table, find_table
 from fairseq_tiedemb.results.usage import read_usage
 
 # Of each flag the unit of its columns, and what makes a figure of a column's name and what stands after the `=`.
@@ -98,7 +98,12 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         names = ", ".join(column.name for column in table.columns)
         raise ValueError(f"--folder: needs a figure of one of the columns {names}; got none. Use --figure, say.")
     text = logs.read_text(log, flag="--folder") if log else ""
-    curve = read_log(log) if log else None
+    try:
+        curve = read_log(log) if log else None
+    except (
+        ValueError
+    ):  # of a criterion whose losses are no perplexities, or broken off: there are figures, but no curve
+        curve = None
     return Result(
         table=table.name,
         row=row.name,
@@ -120,19 +125,12 @@ class Figures:
         self.row = row
         self.found: dict[str, Figure] = {}
 
-    def add(self, name: str, measured: Measured, *, flag: str, unit: str | None = None) -> None:
-        """Adds one.
-
-        Raises:
-            ValueError: naming the flag, if the column is unknown or its unit is not `unit`.
-        """
-        column = self.table.column(name, flag=flag)
-        if unit is not None and column.unit != unit:
-            raise ValueError(f"{flag}: needs a column of {unit}; got {name}, of {column.unit}. Use --figure.")
-        self.found[name] = Figure(
+    def add(self, column: Column, measured: Measured) -> None:
+        """Adds one, in place of an earlier one of the column."""
+        self.found[column.name] = Figure(
             value=measured.value,
             unit=column.unit,
-            paper=self.row.paper.get(name),
+            paper=self.row.paper.get(column.name),
             tokens=measured.tokens,
             signature=measured.signature,
         )
@@ -141,31 +139,33 @@ class Figures:
         """Adds one that the command line names, COLUMN=VALUE; it takes the place of one that a folder has.
 
         Raises:
-            ValueError: as `add`, and if the text is not of that form.
+            ValueError: naming the flag, if the text is not of that form, the column is unknown, or its unit not `unit`.
         """
         name, equals, value = text.partition("=")
         if not equals or not value:
             form = "VALUE" if unit is None else "FILE"
             raise ValueError(f"{flag}: needs COLUMN={form}; got {text}. Use {self.table.columns[0].name}={form}.")
-        self.table.column(name, flag=flag)  # before the file is looked for
-        self.add(name, read(name, value), flag=flag, unit=unit)
+        column = self.table.column(name, flag=flag)
+        if unit is not None and column.unit != unit:
+            raise ValueError(f"{flag}: needs a column of {unit}; got {name}, of {column.unit}. Use --figure.")
+        self.add(column, read(name, value))
 
     def add_folder(self, folder: Path) -> None:
         """Adds what a folder has of the columns.
 
         Raises:
-            ValueError: as `add`, and of the logs.
+            ValueError: as the readers of the logs.
         """
         for column in self.table.columns:
             score, bleu = folder / f"score-{column.name}.log", folder / f"{column.name}.bleu"
             if column.unit == "perplexity" and score.exists():
-                self.add(column.name, logs.read_eval_lm(score, flag="--folder"), flag="--folder")
+                self.add(column, logs.read_eval_lm(score, flag="--folder"))
             elif column.unit == "BLEU" and bleu.exists():
-                self.add(column.name, logs.read_bleu(bleu, flag="--folder"), flag="--folder")
+                self.add(column, logs.read_bleu(bleu, flag="--folder"))
             elif column.name == "parameters" and (folder / "train.log").exists():
                 count = logs.read_parameters(logs.read_text(folder / "train.log", flag="--folder"))
                 if count is not None:
-                    self.add(column.name, Measured(count), flag="--folder")
+                    self.add(column, Measured(count))
 
 
 def finite_curves(curves: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:

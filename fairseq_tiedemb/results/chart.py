@@ -85,11 +85,11 @@ def svg(chart: Chart) -> str:
         path = "L".join(f"{_number(x_axis.place(x))} {_number(y_axis.place(y))}" for x, y in points)
         dashes = ' class="dashed"' if each.dashed else ""
         title = escape(f"{each.label}: {points[-1][1]:.6g} at {points[-1][0]}, lowest {min(each.points.values()):.6g}")
-        # A line of one point has no length; its round ends make it a dot.
-        end = path if len(points) > 1 else f"{path}h0"
-        parts.append(
-            f'<path{dashes} style="stroke:var(--line-{colors[each.label]})" d="M{end}"><title>{title}</title></path>'
-        )
+        style = f"stroke:var(--line-{colors[each.label]})"
+        if len(points) == 1:  # has no length: a dot, which is the round end of a broad line
+            path += "h0"
+            style += ";stroke-width:7"
+        parts.append(f'<path{dashes} style="{style}" d="M{path}"><title>{title}</title></path>')
     return "".join([*parts, "</svg>"])
 
 

@@ -8,8 +8,7 @@ from fairseq_tiedemb.results.records import Result
 from fairseq_tiedemb.results.summary import NOTHING, grid, measured
 from fairseq_tiedemb.results.tables import Table
 
-# `<!-- results:TABLE COLUMN ... -->` and a table, or `<!-- results:TABLE/ROW/COLUMN -->` and a figure; then
-# `<!-- /results -->`.
+# `<!-- results:TABLE COLUMN ... -->` a table, `<!-- results:TABLE/ROW/COLUMN -->` a figure; `<!-- /results -->` ends.
 MARKED = re.compile(r"(<!-- results:([^\s>]*)((?: [^\s>]+)*) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 BEGINS = re.compile(r"<!-- results:")
 

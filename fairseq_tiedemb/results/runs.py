@@ -16,6 +16,8 @@ from fairseq_tiedemb.results.usage import Usage, read_usage
 
 # The checkpoint that tells of a training without a log: the first that is there.
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+# Options that differ between any two trainings.
+PLACES = {"save_dir", "log_file"}
 # Where fairseq-train's log tells its settings.
 SETTINGS = "{'_name': None, 'common': {"
 
@@ -115,19 +117,13 @@ def options_of_log(text: str) -> dict[str, str]:
 
 
 def plain(node: ast.expr) -> Any:
-    """The value of an expression of constants, dictionaries, lists and `Namespace(...)`; nothing is run.
-
-    Raises:
-        ValueError: for any other expression.
-    """
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Namespace":
+    """The value of an expression of constants, dictionaries and `Namespace(...)`, any other as text; nothing is run."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Namespace":
         return {keyword.arg or "": plain(keyword.value) for keyword in node.keywords}
     if isinstance(node, ast.Dict):
-        keys = [ast.literal_eval(key) for key in node.keys if key is not None]
-        return dict(zip(keys, map(plain, node.values), strict=True))
-    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
-        return float(node.id)
-    return ast.literal_eval(node)
+        keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+        return {str(key): plain(value) for key, value in zip(keys, node.values, strict=True)}
+    return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
 
 
 def flat(settings: Any, section: str = "") -> dict[str, str]:
@@ -142,7 +138,7 @@ def flat(settings: Any, section: str = "") -> dict[str, str]:
 
 
 def sections(trainings: Sequence[Training]) -> list[Section]:
-    """A section with all trainings beside each other, and one for each."""
+    """All trainings beside each other: best figures, curves, and on demand their options."""
     subsets = list(dict.fromkeys(name for training in trainings for name in training.curves.valid))
     charts = []
     for subset in subsets or [""]:  # without a validation
@@ -153,15 +149,10 @@ def sections(trainings: Sequence[Training]) -> list[Section]:
         if any(each.points for each in series):
             what = f"`{subset}` solid, training (running) dashed" if subset else "training (running)"
             charts.append(Chart(f"Perplexity by epoch: {what}.", "epoch", "perplexity", tuple(series)))
-    together = Section(
-        name="runs",
-        title="Runs",
-        paragraphs=(),
-        grid=best_figures(trainings),
-        charts=tuple(charts),
-        details={"Options that differ": differing(trainings)} if len(trainings) > 1 else {},
-    )
-    return [together, *(one(number, training) for number, training in enumerate(trainings, start=1))]
+    details = {"Options that differ": differing(trainings)} if len(trainings) > 1 else {}
+    details |= {f"Options of {each.label}": options(each) for each in trainings if each.options}
+    pictures = {f"{each.label}: {path.stem}": path for each in trainings for path in each.pictures}
+    return [Section("runs", "Runs", (), best_figures(trainings), tuple(charts), pictures, details)]
 
 
 def best_figures(trainings: Sequence[Training]) -> Grid:
@@ -189,7 +180,7 @@ def best_figures(trainings: Sequence[Training]) -> Grid:
 
 def differing(trainings: Sequence[Training]) -> Grid:
     """The options in which trainings differ, a line each."""
-    names = sorted({name for training in trainings for name in training.options})
+    names = sorted({name for each in trainings for name in each.options if name.rpartition(".")[2] not in PLACES})
     rows = []
     for name in names:
         values = [training.options.get(name, NOTHING.text) for training in trainings]
@@ -198,17 +189,10 @@ def differing(trainings: Sequence[Training]) -> Grid:
     return Grid(("option", *(training.label for training in trainings)), tuple(rows))
 
 
-def one(place: int, training: Training) -> Section:
-    """A training by itself: its options and its pictures."""
-    options = tuple((Cell(f"`{name}`"), Cell(value)) for name, value in sorted(training.options.items()))
-    return Section(
-        name=f"run-{place}",
-        title=training.label,
-        paragraphs=() if options else ("Neither log nor checkpoint tells its options.",),
-        grid=best_figures([training]),
-        pictures={path.stem: path for path in training.pictures},
-        details={"Options": Grid(("option", "value"), options)} if options else {},
-    )
+def options(training: Training) -> Grid:
+    """The options of a training, a line each."""
+    rows = tuple((Cell(f"`{name}`"), Cell(value)) for name, value in sorted(training.options.items()))
+    return Grid(("option", "value"), rows)
 
 
 def cell(value: float | None, digits: int) -> Cell:

@@ -37,10 +37,15 @@ def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | No
     Args:
         table: the table.
         results: its results.
-        columns: those to show, without CPU time and memory; all and both if None.
+        columns: those to show, without CPU time and memory; if None, both and all, but those that neither the paper nor
+            any of the results has.
     """
-    shown = table.columns if columns is None else columns
-    in_paper = {column.name for column in shown for row in table.rows if column.name in row.paper}
+    in_paper = {name for row in table.rows for name in row.paper}
+    if columns is None:
+        known = in_paper.union(*(result.figures for result in results))
+        shown: Sequence[Column] = [column for column in table.columns if not results or column.name in known]
+    else:
+        shown = columns
     headings = ["row"]
     for column in shown:
         headings += [heading(column), *([PAPER] if column.name in in_paper else [])]

@@ -219,7 +219,9 @@ def test_refused_gpus(tmp_path: Path) -> None:
 def test_a_failed_score_shows_why(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
-    for name, script in (("fairseq-train", "true"), ("fairseq-eval-lm", "echo some reason >&2; exit 1")):
+    python = f'exec {sys.executable} "$@"'
+    failing = (("fairseq-train", "true"), ("fairseq-eval-lm", "echo some reason >&2; exit 1"), ("python", python))
+    for name, script in failing:
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
     process = run_recipe("train-table6-small.sh", "wt", RUNS=prepared(tmp_path), PATH=f"{programs}:/usr/bin:/bin")

@@ -1,0 +1,3 @@
+"""The example for all tests of this folder."""
+
+from .example import project as project

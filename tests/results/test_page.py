@@ -1,0 +1,131 @@
+"""The page of results in a real browser, Chromium from the system's packages; without one, these tests skip."""
+
+import re
+import shutil
+import socketserver
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html import unescape
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from .test_report import REPOSITORY
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-headless-shell") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium")
+
+PAGE = REPOSITORY / "recipes/report.html"
+DARK = "--blink-settings=preferredColorScheme=0"
+
+# Presses what a reader presses, and writes down what comes of it.
+ACTIONS = """
+const notes = [];
+const paper = () => getComputedStyle(document.body).backgroundColor;
+const table = document.querySelector("#table6 table");
+const headings = [...table.querySelectorAll("thead th")];
+const column = headings.findIndex((heading) => heading.textContent.startsWith("test"));
+const values = () => [...table.tBodies[0].rows].map((row) => row.cells[column].textContent).join("; ");
+const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent).join("; ");
+const seeds = headings.findIndex((heading) => heading.textContent === "seeds");
+notes.push(paper());
+headings[column].querySelector("button").click();
+notes.push(values());
+headings[column].querySelector("button").click();
+notes.push(values());
+headings[seeds].querySelector("button").click();
+notes.push(table.tBodies[0].rows[table.tBodies[0].rows.length - 1].cells[seeds].textContent);
+notes.push(headings.map((heading) => heading.getAttribute("aria-sort")).filter(Boolean).join());
+headings[0].querySelector("button").click();
+notes.push(names());
+document.getElementById("theme").click();
+notes.push(paper());
+document.getElementById("theme").click();
+notes.push(paper());
+notes.push(performance.getEntriesByType("resource").filter((each) => !each.name.startsWith("data:")).length);
+notes.push(document.documentElement.scrollWidth <= innerWidth);
+document.body.innerHTML = "<pre>" + notes.join("\\n") + "</pre>";
+"""
+
+
+def browse(*arguments: str) -> str:
+    command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+def numbers(line: str) -> list[float]:
+    """The means of a column, as they stand."""
+    return [float(cell.split()[0]) for cell in line.split("; ") if cell != "–"]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_sorting_and_colours(dark: bool, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(PAGE.read_text().replace("</body>", f"<script>{ACTIONS}</script></body>"))
+    text = browse("--dump-dom", *([DARK] if dark else []), page.as_uri())
+    found = re.search(r"<pre>(.*)</pre>", text, re.DOTALL)
+    assert found, text
+    before, up, down, last, state, names, toggled, back, loaded, fits = unescape(found[1]).split("\n")
+    colours = ["rgb(21, 24, 29)", "rgb(255, 255, 255)"]
+    assert [before, toggled, back] == (colours if dark else colours[::-1]) + [before]
+    assert numbers(up) == sorted(numbers(up))
+    assert len(numbers(up)) == 7
+    assert numbers(down) == numbers(up)[::-1]
+    assert last == "–", "what has no value stands last"
+    assert state == "ascending", "one column is marked"
+    assert names.split("; ") == sorted(names.split("; "))
+    assert (loaded, fits) == ("0", "true")
+
+
+def test_screenshots(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    corners = []
+    for name, options in (("light", []), ("dark", [DARK])):
+        picture = tmp_path / f"{name}.png"
+        browse(f"--screenshot={picture}", "--window-size=1150,1600", *options, PAGE.as_uri())
+        pixels = imread(picture)
+        assert pixels.shape[:2] == (1600, 1150)
+        assert pixels.std() > 0.05, "there is something on it"
+        corners.append(pixels[0, 0, :3].mean())
+    assert corners[0] == 1
+    assert corners[1] < 0.15
+
+
+@contextmanager
+def server() -> Iterator[tuple[str, list[str]]]:
+    """An address, and what was asked for there."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as listening:
+        listening.daemon_threads = True
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.server_address[1]}", asked
+        listening.shutdown()
+
+
+def test_nothing_is_fetched_whatever_stands_in_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    with server() as (address, asked):
+        fetching = f'<img src="{address}/image"><script>fetch("{address}/fetch")</script></body>'
+        text = PAGE.read_text().replace("</body>", fetching)
+        page.write_text(text)
+        browse("--dump-dom", page.as_uri())
+        assert asked == []
+        # Without the page's policy they are: the test can fail.
+        page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
+        browse("--dump-dom", page.as_uri())
+        assert {"/image", "/fetch"} <= set(asked)

@@ -1,0 +1,158 @@
+"""`fairseq-tiedemb record`: figures out of the logs of the stock commands, and everything that it refuses."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fairseq_tiedemb
+from fairseq_tiedemb.results.environment import versions
+
+from .example import BLEU, EVAL_LM, NGRAM, SIGNATURE, TRAIN, USAGE, Project
+
+
+def test_a_folder_of_a_training(project: Project) -> None:
+    for name, text in (
+        ("score-test.log", EVAL_LM.format(117.13)),
+        ("bleu.bleu", BLEU.format("42.74")),
+        ("train.log", TRAIN),
+        ("usage.jsonl", USAGE),
+        ("norms.svg", "<svg/>"),
+    ):
+        project.write(f"run/{name}", text)
+    status, message = project.record("small", "--folder", project.folder / "run", seed=2)
+    assert status == 0
+    assert "recorded: small, small (seed 2): test 117.1 perplexity, bleu 42.74 BLEU" in message
+    result = project.result("small-2")
+    environment = result.pop("environment")
+    assert result == {
+        "table": "small",
+        "row": "small",
+        "seed": 2,
+        "figures": {
+            "test": {"value": 117.13, "unit": "perplexity", "paper": 114.5, "tokens": 82430},
+            "bleu": {"value": 42.74, "unit": "BLEU", "signature": SIGNATURE},
+            "parameters": {"value": 4652402, "unit": "parameters"},
+        },
+        "command": "recipes/x.sh",
+        # Seconds of all runs add up; memory is the largest.
+        "usage": {
+            "cpu_seconds": 90.5,
+            "wall_seconds": 101.0,
+            "peak_memory": 5,
+            "runs": 2,
+            "commits": ["aaa", "bbb+"],
+        },
+        "curve": {"train": {"1": 512.0, "2": 256.5}, "valid": {"1": 300.25}},
+    }
+    assert environment["versions"] == versions()
+    assert environment["versions"]["fairseq_tiedemb"] == fairseq_tiedemb.__version__
+    assert "none" not in environment["versions"].values()
+    assert environment["accelerators"] == ["NVIDIA H100 80GB HBM3"]
+    assert environment["processor"]
+    assert (project.results / "small/small-2.norms.svg").read_text() == "<svg/>"
+
+    # Recorded again, it is replaced, its pictures too.
+    (project.folder / "run/norms.svg").unlink()
+    assert project.record("small", "--folder", project.folder / "run", "--figure", "test=1", seed=2)[0] == 0
+    assert project.result("small-2")["figures"]["test"] == {"value": 1, "unit": "perplexity", "paper": 114.5}
+    assert [path.name for path in (project.results / "small").iterdir()] == ["small-2.json"]
+
+
+def test_flags(project: Project) -> None:
+    ngram = project.write("ngram.log", NGRAM)
+    scores = project.write("scores.json", json.dumps({"name": "BLEU", "score": 42.7, "signature": "x"}))
+    assert project.record("small", "--ngram", f"test={ngram}", "--bleu", f"bleu={scores}", seed=None)[0] == 0
+    assert project.result("small")["figures"] == {
+        "test": {"value": 141.21, "unit": "perplexity", "paper": 114.5, "tokens": 82430},
+        "bleu": {"value": 42.7, "unit": "BLEU", "signature": "x"},
+    }
+    log = project.write("eval.log", EVAL_LM.format(99) + EVAL_LM.format(98.5))
+    assert project.record("wt", "--eval-lm", f"test={log}", "--figure", "parameters=1,234", "--note", "n")[0] == 0
+    result = project.result("wt-1")
+    assert result["figures"]["test"]["value"] == 98.5
+    assert result["figures"]["parameters"]["value"] == 1234
+    assert result["note"] == "n"
+
+
+def test_a_row_of_other_settings(project: Project) -> None:
+    assert project.record("wt,UPDATES=5", "--if-known", "--figure", "test=1")[0] == 0
+    assert project.result("wt,UPDATES=5-1")["row"] == "wt,UPDATES=5"
+    status, message = project.record("wt,UPDATES=6", "--if-known", "--figure", "test=1")
+    assert (status, message) == (0, "not recorded: the table small has no row wt,UPDATES=6\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["small", "wt,UPDATES=6"],
+            "ROW: needs a row of the table small; got wt,UPDATES=6. Use small, wt, wt,UPDATES=5.",
+        ),
+        (["smal", "wt"], "TABLE: needs a table of {folder}/tables; got smal. Use small."),
+        (["../tables/small", "wt"], "TABLE: needs a table of {folder}/tables; got ../tables/small. Use small."),
+        (["small", "wt"], "needs a figure of one of the columns test, bleu, parameters; got none."),
+        (["small", "wt", "--seed", "-1"], "--seed: needs 0 or more; got -1."),
+        (["small", "wt", "--folder", "{folder}/none"], "--folder: needs a folder; got {folder}/none."),
+        (
+            ["small", "wt", "--figure", "tset=1"],
+            "--figure: needs a column of the table small; got tset. Use test, bleu",
+        ),
+        (["small", "wt", "--figure", "test"], "--figure: needs COLUMN=VALUE; got test. Use test=VALUE."),
+        (["small", "wt", "--bleu", "bleu="], "--bleu: needs COLUMN=FILE; got bleu=. Use test=FILE."),
+        (["small", "wt", "--figure", "test=inf"], "--figure: needs a finite number; got inf."),
+        (["small", "wt", "--figure", "test=many"], "--figure: needs a finite number; got many."),
+        (["small", "wt", "--eval-lm", "bleu={log}"], "--eval-lm: needs a column of perplexity; got bleu, of BLEU."),
+        (["small", "wt", "--bleu", "bleu={log}"], "needs what sacrebleu printed, `BLEU|... = X` or JSON; got {log}"),
+        (["small", "wt", "--eval-lm", "test={empty}"], "`Perplexity: X`; got {empty}, which lacks them."),
+        (["small", "wt", "--eval-lm", "test={log}"], "--eval-lm: needs a finite number; got nan in {log}."),
+        (["small", "wt", "--eval-lm", "test={folder}/no.log"], "got {folder}/no.log (No such file or directory)."),
+        (
+            ["small", "wt", "--ngram", "test={log}"],
+            "--ngram: needs the table of fairseq-tiedemb ngram with the text test",
+        ),
+    ],
+)
+def test_refused(arguments: list[str], message: str, project: Project) -> None:
+    places = {"folder": project.folder, "log": project.write("nan.log", EVAL_LM.format("nan"))}
+    places["empty"] = project.write("empty.log", "Evaluated 5 tokens\n")
+    words = [word.format(**places) for word in arguments]
+    status, stderr = project.run("record", *words, "--command", "x")
+    assert status == 2
+    assert message.format(**places) in stderr
+    assert not list(project.results.rglob("*.json"))
+
+
+def test_refused_usage(project: Project) -> None:
+    run = project.write("run/score-test.log", EVAL_LM.format(5)).parent
+    for text, message in (
+        ("", "usage.jsonl: needs a line for each run; got none."),
+        ("{}\n{", "usage.jsonl: needs a JSON object on each line; got another line 2."),
+        ("{}", "usage.jsonl: line 1.cpu_seconds: needs a finite number; got none."),
+        ("[]", "usage.jsonl: line 1: needs an object, {...}; got []."),
+    ):
+        project.write("run/usage.jsonl", text)
+        status, stderr = project.record("small", "--folder", run)
+        assert status == 2
+        assert message in stderr
+
+
+def test_nothing_is_left_where_the_disk_is_full(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *args: object, **kwargs: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    status, stderr = project.record("small", "--figure", "test=1")
+    assert status == 2
+    assert "No space left on device" in stderr
+    assert not list((project.results / "small").iterdir())
+
+
+def test_it_starts_without_torch() -> None:
+    code = "import sys, fairseq_tiedemb.cli.record, fairseq_tiedemb.cli.report, fairseq_tiedemb.cli.measure\n"
+    code += "print(sorted({'torch', 'fairseq', 'numpy', 'matplotlib'} & set(sys.modules)))"
+    root = Path(fairseq_tiedemb.__file__).parent.parent
+    process = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert process.stdout == "[]\n", process.stderr

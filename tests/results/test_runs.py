@@ -1,0 +1,95 @@
+"""`fairseq-tiedemb report RUN...`: the page of a user's own trainings."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairseq_tiedemb import cli
+from fairseq_tiedemb.results import runs
+
+from .example import BLEU, EVAL_LM, TRAIN, USAGE
+
+
+def write_run(folder: Path, log: str = TRAIN) -> Path:
+    folder.mkdir()
+    for name, text in (("train.log", log), ("score-test.log", EVAL_LM.format(99.5)), ("test.bleu", BLEU.format(42.74))):
+        (folder / name).write_text(text)
+    (folder / "usage.jsonl").write_text(USAGE)
+    (folder / "attention.svg").write_text("<svg/>")
+    return folder
+
+
+def test_a_folder_with_a_log(tmp_path: Path) -> None:
+    run = runs.read_training(write_run(tmp_path / "a"), "a")
+    assert run.best() == (1, 300.25), "the lowest that is finite"
+    assert (run.parameters, run.epochs) == (4652402, 2)
+    assert run.figures == {"test ppl": 99.5, "test BLEU": 42.74}
+    # What is off or not set is left out; an expression that is no constant stays as it is.
+    assert run.options == {
+        "common.seed": "1",
+        "common.user_dir": "x",
+        "model._name": "m",
+        "model.dropout": "0.3",
+        "model.limit": "-inf",
+        "model.layers": "[1, 2]",
+    }
+    assert run.usage is not None
+    assert run.usage.cpu_seconds == 90.5
+
+
+def test_a_log_that_breaks_off_in_its_settings(tmp_path: Path) -> None:
+    first, _, rest = TRAIN.partition("\n")
+    log = tmp_path / "train.log"
+    log.write_text(f"{first[:80]}\n{rest}")
+    assert runs.read_training(log, "a").options == {}
+
+
+def test_a_folder_with_checkpoints(tmp_path: Path) -> None:
+    extra = {"best": 5.25, "val_loss": 6.0, "train_iterator": {"epoch": 3}}
+    state = {"cfg": {"common": {"seed": 1}}, "args": None, "model": {"w": torch.zeros(2)}, "extra_state": extra}
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    run = runs.read_training(tmp_path, "a")
+    assert (run.epochs, run.best_loss, run.options) == (3, 5.25, {"common.seed": "1"})
+    state |= {"cfg": None, "args": Namespace(seed=2)}
+    torch.save(state, tmp_path / "checkpoint_best.pt")
+    assert runs.read_training(tmp_path, "a").options == {"seed": "2"}
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "wt")
+    write_run(tmp_path / "untied", TRAIN.replace("dropout=0.3", "dropout=0.5"))
+    assert cli.main(["report", "wt", "untied"]) == 0
+    first = Path("report.html").read_text()
+    for part in ("99.50", "42.74", "300.25", "<code>model.dropout</code>", "attention", "1.5"):
+        assert part in first
+    assert first.count("<path") == 4, "two curves each"
+    differing = first.partition("Options that differ")[2].partition("</table>")[0]
+    assert "model.dropout" in differing
+    assert "common.seed" not in differing
+    assert cli.main(["report", "wt", "untied", "--output", "wt"]) == 0
+    assert Path("wt/report.html").read_text() == first
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "LOG: needs a log of fairseq-train; got {path} (No such file or directory)."),
+        ("empty", "RUN: needs a folder with train.log, checkpoint_best.pt or checkpoint_last.pt, or a log"),
+        ("text", "needs perplexities at the end of epochs"),
+        ("damaged", "RUN: "),
+    ],
+)
+def test_refused(name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/checkpoint_last.pt").write_text("text")
+    path = tmp_path / name
+    assert cli.main(["report", str(path), "--output", str(tmp_path)]) == 2
+    stderr = capsys.readouterr().err
+    assert message.format(path=path) in stderr
+    assert str(path) in stderr
+    assert not (tmp_path / "report.html").exists()

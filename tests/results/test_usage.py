@@ -1,0 +1,120 @@
+"""`fairseq-tiedemb measure`: CPU seconds and memory of a command that may be interrupted; `fairseq-tiedemb env`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fairseq_tiedemb
+from fairseq_tiedemb import cli, compat
+from fairseq_tiedemb.results import usage
+
+ROOT = Path(fairseq_tiedemb.__file__).parent.parent
+# Half a CPU second, a third of it in a child, and 50 MB.
+WORK = """
+import os, sys, time
+def work(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+if (child := os.fork()) == 0:
+    work(.2)
+    os._exit(0)
+os.waitpid(child, 0)
+block = bytearray(50_000_000)
+work(.3)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_runs_add_up(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "usage.jsonl"
+    assert cli.main(["measure", str(path), sys.executable, "-c", WORK, "0"]) == 0
+    assert cli.main(["measure", str(path), sys.executable, "-c", WORK, "3"]) == 3
+    first, second = lines(path)
+    assert (first["status"], second["status"]) == (0, 3)
+    for line in (first, second):
+        assert 0.5 <= line["cpu_seconds"] < 2
+        assert 50e6 < line["peak_memory"] < 500e6
+    total = usage.read_usage(path)
+    assert total.cpu_seconds == pytest.approx(first["cpu_seconds"] + second["cpu_seconds"])
+    assert total.peak_memory == max(first["peak_memory"], second["peak_memory"])
+    assert total.runs == 2
+    assert "CPU seconds in 2 runs" in capfd.readouterr().err
+
+
+def start(path: Path, interval: float = 0.2) -> subprocess.Popen[bytes]:
+    """A command that works for ever, watched by a process of its own."""
+    code = f"from fairseq_tiedemb.results import usage\nusage.INTERVAL = {interval}\n"
+    code += f"usage.measure([{sys.executable!r}, '-c', 'while True: pass'], __import__('pathlib').Path({str(path)!r}))"
+    return subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
+
+
+def test_killed_together_with_its_watcher(tmp_path: Path) -> None:
+    path = tmp_path / "usage.jsonl"
+    process = start(path)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not (path.exists() and lines(path)[0]["cpu_seconds"] >= 0.2):
+            time.sleep(0.05)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    (line,) = lines(path)
+    assert line["cpu_seconds"] >= 0.2
+    assert line["peak_memory"] > 1e6
+    assert line["status"] is None
+
+
+def test_a_signal_is_handed_on(tmp_path: Path) -> None:
+    path = tmp_path / "usage.jsonl"
+    process = start(path)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not path.exists():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert lines(path)[0]["status"] == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{folder}/usage.jsonl"], "COMMAND: needs a program and its arguments; got none."),
+        (["{folder}/usage.jsonl", "no-such-program"], "COMMAND: needs a program; got no-such-program (No such file"),
+        (["{folder}/none/usage.jsonl", "true"], "FILE: needs a folder that exists; got {folder}/none."),
+        (["{folder}/other", "true"], "{folder}/other: needs a JSON object on each line; got another line 1."),
+    ],
+)
+def test_refused(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other").write_text("text\n")
+    assert cli.main(["measure", *(word.format(folder=tmp_path) for word in arguments)]) == 2
+    assert message.format(folder=tmp_path) in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli.main(["env"]) == 0
+    text = capsys.readouterr().out
+    assert f"fairseq_tiedemb: {fairseq_tiedemb.__version__}\n" in text
+    assert f"mended:          {len(compat.ENTRIES)} entries: {compat.ENTRIES[0].__name__}, " in text
+    # It is for installations that do not work, too.
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "fairseq_tiedemb.compat", None)
+    monkeypatch.delattr(fairseq_tiedemb, "compat", raising=False)
+    assert cli.main(["env"]) == 0
+    text = capsys.readouterr().out
+    assert "torch does not import: " in text
+    assert "nothing, since fairseq does not import: " in text
