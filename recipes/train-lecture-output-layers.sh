@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The lecture's output layers on one model each: PTB, from the same start of the biases. Trains one row and scores it.
+#
+#   recipes/train-lecture-output-layers.sh LAYER
+#
+#   LAYER        what gives words their probabilities                      command
+#   softmax      the full softmax                                          --output-layer softmax
+#   classes      100 classes by frequency                                  ... classes
+#   nce          noise-contrastive estimation, 500 words of noise          ... nce --noise-samples 500
+#   nce-100      the same with 100                                         ... nce --noise-samples 100
+#   sampled      sampled softmax, 500 words                                ... sampled --noise-samples 500
+#   tree         Huffman's tree                                            ... tree
+#   short-list   the 2,000 most frequent words                             ... short-list --short-list 2000
+#
+# Hardware   one core of a CPU; 2 to 10 minutes a row, and 15 to 60 with ARCH=zaremba_lm_small
+# Expected   RESULTS.md has what came out; perplexities are exact, whatever the layer is trained by
+# Check      "Evaluated 82,430 tokens" and the perplexity, the last two lines
+#
+# ARCH  the model; the default is feedforward_lm, whose tables are not tied, since a tree has none that could be. With
+#       zaremba_lm_small the row `softmax` is the row `small` of table 6 but for the start of its biases
+#
+# SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+SPLITS=${SPLITS:-valid test}
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+layers="softmax, classes, nce, nce-100, sampled, tree or short-list"
+(($# == 1)) || stop "needs one LAYER; got $# arguments. Use $layers."
+WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+ARCH=${ARCH:-feedforward_lm}
+options=(--arch "$ARCH" --output-bias-init unigram --output-layer "${1%-100}")
+case $1 in
+    softmax | classes | tree) ;;
+    nce | sampled) options+=(--noise-samples 500) ;;
+    nce-100) options+=(--noise-samples 100) ;;
+    short-list) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 2000)") ;;
+    *) stop "LAYER: needs $layers; got $1." ;;
+esac
+[[ $ARCH != feedforward_lm ]] || text_rows=200
+train_and_score prepare-ptb.sh "$WORK/$ARCH-$1-$SEED" last "${options[@]}"
