@@ -59,7 +59,7 @@ class RecurrentDecoder(StreamDecoder):
         self.dropout_out = dropout_out
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Scores of the words (*, V), or what an adaptive softmax or another head is to score."""
+        """Scores of the words (*, V), or what an adaptive softmax is to score."""
         return super().output_layer(features) if self.adaptive_softmax is None else self.output.transformed(features)
 
     def features(

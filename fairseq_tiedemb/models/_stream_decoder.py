@@ -60,15 +60,18 @@ class StreamDecoder(FairseqIncrementalDecoder):
             features_only: return features and not scores.
         """
         features = self.features(prev_output_tokens, incremental_state, stream_position)
-        return (features if features_only else self.output_layer(features)), {"attn": None}
+        # A search wants the scores of all words, and divides them by its temperature.
+        if features_only or (self.output.head.by_target and incremental_state is None):
+            return features, {"attn": None, "features": True}
+        return self.output_layer(features), {"attn": None}
 
     def extract_features(self, prev_output_tokens: Tensor, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
         """Features (B, T, D), see ``forward``."""
         return self.forward(prev_output_tokens, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Scores of the words (*, V), or the features (*, H) if what they are to score is asked for later."""
-        return features if self.output.head.by_target else self.output.scores(features)
+        """Scores of the words (*, V)."""
+        return self.output.scores(features)
 
     def get_normalized_probs(
         self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Tensor] | None = None
@@ -81,9 +84,12 @@ class StreamDecoder(FairseqIncrementalDecoder):
             sample: a batch. If it has a target and the output layer computes single words for less than all, the
                 result is the probability of the target for every word: it is right where the target is gathered.
         """
-        if not self.output.head.by_target:
+        features, extra = net_output
+        # Of one step of a search without a state to go on from, fairseq hands on no more than the tensor.
+        unmarked = extra is None and features.size(-1) != len(self.dictionary)
+        if not self.output.head.by_target or not (unmarked or (extra or {}).get("features")):
             return super().get_normalized_probs(net_output, log_probs, sample)
-        features, target = net_output[0], None if sample is None else sample.get("target")
+        target = None if sample is None else sample.get("target")
         if target is None:
             found = self.output.scores(features)
             return found if log_probs else found.exp()

@@ -134,3 +134,19 @@ def test_checkpoints_carry_the_counts_and_keep_the_tables_names(layer: str, fold
     net_input = {"src_tokens": words, "src_lengths": torch.tensor([5, 5])}
     found, expected = other.log_prob(words, **net_input), model.log_prob(words, **net_input)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layer", ["softmax", "tree", "classes"])
+def test_a_search_may_divide_scores_by_its_temperature(layer: str, folders: list[Path]) -> None:
+    """Where a search has a state, and where it has none: fairseq divides what the decoder returns."""
+    model = build(task(folders), output_layer=layer).eval()
+    tokens = torch.tensor([[2, 4, 5], [2, 6, 4]])
+    expected = model.get_normalized_probs(model(tokens), log_probs=True)[:, -1:]
+    torch.testing.assert_close(expected.exp().sum(-1), torch.ones_like(expected[..., 0]))
+    scores, _ = model.decoder(tokens, incremental_state={})
+    found = model.get_normalized_probs((scores[:, -1:], None), log_probs=True)
+    torch.testing.assert_close(found, expected)
+    warmer = model.get_normalized_probs((scores[:, -1:] / 2, None), log_probs=True)
+    torch.testing.assert_close(warmer, (expected / 2).log_softmax(-1))
+    alone, _ = model.decoder(tokens)
+    torch.testing.assert_close(model.get_normalized_probs((alone[:, -1:], None), log_probs=True), expected)
