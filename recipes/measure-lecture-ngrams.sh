@@ -23,20 +23,21 @@ folder=$WORK/ngrams
 
 # row NAME OPTION...: the model of a row, of each order.
 rows=()
+declare -A label
 row() {
     local name=$1 order
-    shift
     rows+=("$name")
+    label[$name]=$2
+    shift 2
     for order in $ORDERS; do
         log_tiedemb "$(log_of "$name" "$order")" ngram "$WORK/text/train.txt" --order "$order" \
             --test "$WORK/text/test.txt" "$WORK/text/valid.txt" "$@"
     done
 }
 
-# log_of NAME ORDER: prints a path without blanks and commas.
+# log_of NAME ORDER: prints a path.
 log_of() {
-    local name=${1//,/}
-    echo "$folder/${name// /-}-$2.log"
+    echo "$folder/$1-$2.log"
 }
 
 # log_tiedemb FILE COMMAND...: as run_tiedemb and run_log.
@@ -56,17 +57,21 @@ perplexity_of() {
 }
 
 table() {
-    local name order line log
+    local name order line log test valid figures
     printf '\n%-38s' "perplexity: test (valid)"
     for order in $ORDERS; do printf '%18s' "order $order"; done
     printf '\n'
     for name in "${rows[@]}"; do
-        line=$(printf '%-38s' "$name")
+        line=$(printf '%-38s' "${label[$name]}")
+        figures=()
         for order in $ORDERS; do
             log=$(log_of "$name" "$order")
-            line+=$(printf '%18s' "$(perplexity_of "$WORK/text/test.txt" "$log") ($(perplexity_of "$WORK/text/valid.txt" "$log"))")
+            test=$(perplexity_of "$WORK/text/test.txt" "$log") valid=$(perplexity_of "$WORK/text/valid.txt" "$log")
+            line+=$(printf '%18s' "$test ($valid)")
+            figures+=("test-$order=$test" "valid-$order=$valid")
         done
         echo "$line"
+        [[ $ORDERS != "3 4 5" ]] || SEED='' record lecture-ngrams "$name" --figure "${figures[@]}"
     done
 }
 
@@ -74,17 +79,17 @@ need python
 prepared prepare-ptb.sh
 run mkdir -p "$folder"
 held_out=(--held-out "$WORK/text/valid.txt")
-row "Jelinek-Mercer, a weight an order" --smoothing jelinek-mercer --weights-by order "${held_out[@]}"
-row "Jelinek-Mercer, a weight a bucket" --smoothing jelinek-mercer "${held_out[@]}"
-row "Katz, k = 5, nothing cut" --smoothing katz --katz-k 5 --cutoff 1
-row "Katz, k = 5" --smoothing katz --katz-k 5
-row "Katz, k = 7" --smoothing katz
-row "Witten-Bell" --smoothing witten-bell
-row "Witten-Bell, back-off" --smoothing witten-bell --back-off
-row "absolute discounting" --smoothing absolute
-row "absolute discounting, back-off" --smoothing absolute --back-off
-row "Kneser-Ney" --smoothing kneser-ney
-row "Kneser-Ney, back-off" --smoothing kneser-ney --back-off
-row "modified Kneser-Ney" --smoothing modified-kneser-ney
-row "modified Kneser-Ney, back-off" --smoothing modified-kneser-ney --back-off
+row jelinek-mercer-order "Jelinek-Mercer, a weight an order" --smoothing jelinek-mercer --weights-by order "${held_out[@]}"
+row jelinek-mercer "Jelinek-Mercer, a weight a bucket" --smoothing jelinek-mercer "${held_out[@]}"
+row katz-5-whole "Katz, k = 5, nothing cut" --smoothing katz --katz-k 5 --cutoff 1
+row katz-5 "Katz, k = 5" --smoothing katz --katz-k 5
+row katz-7 "Katz, k = 7" --smoothing katz
+row witten-bell "Witten-Bell" --smoothing witten-bell
+row witten-bell-back-off "Witten-Bell, back-off" --smoothing witten-bell --back-off
+row absolute "absolute discounting" --smoothing absolute
+row absolute-back-off "absolute discounting, back-off" --smoothing absolute --back-off
+row kneser-ney "Kneser-Ney" --smoothing kneser-ney
+row kneser-ney-back-off "Kneser-Ney, back-off" --smoothing kneser-ney --back-off
+row modified-kneser-ney "modified Kneser-Ney" --smoothing modified-kneser-ney
+row modified-kneser-ney-back-off "modified Kneser-Ney, back-off" --smoothing modified-kneser-ney --back-off
 [[ $DRY_RUN ]] || table

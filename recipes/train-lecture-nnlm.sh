@@ -40,3 +40,4 @@ case $1 in
 esac
 text_rows=200
 train_and_score prepare-ptb.sh "$WORK/$1-$SEED" last "${options[@]}"
+record lecture-nnlm "$1" "$WORK/$1-$SEED"

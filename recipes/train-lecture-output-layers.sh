@@ -37,3 +37,7 @@ case $1 in
 esac
 [[ $ARCH != feedforward_lm ]] || text_rows=200
 train_and_score prepare-ptb.sh "$WORK/$ARCH-$1-$SEED" last "${options[@]}"
+case $ARCH in
+    feedforward_lm) record lecture-output-layers "$1" "$WORK/$ARCH-$1-$SEED" ;;
+    zaremba_lm_small) record lecture-output-layers-lstm "$1" "$WORK/$ARCH-$1-$SEED" ;;
+esac

@@ -11,7 +11,7 @@
 #   alpha-1       -1.91 / 0.28                    ... --output-bias-init uniform --z-loss 1
 #   nce           none: trained by noise instead  ... --output-bias-init unigram --output-layer nce --noise-samples 500
 #
-# Hardware   one core of a CPU, about an hour a row; minutes on a GPU
+# Hardware   one core of a CPU, some ten minutes a row; an hour with ARCH=zaremba_lm_small_wt
 # Expected   |log Z| falls from row to row; alpha 0.1: 0.7 at most, and a perplexity within 3% of alpha 0; alpha 1: 0.3 at
 #            most, within 10%. The lecture's log P is of Arabic news, by another model: compare what changes from row to row
 # Check      the last line: mean log P, and mean, size and spread of log Z
@@ -20,7 +20,7 @@
 # The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
 # was interrupted goes on where it stopped; remove its folder, $WORK/self-normalised-ROW-SEED, to train again.
 #
-# ARCH      the preset that is trained; the default is zaremba_lm_small_wt
+# ARCH      the preset that is trained; the default is feedforward_lm_wt, three epochs
 # SAMPLE    how many words log Z is computed of; the default is 10000
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
@@ -34,8 +34,10 @@ case $1 in
     nce) options=(--output-bias-init unigram --output-layer nce --noise-samples 500) ;;
     *) stop "ROW: needs $rows; got $1." ;;
 esac
+arch=${ARCH:-feedforward_lm_wt}
 folder=$WORK/self-normalised-$1-$SEED
-train_and_score prepare-ptb.sh "$folder" last --arch "${ARCH:-zaremba_lm_small_wt}" "${options[@]}"
+[[ $arch != feedforward_lm_wt ]] || text_rows=200
+train_and_score prepare-ptb.sh "$folder" last --arch "$arch" "${options[@]}"
 case $1 in
     alpha-0) lecture="log P -1.82, |log Z| 5.02" ;;
     alpha-0.01) lecture="log P -1.81, |log Z| 1.35" ;;
@@ -46,5 +48,13 @@ esac
 [[ $DRY_RUN ]] || echo "lecture (Arabic), $1: $lecture; here, by sentences of valid:"
 tiedemb=(fairseq-tiedemb)
 command -v fairseq-tiedemb >/dev/null || tiedemb=(env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli)
-run_to "$folder/raw-valid.txt" "${tiedemb[@]}" score "$folder/checkpoint_last.pt" "$WORK/text/valid.txt" \
+run_log "$folder/raw-valid.log" "${tiedemb[@]}" score "$folder/checkpoint_last.pt" "$WORK/text/valid.txt" \
     --data "$WORK/bin" --raw --raw-sample "${SAMPLE:-10000}"
+run tail -n 1 "$folder/raw-valid.log"
+
+# figure WORDS: prints the number that follows them in the last line.
+figure() {
+    [[ $DRY_RUN ]] || sed -n "\$s/.*$1 \([-0-9.]*\).*/\1/p" "$folder/raw-valid.log"
+}
+[[ $arch != feedforward_lm_wt ]] || record lecture-self-normalised "$1" "$folder" \
+    --figure "log-p=$(figure 'mean log P')" "log-z=$(figure 'mean |log Z|')" "sd=$(figure 'standard deviation')"
