@@ -65,7 +65,7 @@ def test_similarities_are_gensims(text: Path, run_command: RunCommand, tmp_path:
     sentences = data_utils.load_indexed_dataset(str(tmp_path / "train"), None, "mmap")
     updates = 2 * (len(_whole_sentences(np.cumsum(sentences.sizes), 2000)) - 1)
     steps = ("--max-tokens", 2000, "--max-update", updates, "--no-epoch-checkpoints", "--save-dir", tmp_path)
-    run_command("train", tmp_path, *flags, *steps)
+    run_command("train", tmp_path, *flags, *steps, timeout=3600)
     table = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["model"]["decoder.embed_tokens.weight"]
     words = [line.rpartition(" ")[0] for line in (tmp_path / "dict.txt").read_text().splitlines()]
     assert set(words) == set(peer.wv.index_to_key)

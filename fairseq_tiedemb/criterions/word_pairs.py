@@ -29,6 +29,8 @@ class WordPairsLoss(FairseqCriterion):
         ValueError: if the model is none of that family.
     """
 
+    takes_the_models_loss = True
+
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:

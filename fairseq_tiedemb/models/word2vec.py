@@ -23,6 +23,7 @@ from ._tied_model import TiedModel
 logger = logging.getLogger(__name__)
 
 OUTPUTS = ("negative", "full", "tree")
+NOISE_FOR = ("centre", "pair")
 
 
 @dataclass
@@ -45,11 +46,11 @@ class Word2VecConfig(FairseqDataclass):
     noise_power: float = field(
         default=0.75, metadata={"help": "negative sampling: noise is drawn by counts to this power"}
     )
-    shared_noise: int = field(
-        default=512,
+    noise_for: ChoiceEnum(NOISE_FOR) = field(  # type: ignore[valid-type]
+        default="centre",
         metadata={
-            "help": "negative sampling: so many noise words are shared by a batch, with weights that make them as many "
-            "as --negatives; 0 draws --negatives for each word"
+            "help": "negative sampling: who has noise words of its own: a centre, for all its contexts, or a pair, "
+            "as word2vec.c has it, which takes longer"
         },
     )
 
@@ -185,9 +186,8 @@ class Word2Vec(TiedModel, BaseFairseqModel):
             own = table if tied else SharedEmbedding(size, width, pad, method=method, embeds=False)
             output = build_output(own, borrowed=tied, features_dim=width)
             if what == "negative":
-                negatives = NegativeSampling(
-                    own, counts, negatives=cfg.negatives, power=cfg.noise_power, shared=cfg.shared_noise
-                )
+                shared = str(cfg.noise_for) == "centre"
+                negatives = NegativeSampling(own, counts, negatives=cfg.negatives, power=cfg.noise_power, shared=shared)
         model = cls(WordVectors(task.source_dictionary, table, output, negatives))
         model.reset_parameters()
         logger.info(describe(model, cfg._name or cls.__name__))

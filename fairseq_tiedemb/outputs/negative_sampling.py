@@ -30,9 +30,9 @@ class NegativeSampling(nn.Module):
 
         loss = -log sigmoid(s_t) - sum_{j=1..k, w_j != t} log sigmoid(-s_{w_j})
 
-    Each prediction has k noise words of its own, or, with ``shared`` = M > 0, all predictions of a batch have the same
-    M, with the weight k / M each: the expectation is the same, and so is the gradient's, and what was a product of
-    vectors is one of matrices.
+    Each prediction has k noise words of its own, or, with ``shared``, all predictions from one feature have the same
+    k: the expectation is the same, and so is the gradient's, at a fraction of the cost. More sharing would cost less
+    yet, but a word that is noise for a whole batch is moved by all of it at once, and long steps lengthen output rows.
 
     It is no estimate of -log p(t): at its minimum s_w is log p(w | h) - log(k q(w)), a pointwise mutual information
     less log k where q is the unigram distribution, so there is no perplexity, and ``OutputLoss.nll_loss`` is None.
@@ -48,22 +48,21 @@ class NegativeSampling(nn.Module):
         counts: c, how often words come, (V,).
         negatives: k.
         power: of the counts.
-        shared: M; 0 for noise words of its own for each prediction.
+        shared: whether the predictions from one feature share their noise words.
 
     Raises:
         ValueError: if an argument is out of range, or all counts are 0.
 
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
-    3.1 (what s_w is); shared noise: Ji et al. 2016, section 4.
+    3.1 (what s_w is); Ji et al. 2016, section 4 (shared noise).
     """
 
     counts: Tensor
 
-    def __init__(self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, shared: int):
+    def __init__(self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, shared: bool):
         super().__init__()
-        for flag, value, lowest in (("--negatives", negatives, 1), ("--shared-noise", shared, 0)):
-            if value < lowest:
-                raise ValueError(f"{flag}: needs at least {lowest}; got {value}. Use {5 if lowest else 512}, say.")
+        if negatives < 1:
+            raise ValueError(f"--negatives: needs at least 1; got {negatives}. Use 5, say.")
         if not 0.0 <= power <= 1.0:
             raise ValueError(f"--noise-power: needs a number in [0, 1]; got {power}. Use 0.75, say.")
         if counts.shape != (table.num_embeddings,) or not counts.gt(0).any():
@@ -119,7 +118,7 @@ class NegativeSampling(nn.Module):
             target_N: the words.
             options: without label smoothing and z-loss.
             rows_N: which of the features each target belongs to; None for its own.
-            noise: noise words, (M,) or (N, k); None to draw them.
+            noise: noise words, (N, k), with ``shared`` for each of the features; None to draw them.
 
         Raises:
             ValueError: for label smoothing or z-loss, which are of probabilities.
@@ -129,31 +128,23 @@ class NegativeSampling(nn.Module):
             generator = None
             if not self.training:
                 generator = torch.Generator().manual_seed(int(target_N.sum()))
-            noise = self.noise((self.shared,) if self.shared else (len(target_N), self.negatives), generator)
+            noise = self.noise((len(features_ND) if self.shared else len(target_N), self.negatives), generator)
         words_U, places = distinct(torch.cat((target_N, noise.flatten())), self.table.num_embeddings)
         known = self.table.rows(words_U)
         features_ND = self.table.mapped(features_ND)
-        target_place, noise_place = places[: len(target_N)], places[len(target_N) :].view(noise.shape)
-        target_rows = known.take(target_place)
         own_ND = features_ND if rows_N is None else features_ND.index_select(0, rows_N)
-        scores_N = target_rows.scores_one_by_one(own_ND)
-        losses_N = F.softplus(-scores_N)
-        noise_rows = known.take(noise_place.flatten())
-        if noise.dim() == 1:
-            weight = self.negatives / len(noise)
-            of_features = F.softplus(noise_rows.scores(features_ND)).sum(1)
-            # Less what it has of the target itself.
-            times_N = torch.bincount(noise_place, minlength=len(words_U))[target_place].to(scores_N.dtype)
-            of_features_N = of_features if rows_N is None else of_features.index_select(0, rows_N)
-            losses_N = losses_N + weight * (of_features_N - times_N * F.softplus(scores_N))
-        else:
-            is_target = noise.eq(target_N.unsqueeze(1))
-            losses_N = losses_N + F.softplus(noise_rows.scores_in_turn(own_ND)).masked_fill(is_target, 0.0).sum(1)
+        target_rows = known.take(places[: len(target_N)])
+        noise_rows = known.take(places[len(target_N) :])
+        of_noise = F.softplus(noise_rows.scores_in_turn(features_ND if self.shared else own_ND))
+        if self.shared and rows_N is not None:
+            of_noise, noise = of_noise.index_select(0, rows_N), noise.index_select(0, rows_N)
+        is_target = noise.eq(target_N.unsqueeze(1))
+        losses_N = F.softplus(-target_rows.scores_one_by_one(own_ND)) + of_noise.masked_fill(is_target, 0.0).sum(1)
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
 
     def extra_repr(self) -> str:
-        noise = f"{self.shared} for a batch" if self.shared else "of each word's own"
-        return f"{self.negatives} negatives, noise c^{self.power}, {noise}"
+        noise = "each feature's" if self.shared else "each word's"
+        return f"{self.negatives} negatives, noise c^{self.power}, {noise} own"
 
 
 def check_plain(options: LossOptions, where: str) -> None:

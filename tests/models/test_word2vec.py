@@ -71,16 +71,17 @@ every_sparsity = pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("shared", [True, False])
 def test_negative_sampling(name: str, sparse: bool, tied: bool, shared: bool) -> None:
-    model = build(name, share_decoder_input_output_embed=tied, negatives=2, shared_noise=6 if shared else 0)
+    model = build(name, share_decoder_input_output_embed=tied, negatives=2, noise_for="centre" if shared else "pair")
     model.set_sparse_gradients(sparse)
     inputs = batch(model)
     pairs = CBOW_PAIRS if model.predicts_centre else SKIPGRAM_PAIRS
-    noise = torch.tensor(NOISE) if shared else torch.tensor((NOISE * 4)[: 2 * len(pairs)]).view(-1, 2)
-    predictions = []
-    for number, (words, target) in enumerate(pairs):
-        own = NOISE if shared else noise[number].tolist()
-        weight = 2 / len(own)
-        predictions.append((words, [(target, 1.0, 1), *((word, weight, -1) for word in own if word != target)]))
+    # Of each centre, or each pair.
+    of_pair = list(range(len(pairs))) if model.predicts_centre or not shared else inputs["centres"].tolist()
+    noise = torch.tensor((NOISE * 4)[: 2 * (max(of_pair) + 1)]).view(-1, 2)
+    predictions = [
+        (words, [(target, 1.0, 1), *((word, 1.0, -1) for word in noise[own].tolist() if word != target)])
+        for (words, target), own in zip(pairs, of_pair, strict=True)
+    ]
     features = model.extract_features(inputs["src_tokens"], inputs["centres"])[0]
     rows = None if model.predicts_centre else inputs["centres"]
     losses = model.decoder.negatives.loss(features, inputs["target"], rows_N=rows, noise=noise)
@@ -138,11 +139,11 @@ def test_sharing_methods_score_some_words_as_they_score_all(method: str, what: s
         expected = torch.logsumexp(scores, 1) - of_target
         found = model(**inputs, loss_options=LossOptions(reduce=False)).loss
     else:
-        noise = torch.tensor(NOISE)
-        of_noise = torch.nn.functional.softplus(scores[:, noise]).masked_fill(
-            noise == inputs["target"].unsqueeze(1), 0.0
-        )
-        expected = torch.nn.functional.softplus(-of_target) + 5 / len(NOISE) * of_noise.sum(1)
+        noise = torch.tensor(NOISE[:4] * 5).view(4, 5)
+        own = noise[inputs["centres"]]
+        of_noise = torch.nn.functional.softplus(scores.gather(1, own))
+        of_noise = of_noise.masked_fill(own == inputs["target"].unsqueeze(1), 0.0)
+        expected = torch.nn.functional.softplus(-of_target) + of_noise.sum(1)
         features = model.extract_features(inputs["src_tokens"])[0]
         found = model.decoder.negatives.loss(
             features, inputs["target"], LossOptions(reduce=False), rows_N=inputs["centres"], noise=noise
@@ -160,7 +161,7 @@ def test_sparse_gradients_have_the_rows_of_the_batch_alone() -> None:
 
 
 def test_shared_noise_has_the_expectation_of_own_noise() -> None:
-    model = build(shared_noise=0, negatives=3)
+    model = build(negatives=3)
     head, inputs = model.decoder.negatives, batch(model)
     features = model.extract_features(inputs["src_tokens"])[0].detach()
     q = head.noise_distribution()
@@ -170,7 +171,7 @@ def test_shared_noise_has_the_expectation_of_own_noise() -> None:
     target = torch.nn.functional.softplus(-scores.gather(1, inputs["target"].unsqueeze(1))).squeeze(1)
     expected = (target + 3 * of_word.sum(1)).sum().item()
     torch.manual_seed(1)
-    for shared in (0, 4):
+    for shared in (False, True):
         head.shared = shared
         with torch.no_grad():
             losses = torch.stack(
@@ -239,7 +240,6 @@ def test_checkpoints_have_the_names_of_language_models(what: str, tied: bool) ->
     ("options", "message"),
     [
         ({"negatives": 0}, "--negatives: needs at least 1; got 0"),
-        ({"shared_noise": -1}, "--shared-noise: needs at least 0; got -1"),
         ({"noise_power": 1.5}, r"--noise-power: needs a number in \[0, 1\]; got 1.5"),
         ({"decoder_embed_dim": 0}, "--decoder-embed-dim: needs a positive whole number; got 0"),
         ({"sharing_method": "magic"}, "--sharing-method: needs a registered method; got 'magic'"),
@@ -273,4 +273,4 @@ def test_refused_elsewhere() -> None:
                 model(**batch(model), loss_options=LossOptions(**{option: 0.1}))
     table = build().output.head
     with pytest.raises(ValueError, match="counts: needs one for each of 11 words, some above 0; got"):
-        type(build().decoder.negatives)(table, torch.zeros(11), negatives=5, power=0.75, shared=0)
+        type(build().decoder.negatives)(table, torch.zeros(11), negatives=5, power=0.75, shared=True)
