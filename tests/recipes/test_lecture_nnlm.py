@@ -10,13 +10,13 @@ from .corpora import write_ptb
 from .shell import RECIPES, command_of, dry_run, option, run_recipe
 
 SCRIPT = "train-lecture-nnlm.sh"
-FULL = "--activation-fn relu --skip-connections --dropout 0.2 --lr 0.003 --max-update 5580"
+FULL = "--activation-fn relu --skip-connections --dropout 0.2 --output-layer nce --noise-samples 500 --lr 0.003"
 ROWS = {
     "bengio": "--arch bengio_lm",
     "plain": "--arch feedforward_lm --deep-output none",
     "deep-untied": "--arch feedforward_lm",
     "deep-tied": "--arch feedforward_lm_wt",
-    "relu-dropout": f"--arch feedforward_lm_wt {FULL}",
+    "relu-dropout": f"--arch feedforward_lm_wt {FULL} --max-update 9300",
 }
 
 
@@ -34,7 +34,7 @@ def test_a_row_is_its_preset_with_the_options_that_its_name_says(row: str, tmp_p
     assert option(train, "--save-dir") == folder
     args = options.parse_args_and_arch(options.get_training_parser(), train[1:])
     assert (args.batch_size, args.tokens_per_sample, args.task) == (200, 5, "contiguous_lm")
-    assert args.max_update == (5580 if row == "relu-dropout" else 2790)
+    assert args.max_update == (9300 if row == "relu-dropout" else 2790)
     scores = [words for words in commands if words[0] == "fairseq-eval-lm"]
     assert [option(words, "--gen-subset") for words in scores] == ["valid", "test"]
     assert {option(words, "--path") for words in scores} == {f"{folder}/checkpoint_last.pt"}
