@@ -166,6 +166,14 @@ run_log() {
     }
 }
 
+# log_tiedemb FILE COMMAND...: as run_tiedemb and run_log.
+log_tiedemb() {
+    local file=$1 tiedemb=(fairseq-tiedemb)
+    shift
+    command -v fairseq-tiedemb >/dev/null || tiedemb=(env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli)
+    run_log "$file" "${tiedemb[@]}" "$@"
+}
+
 # need_sha256 FILE SHA256: stops if FILE is not the one with this checksum. Where none is known, prints that of FILE.
 need_sha256() {
     local found

@@ -40,17 +40,6 @@ log_of() {
     echo "$folder/$1-$2.log"
 }
 
-# log_tiedemb FILE COMMAND...: as run_tiedemb and run_log.
-log_tiedemb() {
-    local file=$1
-    shift
-    if command -v fairseq-tiedemb >/dev/null; then
-        run_log "$file" fairseq-tiedemb "$@"
-    else
-        run_log "$file" env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli "$@"
-    fi
-}
-
 # perplexity_of FILE LOG: what the command said of a text.
 perplexity_of() {
     awk -v file="$1" '$NF == file { print $3 }' "$2"

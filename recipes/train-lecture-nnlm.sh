@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Feed-forward language models on PTB: 5-grams, embeddings of width 100, a hidden layer of 200. Trains one row and scores it
-# on valid and test.
+# on valid and test, alone and mixed with the Kneser-Ney 5-gram by weights that are the best on valid.
 #
 #   recipes/train-lecture-nnlm.sh ROW
 #
@@ -14,7 +14,7 @@
 # Hardware   one core of a CPU, 8 to 25 minutes a row
 # Expected   test at most 170 after 3 epochs, at most 141 (the Kneser-Ney 5-gram's, see train-table6-small.sh) in the last
 #            row; README.md has what came out
-# Check      "Evaluated 82,430 tokens" and the perplexity, the last two lines
+# Check      the last lines: weights, and perplexities of valid and test, of the 5-gram, the model, and both mixed
 #
 # relu-dropout is trained by noise (--output-layer nce, 500 words), at a third of the full softmax's time; its perplexities
 # are exact like all others.
@@ -42,5 +42,14 @@ case $1 in
     *) stop "ROW: needs $rows; got $1." ;;
 esac
 text_rows=200
-train_and_score prepare-ptb.sh "$WORK/$1-$SEED" last "${options[@]}"
-record lecture-nnlm "$1" "$WORK/$1-$SEED"
+folder=$WORK/$1-$SEED
+train_and_score prepare-ptb.sh "$folder" last "${options[@]}"
+for split in valid test; do
+    log_tiedemb "$folder/stream-$split.log" score "$folder/checkpoint_last.pt" "$WORK/text/$split.txt" \
+        --data "$WORK/bin" --stream --per-word "$folder/$split.words"
+done
+log_tiedemb "$folder/mixed.log" ngram "$WORK/text/train.txt" --order 5 --held-out "$WORK/text/valid.txt" \
+    --test "$WORK/text/test.txt" --interpolate "$folder/valid.words" "$folder/test.words"
+run tail -n 4 "$folder/mixed.log" # weights, perplexity of valid and test, model
+[[ $DRY_RUN ]] || mixed=$(awk '$NF == "interpolated" { print $(NF - 1) }' "$folder/mixed.log")
+record lecture-nnlm "$1" "$folder" --figure "mixed=${mixed-}"

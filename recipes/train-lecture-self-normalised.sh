@@ -46,9 +46,7 @@ case $1 in
     nce) lecture="no such row" ;;
 esac
 [[ $DRY_RUN ]] || echo "lecture (Arabic), $1: $lecture; here, by sentences of valid:"
-tiedemb=(fairseq-tiedemb)
-command -v fairseq-tiedemb >/dev/null || tiedemb=(env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli)
-run_log "$folder/raw-valid.log" "${tiedemb[@]}" score "$folder/checkpoint_last.pt" "$WORK/text/valid.txt" \
+log_tiedemb "$folder/raw-valid.log" score "$folder/checkpoint_last.pt" "$WORK/text/valid.txt" \
     --data "$WORK/bin" --raw --raw-sample "${SAMPLE:-10000}"
 run tail -n 1 "$folder/raw-valid.log"
 

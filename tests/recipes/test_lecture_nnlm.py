@@ -38,6 +38,12 @@ def test_a_row_is_its_preset_with_the_options_that_its_name_says(row: str, tmp_p
     scores = [words for words in commands if words[0] == "fairseq-eval-lm"]
     assert [option(words, "--gen-subset") for words in scores] == ["valid", "test"]
     assert {option(words, "--path") for words in scores} == {f"{folder}/checkpoint_last.pt"}
+    [mix] = [words for words in commands if "--interpolate" in words]
+    at = mix.index("--interpolate")
+    assert mix[at + 1 : at + 3] == [f"{folder}/valid.words", f"{folder}/test.words"]
+    assert option(mix, "--held-out") == f"{tmp_path}/ptb/text/valid.txt"
+    streams = [option(words, "--per-word") for words in commands if "--stream" in words]
+    assert streams == mix[at + 1 : at + 3]
     header = (RECIPES / SCRIPT).read_text().partition("source")[0]
     line = next(line for line in header.splitlines() if line.startswith(f"#   {row} "))
     assert ROWS[row].split(" --activation")[0] in line
