@@ -4,7 +4,7 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Optional
 
 import numpy as np
@@ -120,6 +120,19 @@ TREE = "tree"
 # Counted at a time.
 SENTENCES = 1024
 BIAS_STARTS = ("zero", "uniform", "unigram")
+# Options that only some layers have a use for.
+_SAMPLING = ("nce", "sampled")
+OPTIONS_OF: dict[str, tuple[str, ...]] = {
+    "classes": ("classes",),
+    "class_file": ("classes",),
+    "short_list": ("short-list",),
+    "noise_samples": _SAMPLING,
+    "noise_power": _SAMPLING,
+    "own_noise": _SAMPLING,
+    "noise_log_z": ("nce",),
+    "tree": (TREE,),
+}
+DEFAULTS = {each.name: each.default for each in fields(OutputLayerConfig)}
 
 
 def check_output_layer(cfg: Any) -> None:
@@ -137,12 +150,13 @@ def check_output_layer(cfg: Any) -> None:
         )
     if cfg.classes < 1:
         raise ValueError(f"--classes: needs 1 or more; got {cfg.classes}. Use 100.")
-    for option, unset, layer in (("class_file", None, "classes"), ("short_list", 0, "short-list")):
+    for option, layers in OPTIONS_OF.items():
         value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
-        if value != unset and cfg.output_layer != layer:
+        if value != DEFAULTS[option] and cfg.output_layer not in layers:
+            needs = " or ".join(layers)
             raise ValueError(
-                f"{flag}: needs --output-layer {layer}; got {value} with --output-layer {cfg.output_layer}. Use "
-                f"--output-layer {layer}, or leave {flag} out."
+                f"{flag}: needs --output-layer {needs}; got {value} with --output-layer {cfg.output_layer}. Use "
+                f"--output-layer {layers[0]}, or leave {flag} out."
             )
     if cfg.output_layer == "short-list" and cfg.short_list < 1:
         raise ValueError(

@@ -103,9 +103,15 @@ def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> No
     [
         ({"output_layer": "softmaks"}, r"--output-layer: needs one of softmax, .*nce.*; got softmaks"),
         ({"output_bias_init": "uni"}, r"--output-bias-init: needs one of zero, uniform, unigram; got uni"),
-        ({"noise_samples": 0}, r"--noise-samples: needs 1 or more; got 0"),
-        ({"noise_power": -1.0}, r"--noise-power: needs 0 or more; got -1"),
-        ({"noise_power": float("nan")}, r"--noise-power: needs 0 or more; got nan"),
+        ({"output_layer": "nce", "noise_samples": 0}, r"--noise-samples: needs 1 or more; got 0"),
+        ({"output_layer": "nce", "noise_power": -1.0}, r"--noise-power: needs 0 or more; got -1"),
+        ({"output_layer": "nce", "noise_power": float("nan")}, r"--noise-power: needs 0 or more; got nan"),
+        ({"classes": 7}, r"--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
+        ({"noise_samples": 7}, r"--noise-samples: needs --output-layer nce or sampled; got 7 with --output-layer soft"),
+        ({"output_layer": "tree", "noise_power": 0.5}, r"--noise-power: needs .* nce or sampled; got 0.5 with .* tree"),
+        ({"own_noise": True}, r"--own-noise: needs --output-layer nce or sampled; got True"),
+        ({"output_layer": "sampled", "noise_log_z": 9.0}, r"--noise-log-z: needs --output-layer nce; got 9.0 with"),
+        ({"output_layer": "nce", "tree": "balanced"}, r"--tree: needs --output-layer tree; got balanced with .* nce"),
         (
             {"output_layer": "nce", "adaptive_softmax_cutoff": "8,12"},
             r"--output-layer nce: needs one table for all words; got --adaptive-softmax-cutoff 8,12",
