@@ -10,8 +10,12 @@ from torch import Tensor
 from ._shapes import check_loss_inputs
 from .squared_norms import blocks, slices
 
-# Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products.
+# Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products, and more
+# passes over the table's gradient: with 128,000 words 128 rows take 1.03 of the time of 512, and 64 rows 1.17.
 ROWS = 512
+# But no more scores than these, 64 MB of float32, as long as this leaves so many rows.
+SCORES = 2**24
+FEWEST_ROWS = 128
 # Gradients of scores are brought below this, from below 1, before they are rounded to half precision: fp16 has nothing
 # below 6e-8, and their products with features stay below its largest number.
 HALF_SCALE = 128.0
@@ -76,9 +80,10 @@ def output_loss(
 
         loss = sum_n  -(1 - e - e_i) log p(target_n)  -  e_i sum_v log p_n(v)  +  z_loss (log Z_n)^2
 
-    The gradients are computed in the forward pass, ``ROWS`` rows of scores at a time, so memory is that of the table's
-    gradient and not of N x V; a second backward pass, and one without ``reduce``, computes them again. Arithmetic on
-    scores is in float32 (float64 for a float64 table); the products are in the precision of the table, or of autocast.
+    The gradients are computed in the forward pass, at most ``ROWS`` rows of scores at a time, so memory is that of the
+    table's gradient, and not of N x V; a second backward pass, and one without ``reduce``, computes them again.
+    Arithmetic on scores is in float32 (float64 for a float64 table); the products are in the precision of the table, or
+    of autocast.
 
     Args:
         features_ND: h, one row per word to predict.
@@ -185,7 +190,7 @@ def _losses_and_gradients(
         sums = _ChunkedLoss(
             features.to(product_dtype), table.to(product_dtype), scale, offset, options, needs_grad, weights
         )
-        chunks = max(1, math.ceil(len(target) / ROWS))  # of equal size
+        chunks = max(1, math.ceil(len(target) / max(1, len(sums.scores))))  # of equal size
         for rows in slices(len(target), math.ceil(len(target) / chunks)):
             sums.add_rows(rows, target[rows])
         return sums.losses(), sums.gradients(table)
@@ -219,7 +224,8 @@ class _ChunkedLoss:
         shape = () if options.reduce else (len(features),)
         self.loss = table.new_zeros(shape, dtype=self.exact)
         self.nll = table.new_zeros(shape, dtype=self.exact)
-        self.scores = table.new_empty(min(ROWS, len(features)), len(table))
+        rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
+        self.scores = table.new_empty(min(rows, len(features)), len(table))
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
         self.grad_features = torch.empty_like(features, dtype=self.exact) if need_features else None

@@ -245,6 +245,18 @@ def test_never_holds_all_scores(method: str) -> None:
     assert products.largest == 3 * 100
 
 
+@pytest.mark.parametrize(("scores", "rows"), [(100, 2), (500, 5), (1_000, 7)])
+def test_a_large_vocabulary_has_fewer_rows_at_a_time(scores: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROWS", 7)
+    monkeypatch.setattr(module, "SCORES", scores)
+    monkeypatch.setattr(module, "FEWEST_ROWS", 2)
+    table, features = SharedEmbedding(100, 2, 1), torch.randn(50, 2, requires_grad=True)
+    with Products() as products:
+        loss = table.loss(features, torch.arange(50)).loss
+    assert products.largest == rows * 100
+    torch.testing.assert_close(loss, F.cross_entropy(table.scores(features), torch.arange(50), reduction="sum"))
+
+
 @every_method
 def test_a_row_of_scores_longer_than_a_block(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table, features, target = case(method, bias=True)
