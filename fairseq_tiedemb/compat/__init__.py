@@ -42,6 +42,7 @@ from .trained import checked_overrides, checked_resume, dictionary_fingerprints
 from .training import (
     adaptive_loss_counts_every_word,
     bf16_without_tpu,
+    checkpoints_may_bring_shapes,
     criterions_know_the_update,
     dynamic_convolution_without_bias,
     ema_decays_once,
@@ -86,6 +87,7 @@ ENTRIES = (
     half_precision_needs_a_gpu,
     models_check_their_criterion,
     reason_for_refusing_a_checkpoint,
+    checkpoints_may_bring_shapes,
     criterions_know_the_update,
     torchrun_world_size,
     torchrun_trains_one_model,

@@ -215,6 +215,29 @@ def reason_for_refusing_a_checkpoint() -> None:
     replace(Trainer, "load_checkpoint", make)
 
 
+def checkpoints_may_bring_shapes() -> None:
+    """Let several processes wrap their model after the checkpoint that they go on from has been read.
+
+    A head with classes from a file that is gone takes them from the checkpoint, and with them its parameters' shapes.
+    Without it: the wrapper, made first, keeps places for gradients of the old shapes, and the first backward pass stops
+    with "output with shape ... doesn't match" (trainer.py:253, 585). Goes when fairseq wraps the model afterwards.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_checkpoint(self: Trainer, *args: Any, **kwargs: Any) -> Any:
+            if self._wrapped_model is not None or self.is_fsdp:
+                return original(self, *args, **kwargs)
+            self._wrapped_model = self._model
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                self._wrapped_model = None  # made when it is next asked for
+
+        return load_checkpoint
+
+    replace(Trainer, "load_checkpoint", make)
+
+
 def criterions_know_the_update() -> None:
     """Tell a criterion that has ``begin_update`` and ``begin_batch`` when an update begins, and which batch is a dummy.
 
