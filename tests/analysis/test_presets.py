@@ -22,7 +22,7 @@ def test_every_preset_of_the_package_is_listed(capsys: pytest.CaptureFixture[str
         assert (shares != shares_and_projection) == (name.endswith("_pr") or name.startswith("feedforward_lm"))
         if name.endswith("_twwt"):
             assert shares == "encoder input = decoder input = decoder output (three-way weight tying)"
-        elif name in ("lstm_nmt_wt", "dl4mt_wt"):
+        elif name in ("lstm_nmt_wt", "lstm_nmt_small_wt", "dl4mt_wt"):
             assert shares == "decoder input = decoder output (weight tying)"
         elif "_wt" in name.replace("_wt_pr", "_wt") and name.endswith(("_wt", "_wt_pr")) or "gpt3" in name:
             assert shares == "input = output (weight tying)"
