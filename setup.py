@@ -37,6 +37,8 @@ EXTRAS_REQUIRE = {
     "map": ["scikit-learn>=1.4"],
     "dev": [
         "mypy>=1.15",
+        # For `make docs`.
+        "pdoc>=15",
         "pytest>=8",
         "pytest-xdist>=3.6",
         # The tokeniser of the recipes for IWSLT and WMT, whose results depend on its version.

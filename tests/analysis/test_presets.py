@@ -35,9 +35,9 @@ def test_every_preset_of_the_package_is_listed(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("name", "words", "parameters"),
     [
-        ("zaremba_lm_small", 10_002, 4_652_402),  # README, Penn Treebank
+        ("zaremba_lm_small", 10_002, 4_652_402),  # RESULTS.md, Penn Treebank
         ("zaremba_lm_small_wt", 10_002, 2_652_002),
-        ("dl4mt_twwt", 94_000, 79_400_000),  # README, table 8
+        ("dl4mt_twwt", 94_000, 79_400_000),  # RESULTS.md, table 8
         ("highway_lm_10x830_wt", 10_002, 23_484_062),
         ("feedforward_lm_wt", 10_000, 1_110_300),
     ],
