@@ -8,15 +8,17 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+USER_DIR = REPOSITORY / "fairseq_tiedemb"
 FOLDERS = ("", ".github", "examples", "fairseq_tiedemb", "recipes", "tests")
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-# A program that notes what it was called with, and does nothing.
+# A program that notes what it was called with, and does nothing; asked for the plugin's path, it tells that.
 NOTES = """#!{python}
 import json, pathlib, sys
 with open({file!r}, "a") as file:
     file.write(json.dumps([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]) + chr(10))
-print("plugin" if sys.argv[1:] == ["path"] else "")
+if sys.argv[1:] == ["path"]:
+    print({plugin!r})
 """
 PROGRAMS = ("train", "generate", "interactive", "eval-lm", "preprocess", "hydra-train", "tiedemb")
 
@@ -66,7 +68,7 @@ def commands(path: Path, folder: Path) -> list[list[str]]:
     programs.mkdir()
     notes.touch()
     for name in (*(f"fairseq-{each}" for each in PROGRAMS), "subword-nmt", "sacrebleu", "python"):
-        (programs / name).write_text(NOTES.format(python=sys.executable, file=str(notes)))
+        (programs / name).write_text(NOTES.format(python=sys.executable, file=str(notes), plugin=str(USER_DIR)))
         (programs / name).chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", "CHECKOUT": str(REPOSITORY)}
     script = "\n".join(blocks(path, "bash"))
