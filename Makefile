@@ -63,7 +63,7 @@ report: $(READY)
 
 docs: $(READY)
 	rm -rf build/docs
-	python .ci/make_docs build/docs
+	python .ci/make_docs.py build/docs
 
 format: $(READY)
 	ruff format

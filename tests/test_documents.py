@@ -17,7 +17,6 @@ from fairseq_tiedemb.models._output_layer import HEADS, SOFTMAX, TREE
 from fairseq_tiedemb.models._recipe import CONFIG
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-from .conftest import SPLIT_SIZES, write_parallel_text
 from .documents import REPOSITORY, blocks, broken_links, commands, texts
 
 README = REPOSITORY / "README.md"
@@ -131,7 +130,7 @@ def shell(script: str, folder: Path, programs: Path | None = None) -> subprocess
 @pytest.mark.slow
 def test_the_reference_is_made_and_asks_nothing_of_a_network(tmp_path: Path) -> None:
     pytest.importorskip("pdoc")
-    done = subprocess.run([sys.executable, REPOSITORY / ".ci/make_docs", tmp_path], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, REPOSITORY / ".ci/make_docs.py", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Warn" not in done.stderr
     pages = {str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8") for path in tmp_path.glob("**/*.html")}
@@ -158,11 +157,10 @@ def test_the_tutorial_from_top_to_bottom(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_readmes_commands_run_as_printed(tmp_path: Path) -> None:
     """On a few lines; only training is cut short."""
-    write_parallel_text(tmp_path)
-    for split in SPLIT_SIZES:
-        shutil.copy(tmp_path / f"{split}.src", tmp_path / f"{split}.de")
-        shutil.copy(tmp_path / f"{split}.tgt", tmp_path / f"{split}.en")
-        shutil.copy(tmp_path / f"{split}.tgt", tmp_path / f"{split}.txt")
+    corpus = REPOSITORY / "examples/number_words/grammar.py"
+    subprocess.run([sys.executable, corpus, tmp_path, "--train=300", "--valid=20", "--test=20"], check=True)
+    for split in ("train", "valid", "test"):
+        shutil.copy(tmp_path / f"{split}.en", tmp_path / f"{split}.txt")
     (tmp_path / "programs").mkdir()
     program = tmp_path / "programs" / "fairseq-train"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m fairseq_cli.train "$@" --max-update 3\n')

@@ -1,5 +1,4 @@
-#!/usr/bin/env python
-"""Makes the reference of every public module and function from the docstrings: .ci/make_docs FOLDER
+"""Makes the reference of every public module and function from the docstrings: python .ci/make_docs.py FOLDER
 
 The pages ask nothing of a network. Needs pdoc.
 """
