@@ -40,13 +40,13 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert broken_links(path) == []
 
 
-@pytest.mark.parametrize("path", [README, CONTRIBUTING], ids=lambda path: path.name)
-def test_paths_in_code_marks_exist(path: Path) -> None:
-    """`tests/reference.py`, from the top of the project; what has capitals, stars or braces is a pattern."""
-    text = path.read_text(encoding="utf-8")
-    named = re.findall(r"`((?:fairseq_tiedemb|recipes|tests|examples|\.ci|\.github)/[^`\s]*)`", text)
-    missing = [name for name in named if not re.search(r"[A-Z*{]", name) and not (REPOSITORY / name).exists()]
-    assert missing == []
+def test_paths_that_contributors_are_told_exist() -> None:
+    """`tests/reference.py`, from the top of the project; what has capitals is a pattern."""
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:fairseq_tiedemb|recipes|tests|examples)/[^`\s]*|[A-Z]+\.md)`", text)
+    patterns = {name for name in named if "NAME" in name}
+    missing = [name for name in named if name not in patterns and not (REPOSITORY / name).exists()]
+    assert (missing, len(named) > 30, len(patterns)) == ([], True, 3)
 
 
 @pytest.mark.parametrize("path", [README, TUTORIAL], ids=["README", "tutorial"])
