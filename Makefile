@@ -6,6 +6,7 @@
 #   make gpu        the tests that need a GPU
 #   make benchmark  the speed measurements; wants an idle machine
 #   make report     the tables of results, the page, and what README quotes, from recipes/tables and recipes/results
+#   make docs       the reference of every module and function, in build/docs
 #   make format     format and repair the sources
 #   make clean      remove everything that make made
 #
@@ -26,7 +27,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: venv check-python demo test lint pytest slow gpu benchmark report format clean
+.PHONY: venv check-python demo test lint pytest slow gpu benchmark report docs format clean
 
 # With two threads on a machine that has other work, torch becomes many times slower than with one.
 export OMP_NUM_THREADS := 1
@@ -38,7 +39,7 @@ test: lint pytest
 
 lint: $(READY)
 	@echo "Formatting, lint and types: half a minute; less when run again."
-	shellcheck --external-sources --source-path=SCRIPTDIR .ci/* examples/*/*.sh recipes/*.sh
+	shellcheck --external-sources --source-path=SCRIPTDIR .ci/make_venv .ci/run examples/*/*.sh recipes/*.sh
 	ruff format --check
 	ruff check
 	mypy
@@ -57,7 +58,12 @@ benchmark: $(READY)
 	$(PYTEST) -m benchmark -s tests/benchmarks
 
 report: $(READY)
+	python recipes/draw_sharing.py recipes/figures/sharing.svg
 	fairseq-tiedemb report --fill README.md
+
+docs: $(READY)
+	rm -rf build/docs
+	python .ci/make_docs.py build/docs
 
 format: $(READY)
 	ruff format

@@ -37,6 +37,8 @@ EXTRAS_REQUIRE = {
     "map": ["scikit-learn>=1.4"],
     "dev": [
         "mypy>=1.15",
+        # For `make docs`.
+        "pdoc>=15",
         "pytest>=8",
         "pytest-xdist>=3.6",
         # The tokeniser of the recipes for IWSLT and WMT, whose results depend on its version.
@@ -67,7 +69,9 @@ setup(
     license="MIT",
     python_requires=">=3.11",
     packages=find_packages(include=["fairseq_tiedemb", "fairseq_tiedemb.*"]),
-    package_data={"fairseq_tiedemb": ["py.typed", "config/*.yaml", "config/**/*.yaml", "results/page.*"]},
+    package_data={
+        "fairseq_tiedemb": ["py.typed", "config/*.yaml", "config/**/*.yaml", "results/page.*", "*/README.md"]
+    },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
     entry_points={"console_scripts": ["fairseq-tiedemb = fairseq_tiedemb.cli:main"]},

@@ -13,7 +13,7 @@
 #
 # Hardware   one core of a CPU, 8 to 25 minutes a row
 # Expected   test at most 170 after 3 epochs, at most 141 (the Kneser-Ney 5-gram's, see train-table6-small.sh) in the last
-#            row; README.md has what came out
+#            row; RESULTS.md has what came out
 # Check      the last lines: weights, and perplexities of valid and test, of the 5-gram, the model, and both mixed
 #
 # relu-dropout is trained by noise (--output-layer nce, 500 words), at a third of the full softmax's time; its perplexities

@@ -8,7 +8,7 @@
 # Row        the methods of the paper's table 3, on corpora and a model that one CPU core trains in ten minutes; fairseq is
 #            fairseq's own `transformer` with its own criterion and otherwise the same flags, what plain is held against
 # Hardware   one core of a CPU; 10 CPU minutes on an AMD EPYC (Zen 4)
-# Expected   BLEU 36 to 38 for every METHOD; see README.md: two seeds of one differ by more than two methods do
+# Expected   BLEU 36 to 38 for every METHOD; see RESULTS.md: two seeds of one differ by more than two methods do
 # Check      the last line: BLEU of tokenised text, as multi-bleu.perl gives it; above it sacreBLEU's of detokenised text
 #
 # All three embeddings are shared; 4 encoder and 2 decoder layers of 128 units, norms before the sublayers. The learning

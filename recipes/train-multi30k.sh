@@ -5,13 +5,13 @@
 #
 # Row        what Press & Wolf (2016, table 8) compare on WMT, on a corpus that one CPU core trains in half an hour
 # Hardware   one core of a CPU; 28 CPU minutes on an AMD EPYC (Zen 4)
-# Expected   test BLEU 42 to 43 for untied, wt and twwt, 41 to 42 for fairseq_*; see README.md
+# Expected   test BLEU 42 to 43 for untied, wt and twwt, 41 to 42 for fairseq_*; see RESULTS.md
 # Check      the last line; the one before it is of the validation set
 #
 # The corpus comes from prepare-multi30k.sh, which is run first where its result is missing (FROM: see there). A run
 # that was interrupted goes on where it stopped; remove its folder, $WORK/MODEL-SEED, to train again.
 #
-# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: the defaults are those of the results in README.md
+# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: the defaults are those of the results in RESULTS.md, and of the presets lstm_nmt_small*
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -12,7 +12,7 @@
 #   rhn-wt    RHN+BD+WT          24M          74.1 / 68.1 / 66.0            --arch highway_lm_9x860_wt
 #
 # Hardware   one GPU: hours for the 55 epochs of the LSTMs, a day or two for the hundreds of a highway network. On one core
-#            of a CPU the LSTMs take about three days. (Estimates: README.md has what was run)
+#            of a CPU the LSTMs take about three days. (Estimates: RESULTS.md has what was run)
 # Expected   test within 2% of the paper
 # Check      "Evaluated 82,430 tokens" and the perplexity, the last two lines
 #

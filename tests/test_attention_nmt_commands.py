@@ -30,7 +30,7 @@ from .conftest import USER_DIR, MadeOnce, configuration
 from .test_compat_commands import logged, losses, noise, shown
 
 CONFIG = USER_DIR / "config"
-PRESETS = ("dl4mt", "dl4mt_wt", "dl4mt_twwt", "lstm_nmt", "lstm_nmt_wt", "lstm_nmt_twwt")
+PRESETS = tuple(f"{name}{tied}" for name in ("dl4mt", "lstm_nmt", "lstm_nmt_small") for tied in ("", "_wt", "_twwt"))
 WIDTHS = ("encoder_embed_dim", "encoder_hidden_size", "decoder_embed_dim", "decoder_hidden_size")
 WIDTHS += ("decoder_out_embed_dim",)
 
@@ -480,7 +480,7 @@ def test_fairseqs_own_models_are_refused_by_the_lean_criterion(train: InProcess,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "arch"), list(zip(SHARING_METHODS, PRESETS[1:], strict=True)))
+@pytest.mark.parametrize(("method", "arch"), list(zip(SHARING_METHODS, PRESETS[1:6], strict=True)))
 def test_every_sharing_method_learns_a_small_corpus_by_heart(
     method: str, arch: str, train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:

@@ -346,9 +346,9 @@ def test_fairseq_train_trains_them_and_p_for_translation(
 
 
 def readme_method() -> str:
-    """README's lines for a new method."""
-    text = (Path(__file__).parent.parent / "README.md").read_text()
-    section = text[text.index("## Add a sharing method") :]
+    """The lines for a new method, of the text on models."""
+    text = (Path(__file__).parent.parent / "fairseq_tiedemb/models/README.md").read_text()
+    section = text[text.index("### Add a sharing method") :]
     found = re.search(r"```python\n(.*?)```", section, flags=re.DOTALL)
     assert found is not None
     return found[1]

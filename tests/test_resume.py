@@ -89,24 +89,29 @@ def test_resumed_in_a_later_epoch(
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
-EVERY_7 = {**ARCH_MODEL_REGISTRY["zaremba_lm_small_wt_pr"].recipe, "save_interval_updates": 7}
+SMALL_NMT = ("--arch", "lstm_nmt_small_wt", *NMT_SIZES, "--decoder-out-embed-dim", 8, "--max-tokens", 40, *LOGS)
 
 
 @pytest.fixture
 def updates_between_checkpoints(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A preset whose recipe saves every 7 updates, which are half an epoch."""
-    monkeypatch.setattr(ARCH_MODEL_REGISTRY["zaremba_lm_small_wt_pr"], "recipe", EVERY_7)
+    """Presets whose recipes save every 7 updates, which are less than a third of an epoch."""
+    for preset in (ARCH_MODEL_REGISTRY[flags[1]] for flags in (LM, SMALL_NMT)):
+        monkeypatch.setattr(preset, "recipe", {**preset.recipe, "save_interval_updates": 7})
     return 7
 
 
+@pytest.mark.parametrize(("data", "flags"), [("lm_data", LM), ("parallel_data", SMALL_NMT)], ids=["stream", "pairs"])
 def test_a_recipe_goes_on_in_its_first_epoch(
+    data: str,
+    flags: tuple,
     updates_between_checkpoints: int,
     train: InProcess,
-    lm_data: Path,
+    request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    flags = (*LM, "--max-epoch", 2, "--no-epoch-checkpoints")
+    folder = request.getfixturevalue(data)
+    flags = (*flags, "--max-epoch", 2, "--no-epoch-checkpoints")
     step = Trainer.train_step
 
     def interrupted(self: Trainer, samples: Any) -> Any:
@@ -116,12 +121,12 @@ def test_a_recipe_goes_on_in_its_first_epoch(
 
     monkeypatch.setattr(Trainer, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        train(lm_data, *flags, "--save-dir", tmp_path / "resumed")
+        train(folder, *flags, "--save-dir", tmp_path / "resumed")
     monkeypatch.setattr(Trainer, "train_step", step)
     assert [path.name for path in (tmp_path / "resumed").iterdir()] == ["checkpoint_last.pt"]
-    text = train(lm_data, *flags, "--save-dir", tmp_path / "resumed")
+    text = train(folder, *flags, "--save-dir", tmp_path / "resumed")
     assert f"(epoch 1 @ {2 * updates_between_checkpoints} updates)" in text
-    train(lm_data, *flags, "--save-dir", tmp_path / "whole")
+    train(folder, *flags, "--save-dir", tmp_path / "whole")
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 

@@ -3,6 +3,8 @@
 A command is a module of this folder, and its name is the module's name (`-` for `_`). The first line of its docstring
 is its help. It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status. To add
 one, write the module and list it in `COMMANDS`. Nothing else in the package imports this folder.
+
+.. include:: README.md
 """
 
 import argparse

@@ -14,6 +14,8 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     resume       batches to come           trained     options, dictionaries
 
 How a checkpoint is read is no mend, and needs no fairseq: `fairseq_tiedemb/reading/`.
+
+.. include:: README.md
 """
 
 from . import noise as noise  # the first, see its last line

@@ -1,4 +1,7 @@
-"""Model families, one a file; importing a file registers its models and presets with fairseq."""
+"""Model families, one a file; importing a file registers its models and presets with fairseq.
+
+.. include:: README.md
+"""
 
 from .. import plugin as plugin  # first: it mends fairseq and imports the other folders
 from . import attention_nmt as attention_nmt

@@ -1,7 +1,7 @@
 """Presets whose numbers stand in ``config/NAME.yaml``, for ``fairseq-train --arch NAME`` and fairseq-hydra-train alike.
 
-The file says what the model's sizes are and how it is trained: with ``--arch NAME``, a recurrent language model gets
-task, criterion, optimiser and schedule from it too, all overridable.
+The file says what the model's sizes are and how it is trained: with ``--arch NAME``, a preset of ``register_preset``
+gets task, criterion, optimiser and schedule from it too, all overridable.
 """
 
 import argparse

@@ -1,6 +1,5 @@
 """What language models have in common that read a stream of text and carry a state over."""
 
-import argparse
 import logging
 from typing import Any, ClassVar
 
@@ -11,7 +10,6 @@ from ..embedding import SharedEmbedding
 from ._meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ._options import load_pretrained
 from ._output_layer import start_biases
-from ._recipe import add_recipe
 from ._sharing import describe
 from ._tied_model import TiedModel
 
@@ -22,20 +20,11 @@ class StreamLM(TiedModel, FairseqLanguageModel):
     """A language model whose decoder is a ``StreamDecoder``.
 
     Attributes:
-        recipe: defaults of all of fairseq's options that the preset's training needs, by name.
         ties: whether the preset ties its embeddings, whatever the flags say.
     """
 
     meaning: ClassVar[tuple[Choice, ...]] = SHARING_AND_OUTPUT_LAYER
-    recipe: ClassVar[dict[str, Any]] = {}
     ties: ClassVar[bool] = False
-
-    @classmethod
-    def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds the model's options, and makes the preset's recipe the command's defaults."""
-        super().add_args(parser)
-        if cls.recipe:
-            add_recipe(parser, cls.recipe)
 
     def start(self, cfg: Any, task: Any) -> None:
         """Sets what the parameters start as, and says what the model shares.

@@ -11,6 +11,7 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import CountedHead, OutputLayer
 from ..sharing import sharing_method_names
 from ._meaning import SHARING, Choice
+from ._recipe import add_recipe
 
 
 class TiedModel(BaseFairseqModel):
@@ -18,18 +19,24 @@ class TiedModel(BaseFairseqModel):
 
     A family's decoder returns features (B, T, D) and not scores if it is called with ``features_only``, as fairseq's
     Transformer does, and holds the layer: as ``output``, or where fairseq has its ``output_projection``.
+
+    Attributes:
+        recipe: defaults of all of fairseq's options that the preset's training needs, by name; empty if it brings none.
     """
 
     computes_loss: ClassVar[bool] = True
     meaning: ClassVar[tuple[Choice, ...]] = SHARING
+    recipe: ClassVar[dict[str, Any]] = {}
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """fairseq's, with the sharing methods that are registered by now as the choices there are."""
+        """fairseq's, with the sharing methods that are registered by now, and the recipe as the command's defaults."""
         super().add_args(parser)
         for action in parser._actions:
             if action.dest == "sharing_method":
                 action.choices = sharing_method_names()
+        if cls.recipe:
+            add_recipe(parser, cls.recipe)
 
     decoder: Any
 

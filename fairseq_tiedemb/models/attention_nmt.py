@@ -4,6 +4,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Optional
 
 from fairseq.data import Dictionary
@@ -27,7 +28,7 @@ from ._options import (
     first_given,
     load_pretrained,
 )
-from ._recipe import with_sizes
+from ._recipe import register_preset, with_sizes
 from ._recurrent_encoder import RecurrentEncoder
 from ._sharing import describe
 from ._tied_model import TiedModel
@@ -233,3 +234,10 @@ class DL4MTTWWT(DL4MT):
     """The model with three-way weight tying of Press & Wolf 2016, table 8."""
 
     shares_all = True
+
+
+# Sizes and training: config/NAME.yaml.
+preset = partial(register_preset, AttentionNMTModel, AttentionNMTConfig)
+preset("lstm_nmt_small", "For some 30,000 pairs, with its whole recipe.")
+preset("lstm_nmt_small_wt", "``lstm_nmt_small`` with weight tying.", shares_decoder=True)
+preset("lstm_nmt_small_twwt", "``lstm_nmt_small`` with three-way weight tying.", shares_all=True)

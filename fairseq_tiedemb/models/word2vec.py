@@ -16,7 +16,7 @@ from ..outputs import OutputLayer, Tree, build_output
 from ..outputs.negative_sampling import NegativeSampling, check_plain
 from ..sharing import sharing_method
 from ._options import SHARING_METHOD_HELP, check_ranges
-from ._recipe import add_recipe, register_preset
+from ._recipe import register_preset
 from ._sharing import describe
 from ._tied_model import TiedModel
 
@@ -136,25 +136,16 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     Attributes:
         predicts_centre: CBOW, and not skip-gram.
-        recipe: defaults of fairseq's options that the preset's training needs, by name.
 
     Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016,
     table 2.
     """
 
     predicts_centre: ClassVar[bool] = False
-    recipe: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, decoder: WordVectors):
         super().__init__()
         self.decoder = decoder
-
-    @classmethod
-    def add_args(cls, parser: Any) -> None:
-        """Adds the model's options, and makes the recipe the command's defaults."""
-        super().add_args(parser)
-        if cls.recipe:
-            add_recipe(parser, cls.recipe)
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "Word2Vec":

@@ -22,7 +22,7 @@ def test_every_preset_of_the_package_is_listed(capsys: pytest.CaptureFixture[str
         assert (shares != shares_and_projection) == (name.endswith("_pr") or name.startswith("feedforward_lm"))
         if name.endswith("_twwt"):
             assert shares == "encoder input = decoder input = decoder output (three-way weight tying)"
-        elif name in ("lstm_nmt_wt", "dl4mt_wt"):
+        elif name in ("lstm_nmt_wt", "lstm_nmt_small_wt", "dl4mt_wt"):
             assert shares == "decoder input = decoder output (weight tying)"
         elif "_wt" in name.replace("_wt_pr", "_wt") and name.endswith(("_wt", "_wt_pr")) or "gpt3" in name:
             assert shares == "input = output (weight tying)"
@@ -35,9 +35,9 @@ def test_every_preset_of_the_package_is_listed(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("name", "words", "parameters"),
     [
-        ("zaremba_lm_small", 10_002, 4_652_402),  # README, Penn Treebank
+        ("zaremba_lm_small", 10_002, 4_652_402),  # RESULTS.md, Penn Treebank
         ("zaremba_lm_small_wt", 10_002, 2_652_002),
-        ("dl4mt_twwt", 94_000, 79_400_000),  # README, table 8
+        ("dl4mt_twwt", 94_000, 79_400_000),  # RESULTS.md, table 8
         ("highway_lm_10x830_wt", 10_002, 23_484_062),
         ("feedforward_lm_wt", 10_000, 1_110_300),
     ],

@@ -7,8 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import OmegaConf
 
 from .shell import RECIPES, REPOSITORY, command_of, dry_run, needs_sacremoses, option, run_recipe
 
@@ -56,6 +60,29 @@ def test_models_differ_in_nothing_but_sharing(tmp_path: Path) -> None:
 
     assert rest("untied") == rest("wt") == rest("twwt")
     assert rest("fairseq_untied") == rest("fairseq_wt") == rest("fairseq_twwt")
+
+
+@pytest.mark.parametrize("row", ["untied", "wt", "twwt"])
+def test_the_small_presets_are_this_recipe(row: str, tmp_path: Path) -> None:
+    """So that RESULTS.md is of them too; only what is written where, and how often, is their own."""
+
+    def settings(*flags: str) -> dict[str, Any]:
+        args = options.parse_args_and_arch(options.get_training_parser(), list(flags))
+        cfg = OmegaConf.to_container(convert_namespace_to_omegaconf(args), resolve=True)
+        sections = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset")
+        apart = ("data", "source_lang", "target_lang", "_name")
+        return {f"{s}.{name}": value for s in sections for name, value in cfg[s].items() if name not in apart}
+
+    recipe = command_of(dry_run("train-multi30k.sh", row, RUNS=tmp_path), "fairseq-train")
+    preset = MODELS[row][0].replace("lstm_nmt", "lstm_nmt_small")
+    assert settings(*recipe[1:]) == settings("data-bin", "--arch", preset)
+
+
+def test_a_small_preset_gives_way_to_flags() -> None:
+    flags = "data-bin --arch lstm_nmt_small_wt --max-update 9 --total-num-update 9 --lr 0.1 --encoder-embed-dim 8"
+    args = options.parse_args_and_arch(options.get_training_parser(), flags.split())
+    assert (args.max_update, float(args.total_num_update), args.lr, args.encoder_embed_dim) == (9, 9, [0.1], 8)
+    assert (args.warmup_updates, args.criterion, args.max_tokens) == (200, "tied_cross_entropy", 1000)
 
 
 def test_only_dl4mt_is_trained_with_its_own_optimizer(tmp_path: Path) -> None:
