@@ -28,6 +28,8 @@ RUNS = [
     *((["train-table5-large.sh", row], "table5", row) for row in ("large", "gal-wt", "rhn-wt")),
     *((["train-table6-small.sh", row], "table6", row) for row in ("small", "wt-pr", "small-early-decay")),
     (["train-table7-bbc-small.sh", "pr"], "table7-bbc", "pr"),
+    (["train-table7-imdb-small.sh", "wt"], "table7-imdb", "wt"),
+    (["train-table7-text8-small.sh", "wt-pr"], "table7-text8", "wt-pr"),
     (["train-liu-table1-transformer-wmt16.sh", "cosine"], "liu-table1", "cosine"),
     (["train-liu-table2-dynamicconv-wmt16.sh", "plain"], "liu-table2", "plain"),
     (["train-liu-table3-transformer-iwslt14.sh", "es", "l2-input"], "liu-table3", "es-l2-input"),
@@ -45,7 +47,17 @@ def variables(tmp_path: Path) -> dict[str, object]:
     for name, script in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
-    for corpus in ("ptb", "bbc", "multi30k", "tatoeba-ro", "wmt16-ende", "iwslt14-de", "iwslt14-es"):
+    for corpus in (
+        "ptb",
+        "bbc",
+        "imdb-lm",
+        "text8",
+        "multi30k",
+        "tatoeba-ro",
+        "wmt16-ende",
+        "iwslt14-de",
+        "iwslt14-es",
+    ):
         for end in ("", "-smoke"):
             (tmp_path / f"runs/{corpus}{end}/bin").mkdir(parents=True)
             text = tmp_path / f"runs/{corpus}{end}/text"
