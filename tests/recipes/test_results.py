@@ -36,6 +36,9 @@ RUNS = [
     (["train-liu-table4-dynamicconv-iwslt14.sh", "distance"], "liu-table4", "distance"),
     (["train-liu-small.sh", "tatoeba-ro", "fairseq"], "liu-small-tatoeba-ro", "fairseq"),
     (["train-multi30k.sh", "fairseq_wt"], "multi30k", "fairseq_wt"),
+    (["train-liu-dimensions.sh", "distance", "256"], "liu-dimensions", "distance-256"),
+    (["train-table8-tatoeba.sh", "de-en", "twwt"], "table8-tatoeba", "de-en,twwt"),
+    (["train-table8-dl4mt.sh", "en-de", "wt"], "table8", "en-de,wt"),
 ]
 
 
@@ -62,7 +65,7 @@ def variables(tmp_path: Path) -> dict[str, object]:
             (tmp_path / f"runs/{corpus}{end}/bin").mkdir(parents=True)
             text = tmp_path / f"runs/{corpus}{end}/text"
             text.mkdir()
-            for name in ("val.en", "test.en", "test.de", "test_2016_flickr.en"):
+            for name in ("val.en", "test.en", "valid.en", "test.de", "valid.de", "test1.de", "test_2016_flickr.en"):
                 (text / name).write_text("a b c d e\n")
     path = f"{programs}:{os.environ['PATH']}"
     return {"PATH": path, "RUNS": tmp_path / "runs", "RESULTS": tmp_path / "results"}
