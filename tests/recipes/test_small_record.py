@@ -28,9 +28,9 @@ def test_the_commands_of_a_row(row: str, tmp_path: Path) -> None:
     train = command_of(commands, "fairseq-train")
     args = options.parse_args_and_arch(options.get_training_parser(), train[1:])
     assert (args.arch, args.save_dir) == (PRESETS[row], f"{tmp_path}/ptb/record-{row}-1")
-    assert (args.decoder_hidden_size, args.tokens_per_sample, args.max_epoch, args.store_ema) == (200, 35, 40, True)
+    assert (args.tokens_per_sample, args.max_epoch, args.store_ema) == (35, 40, True)
     assert (args.dropout_words, args.dropout_inputs, args.dropout_states, args.dropout_outputs) == (0.1, 0.2, 0.1, 0.2)
-    assert (args.force_anneal, args.clip_norm, args.dropout) == (12, 5.0, 0.0)
+    assert (args.force_anneal, args.clip_norm) == (12, 5.0)
     # The test set is read once, when the validation set has chosen.
     scores = [words for words in commands if words[0] == "fairseq-eval-lm"]
     assert [option(words, "--gen-subset") for words in scores] == ["valid", "valid", "test"]
