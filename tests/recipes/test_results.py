@@ -50,17 +50,8 @@ def variables(tmp_path: Path) -> dict[str, object]:
     for name, script in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
-    for corpus in (
-        "ptb",
-        "bbc",
-        "imdb-lm",
-        "text8",
-        "multi30k",
-        "tatoeba-ro",
-        "wmt16-ende",
-        "iwslt14-de",
-        "iwslt14-es",
-    ):
+    corpora = "ptb bbc imdb-lm text8 multi30k tatoeba-de tatoeba-ro wmt15-ende wmt16-ende iwslt14-de iwslt14-es"
+    for corpus in corpora.split():
         for end in ("", "-smoke"):
             (tmp_path / f"runs/{corpus}{end}/bin").mkdir(parents=True)
             text = tmp_path / f"runs/{corpus}{end}/text"
