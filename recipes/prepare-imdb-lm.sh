@@ -34,6 +34,8 @@ esac
 COUNTS=${COUNTS-$known}
 WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}${SMOKE:+-smoke}}
 
+reviews=${REVIEWS:-${SMOKE:+40}}
+
 need python fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 read -ra counts <<<"$COUNTS"
@@ -43,7 +45,7 @@ run rm -rf "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
 fetch "$FROM" "$RUNS/download" "$SHA256"
 run python "$recipes/imdb_lm_text.py" "$fetched" "$WORK/all" \
-    ${REVIEWS:+--reviews "$REVIEWS"} ${SMOKE:+--held-out 10}
+    ${reviews:+--reviews "$reviews"} ${SMOKE:+--held-out 10}
 for split in train valid test; do
     text_of "$split" "$WORK/all/$split.txt"
 done

@@ -17,7 +17,7 @@
 # FROM    see above. Other mirrors: http://www-lium.univ-lemans.fr/~schwenk/nnmt-shared-task/data. No SHA-256 of the archives
 #         is published: those found are printed, and a damaged archive is refused
 # WORK    where everything goes
-# JOBS, MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
+# MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 
 FROM=${FROM:-}
