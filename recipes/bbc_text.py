@@ -80,6 +80,15 @@ def split(folder: Path) -> dict[str, list[list[str]]]:
     return {name: [tokens for key in keys for tokens in sentences(stories[key])] for name, keys in parts.items()}
 
 
+def write(sets: dict[str, list[list[str]]], folder: Path) -> None:
+    """Writes the sentences of each set to FOLDER/SET.txt, in the vocabulary of train."""
+    counts = Counter(token for tokens in sets["train"] for token in tokens)
+    kept = {word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:WORDS]}
+    for name, lines in sets.items():
+        text = "".join(" ".join(token if token in kept else "<unk>" for token in tokens) + "\n" for tokens in lines)
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("stories", type=Path, metavar="bbc", help="the folder of the archive")
@@ -89,11 +98,7 @@ def main() -> None:
         sets = split(arguments.stories)
     except ValueError as error:
         sys.exit(f"bbc_text.py: {error}")
-    counts = Counter(token for tokens in sets["train"] for token in tokens)
-    kept = {word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:WORDS]}
-    for name, lines in sets.items():
-        text = "".join(" ".join(token if token in kept else "<unk>" for token in tokens) + "\n" for tokens in lines)
-        (arguments.folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    write(sets, arguments.folder)
 
 
 if __name__ == "__main__":

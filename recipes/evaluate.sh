@@ -10,6 +10,7 @@
 # REFERENCE   the text of the split before BPE, tokenised as the training text was
 #
 # BEAM, LENPEN  length penalty; 5 and 1
+# OVERRIDES     settings of the model that are changed, as fairseq-generate's --model-overrides takes them
 # PIECES        how words were cut: subword_nmt, or sentencepiece
 # COMPOUNDS     with sentencepiece, whose text is not tokenised: a language. The usual BLEU is printed, and as the last
 #               line that of tokenised text with compounds split, as in fairseq's results for WMT16 English to German
@@ -23,7 +24,8 @@ output=$(dirname "$checkpoint")/$split
 
 need fairseq-generate sacrebleu
 run_to "$output.log" fairseq-generate "$bin" --user-dir "$PLUGIN" --path "$checkpoint" --gen-subset "$split" \
-    --beam "${BEAM:-5}" --lenpen "${LENPEN:-1}" --max-tokens 2000 --post-process "${PIECES:-subword_nmt}"
+    --beam "${BEAM:-5}" --lenpen "${LENPEN:-1}" --max-tokens 2000 --post-process "${PIECES:-subword_nmt}" \
+    ${OVERRIDES:+--model-overrides "$OVERRIDES"}
 # fairseq-generate prints them by length; their numbers tell the order of the corpus.
 run_to "$output.h" grep '^H-' "$output.log"
 run_to "$output.sorted" sort --field-separator=- --key=2 --numeric-sort "$output.h"

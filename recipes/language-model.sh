@@ -23,17 +23,17 @@ text_of() {
     fi
 }
 
-# binarize TOKENS_TRAIN TOKENS_VALID TOKENS_TEST TYPES: makes $WORK/bin from $WORK/text/{train,valid,test}.txt. It appears
-# as the last thing, and whole. The counts are those of the split with one <eos> a line, and of the dictionary's lines:
-# neither <eos> nor <unk> is among them.
+# binarize [TOKENS_TRAIN TOKENS_VALID TOKENS_TEST TYPES]: makes $WORK/bin from $WORK/text/{train,valid,test}.txt. It
+# appears as the last thing, and whole. The counts are those of the split with one <eos> a line, and of the dictionary's
+# lines: neither <eos> nor <unk> is among them. Without counts none are checked.
 binarize() {
     local split fresh=$WORK/bin.partial
-    declare -A tokens=([train]=$1 [valid]=$2 [test]=$3)
+    declare -A tokens=([train]=${1:-} [valid]=${2:-} [test]=${3:-})
     run rm -rf "$fresh"
     # --padding-factor 1: without it there would be up to 7 more types, which the model would learn never to predict.
     run fairseq-preprocess --only-source --padding-factor 1 --destdir "$fresh" \
         --trainpref "$WORK/text/train.txt" --validpref "$WORK/text/valid.txt" --testpref "$WORK/text/test.txt"
-    if [[ -z $SMOKE ]]; then
+    if [[ -z $SMOKE ]] && (($#)); then
         for split in train valid test; do
             need_tokens "$fresh/preprocess.log" "$split" "${tokens[$split]}"
         done

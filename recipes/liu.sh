@@ -53,3 +53,16 @@ average() {
     run_tiedemb average --inputs "$folder" --num-epoch-checkpoints "$count" \
         --output "$folder/average.pt"
 }
+
+# train_small FOLDER WIDTH RATE OPTION...: trains the small Transformer of the recipes for Multi30k and Tatoeba, with these
+# units and this peak learning rate, for $UPDATES, with these options.
+train_small() {
+    local folder=$1 width=$2 rate=$3
+    shift 3
+    train "$folder" 1 "$@" --share-all-embeddings \
+        --encoder-embed-dim "$width" --encoder-ffn-embed-dim "$((4 * width))" --encoder-layers 4 --encoder-attention-heads 4 \
+        --decoder-embed-dim "$width" --decoder-ffn-embed-dim "$((4 * width))" --decoder-layers 2 --decoder-attention-heads 4 \
+        --encoder-normalize-before --decoder-normalize-before --dropout 0.1 \
+        --lr "$rate" --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 10))" --total-num-update "$UPDATES" \
+        --max-update "$UPDATES" --max-tokens 1000 --required-batch-size-multiple 1 --no-epoch-checkpoints
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tatoeba (CC BY 2.0), German, Spanish or Romanian to English: text, joint BPE, fairseq's binary files.
+# Tatoeba (CC BY 2.0), German, Spanish, French or Romanian to English: text, joint BPE, fairseq's binary files.
 #
 #   FROM=/path/to/deu-eng.zip recipes/prepare-tatoeba.sh de
 #
@@ -13,18 +13,18 @@
 # Moses' tokenisation (sacremoses), lower case, BPE learned on both languages together, one dictionary.
 #
 # FROM     the pairs, English first, a TAB between: a text, gzip or zip, or its address. ManyThings.org has deu-eng.zip,
-#          spa-eng.zip and ron-eng.zip at www.manythings.org/anki, made of Tatoeba's
+#          spa-eng.zip, fra-eng.zip and ron-eng.zip at www.manythings.org/anki, made of Tatoeba's
 # SHA256   of that file; without it the one that is found is printed
 # MERGES   BPE merges
 # WORK     where everything goes
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-(($# == 1)) || stop "needs one LANGUAGE; got $# arguments. Use de, es or ro."
+(($# == 1)) || stop "needs one LANGUAGE; got $# arguments. Use de, es, fr or ro."
 source=$1
 case $source in
-    de | es | ro) ;;
-    *) stop "LANGUAGE: needs de, es or ro; got $source." ;;
+    de | es | fr | ro) ;;
+    *) stop "LANGUAGE: needs de, es, fr or ro; got $source." ;;
 esac
 [[ ${FROM:-} ]] || stop "FROM: needs a file of sentence pairs; got none. Use FROM=/path/to/deu-eng.zip of www.manythings.org/anki, say."
 WORK=${WORK:-$RUNS/tatoeba-$source${SMOKE:+-smoke}}

@@ -39,11 +39,6 @@ UPDATES=${UPDATES:-2500}
 
 need sacremoses
 prepared "${prepare[@]}"
-train "$folder" 1 "${model[@]}" --share-all-embeddings \
-    --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-layers 4 --encoder-attention-heads 4 \
-    --decoder-embed-dim 128 --decoder-ffn-embed-dim 512 --decoder-layers 2 --decoder-attention-heads 4 \
-    --encoder-normalize-before --decoder-normalize-before --dropout 0.1 \
-    --lr 2e-3 --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 10))" --total-num-update "$UPDATES" \
-    --max-update "$UPDATES" --max-tokens 1000 --required-batch-size-multiple 1 --no-epoch-checkpoints
+train_small "$folder" 128 2e-3 "${model[@]}"
 DETOKENIZE=en "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" test "$WORK/text/$test.en"
 record "liu-small-$corpus" "$method" "$folder"

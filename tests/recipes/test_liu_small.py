@@ -14,6 +14,7 @@ from .corpora import real_pairs, sentence_pairs
 from .shell import RECIPES, SHARED_DATA, command_of, dry_run, needs_sacremoses, option, run_python, run_recipe
 
 RECIPE = "train-liu-small.sh"
+DIMENSIONS = "train-liu-dimensions.sh"
 
 
 def training(row: str, folder: Path, **variables: object) -> list[str]:
@@ -41,6 +42,19 @@ def test_corpora_differ_in_the_folder_alone(tmp_path: Path) -> None:
         assert commands[-1][1] == f"{tmp_path}/{corpus}/text/test.en"
 
 
+def test_widths_differ_in_sizes_and_rate_alone(tmp_path: Path) -> None:
+    small = training("cosine", tmp_path)
+    for width, rate in (("64", 2.83e-3), ("128", 2e-3), ("256", 1.41e-3), ("512", 1e-3)):
+        train = command_of(dry_run(DIMENSIONS, "cosine", width, RUNS=tmp_path), "fairseq-train")
+        assert option(train, "--encoder-embed-dim") == option(train, "--decoder-embed-dim") == width
+        inner = option(train, "--encoder-ffn-embed-dim"), option(train, "--decoder-ffn-embed-dim")
+        assert inner == (str(4 * int(width)),) * 2
+        assert float(option(train, "--lr")) == rate == pytest.approx(2e-3 * (128 / int(width)) ** 0.5, rel=3e-3)
+        assert option(train, "--save-dir") == f"{tmp_path}/multi30k/transformer-cosine-{width}-1"
+        if width == "128":
+            assert [word.replace("cosine-128-1", "cosine-1") for word in train] == small
+
+
 def test_settings_from_variables(tmp_path: Path) -> None:
     train = training("distance", tmp_path, SEED=7, UPDATES=120)
     assert option(train, "--seed") == "7"
@@ -56,7 +70,10 @@ def test_settings_from_variables(tmp_path: Path) -> None:
         ([RECIPE, "tatoeba", "plain"], "CORPUS: needs multi30k, .* or tatoeba-ro; got tatoeba"),
         ([RECIPE, "multi30k", "cosinus"], "METHOD: needs plain, .* or cosine; got cosinus"),
         (["prepare-tatoeba.sh"], "needs one LANGUAGE; got 0 arguments"),
-        (["prepare-tatoeba.sh", "fr"], "LANGUAGE: needs de, es or ro; got fr"),
+        (["prepare-tatoeba.sh", "it"], "LANGUAGE: needs de, es, fr or ro; got it"),
+        ([DIMENSIONS, "plain"], "needs METHOD and D; got 1 arguments"),
+        ([DIMENSIONS, "tied", "64"], "METHOD: needs plain, .* or cosine; got tied"),
+        ([DIMENSIONS, "plain", "100"], "D: needs 64, 128, 256 or 512; got 100"),
         (["prepare-tatoeba.sh", "de"], "FROM: needs a file of sentence pairs; got none. Use FROM=.*deu-eng.zip"),
     ],
 )
@@ -182,6 +199,16 @@ def test_refused_archive(tmp_path: Path) -> None:
     process = run_python(RECIPES / "tatoeba_text.py", tmp_path / "x.zip", "de", tmp_path, "--held-out", 20)
     assert process.returncode == 1
     assert "needs one text of sentence pairs; got ['deu.txt', 'spa.txt']. Use the text itself." in process.stderr
+
+
+@pytest.mark.slow
+def test_whole_recipe_of_a_width(tmp_path: Path) -> None:
+    source = SHARED_DATA / "multi30k"
+    if not source.exists():
+        pytest.skip(f"Multi30k is not at {source}")
+    process = run_recipe(DIMENSIONS, "square-output", 64, SMOKE=1, GPUS=0, FROM=source, RUNS=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.splitlines()[-1].startswith("BLEU|")
 
 
 @pytest.mark.slow

@@ -28,12 +28,17 @@ RUNS = [
     *((["train-table5-large.sh", row], "table5", row) for row in ("large", "gal-wt", "rhn-wt")),
     *((["train-table6-small.sh", row], "table6", row) for row in ("small", "wt-pr", "small-early-decay")),
     (["train-table7-bbc-small.sh", "pr"], "table7-bbc", "pr"),
+    (["train-table7-imdb-small.sh", "wt"], "table7-imdb", "wt"),
+    (["train-table7-text8-small.sh", "wt-pr"], "table7-text8", "wt-pr"),
     (["train-liu-table1-transformer-wmt16.sh", "cosine"], "liu-table1", "cosine"),
     (["train-liu-table2-dynamicconv-wmt16.sh", "plain"], "liu-table2", "plain"),
     (["train-liu-table3-transformer-iwslt14.sh", "es", "l2-input"], "liu-table3", "es-l2-input"),
     (["train-liu-table4-dynamicconv-iwslt14.sh", "distance"], "liu-table4", "distance"),
     (["train-liu-small.sh", "tatoeba-ro", "fairseq"], "liu-small-tatoeba-ro", "fairseq"),
     (["train-multi30k.sh", "fairseq_wt"], "multi30k", "fairseq_wt"),
+    (["train-liu-dimensions.sh", "distance", "256"], "liu-dimensions", "distance-256"),
+    (["train-table8-tatoeba.sh", "de-en", "twwt"], "table8-tatoeba", "de-en,twwt"),
+    (["train-table8-dl4mt.sh", "en-de", "wt"], "table8", "en-de,wt"),
 ]
 
 
@@ -45,12 +50,13 @@ def variables(tmp_path: Path) -> dict[str, object]:
     for name, script in PROGRAMS.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
-    for corpus in ("ptb", "bbc", "multi30k", "tatoeba-ro", "wmt16-ende", "iwslt14-de", "iwslt14-es"):
+    corpora = "ptb bbc imdb-lm text8 multi30k tatoeba-de tatoeba-ro wmt15-ende wmt16-ende iwslt14-de iwslt14-es"
+    for corpus in corpora.split():
         for end in ("", "-smoke"):
             (tmp_path / f"runs/{corpus}{end}/bin").mkdir(parents=True)
             text = tmp_path / f"runs/{corpus}{end}/text"
             text.mkdir()
-            for name in ("val.en", "test.en", "test.de", "test_2016_flickr.en"):
+            for name in ("val.en", "test.en", "valid.en", "test.de", "valid.de", "test1.de", "test_2016_flickr.en"):
                 (text / name).write_text("a b c d e\n")
     path = f"{programs}:{os.environ['PATH']}"
     return {"PATH": path, "RUNS": tmp_path / "runs", "RESULTS": tmp_path / "results"}

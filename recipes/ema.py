@@ -1,0 +1,42 @@
+"""The moving average of a training's weights (fairseq's --store-ema) as a checkpoint of its own.
+
+python recipes/ema.py CHECKPOINT OUT
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def averaged(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The checkpoint with its moving average for its model, and with nothing to train on with.
+
+    Raises:
+        ValueError: it has none.
+    """
+    extra = dict(checkpoint.get("extra_state") or {})
+    if "ema" not in extra:
+        raise ValueError("needs a moving average; got a checkpoint without. Use one that was trained with --store-ema.")
+    return {**checkpoint, "model": extra.pop("ema"), "extra_state": extra, "last_optimizer_state": None}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
+    parser.add_argument("out", type=Path, metavar="OUT")
+    arguments = parser.parse_args()
+    try:
+        # fairseq's checkpoints hold its settings as objects.
+        checkpoint = averaged(torch.load(arguments.checkpoint, map_location="cpu", weights_only=False))
+    except ValueError as error:
+        sys.exit(f"ema.py: {arguments.checkpoint}: {error}")
+    fresh = arguments.out.with_name(arguments.out.name + ".partial")
+    torch.save(checkpoint, fresh)
+    fresh.rename(arguments.out)
+
+
+if __name__ == "__main__":
+    main()

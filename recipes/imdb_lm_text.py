@@ -1,0 +1,102 @@
+"""The Large Movie Review Dataset as text for language models: one sentence a line, split into train, valid and test.
+
+    python recipes/imdb_lm_text.py ARCHIVE FOLDER [--reviews COUNT]
+
+Press & Wolf (2016, table 7) process and split the archive themselves, with the vocabulary of Miyamoto & Cho (2016);
+neither is published. What is done here follows the BBC news of the same table (bbc_text.py):
+
+- Training is on the labelled reviews of train/neg and train/pos, or on the first COUNT of them; validation and test are
+  on 1,000 reviews each of test/neg and test/pos, which are of other films. The unlabelled reviews are left out.
+- A review whose text comes again is left out, so that none stands in two sets.
+- Each part is shuffled by review with a fixed seed: in the order of their names all the negative ones come first, and
+  those of one film together. Sentences stay in their order.
+- The marks of line ends, <br />, end lines and with them sentences; sentences, numbers and tokens are those of
+  bbc_text.py.
+- The 9,998 most frequent words of the training set (ties in alphabetical order); every other word is <unk>.
+"""
+
+import argparse
+import random
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+from bbc_text import SEED, sentences, write
+from unpack import DAMAGE, LIMIT, tar_members
+
+HELD_OUT = 1_000  # reviews in valid, and in test
+REVIEW = re.compile(r"(?:^|/)(train|test)/(?:neg|pos)/[^/]+\.txt$")
+LINE_END = re.compile(r"<br\s*/?>", re.IGNORECASE)
+
+
+def labelled(archive: Path) -> dict[str, list[str]]:
+    """The texts of the labelled reviews of train and test, each once, in an order that is the same each time.
+
+    They are read out of the archive: to write 100,000 files, and to remove them, takes longer than all the rest.
+
+    Raises:
+        ValueError: it is damaged, or no tar archive.
+    """
+    texts: dict[str, dict[str, str]] = {"train": {}, "test": {}}
+    try:
+        with tarfile.open(archive) as file:
+            for member in tar_members(file, LIMIT):
+                match = REVIEW.search(member.name)
+                if match and member.kind == "file":
+                    texts[match[1]][member.name] = member.open().read().decode().strip()
+    except (*DAMAGE, UnicodeDecodeError) as error:
+        raise ValueError(f"{archive}: needs a whole tar archive of reviews; got {error}. Use aclImdb's.") from None
+    # In the order of their names: archives differ in theirs.
+    once = {name: list(dict.fromkeys(text for _, text in sorted(named.items()))) for name, named in texts.items()}
+    for reviews in once.values():
+        random.Random(SEED).shuffle(reviews)
+    return once
+
+
+def split(archive: Path, *, reviews: int | None = None, held_out: int = HELD_OUT) -> dict[str, list[list[str]]]:
+    """The sentences of train, valid and test.
+
+    Args:
+        archive: a tar file of aclImdb/{train,test}/{neg,pos}/N_R.txt, a review each.
+        reviews: how many to train on; None for all.
+        held_out: how many are in valid, and in test.
+
+    Raises:
+        ValueError: there are fewer reviews than that, or the archive is damaged.
+    """
+    texts = labelled(archive)
+    train, known = texts["train"], set(texts["train"])
+    others = [text for text in texts["test"] if text not in known]
+    reviews = len(train) if reviews is None else reviews
+    if not 0 < reviews <= len(train):
+        raise ValueError(f"--reviews: needs 1 to the {len(train)} of train/neg and train/pos; got {reviews}.")
+    if not 0 < held_out <= len(others) // 2:
+        raise ValueError(f"--held-out: needs 1 to {len(others) // 2}, half of test/neg and test/pos; got {held_out}.")
+    parts = {"train": train[:reviews], "valid": others[:held_out], "test": others[held_out : 2 * held_out]}
+    return {name: [each for text in part for each in of_review(text)] for name, part in parts.items()}
+
+
+def of_review(text: str) -> list[list[str]]:
+    """The tokens of each sentence of a review. One object serves all tokens of a type: there are millions of tokens."""
+    return [list(map(sys.intern, tokens)) for tokens in sentences(LINE_END.sub("\n", text))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="aclImdb_v1.tar.gz, or another tar of it")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets train.txt, valid.txt and test.txt")
+    parser.add_argument("--reviews", type=int, metavar="COUNT", help="to train on (default: all)")
+    parser.add_argument(
+        "--held-out", type=int, metavar="COUNT", default=HELD_OUT, help="in valid, and in test (default: %(default)s)"
+    )
+    arguments = parser.parse_args()
+    try:
+        sets = split(arguments.archive, reviews=arguments.reviews, held_out=arguments.held_out)
+    except ValueError as error:
+        sys.exit(f"imdb_lm_text.py: {error}")
+    write(sets, arguments.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# The Large Movie Review Dataset (Maas et al. 2011), the second corpus of Press & Wolf's table 7: text, and fairseq's
+# binary files.
+#
+#   recipes/prepare-imdb-lm.sh                                # from its publisher
+#   FROM=/path/to/aclImdb.tar.xz recipes/prepare-imdb-lm.sh   # from a local copy
+#
+# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Hardware   one CPU core, about 2 minutes, 200 MB of disk, 84 MB to download
+# Expected   7035223 / 265847 / 286397 tokens in train / valid / test, with one <eos> a line; 9998 lines in dict.txt.
+#            With REVIEWS=6250 there are 1783104 in train
+# Check      all these counts are checked here, and the SHA-256 of the archive where one is given
+#
+# The paper says that it processes and splits the archive, and takes the vocabulary of Miyamoto & Cho (2016); neither the
+# split nor the list is published. imdb_lm_text.py says what is done here: training on the labelled reviews of train,
+# validation and test on 1000 reviews each of test. Perplexities compare with each other, not with the paper's.
+#
+# FROM     the archive, or its address; SHA256 of it: none is published
+# REVIEWS  how many of the 25000 reviews to train on, for corpora that one CPU core trains sooner; the default is all
+# COUNTS   tokens of train, valid and test, and lines of dict.txt, for another archive or another REVIEWS; none where it
+#          is empty
+# WORK     where everything goes
+# SMOKE, DRY_RUN, RUNS: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+FROM=${FROM:-https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz}
+SHA256=${SHA256:-}
+REVIEWS=${REVIEWS:-}
+case $REVIEWS in
+    '') known='7035223 265847 286397 9998' ;;
+    6250) known='1783104 265847 286397 9998' ;;
+    *) known='' ;;
+esac
+COUNTS=${COUNTS-$known}
+WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}${SMOKE:+-smoke}}
+
+reviews=${REVIEWS:-${SMOKE:+40}}
+
+need python fairseq-preprocess sha256sum
+[[ $FROM != *://* ]] || need curl
+read -ra counts <<<"$COUNTS"
+((${#counts[@]} % 4 == 0)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
+
+run rm -rf "$WORK/all" "$WORK/text" "$WORK/bin"
+run mkdir -p "$WORK/all" "$WORK/text"
+fetch "$FROM" "$RUNS/download" "$SHA256"
+run python "$recipes/imdb_lm_text.py" "$fetched" "$WORK/all" \
+    ${reviews:+--reviews "$reviews"} ${SMOKE:+--held-out 10}
+for split in train valid test; do
+    text_of "$split" "$WORK/all/$split.txt"
+done
+run rm -rf "$WORK/all"
+binarize "${counts[@]}"

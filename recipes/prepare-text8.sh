@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# text8 (Mahoney 2006), the first corpus of Press & Wolf's table 7: text, and fairseq's binary files.
+#
+#   recipes/prepare-text8.sh                              # from its publisher
+#   FROM=/path/to/text8.zip recipes/prepare-text8.sh      # from a local copy, packed or not
+#
+# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Hardware   one CPU core, minutes; 4 GB of memory, 300 MB of disk, 31 MB to download
+# Expected   17 million words in three lines, each with an <eos>; never run here on the whole text
+# Check      fairseq-preprocess prints the words and the types; COUNTS are checked where they are given
+#
+# The paper takes split and vocabulary of Mikolov et al. (2014) and gives no perplexity of a validation set. Here the split
+# is the usual one, 90 / 5 / 5 million characters, and the vocabulary the words that come 10 times or more in train:
+# perplexities compare with each other, not with the paper's.
+#
+# FROM    text8.zip or text8, or its address; SHA256 of it: none is published
+# COUNTS  tokens of train, valid and test, and lines of dict.txt; none by default
+# WORK    where everything goes
+# SMOKE, DRY_RUN, RUNS: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+FROM=${FROM:-http://mattmahoney.net/dc/text8.zip}
+SHA256=${SHA256:-}
+WORK=${WORK:-$RUNS/text8${SMOKE:+-smoke}}
+
+need python fairseq-preprocess sha256sum
+[[ $FROM != *://* ]] || need curl
+read -ra counts <<<"${COUNTS:-}"
+((${#counts[@]} % 4 == 0)) || stop "COUNTS: needs tokens of train, valid and test, and types; got $COUNTS."
+
+run rm -rf "$WORK/text" "$WORK/bin"
+run mkdir -p "$WORK/text"
+fetch "$FROM" "$RUNS/download" "$SHA256"
+run python "$recipes/text8_text.py" "$fetched" "$WORK/text" ${SMOKE:+--characters 30000}
+binarize "${counts[@]}"

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# WMT14 English to French as Cho et al. (2014) selected it: text, 89,500 joint BPE merges, fairseq's binary files.
+#
+#   recipes/prepare-wmt14-enfr.sh                        # from its publisher, H. Schwenk
+#   FROM=/path/to/archives recipes/prepare-wmt14-enfr.sh # from a folder with bitexts.tgz and dev+test.tgz
+#   FROM=/path/to/text recipes/prepare-wmt14-enfr.sh     # from a folder with {train,valid,test}.{en,fr}, tokenised
+#
+# Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each language),
+#            anew each time; $WORK/bin appears as the last thing, and whole. Never run here on the whole text
+# Hardware   one CPU core, hours; 32 GB of memory, 30 GB of disk
+# Expected   some 12 million pairs; newstest2013 for validation, newstest2014 for the test; dictionaries of 87,000 and 92,000
+#            types, or of 94,000 together (the paper's table 1)
+# Check      fairseq-preprocess prints pairs and types, `fairseq-tiedemb overlap` those that the languages share
+#
+# The archives are tokenised and cased, and are left so. newstest2013 is the last 3,000 lines of their development set.
+#
+# FROM    see above. Other mirrors: http://www-lium.univ-lemans.fr/~schwenk/nnmt-shared-task/data. No SHA-256 of the archives
+#         is published: those found are printed, and a damaged archive is refused
+# WORK    where everything goes
+# MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
+
+FROM=${FROM:-}
+WORK=${WORK:-$RUNS/wmt14-enfr${SMOKE:+-smoke}}
+address=http://www-lium.univ-lemans.fr/~schwenk/cslm_joint_paper/data
+held_out=3000
+
+need python subword-nmt fairseq-preprocess sha256sum
+[[ $FROM && $FROM != *://* ]] || need curl
+run rm -rf "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
+run mkdir -p "$WORK/text" "$WORK/bpe"
+if [[ -f $FROM/train.en ]]; then
+    given_text fr train valid test
+else
+    archive bitexts "$address/bitexts.tgz"
+    archive sets "$address/dev+test.tgz"
+    for language in en fr; do
+        files=()
+        for name in ep7_pc45 nc9 dev08_11 crawl ccb2_pc30 un2000_pc34; do
+            files+=("$WORK/raw/bitexts/bitexts.selected/$name.$language.gz")
+        done
+        run_to "$WORK/text/train.$language" gzip --decompress --stdout "${files[@]}"
+        run_to "$WORK/text/valid.$language" tail -n "$held_out" "$WORK/raw/sets/dev/ntst1213.$language"
+        run cp "$WORK/raw/sets/dev/ntst14.$language" "$WORK/text/test.$language"
+    done
+    run rm -rf "$WORK/raw"
+fi
+binarize fr train valid test

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# WMT15 English to German: text, 89,500 joint BPE merges, fairseq's binary files.
+#
+#   recipes/prepare-wmt15-ende.sh                        # from statmt.org; newstest2013 to 2015 through sacrebleu
+#   FROM=/path/to/archives recipes/prepare-wmt15-ende.sh # from a folder with de-en.tgz (Europarl v7),
+#                                                        # training-parallel-{commoncrawl,nc-v10}.tgz
+#   FROM=/path/to/text recipes/prepare-wmt15-ende.sh     # from a folder with {train,valid,test,test1}.{en,de}
+#
+# Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each language),
+#            anew each time; $WORK/bin appears as the last thing, and whole. Never run here on the whole text
+# Hardware   a CPU, hours; 16 GB of memory, 15 GB of disk, 1.2 GB to download
+# Expected   some 4.5 million pairs; newstest2013 for validation, newstest2014 and newstest2015 for tests; dictionaries of
+#            83,000 and 91,000 types, or of 94,000 together (the paper's table 1)
+# Check      fairseq-preprocess prints pairs and types, `fairseq-tiedemb overlap` those that the languages share
+#
+# Moses' tokenisation (sacremoses), cased, without the truecasing of Sennrich et al. (2016), on whom the paper builds.
+#
+# FROM    see above. No SHA-256 of the archives is published: those found are printed, and a damaged archive is refused
+# WORK    where everything goes
+# JOBS, MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
+
+FROM=${FROM:-}
+WORK=${WORK:-$RUNS/wmt15-ende${SMOKE:+-smoke}}
+
+need python subword-nmt fairseq-preprocess sha256sum sacrebleu sacremoses
+[[ $FROM && $FROM != *://* ]] || need curl
+run rm -rf "$WORK/raw" "$WORK/text" "$WORK/bpe" "$WORK/joint" "$WORK/bin" "$WORK/joint.partial" "$WORK/bin.partial"
+run mkdir -p "$WORK/text" "$WORK/bpe"
+if [[ -f $FROM/train.en ]]; then
+    given_text de train valid test test1
+else
+    archive europarl https://www.statmt.org/europarl/v7/de-en.tgz
+    archive commoncrawl https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
+    archive news https://www.statmt.org/wmt15/training-parallel-nc-v10.tgz
+    for language in en de; do
+        run_to "$WORK/text/train.$language" cat "$WORK/raw/europarl/europarl-v7.de-en.$language" \
+            "$WORK/raw/commoncrawl/commoncrawl.de-en.$language" \
+            "$WORK/raw/news/training-parallel-nc-v10/news-commentary-v10.de-en.$language"
+    done
+    run rm -rf "$WORK/raw"
+    for side in src:en ref:de; do
+        run_to "$WORK/text/valid.${side#*:}" sacrebleu --test-set wmt13 --language-pair en-de --echo "${side%:*}"
+        run_to "$WORK/text/test.${side#*:}" sacrebleu --test-set wmt14/full --language-pair en-de --echo "${side%:*}"
+        run_to "$WORK/text/test1.${side#*:}" sacrebleu --test-set wmt15 --language-pair en-de --echo "${side%:*}"
+    done
+fi
+for split in train valid test test1; do
+    for language in en de; do
+        run mv "$WORK/text/$split.$language" "$WORK/text/$split.raw.$language"
+        run_from "$WORK/text/$split.raw.$language" "$WORK/text/$split.$language" \
+            sacremoses -q -l "$language" -j "$JOBS" tokenize
+    done
+done
+binarize de train valid test test1

@@ -1,0 +1,71 @@
+"""text8 as text for language models: train, valid and test, each of one line.
+
+    python recipes/text8_text.py text8.zip FOLDER [--characters COUNT]
+
+text8 (Mahoney 2006) is 100 million characters of Wikipedia in one line, words of a-z alone. The first 90% of the
+characters are for training, 5% for validation and the last 5% for the test, which is the usual split; it is made
+between two words. Words that come less than 10 times in train are <unk>.
+"""
+
+import argparse
+import sys
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+PARTS = {"train": 90, "valid": 5, "test": 5}  # percent of the characters
+MINIMUM = 10  # times that a word comes in train
+
+
+def read(path: Path, characters: int | None) -> str:
+    """The first characters of the text, or of the one file of a zip archive, up to the end of a word.
+
+    Raises:
+        ValueError: the archive has no text8, or the text is not of a-z and spaces.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if "text8" not in archive.namelist():
+                raise ValueError(f"{path}: needs the file text8; got {archive.namelist()}. Use text8.zip.")
+            text = archive.read("text8").decode("ascii")
+    else:
+        text = path.read_bytes().decode("ascii")
+    text = text.rstrip("\n")
+    others = set(text) - set("abcdefghijklmnopqrstuvwxyz ")
+    if others:
+        raise ValueError(f"{path}: needs one line of a-z and spaces; got {sorted(others)[0]!r}. Use text8.")
+    return text if characters is None else text[: text.find(" ", characters)]
+
+
+def split(text: str) -> dict[str, list[str]]:
+    """The words of train, valid and test."""
+    words, end, begin = {}, 0, 0
+    for name, percent in PARTS.items():
+        end += percent
+        cut = text.find(" ", len(text) * end // 100)
+        cut = len(text) if cut < 0 or end == 100 else cut
+        words[name] = text[begin:cut].split()
+        begin = cut
+    return words
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("file", type=Path, metavar="FILE", help="text8, or text8.zip")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="gets train.txt, valid.txt and test.txt")
+    parser.add_argument("--characters", type=int, metavar="COUNT", help="from the first (default: all)")
+    arguments = parser.parse_args()
+    try:
+        words = split(read(arguments.file, arguments.characters))
+        if not all(words.values()):
+            raise ValueError(f"{arguments.file}: needs words for three sets; got too few characters. Use text8.")
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+        sys.exit(f"text8_text.py: {error}")
+    counts = Counter(words["train"])
+    for name, line in words.items():
+        text = " ".join(word if counts[word] >= MINIMUM else "<unk>" for word in line)
+        (arguments.folder / f"{name}.txt").write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# A language model of at most 5 million parameters on Penn Treebank, as good as it gets without dynamic evaluation. Trains
+# one row, chooses between its weights and their moving average on the validation set, and scores the chosen ones.
+#
+#   recipes/train-small-record.sh ROW
+#
+#   ROW     what is shared                     command
+#   untied  nothing                            --arch zaremba_lm_small
+#   wt      input and output embedding         --arch zaremba_lm_small_wt
+#   wt-pr   the same, and a projection         --arch zaremba_lm_small_wt_pr
+#
+# Row        no paper's: beside Inan et al. (2017), 2 x 200 units as here, 82.7 with tying and augmented loss, 85.1 with
+#            tying alone, 87.3 with neither (tables/small-record.json)
+# Hardware   one core of a CPU, hours: 40 epochs
+# Expected   nothing that was measured yet
+# Check      the last two lines: "Evaluated 82,430 tokens" and the perplexity, of the test set, which is read once a row
+#
+# 2 x 200 units, variational dropout (Gal & Ghahramani 2016), unroll 35, rate 1 and after 11 epochs less by 1.15 with each, as
+# in Gal's large model; gradients are clipped at 5 and weights start between -0.1 and 0.1, as in Zaremba's small one. The
+# rates of dropout, those of the large model divided by three or so, are a first guess: tune on the validation set, with
+# SPLITS=valid, which leaves the test set alone.
+# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
+# was interrupted goes on where it stopped; remove its folder, $WORK/record-ROW-SEED, to train again.
+#
+# WORDS, INPUTS, STATES, OUTPUTS   rates of dropout: 0.1, 0.2, 0.1, 0.2. Another rate is another folder, and not recorded
+# EPOCHS                           40
+# SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+SPLITS=${SPLITS:-valid test}
+source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+
+rows="untied, wt or wt-pr"
+(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+case $1 in
+    untied) preset=zaremba_lm_small ;;
+    wt | wt-pr) preset=zaremba_lm_small_${1//-/_} ;;
+    *) stop "ROW: needs $rows; got $1." ;;
+esac
+case $SPLITS in
+    valid | 'valid test') ;;
+    *) stop "SPLITS: needs valid, or valid and test; got $SPLITS. The validation set chooses the weights." ;;
+esac
+settings="${WORDS:=0.1},${INPUTS:=0.2},${STATES:=0.1},${OUTPUTS:=0.2},${EPOCHS:=40}" name=$1
+[[ $settings == 0.1,0.2,0.1,0.2,40 ]] || name=$1-$settings
+WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+folder=$WORK/record-$name-$SEED
+if [[ $SMOKE ]]; then
+    : "${DECAY:=0.5}" # of a few updates
+fi
+splits=$SPLITS SPLITS=''
+
+train_and_score prepare-ptb.sh "$folder" last --arch "$preset" --tokens-per-sample 35 --max-epoch "$EPOCHS" \
+    --dropout-words "$WORDS" --dropout-inputs "$INPUTS" --dropout-states "$STATES" --dropout-outputs "$OUTPUTS" \
+    --force-anneal 12 --lr-shrink 0.8695652173913044 --store-ema --ema-decay "${DECAY:-0.999}"
+run python "$recipes/ema.py" "$folder/checkpoint_last.pt" "$folder/checkpoint_ema.pt"
+
+# score CHECKPOINT SPLIT LOG
+score() {
+    local device=()
+    [[ $GPUS != 0 ]] || device=(--cpu)
+    run_log "$3" fairseq-eval-lm "$WORK/bin" --user-dir "$PLUGIN" --path "$1" --task contiguous_lm --gen-subset "$2" \
+        --tokens-per-sample 200 --distributed-world-size 1 "${device[@]}"
+}
+# perplexity LOG
+perplexity() {
+    sed -n 's/.*Perplexity: \([0-9.]*\).*/\1/p' "$1"
+}
+
+for weights in best ema; do
+    score "$folder/checkpoint_$weights.pt" valid "$folder/$weights.log"
+done
+chosen=ema
+if [[ -z $DRY_RUN ]]; then
+    python -c 'import sys; sys.exit(float(sys.argv[1]) > float(sys.argv[2]))' \
+        "$(perplexity "$folder/ema.log")" "$(perplexity "$folder/best.log")" || chosen=best
+fi
+run cp "$folder/$chosen.log" "$folder/score-valid.log"
+run tail -n 2 "$folder/score-valid.log"
+if [[ $splits == *test ]]; then
+    score "$folder/checkpoint_$chosen.pt" test "$folder/score-test.log"
+    run tail -n 2 "$folder/score-test.log"
+    [[ $name != "$1" ]] || record small-record "$1" "$folder" --note "scored weights: checkpoint_$chosen.pt"
+fi

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Press & Wolf (2016), table 8, on a small scale: attention translation with GRU cells on Tatoeba. Trains one row and scores
+# validation and test set.
+#
+#   recipes/train-table8-tatoeba.sh PAIR ROW     # fr-en de-en
+#
+#   ROW     the paper's row    command
+#   untied  Baseline           --arch lstm_nmt --cell gru
+#   wt      Decoder WT         --arch lstm_nmt_wt --cell gru
+#   twwt    TWWT, three-way    --arch lstm_nmt_twwt --cell gru
+#
+# Row        does the paper's pattern hold: is three-way tying as good as the baseline at fewer parameters?
+# Hardware   one core of a CPU, under an hour
+# Expected   nothing that was measured yet. Seeds differ: take three
+# Check      the last line; the one before it is of the validation set
+#
+# DL4MT's shape at an eighth and a quarter of its sizes: embeddings and deep output 64, hidden 256. Its Adadelta needs more
+# updates than this has (train-multi30k.sh), so that optimiser and initial weights are those of the LSTM rows there.
+# The corpus comes from prepare-tatoeba.sh, which is run first where its result is missing (FROM: see there).
+#
+# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: 1, 6000, 1000, 3e-3, 0.1, 64, 256
+# SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+(($# == 2)) || stop "needs PAIR and ROW; got $# arguments. Use fr-en or de-en; then untied, wt or twwt."
+case $1 in
+    fr-en | de-en) source=${1%-en} ;;
+    *) stop "PAIR: needs fr-en or de-en; got $1." ;;
+esac
+case $2 in
+    untied) preset=lstm_nmt ;;
+    wt | twwt) preset=lstm_nmt_$2 ;;
+    *) stop "ROW: needs untied, wt or twwt; got $2." ;;
+esac
+WORK=${WORK:-$RUNS/tatoeba-$source${SMOKE:+-smoke}}
+SEED=${SEED:-1}
+if [[ $SMOKE ]]; then
+    : "${UPDATES:=10}" "${EMBED:=16}" "${HIDDEN:=16}"
+fi
+: "${UPDATES:=6000}" "${MAX_TOKENS:=1000}" "${LR:=3e-3}" "${DROPOUT:=0.1}" "${EMBED:=64}" "${HIDDEN:=256}"
+folder=$WORK/gru-$2-$SEED
+
+need fairseq-train python
+prepared prepare-tatoeba.sh "$source"
+run mkdir -p "$folder"
+run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang "$source" --target-lang en \
+    --arch "$preset" --cell gru --encoder-layers 1 --decoder-layers 1 --dropout "$DROPOUT" \
+    --encoder-embed-dim "$EMBED" --decoder-embed-dim "$EMBED" --decoder-out-embed-dim "$EMBED" \
+    --encoder-hidden-size "$HIDDEN" --decoder-hidden-size "$HIDDEN" \
+    --criterion tied_cross_entropy --label-smoothing 0.1 --optimizer adam --lr "$LR" --clip-norm 1 \
+    --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 20))" --total-num-update "$UPDATES" \
+    --max-update "$UPDATES" --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --seed "$SEED" \
+    --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple --log-interval 100
+for split in valid test; do
+    "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" "$split" "$WORK/text/$split.en"
+done
+record table8-tatoeba "$1,$2" "$folder"
