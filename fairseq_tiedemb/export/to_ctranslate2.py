@@ -66,11 +66,23 @@ def convert(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) ->
     Raises:
         ValueError: if the engine has no such model, or the dictionaries are missing.
     """
-    kind = _check(settings)
-    model, task, options = _load(checkpoint, settings, data)
-    _fold(model)
-    convert_model = _translation if kind == TRANSLATION else _language_model
-    return convert_model(model, task, options)
+    _check(settings)
+    return specification(*_load(checkpoint, settings, data))
+
+
+def specification(model: Any, task: Any, options: Any) -> Any:
+    """The engine's specification of a model, whose tables are folded in place.
+
+    Args:
+        model: a Transformer that can be exported, for translation or as a language model.
+        task: its task, which has the dictionaries.
+        options: of the model.
+
+    Raises:
+        ValueError: if its scores are not affine in the features, or its dictionaries cannot be the engine's.
+    """
+    _fold(model.eval().requires_grad_(False))
+    return (_translation if hasattr(model, "encoder") else _language_model)(model, task, options)
 
 
 def save(spec: Any, folder: Path, *, quantization: str) -> None:
@@ -86,11 +98,11 @@ def save(spec: Any, folder: Path, *, quantization: str) -> None:
     spec.save(str(folder))
 
 
-def _check(settings: Mapping[str, Any]) -> str:
-    """Which of the two kinds of model it is.
+def _check(settings: Mapping[str, Any]) -> None:
+    """Raises for what the engine has not.
 
     Raises:
-        ValueError: naming what the engine has not.
+        ValueError: naming it, and what to use.
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
@@ -113,8 +125,8 @@ def _check(settings: Mapping[str, Any]) -> str:
     for option, needed in REFUSED.items():
         if options.get(option):
             raise ValueError(
-                f"CHECKPOINT: needs {needed}; got --{option.replace('_', '-')} {options[option]}, for which CTranslate2 "
-                "has no place. Use --user-dir fairseq_tiedemb with fairseq's commands."
+                f"CHECKPOINT: needs {needed}; got --{option.replace('_', '-')} {options[option]}, for which "
+                "CTranslate2 has no place. Use --user-dir fairseq_tiedemb with fairseq's commands."
             )
     activation = options.get("activation_fn") or "relu"
     if activation not in ACTIVATIONS:
@@ -122,7 +134,6 @@ def _check(settings: Mapping[str, Any]) -> str:
             f"CHECKPOINT: needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 "
             "has not. Use --user-dir fairseq_tiedemb with fairseq's commands."
         )
-    return kind
 
 
 def _as_dict(options: Any) -> dict[str, Any]:
@@ -157,7 +168,7 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
     ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(checkpoint)], arg_overrides={"data": folder}
     )
-    return ensemble[0].eval().requires_grad_(False), task, config.model
+    return ensemble[0], task, config.model
 
 
 def _fold(model: Any) -> None:

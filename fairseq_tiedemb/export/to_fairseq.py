@@ -5,7 +5,6 @@ from collections import OrderedDict
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from fairseq_tiedemb.embedding import SharedEmbedding
@@ -123,8 +122,8 @@ def _stock_architecture(options: dict[str, Any], name: str) -> str:
 
 def _needs_bias(method: SharingMethod) -> ValueError:
     return ValueError(
-        f"CHECKPOINT: needs a sharing method that only scales; got --sharing-method {method.name}, which adds a term to "
-        "each word's score, for which fairseq's models have no output bias. Use --to ctranslate2, or --user-dir "
+        f"CHECKPOINT: needs a sharing method that only scales; got --sharing-method {method.name}, which adds a term "
+        "to each word's score, for which fairseq's models have no output bias. Use --to ctranslate2, or --user-dir "
         "fairseq_tiedemb."
     )
 
@@ -177,7 +176,7 @@ def _input_table(entries: dict[str, Tensor], method: SharingMethod) -> Tensor:
     """The input's vectors (V, D)."""
     factor = entries.get("projection.weight")
     narrow = entries["weight" if factor is None else "table.weight"]
-    table = SharedEmbedding(*narrow.shape, PADDING_ROW, method=method.name, weight=_as_double(narrow), scores=False)
+    table = _table(narrow, method, scores=False)
     embed: nn.Module = table if factor is None else FactorizedInput(table, len(factor))
     return fold_input(_loaded(embed, entries), len(narrow)).to(narrow.dtype)
 
@@ -186,7 +185,7 @@ def _output_table(model: dict[str, Tensor], method: SharingMethod) -> Tensor:
     """M (V, D), of scores without a bias."""
     entries, projection, factor = _below(model, OUTPUT), None, None
     weight = entries[next(name for name in ("weight", "layer.weight") if name in entries)]
-    table = SharedEmbedding(*weight.shape, PADDING_ROW, method=method.name, weight=_as_double(weight), embeds=False)
+    table = _table(weight, method, embeds=False)
     width = weight.size(1)
     of_factor = next((entries[name] for name in ("factor.weight", "projection.weight") if name in entries), None)
     if of_factor is not None:
@@ -203,8 +202,10 @@ def _output_table(model: dict[str, Tensor], method: SharingMethod) -> Tensor:
     return scores.matrix_VD.to(weight.dtype)
 
 
-def _as_double(weight: Tensor) -> nn.Parameter:
-    return nn.Parameter(weight.double(), requires_grad=False)
+def _table(weight: Tensor, method: SharingMethod, **parts: bool) -> SharedEmbedding:
+    size, width = weight.shape
+    parameter = nn.Parameter(weight.double(), requires_grad=False)
+    return SharedEmbedding(size, width, PADDING_ROW, method=method.name, weight=parameter, **parts)
 
 
 def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
