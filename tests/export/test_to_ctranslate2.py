@@ -166,7 +166,7 @@ def test_the_engine_continues_and_scores_texts_alike(
         target = encode(words, text)
         inputs = torch.cat((torch.tensor([first]), target[:-1])).unsqueeze(0)
         scores = model.get_normalized_probs(model(inputs), log_probs=True)[0].gather(1, target.unsqueeze(1))
-        assert found.log_probs == pytest.approx(scores[:-1, 0].tolist(), rel=1e-5)
+        assert found.log_probs == pytest.approx(scores[:-1, 0].tolist(), rel=1e-5, abs=3e-5)  # of hundreds, in float32
     if name == "bare":  # which nothing makes end
         return
     expected = search(model, task, [torch.tensor([first])], bos_token=first)
