@@ -33,6 +33,8 @@ INSTALL_REQUIRES = [
 ]
 
 EXTRAS_REQUIRE = {
+    # For `fairseq-tiedemb export --to ctranslate2`; what serves the result needs nothing else of this list.
+    "ctranslate2": ["ctranslate2>=4.8"],
     # For `fairseq-tiedemb map --method tsne`.
     "map": ["scikit-learn>=1.4"],
     "dev": [

@@ -26,6 +26,7 @@ LAYERS = [
     "optim",
     "tasks",
     "analysis",
+    "export",
     "vectors",
     "results",
     "cli",

@@ -25,7 +25,7 @@ COMMANDS = {
     "correlation": "Spearman's rho between the cosines of all pairs of words in two tables.",
     "curves": "Draw and print learning curves from logs of fairseq-train.",
     "env": "Print versions, machine, and what compat mended, for a report of a fault.",
-    "export": "Fold a sharing method into the tables of a checkpoint, which stock fairseq then reads without this "
+    "export": "Write a trained model for stock fairseq, or for CTranslate2, which serves it fast; both without this "
     "plugin.",
     "map": "Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.",
     "measure": "Run a command, and add its CPU seconds and peak memory to a file.",

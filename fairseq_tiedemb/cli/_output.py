@@ -1,5 +1,6 @@
-"""Output files that are whole or absent."""
+"""Output files and folders that are whole or absent."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,18 @@ def check_picture(path: Path, *, flag: str) -> str:
     return picture_format
 
 
+def check_output_folder(path: Path, *, flag: str) -> None:
+    """Checks, before any work, that a folder can be made there.
+
+    Raises:
+        ValueError: naming the flag, if there is no folder to make it in or the name is taken.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(f"{flag}: needs a folder that exists; got {path.parent}. Use mkdir -p {path.parent}.")
+    if path.exists() or path.is_symlink():
+        raise ValueError(f"{flag}: needs the name of a new folder; got {path}, which is there. Use another name.")
+
+
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """Gives a path beside `path` to write to, which takes its name at the end and is removed if anything fails.
@@ -58,7 +71,23 @@ def written_aside(path: Path) -> Iterator[Path]:
             "Nothing of it is left. Use another place, or make room."
         ) from error
     finally:
+        if aside.is_dir():
+            shutil.rmtree(aside)
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """`written_aside` for a new folder, which is empty at first.
+
+    Raises:
+        ValueError: as `written_aside`.
+    """
+    with written_aside(path) as aside:
+        if aside.exists():  # of a process that was killed
+            shutil.rmtree(aside)
+        aside.mkdir()
+        yield aside
 
 
 def save_aside(state: dict[str, Any], path: Path) -> None:

@@ -13,13 +13,13 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
-from fairseq_tiedemb.analysis.export import export
 from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from ..conftest import RunCommand
 from ..models.common import grown
-from ..models.families import FAMILIES, WORDS, build, every_sharing, options_of, scores, task_of
+from ..models.families import ALL, DECODER, FAMILIES, WORDS, build, every_sharing, options_of, scores, task_of
 
 FOLDED = [name for name, method in SHARING_METHODS.items() if method.offset is None]
 
@@ -54,6 +54,29 @@ def test_the_stock_model_scores_the_same(family: str, options: dict[str, Any], m
     shared = any(options.values()) and method in ("plain", "l2-input")
     tables = (stock.decoder.embed_tokens.weight, stock.decoder.output_projection.weight)
     assert (tables[0] is tables[1]) == shared
+
+
+@pytest.mark.parametrize("method", FOLDED)
+@pytest.mark.parametrize(
+    "narrowed", [{"embedding_rank": 5}, {"projection": True}, {"embedding_rank": 5, "projection": True}]
+)
+@pytest.mark.parametrize(
+    ("family", "tied"), [("transformer", ALL), ("dynamicconv", DECODER), ("transformer_lm", DECODER)]
+)
+def test_projection_and_factors_fold_too(
+    family: str, tied: dict[str, Any], narrowed: dict[str, Any], method: str
+) -> None:
+    options = {"sharing_method": method, **tied, **narrowed}
+    ours = grown(build(family, **options)).eval()
+    stock_name = FAMILIES[family][0]
+    saved = {**vars(options_of(family, **options))}
+    saved["_name" if "_name" in saved else "arch"] = f"tied_{stock_name}"
+    state = export(checkpoint(saved, ours), name="ours.pt")
+    exported = OmegaConf.create(state["cfg"]["model"])
+    assert not exported.keys() & {"sharing_method", "embedding_rank", "projection", "projection_bias"}
+    stock = ARCH_MODEL_REGISTRY[stock_name].build_model(exported, task_of(WORDS, WORDS)).eval()
+    stock.load_state_dict(state["model"], strict=True)
+    torch.testing.assert_close(scores(stock, family), scores(ours, family), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("method", FOLDED)
@@ -110,12 +133,14 @@ def test_a_single_width_of_convolution_is_repeated() -> None:
     ("changes", "message"),
     [
         ({"sharing_method": "distance"}, r"CHECKPOINT: .* got --sharing-method distance, which adds a term"),
-        ({"embedding_rank": 4}, r"CHECKPOINT: needs one table .* got --embedding-rank 4"),
         (
             {"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"},
             r"got --adaptive-softmax-cutoff 4,8, with --sharing-method cosine",
         ),
-        ({"projection": True}, r"CHECKPOINT: needs features that go to the table as they are; got --projection"),
+        (
+            {"projection": True, "projection_bias": True},
+            r"CHECKPOINT: needs a projection without a bias; got --projection-bias",
+        ),
         ({"arch": "tied_lstm_lm"}, r"CHECKPOINT: needs a model that fairseq has too, .* got tied_lstm_lm in x.pt"),
         ({"arch": "dl4mt"}, "got dl4mt in x.pt"),
         ({"arch": "transformer"}, "got transformer in x.pt"),
@@ -127,14 +152,51 @@ def test_refuses(changes: dict[str, Any], message: str) -> None:
         export({"cfg": {"model": args}, "model": {}}, name="x.pt")
 
 
+def own_method(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    monkeypatch.setitem(SHARING_METHODS, "own", SharingMethod(name="own", summary="", source="", **more))
+
+
+PARAMETERS = {"t": lambda size, width: torch.tensor(2.0)}
+
+
+def test_a_method_with_parameters_and_a_linear_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    own_method(
+        monkeypatch,
+        input_scale=lambda n, own: own["s"] * n,
+        input_parameters={"s": PARAMETERS["t"]},
+        scale=lambda n, own: own["t"].rsqrt() * n,
+        parameters=PARAMETERS,
+        feature_map=lambda width: nn.Linear(width, width, bias=False),
+    )
+    options = {"share_all_embeddings": True, "sharing_method": "own"}
+    ours = grown(build("transformer", **options)).eval()
+    with torch.no_grad():
+        ours.decoder.embed_tokens.method_parameters["t"].fill_(3.0)
+        ours.decoder.embed_tokens.method_parameters["s"].fill_(0.1)
+    saved = {**vars(options_of("transformer", **options)), "arch": "tied_transformer"}
+    state = export(checkpoint(saved, ours), name="ours.pt")
+    stock = build("transformer", ours=False).eval()
+    stock.load_state_dict(state["model"], strict=True)
+    torch.testing.assert_close(scores(stock, "transformer"), scores(ours, "transformer"), rtol=1e-4, atol=1e-4)
+    entries = {key: value for key, value in ours.state_dict().items() if not key.endswith("method_parameters.t")}
+    with pytest.raises(ValueError, match="all parameters of its sharing method; got none for .*method_parameters.t"):
+        export({**checkpoint(saved, ours), "model": entries}, name="ours.pt")
+
+
 @pytest.mark.parametrize(
-    "more", [{"parameters": {"t": lambda vocabulary, width: torch.ones(())}}, {"feature_map": nn.LayerNorm}]
+    ("more", "message"),
+    [
+        ({"feature_map": nn.LayerNorm}, "affine in the features, a matrix and a bias; got --sharing-method own, whose"),
+        ({"feature_map": lambda width: nn.Linear(width, width)}, "method that only scales; got --sharing-method own"),
+    ],
 )
-def test_refuses_a_method_that_is_more_than_norms(more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    method = SharingMethod(name="more", summary="", source="", **more)
-    monkeypatch.setitem(SHARING_METHODS, "more", method)
-    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a sharing method of norms .* got --sharing-method more"):
-        export(checkpoint({"arch": "tied_transformer", "sharing_method": "more"}, build("transformer")), name="x")
+def test_refuses_a_feature_map_that_is_more_than_a_matrix(
+    more: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_method(monkeypatch, **more)
+    model = grown(build("transformer", sharing_method="own"))
+    with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*{message}"):
+        export(checkpoint({"arch": "tied_transformer", "sharing_method": "own"}, model), name="x")
 
 
 def test_refuses_a_checkpoint_without_settings() -> None:

@@ -1,0 +1,39 @@
+# shellcheck shell=bash
+# For the scripts of examples, which source it: commands that are printed before they run, and are not repeated.
+#
+# What a failed or interrupted command had begun is removed; $log is the file that has its output, if any.
+
+# With two threads on a machine that has other work, torch becomes many times slower than with one.
+export OMP_NUM_THREADS=1
+# Sorted the same everywhere, and UTF-8 whatever the machine's language.
+export LC_ALL=C PYTHONUTF8=1
+
+log=
+unfinished=
+
+clean_up() {
+    status=$?
+    if [[ $unfinished ]]; then
+        rm -rf "$unfinished"
+        if [[ -s $log ]]; then tail -n 3 "$log" >&2; fi
+        echo "demo: the last command failed (status $status), for the reason above${log:+ or in $log}." >&2
+        echo "demo: $unfinished, which it had begun, is removed. Run the demo again to go on from there." >&2
+    fi
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# make TARGET COMMAND: prints a command line and runs it, unless its target is there.
+make() {
+    local target=$1 command=$2
+    if [[ -e $target ]]; then return; fi
+    printf '\n$ %s\n' "$command"
+    unfinished=$target
+    eval "$command"
+    unfinished=
+}
+
+title() {
+    printf '\n== %s\n' "$1"
+}

@@ -1,0 +1,71 @@
+"""What embedding and output layers come to, whatever is inside: a matrix of vectors; a matrix and a bias of scores.
+
+With features h, all sharing methods, projections and factors but non-linear feature maps give scores that are affine:
+
+    scores(h) = M h + b        M (V, D), b (V,)
+
+so b = scores(0), and the columns of M are scores(e_d) - b, with e_d the unit vectors: no method is named here.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+# Unit vectors whose scores are computed at once.
+CHUNK = 64
+# The largest error that rounding makes in float64, relative to the largest score.
+ROUNDING = 1e-9
+
+
+class Scores(NamedTuple):
+    """Scores of all words, M h + b.
+
+    Attributes:
+        matrix_VD: M.
+        bias_V: b.
+    """
+
+    matrix_VD: Tensor
+    bias_V: Tensor
+
+
+@torch.no_grad()
+def fold_input(embed: Callable[[Tensor], Tensor], size: int) -> Tensor:
+    """Vectors of all words (V, D).
+
+    Args:
+        embed: words (V,) to vectors (V, D), in float64.
+        size: V.
+    """
+    return embed(torch.arange(size))
+
+
+@torch.no_grad()
+def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -> Scores:
+    """The matrix and the bias that give the same scores.
+
+    Args:
+        scores: features (N, D) to scores (N, V), in float64: in float32, biases would take the last digits of M.
+        width: D.
+        named: what the layer is by its flags, for errors.
+
+    Raises:
+        ValueError: if the scores are not affine in the features.
+    """
+    bias_V = scores(torch.zeros(1, width, dtype=torch.float64))[0]
+    matrix_VD = bias_V.new_empty(len(bias_V), width)
+    for start in range(0, width, CHUNK):
+        units = torch.zeros(min(CHUNK, width - start), width, dtype=torch.float64)
+        units.diagonal(start).fill_(1.0)
+        matrix_VD[:, start : start + CHUNK] = (scores(units) - bias_V).t()
+    features = torch.randn(4, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    features *= torch.tensor([[0.1], [1.0], [10.0], [-10.0]])
+    expected, found = scores(features), nn.functional.linear(features, matrix_VD, bias_V)
+    if not torch.allclose(found, expected, rtol=0.0, atol=ROUNDING * max(1.0, expected.abs().max().item())):
+        raise ValueError(
+            f"CHECKPOINT: needs scores that are affine in the features, a matrix and a bias; got {named}, whose "
+            "are not. Use it with --user-dir fairseq_tiedemb."
+        )
+    return Scores(matrix_VD, bias_V)

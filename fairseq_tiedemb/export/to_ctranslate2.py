@@ -1,0 +1,273 @@
+"""A Transformer of ours or fairseq's, for translation or as a language model, in the format of CTranslate2.
+
+CTranslate2 is an engine for fast inference; its format knows an output bias, so that every sharing method has a form in
+it. What its converter for fairseq reads layer by layer is used as it is; tables are folded (``folding``).
+"""
+
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fairseq_tiedemb.export.folding import fold_input, fold_output
+
+try:
+    from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
+    from ctranslate2.specs import transformer_spec
+    from ctranslate2.specs.common_spec import Activation
+except ModuleNotFoundError as error:
+    raise ValueError(
+        f"--to ctranslate2: needs the package ctranslate2; got a Python without it, {sys.executable}. Use pip install "
+        "'fairseq-tiedemb[ctranslate2]'."
+    ) from error
+
+QUANTIZATIONS = ("float32", "int8")
+# fairseq's names of functions between the two layers of a block.
+ACTIVATIONS = {
+    "relu": Activation.RELU,
+    "gelu": Activation.GELU,
+    "gelu_accurate": Activation.GELUTanh,
+    "gelu_fast": Activation.GELUTanh,
+    "swish": Activation.SWISH,
+    "tanh": Activation.Tanh,
+}
+TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
+TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
+# What to use for models that the engine has not.
+INSTEAD = {
+    "lightconv": "--to fairseq",
+    "lightconv_lm": "--to fairseq",
+    "tied_word2vec": "fairseq-tiedemb vectors",
+}
+# Options that the format has no place for, and what it needs instead.
+REFUSED = {
+    "adaptive_softmax_cutoff": "one softmax over all words",
+    "adaptive_input": "one table of input vectors",
+    "character_embeddings": "one table of input vectors",
+    "no_token_positional_embeddings": "positions",
+    "no_cross_attention": "a decoder that looks at the encoder",
+    "cross_self_attention": "self-attention and attention to the encoder apart",
+    "base_layers": "layers without experts",
+}
+
+
+def convert(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> Any:
+    """The model as the engine's specification, which ``save`` writes.
+
+    Args:
+        checkpoint: of a Transformer, ours or fairseq's.
+        settings: those of the checkpoint (``cfg``), as torch saved them.
+        data: folder with the dictionaries of the training; None for the folder of the training.
+
+    Raises:
+        ValueError: if the engine has no such model, or the dictionaries are missing.
+    """
+    _check(settings)
+    return specification(*_load(checkpoint, settings, data))
+
+
+def specification(model: Any, task: Any, options: Any) -> Any:
+    """The engine's specification of a model, whose tables are folded in place.
+
+    Args:
+        model: a Transformer that can be exported, for translation or as a language model.
+        task: its task, which has the dictionaries.
+        options: of the model.
+
+    Raises:
+        ValueError: if its scores are not affine in the features, or its dictionaries cannot be the engine's.
+    """
+    _fold(model.eval().requires_grad_(False))
+    return (_translation if hasattr(model, "encoder") else _language_model)(model, task, options)
+
+
+def save(spec: Any, folder: Path, *, quantization: str) -> None:
+    """Writes a specification into a folder that is empty: weights, settings and vocabularies.
+
+    Args:
+        spec: of ``convert``.
+        folder: where to.
+        quantization: of the matrices: float32 as they are, or int8 with a scale for each row.
+    """
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """Raises for what the engine has not.
+
+    Raises:
+        ValueError: naming it, and what to use.
+    """
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
+
+    options = _as_dict(settings["model"])
+    arch = str(options.get("_name") or options.get("arch"))
+    name = ARCH_MODEL_NAME_REGISTRY.get(arch, arch)
+    kind = name.removeprefix("tied_")
+    if kind not in TASKS:
+        instead = INSTEAD.get(name) or INSTEAD.get(kind) or "--user-dir fairseq_tiedemb with fairseq's commands"
+        raise ValueError(
+            f"CHECKPOINT: needs a Transformer, for translation or as a language model; got {arch}, which CTranslate2 "
+            f"has not. Use {instead}."
+        )
+    name_of_task = _as_dict(settings["task"]).get("_name")
+    if name_of_task != TASKS[kind]:
+        raise ValueError(
+            f"CHECKPOINT: needs a model of --task {TASKS[kind]}; got {name_of_task}, whose sentences may begin and end "
+            "otherwise. Use --user-dir fairseq_tiedemb with fairseq's commands."
+        )
+    for option, needed in REFUSED.items():
+        if options.get(option):
+            raise ValueError(
+                f"CHECKPOINT: needs {needed}; got --{option.replace('_', '-')} {options[option]}, for which "
+                "CTranslate2 has no place. Use --user-dir fairseq_tiedemb with fairseq's commands."
+            )
+    activation = options.get("activation_fn") or "relu"
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"CHECKPOINT: needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 "
+            "has not. Use --user-dir fairseq_tiedemb with fairseq's commands."
+        )
+
+
+def _as_dict(options: Any) -> dict[str, Any]:
+    return vars(options) if isinstance(options, Namespace) else dict(options)
+
+
+def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
+    """The model, its task, and the options of the model.
+
+    Raises:
+        ValueError: if a dictionary is missing, or is not the one of the training.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.data.data_utils import infer_language_pair
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
+    of_task = _as_dict(settings["task"])
+    folder = str(data or of_task["data"]).split(":")[0]
+    names = ["dict.txt"]
+    if of_task["_name"] == TASKS[TRANSLATION]:
+        languages = (of_task["source_lang"], of_task["target_lang"])
+        if None in languages:
+            languages = infer_language_pair(folder) if Path(folder).is_dir() else languages
+        names = [f"dict.{language or 'LANGUAGE'}.txt" for language in languages]
+    for name in names:
+        if not Path(folder, name).is_file():
+            raise ValueError(
+                f"--data: needs the folder of the training, by fairseq-preprocess, for its dictionaries; got {folder}, "
+                f"which has no {name}. Use --data with that folder."
+            )
+    ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(checkpoint)], arg_overrides={"data": folder}
+    )
+    return ensemble[0], task, config.model
+
+
+def _fold(model: Any) -> None:
+    """Puts plain tables in the place of a model's own, in place: vectors as wide as the model, and M and b."""
+    model.double()  # both tables alike to the last digit, where they are one, which the format then keeps once
+    decoder = model.decoder
+    into, out_of = ([] if part is None else [part] for part in (decoder.project_in_dim, decoder.project_out_dim))
+    embed, scores = nn.Sequential(decoder.embed_tokens, *into), nn.Sequential(*out_of, decoder.output_projection)
+    size = decoder.embed_tokens.weight.size(0)
+    table = getattr(decoder.embed_tokens, "table", decoder.embed_tokens)
+    named = f"--sharing-method {getattr(table, 'method', 'plain')}"
+    folded = fold_output(scores, decoder.embed_dim, named=named)
+    vectors = fold_input(embed, size)
+    if hasattr(model, "encoder"):
+        of_encoder = model.encoder.embed_tokens
+        model.encoder.embed_tokens = _embedding(fold_input(of_encoder, of_encoder.weight.size(0)))
+    decoder.embed_tokens = _embedding(vectors)
+    decoder.output_projection = _linear(*folded)
+    decoder.project_in_dim = decoder.project_out_dim = None
+    model.float()
+
+
+def _embedding(vectors_VD: torch.Tensor) -> nn.Embedding:
+    return nn.Embedding.from_pretrained(vectors_VD)
+
+
+def _linear(matrix_VD: torch.Tensor, bias_V: torch.Tensor) -> nn.Linear:
+    size, width = matrix_VD.shape
+    linear = nn.Linear(width, size, bias=bool(bias_V.any()))
+    linear.weight = nn.Parameter(matrix_VD, requires_grad=False)
+    if linear.bias is not None:
+        linear.bias = nn.Parameter(bias_V, requires_grad=False)
+    return linear
+
+
+def _translation(model: Any, task: Any, options: Any) -> Any:
+    encoder, decoder = model.encoder, model.decoder
+    of_encoder = transformer_spec.TransformerEncoderSpec(
+        len(encoder.layers),
+        options.encoder_attention_heads,
+        pre_norm=options.encoder_normalize_before,
+        no_final_norm=encoder.layer_norm is None,
+        activation=_activation(options),
+        layernorm_embedding=encoder.layernorm_embedding is not None,
+    )
+    spec = transformer_spec.TransformerSpec(of_encoder, _decoder(decoder, options, with_encoder_attention=True))
+    set_transformer_encoder(spec.encoder, encoder)
+    set_transformer_decoder(spec.decoder, decoder)
+    spec.register_source_vocabulary(_vocabulary(task.source_dictionary))
+    spec.register_target_vocabulary(_vocabulary(task.target_dictionary))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    return spec
+
+
+def _language_model(model: Any, task: Any, options: Any) -> Any:
+    if len(task.output_dictionary) != len(task.dictionary):
+        raise ValueError(
+            f"CHECKPOINT: needs one dictionary for input and output; got --output-dictionary-size "
+            f"{len(task.output_dictionary)} of {len(task.dictionary)} words. Use --user-dir fairseq_tiedemb with "
+            "fairseq's commands."
+        )
+    decoder = _decoder(model.decoder, options, with_encoder_attention=False)
+    spec = transformer_spec.TransformerDecoderModelSpec(decoder)
+    set_transformer_decoder(spec.decoder, model.decoder, with_encoder_attention=False)
+    spec.register_vocabulary(_vocabulary(task.dictionary))
+    if not options.add_bos_token:
+        spec.config.bos_token = spec.config.eos_token
+    return spec
+
+
+def _decoder(decoder: Any, options: Any, *, with_encoder_attention: bool) -> Any:
+    return transformer_spec.TransformerDecoderSpec(
+        len(decoder.layers),
+        options.decoder_attention_heads,
+        pre_norm=options.decoder_normalize_before,
+        no_final_norm=decoder.layer_norm is None,
+        activation=_activation(options),
+        layernorm_embedding=decoder.layernorm_embedding is not None,
+        with_encoder_attention=with_encoder_attention,
+        alignment_heads=0,  # as fairseq: the mean of all heads
+    )
+
+
+def _activation(options: Any) -> Activation:
+    return ACTIVATIONS[getattr(options, "activation_fn", None) or "relu"]
+
+
+def _vocabulary(dictionary: Any) -> list[str]:
+    """The words in the order of their rows.
+
+    Raises:
+        ValueError: if two rows have one word, of which the engine would take either.
+    """
+    words = ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
+    if len(set(words)) < len(words):
+        twice = next(word for index, word in enumerate(words) if word in words[:index])
+        raise ValueError(
+            f"--data: needs dictionaries with each word once; got {twice!r} twice. Use a dictionary without it, and "
+            "train again."
+        )
+    return words

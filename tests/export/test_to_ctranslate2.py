@@ -1,0 +1,367 @@
+"""Models in CTranslate2's format: the engine translates, scores and continues as fairseq's beam search does."""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import options as fairseq_options
+from fairseq import tasks
+from fairseq.data import Dictionary
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+
+from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
+
+from ..conftest import configuration
+from ..models.common import grown
+
+needs_engine = pytest.mark.skipif(
+    "not __import__('importlib.util').util.find_spec('ctranslate2')",
+    reason="needs CTranslate2: pip install 'fairseq-tiedemb[ctranslate2]'",
+)
+
+SIZES = [
+    *("--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-layers", 2, "--decoder-attention-heads", 2),
+    *("--activation-fn", "gelu"),
+]
+OF_ENCODER = [
+    *("--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 24, "--encoder-layers", 2, "--encoder-attention-heads", 4),
+    *("--max-source-positions", 60, "--max-target-positions", 60),
+]
+FACTORS = ["--embedding-rank", 6]
+PROJECTION = ["--projection", "--projection-bias"]
+NARROW = ["--decoder-output-dim", 12]
+DECODER, ALL = "--share-decoder-input-output-embed", "--share-all-embeddings"
+TRANSLATION = {
+    "untied": [],
+    "decoder": [DECODER, "--encoder-normalize-before", "--decoder-normalize-before"],
+    "all": [ALL, "--layernorm-embedding", "--encoder-normalize-before"],
+    "factors": [ALL, *FACTORS, *PROJECTION],
+    "narrow": [*NARROW, "--decoder-learned-pos", "--no-scale-embedding"],
+    "projection": [DECODER, *PROJECTION],
+}
+LANGUAGE_MODELS = {
+    "untied": ["--add-bos-token"],
+    "tied": [DECODER, "--decoder-normalize-before"],
+    "factors": [DECODER, *FACTORS, "--decoder-normalize-before"],
+    "narrow": [*NARROW, "--decoder-input-dim", 10, *PROJECTION],
+    "bare": ["--decoder-normalize-before", "--no-decoder-final-norm"],
+}
+BEAM, LONGEST = 4, 50
+SEARCH: dict[str, Any] = {"beam_size": BEAM, "num_hypotheses": BEAM, "return_scores": True}
+
+
+def cases(table: dict[str, list[object]], *crossed: str) -> list[tuple[str, str]]:
+    """All of a table's models, the crossed ones with every sharing method."""
+    return [(name, method) for name in table for method in (SHARING_METHODS if name in crossed else ["distance"])]
+
+
+def write_checkpoint(path: Path, data: Path, *flags: object, **settings: Any) -> Any:
+    """What fairseq-train would save, of a model that was not trained; returns the model."""
+    cfg = configuration(fairseq_options.get_training_parser(), data, *flags)
+    task = tasks.setup_task(cfg.task)
+    model = grown(task.build_model(cfg.model), std=0.3).eval()
+    make_it_end(model)
+    saved = {**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), **settings}
+    history = [{"criterion_name": "CrossEntropyCriterion", "lr_scheduler_state": {}, "num_updates": 0}]
+    iterator = {"epoch": 1, "iterations_in_epoch": 0}
+    state = {"cfg": saved, "args": None, "model": model.state_dict(), "task_state": task.state_dict()}
+    torch.save({**state, "optimizer_history": history, "extra_state": {"train_iterator": iterator}}, path)
+    return model, task
+
+
+@torch.no_grad()
+def make_it_end(model: Any) -> None:
+    """Makes one feature a constant that speaks for the end of sentence, and against padding.
+
+    fairseq never chooses padding, whatever its score, and ends what gets too long; the engine does neither.
+    """
+    decoder = model.decoder
+    norm = decoder.layers[-1].final_layer_norm if decoder.layer_norm is None else decoder.layer_norm
+    norm.weight[0], norm.bias[0] = 0.0, 8.0
+    output = decoder.output_projection
+    for linear in (decoder.project_out_dim, getattr(output, "projection", None), getattr(output, "factor", None)):
+        if linear is not None:
+            linear.weight[0] = linear.weight[:, 0] = 0.0
+            linear.weight[0, 0] = 1.0
+    words = decoder.dictionary
+    output.weight[:, 0] = 0.0
+    output.weight[words.eos(), 0], output.weight[words.pad(), 0] = 1.2, -20.0
+
+
+def search(model: Any, task: Any, sources: list[Tensor], **options: Any) -> list[list[tuple[list[str], float]]]:
+    """fairseq's beam search: words and score of all of its hypotheses of each sentence, the best first."""
+    settings = argparse.Namespace(beam=BEAM, min_len=0, max_len_a=0, max_len_b=LONGEST)
+    generator = task.build_generator([model], settings)
+    found = []
+    for source in sources:
+        net_input = {"src_tokens": source.unsqueeze(0), "src_lengths": torch.tensor([len(source)])}
+        hypotheses = generator.generate([model], {"net_input": net_input}, **options)[0]
+        words = task.target_dictionary.symbols
+        found.append([([words[i] for i in each["tokens"][:-1]], each["score"].item()) for each in hypotheses])
+    assert max(len(words) for hypotheses in found for words, _ in hypotheses) < LONGEST
+    return found
+
+
+def assert_alike(found: list[Any], expected: list[list[tuple[list[str], float]]], key: str) -> None:
+    """Checks all hypotheses and scores; `found` is what the engine returns."""
+    for each, hypotheses in zip(found, expected, strict=True):
+        assert getattr(each, key) == [words for words, _ in hypotheses]
+        assert each.scores == pytest.approx([score for _, score in hypotheses], abs=2e-6)
+
+
+def export(checkpoint: Path, output: Path, *flags: str) -> None:
+    assert main(["export", str(checkpoint), str(output), "--to", "ctranslate2", *flags]) == 0
+
+
+def sentences(folder: Path, count: int) -> list[list[str]]:
+    return [line.split() for line in (folder / "test.src").read_text().splitlines()[:count]]
+
+
+def encode(words: Dictionary, sentence: list[str]) -> Tensor:
+    return words.encode_line(" ".join(sentence), add_if_not_exist=False).long()
+
+
+@needs_engine
+@pytest.mark.parametrize(("name", "method"), cases(TRANSLATION, "all", "untied", "factors"))
+def test_the_engine_translates_alike(
+    name: str, method: str, parallel_data: Path, text_folder: Path, tmp_path: Path
+) -> None:
+    import ctranslate2
+
+    flags = ("--arch", "tied_transformer", "--sharing-method", method, *OF_ENCODER, *SIZES, *TRANSLATION[name])
+    model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
+    export(tmp_path / "model.pt", tmp_path / "engine")
+    texts = sentences(text_folder, 4)
+    expected = search(model, task, [encode(task.source_dictionary, text) for text in texts])
+    translator = ctranslate2.Translator(str(tmp_path / "engine"), intra_threads=1, compute_type="float32")
+    found = translator.translate_batch(texts, **SEARCH, min_decoding_length=0, max_decoding_length=LONGEST)
+    assert len({str(hypotheses) for hypotheses in expected}) > 1
+    assert_alike(found, expected, "hypotheses")
+
+
+@needs_engine
+@pytest.mark.parametrize(("name", "method"), cases(LANGUAGE_MODELS, "tied"))
+def test_the_engine_continues_and_scores_texts_alike(
+    name: str, method: str, lm_data: Path, text_folder: Path, tmp_path: Path
+) -> None:
+    import ctranslate2
+
+    flags = ("--task", "language_modeling", "--arch", "tied_transformer_lm", "--sharing-method", method, *SIZES)
+    flags = (*flags, "--tokens-per-sample", 60, *LANGUAGE_MODELS[name])
+    model, task = write_checkpoint(tmp_path / "model.pt", lm_data, *flags)
+    export(tmp_path / "model.pt", tmp_path / "engine")
+    words = task.dictionary
+    first = words.bos() if "--add-bos-token" in flags else words.eos()
+    generator = ctranslate2.Generator(str(tmp_path / "engine"), intra_threads=1, compute_type="float32")
+    assert first == words.index(json.loads((tmp_path / "engine" / "config.json").read_text())["bos_token"])
+    texts = sentences(text_folder, 4)
+    for text, found in zip(texts, generator.score_batch([[words[first], *text] for text in texts]), strict=True):
+        target = encode(words, text)
+        inputs = torch.cat((torch.tensor([first]), target[:-1])).unsqueeze(0)
+        scores = model.get_normalized_probs(model(inputs), log_probs=True)[0].gather(1, target.unsqueeze(1))
+        assert found.log_probs == pytest.approx(scores[:-1, 0].tolist(), rel=1e-5, abs=3e-5)  # of hundreds, in float32
+    if name == "bare":  # which nothing makes end
+        return
+    expected = search(model, task, [torch.tensor([first])], bos_token=first)
+    continued = generator.generate_batch([[words[first]]], **SEARCH, include_prompt_in_result=False, max_length=LONGEST)
+    assert_alike(continued, expected, "sequences")
+
+
+@needs_engine
+def test_a_tied_table_is_kept_once_and_int8_takes_a_quarter(parallel_data: Path, tmp_path: Path) -> None:
+    import ctranslate2
+
+    sizes = {}
+    for name in ("untied", "decoder"):
+        flags = ("--arch", "tied_transformer", "--sharing-method", "l2-input", *OF_ENCODER, *SIZES)
+        write_checkpoint(tmp_path / f"{name}.pt", parallel_data, *flags, *TRANSLATION[name][:1])
+        for quantization in ("float32", "int8"):
+            folder = tmp_path / f"{name}-{quantization}"
+            export(tmp_path / f"{name}.pt", folder, "--quantization", quantization)
+            names = ["config.json", "model.bin", "shared_vocabulary.json"]
+            assert sorted(path.name for path in folder.iterdir()) == names
+            sizes[name, quantization] = (folder / "model.bin").stat().st_size
+            translator = ctranslate2.Translator(str(folder), intra_threads=1)
+            assert translator.compute_type.startswith(quantization)
+    words = len(json.loads((tmp_path / "untied-int8" / "shared_vocabulary.json").read_text()))
+    table = words * 16 * 4
+    assert table / 2 < sizes["untied", "float32"] - sizes["decoder", "float32"] < 1.1 * table
+    assert sizes["untied", "int8"] < 0.7 * sizes["untied", "float32"]
+
+
+@needs_engine
+def test_fairseqs_own_models_and_two_dictionaries(text_folder: Path, tmp_path: Path) -> None:
+    import ctranslate2
+
+    for language, words in (("src", "cba"), ("tgt", "abcde")):
+        Path(tmp_path, f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
+    flags = ("--arch", "transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
+    model, task = write_checkpoint(tmp_path / "model.pt", tmp_path, *flags)
+    (tmp_path / "data").mkdir()
+    for path in tmp_path.glob("dict.*.txt"):
+        path.rename(tmp_path / "data" / path.name)
+    export(tmp_path / "model.pt", tmp_path / "engine", "--data", str(tmp_path / "data"))
+    translator = ctranslate2.Translator(str(tmp_path / "engine"), intra_threads=1)
+    sources = [["a", "b", "c"], ["c"], ["z", "a"]]
+    found = translator.translate_batch(sources, **SEARCH, min_decoding_length=0, max_decoding_length=LONGEST)
+    expected = search(model, task, [encode(task.source_dictionary, each) for each in sources])
+    assert_alike(found, expected, "hypotheses")
+
+
+@needs_engine
+def test_a_method_with_parameters_and_a_linear_map(
+    parallel_data: Path, text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ctranslate2
+
+    own = SharingMethod(
+        name="own",
+        summary="",
+        source="",
+        offset=lambda n, own: own["t"] * n,
+        parameters={"t": lambda size, width: torch.tensor(0.1)},
+        feature_map=lambda width: nn.Linear(width, width),
+    )
+    monkeypatch.setitem(SHARING_METHODS, "own", own)
+    flags = ("--arch", "tied_transformer", "--sharing-method", "own", DECODER, *OF_ENCODER, *SIZES)
+    model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
+    export(tmp_path / "model.pt", tmp_path / "engine")
+    translator = ctranslate2.Translator(str(tmp_path / "engine"), intra_threads=1)
+    text = sentences(text_folder, 1)[0]
+    target = ["a", "b", "c"]
+    [found] = translator.score_batch([text], [target])
+    source, words = encode(task.source_dictionary, text), encode(task.target_dictionary, target)
+    previous = torch.cat((words[-1:], words[:-1])).unsqueeze(0)
+    output = model(source.unsqueeze(0), torch.tensor([len(source)]), previous)
+    scores = model.get_normalized_probs(output, log_probs=True)[0].gather(1, words.unsqueeze(1))
+    assert found.log_probs == pytest.approx(scores[:, 0].tolist(), rel=1e-5)
+
+
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], *flags: object) -> str:
+    """The message of an export that must leave nothing."""
+    before = sorted(tmp_path.iterdir())
+    assert main(["export", str(tmp_path / "model.pt"), str(tmp_path / "engine"), *map(str, flags)]) == 2
+    assert sorted(tmp_path.iterdir()) == before
+    return capsys.readouterr().err
+
+
+def settings_of(model: dict[str, Any], task: str = "translation") -> dict[str, Any]:
+    return {"cfg": {"model": model, "task": {"_name": task, "data": "nowhere"}}, "model": {}}
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    ("model", "task", "message"),
+    [
+        ({"_name": "tied_lightconv"}, "translation", "got tied_lightconv, which .* Use --to fairseq"),
+        ({"arch": "tied_lightconv_iwslt_de_en"}, "translation", "got tied_lightconv_iwslt_de_en, .* Use --to fairseq"),
+        ({"_name": "lstm_nmt_wt"}, "translation", "got lstm_nmt_wt, which CTranslate2 has not. Use --user-dir"),
+        ({"_name": "zaremba_lm_small_wt"}, "contiguous_lm", "got zaremba_lm_small_wt, .* Use --user-dir"),
+        ({"_name": "feedforward_lm"}, "contiguous_lm", "got feedforward_lm, .* Use --user-dir"),
+        ({"_name": "tied_word2vec"}, "word_pairs", "got tied_word2vec, .* Use fairseq-tiedemb vectors"),
+        ({"_name": "tied_transformer_lm"}, "contiguous_lm", "model of --task language_modeling; got contiguous_lm"),
+        ({"_name": "tied_transformer", "adaptive_softmax_cutoff": "4,8"}, "translation", "softmax-cutoff 4,8"),
+        ({"_name": "tied_transformer_lm", "adaptive_input": True}, "language_modeling", "got --adaptive-input True"),
+        (
+            {"_name": "tied_transformer", "no_token_positional_embeddings": True},
+            "translation",
+            "got --no-token-positional-embeddings True",
+        ),
+        ({"_name": "tied_transformer", "activation_fn": "linear"}, "translation", "got --activation-fn linear"),
+        ({"_name": "tied_transformer"}, "translation", "got nowhere, which has no dict.LANGUAGE.txt"),
+        ({"_name": "tied_transformer_lm"}, "language_modeling", "got nowhere, which has no dict.txt"),
+    ],
+)
+def test_what_the_engine_has_not_is_refused(
+    model: dict[str, Any], task: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = {"source_lang": None, "target_lang": None, **model}
+    state = settings_of(model, task)
+    state["cfg"]["task"] |= {"source_lang": None, "target_lang": None}
+    torch.save(state, tmp_path / "model.pt")
+    error = refused(tmp_path, capsys, "--to", "ctranslate2")
+    assert re.search(message, error), error
+
+
+@needs_engine
+def test_scores_that_are_not_affine_are_refused(
+    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = SharingMethod(name="bent", summary="", source="", feature_map=nn.LayerNorm)
+    monkeypatch.setitem(SHARING_METHODS, "bent", method)
+    flags = ("--arch", "tied_transformer", "--sharing-method", "bent", *OF_ENCODER, *SIZES)
+    write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
+    assert "affine in the features, a matrix and a bias; got --sharing-method bent" in refused(
+        tmp_path, capsys, "--to", "ctranslate2"
+    )
+
+
+@needs_engine
+def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
+    from fairseq_tiedemb.export.to_ctranslate2 import _vocabulary
+
+    words = Dictionary()
+    words.add_symbol("a")
+    words.add_symbol("<s>", overwrite=True)
+    with pytest.raises(ValueError, match="--data: needs dictionaries with each word once; got '<s>' twice"):
+        _vocabulary(words)
+
+
+@needs_engine
+def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
+    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ctranslate2.specs import model_spec
+
+    write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
+    (tmp_path / ".engine.part").mkdir()  # of a process that was killed
+    (tmp_path / ".engine.part" / "model.bin").touch()
+
+    def save(spec: Any, folder: str) -> None:
+        Path(folder, "model.bin").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(model_spec.SequenceToSequenceModelSpec, "save", save)
+        assert main(["export", str(tmp_path / "model.pt"), str(tmp_path / "engine"), "--to", "ctranslate2"]) == 2
+    assert f"{tmp_path}/engine: needs a disk that takes" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+    (tmp_path / "engine").mkdir()
+    error = refused(tmp_path, capsys, "--to", "ctranslate2")
+    assert f"OUT: needs the name of a new folder; got {tmp_path}/engine, which is there" in error
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--to", "ctranslate2", "--settings", "dict"],
+            "--settings: needs --to fairseq; got dict with --to ctranslate2",
+        ),
+        (["--quantization", "int8"], "--quantization: needs --to ctranslate2; got int8 with --to fairseq"),
+        (["--data", "bin"], "--data: needs --to ctranslate2; got bin with --to fairseq"),
+    ],
+)
+def test_options_of_the_other_target_are_refused(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(tmp_path, capsys, *flags)
+
+
+def test_the_missing_engine_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ctranslate2"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    monkeypatch.delitem(sys.modules, "fairseq_tiedemb.export.to_ctranslate2", raising=False)
+    error = refused(tmp_path, capsys, "--to", "ctranslate2")
+    assert "--to ctranslate2: needs the package ctranslate2; got a Python without it" in error
+    assert "pip install 'fairseq-tiedemb[ctranslate2]'" in error
