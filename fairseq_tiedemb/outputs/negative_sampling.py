@@ -62,8 +62,7 @@ class NegativeSampling(nn.Module):
         ValueError: if an argument is out of range, or all counts are 0.
 
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
-    3.1 (what s_w is); Ji et al. 2016, section 4 (noise
-    shared by a batch).
+    3.1 (what s_w is); Ji et al. 2016, section 4 (noise that a batch shares).
     """
 
     counts: Tensor
