@@ -21,7 +21,7 @@ from imdb_text import reviews
 
 REVIEWS = 6000  # 1.4 million words
 EPOCHS = 3
-PAIRS = {"EN-MEN-TR-3k": 2000, "EN-MTurk-771": 500, "EN-SIMLEX-999": 800}
+PAIRS = {"EN-MEN-TR-3k": 1800, "EN-MTurk-771": 400, "EN-SIMLEX-999": 600}
 
 
 def spearman(first: list[float], second: list[float]) -> float:
