@@ -33,10 +33,14 @@ class ScoredRows(NamedTuple):
         exact = torch.promote_types(self.rows.dtype, torch.float32)
         return self._affine((mapped_KD.to(exact) * self.rows).sum(-1))
 
-    def scores_in_turn(self, mapped_ND: Tensor) -> Tensor:
-        """Scores (N, K / N): the first K / N words for the first feature, the next for the second, and so on."""
-        words = self.rows.view(len(mapped_ND), -1, self.rows.size(-1))
-        return self._affine(torch.bmm(words, mapped_ND.unsqueeze(2)).flatten()).view(words.shape[:2])
+    def scores_in_turn(self, mapped_GBD: Tensor) -> Tensor:
+        """Scores (G, M, B), M = K / G: of the first M words for the first B features, then of the next, and so on."""
+        words_GMD = self.rows.view(len(mapped_GBD), -1, self.rows.size(-1))
+        scores = torch.bmm(words_GMD, mapped_GBD.transpose(1, 2))
+        each_K1 = ScoredRows(
+            self.rows, *(None if each is None else each.unsqueeze(1) for each in (self.scale, self.offset))
+        )
+        return each_K1._affine(scores.flatten(0, 1)).view(scores.shape)
 
     def part(self, words: slice) -> "ScoredRows":
         """What the scores of some of the words are made of."""

@@ -28,7 +28,7 @@ given_text() {
 
 # binarize TARGET SPLIT...: makes $WORK/joint, with one dictionary for both languages, and as the last thing $WORK/bin, with
 # one of each, from the tokenised texts $WORK/text/SPLIT.{en,TARGET}. The first split is train, the second valid, others are
-# test sets. Then counts the subwords that the languages share.
+# test sets.
 binarize() {
     local target=$1 split language tests
     shift
@@ -53,13 +53,4 @@ binarize() {
     done
     run mv "$WORK/joint.partial" "$WORK/joint"
     run mv "$WORK/bin.partial" "$WORK/bin"
-    log_tiedemb "$WORK/overlap.log" overlap "$WORK/bin"
-    run cat "$WORK/overlap.log"
-    [[ $DRY_RUN ]] || record table1 "en-$target" \
-        --figure "source=$(types "only in en")" "target=$(types "only in $target")" "both=$(types "in both")"
-}
-
-# types NAME: prints the count that `fairseq-tiedemb overlap` gives for NAME.
-types() {
-    sed -nE "s/^ *$1 +([0-9,]+) .*/\1/p" "$WORK/overlap.log" | tr -d ,
 }

@@ -13,21 +13,16 @@
 #            third of MEN's pairs and 7% of RareWord's: the intervals beside each number say what it is worth
 # Check      10,000 words and 49,995,000 pairs in table 4; 232 rows of 10,000 a batch
 #
-# The sets (SimLex-999, Verb-143, MEN, RareWord, MTurk-771, ...) have terms of their own, and are not downloaded: SETS is a
-# folder with a .txt file each, `word word score` a line. The models are those of train-table6-small.sh, which trains them
-# where $WORK/small-SEED/checkpoint_last.pt or $WORK/wt-SEED/checkpoint_last.pt is missing (FROM: see there).
+# The models are those of train-table6-small.sh, which trains them where $WORK/small-SEED/checkpoint_last.pt or
+# $WORK/wt-SEED/checkpoint_last.pt is missing (FROM: see there).
 #
-# SEED: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+# SETS: vectors.sh. SEED: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
+source "$recipes/vectors.sh"
 
 (($# == 0)) || stop "needs no argument; got $#. Use SETS=... with the folder of the sets."
-SETS=${SETS:-}
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
-shopt -s nullglob
-sets=("$SETS"/*.txt)
-if [[ -z $SETS ]] || ((${#sets[@]} == 0)); then
-    stop "SETS: needs a folder with sets of scored pairs, NAME.txt; got '$SETS'. Use SETS=... with the folder of yours."
-fi
+find_sets
 need python
 
 checkpoints=()
@@ -36,9 +31,34 @@ for row in small wt; do
     [[ -f $checkpoint ]] || WORK=$WORK SEED=$SEED "$recipes/train-table6-small.sh" "$row"
     checkpoints+=("$checkpoint")
 done
-run_tiedemb similarity "${checkpoints[@]}" --dict "$WORK/bin/dict.txt" --sets "${sets[@]}"
-run_tiedemb correlation "${checkpoints[@]}" --dict "$WORK/bin/dict.txt"
-run_tiedemb updates "$WORK/bin" --checkpoint "${checkpoints[@]}"
+logs=$WORK/measured-$SEED
+run mkdir -p "$logs"
+with_log "$logs/similarity.log" similarity "${checkpoints[@]}" --dict "$WORK/bin/dict.txt" --sets "${sets[@]}"
+with_log "$logs/correlation.log" correlation "${checkpoints[@]}" --dict "$WORK/bin/dict.txt"
+with_log "$logs/updates.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}"
 # The gradients of single words, of which the paper's equations are.
-run_tiedemb updates "$WORK/bin" --checkpoint "${checkpoints[@]}" --batch-size 1 --tokens-per-sample 1 --batches 2000 \
-    --train-subset valid --gen-subset valid
+with_log "$logs/updates-of-words.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}" --batch-size 1 \
+    --tokens-per-sample 1 --batches 2000 --train-subset valid --gen-subset valid
+
+number=0
+for row in small-in small-out wt-tied; do
+    number=$((number + 1))
+    mapfile -t figures < <(set_figures "$logs/similarity.log" "$number")
+    record table3 "$row" --figure "${figures[@]}" --note "$(set_note "$logs/similarity.log" "$number")"
+done
+mapfile -t figures < <(correlation_figures "$logs/correlation.log" in-out in-tied out-tied)
+record table4 small --figure "${figures[@]}"
+
+# found LOG N TEXT: the number that the N-th line with TEXT has in place of X.
+found() {
+    [[ $DRY_RUN ]] || sed -n "s/^.*${3/X/\\([0-9.]*[0-9]\\)}.*$/\\1/p" "$1" | sed -n "$2p"
+}
+number=0
+for row in small wt; do
+    number=$((number + 1))
+    record section3 "$row" --figure "rows=$(found "$logs/updates.log" 1 'a batch updates X different rows')" \
+        "few=$(found "$logs/updates.log" 1 'rows; X% of all are updated')" \
+        "share=$(found "$logs/updates.log" $number "rows read: |input's part| .* = X on average")" \
+        "share-of-word=$(found "$logs/updates-of-words.log" $number "rows read: |input's part| .* = X on average")" \
+        "repeats=$(found "$logs/updates.log" $number 'p(w_t-1 | history): mean X,')"
+done

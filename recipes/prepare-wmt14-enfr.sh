@@ -10,7 +10,7 @@
 # Hardware   one CPU core, hours; 32 GB of memory, 30 GB of disk
 # Expected   some 12 million pairs; newstest2013 for validation, newstest2014 for the test; dictionaries of 87,000 and 92,000
 #            types, or of 94,000 together (the paper's table 1)
-# Check      fairseq-preprocess prints pairs and types, `fairseq-tiedemb overlap` those that the languages share
+# Check      fairseq-preprocess prints pairs and types; measure-table1.sh, those that the languages share
 #
 # The archives are tokenised and cased, and are left so. newstest2013 is the last 3,000 lines of their development set.
 #

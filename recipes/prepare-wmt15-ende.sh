@@ -11,7 +11,7 @@
 # Hardware   a CPU, hours; 16 GB of memory, 15 GB of disk, 1.2 GB to download
 # Expected   some 4.5 million pairs; newstest2013 for validation, newstest2014 and newstest2015 for tests; dictionaries of
 #            83,000 and 91,000 types, or of 94,000 together (the paper's table 1)
-# Check      fairseq-preprocess prints pairs and types, `fairseq-tiedemb overlap` those that the languages share
+# Check      fairseq-preprocess prints pairs and types; measure-table1.sh, those that the languages share
 #
 # Moses' tokenisation (sacremoses), cased, without the truecasing of Sennrich et al. (2016), on whom the paper builds.
 #

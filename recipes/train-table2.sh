@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Press & Wolf (2016), table 2: word2vec's input, output and tied embeddings. Trains one row.
+# Press & Wolf (2016), table 2: word2vec's input, output and tied embeddings. Trains one row, and measures it.
 #
 #   recipes/train-table2.sh ROW
 #
@@ -14,19 +14,25 @@
 #   cbow              CBOW, negative sampling, two tables                none
 #   cbow-tied         the same with one table                            none
 #
-# Hardware   one core of a CPU, 200,000 to 400,000 pairs a second for negative sampling and 102 million pairs in two
-#            epochs: under ten minutes. full: a GPU, since each update scores all words; hours on a CPU
+# Hardware   one core of a CPU, about 500,000 pairs a second for negative sampling and 102 million pairs in two epochs:
+#            under ten minutes. full: a GPU, since each update scores all words; hours on a CPU
 # Expected   the text is another one than the paper's text8, which this is as large as: its order need not come out
-# Check      the last line that begins with "| valid": its loss, in bits a pair
+# Check      the last line that begins with "| valid": its loss, in bits a pair; of how many pairs each rho is
 #
 # The presets bring word2vec.c's defaults; words are thinned out from a share of 1e-4 on. The corpus comes from
 # prepare-imdb.sh, which is run first where its result is missing (FROM: see there). A training that was interrupted goes
 # on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
 #
+# With SETS each table of the row is measured and recorded: untied-in, untied-out and untied-sum, C + W'; with QUESTIONS by
+# analogies too. Where untied and tied of one SEED are both there, so is table 4 of word2vec, on the 10,000 most frequent
+# words.
+#
+# SETS, QUESTIONS: vectors.sh. Without SETS it only trains
 # EPOCHS   the default is 2; UPDATES: of an epoch, by which the learning rate falls to 0, if the corpus is another one
 # SEED     the default is 1
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$recipes/vectors.sh"
 
 SEED=${SEED:-1}
 EPOCHS=${EPOCHS:-2}
@@ -55,11 +61,47 @@ done
 updates=$((EPOCHS * UPDATES))
 [[ -z $SMOKE ]] || updates=50 EPOCHS=1
 
-need fairseq-train
+[[ -z $SETS ]] || find_sets
+[[ -z $QUESTIONS || $SETS ]] || stop "QUESTIONS: needs SETS, too; got none. Use SETS=... with the folder of yours."
+[[ -z $QUESTIONS || -f $QUESTIONS ]] || stop "QUESTIONS: needs a file; got $QUESTIONS. Use questions-words.txt of word2vec."
+
+need fairseq-train python
 prepared prepare-imdb.sh
-folder=$WORK/$1-$SEED
+folder=$WORK/$1-$SEED checkpoint=$WORK/$1-$SEED/checkpoint_last.pt
 run mkdir -p "$folder"
-run fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "${options[@]}" --subsampling 1e-4 --max-tokens 2000 \
+run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "${options[@]}" --subsampling 1e-4 --max-tokens 2000 \
     --max-epoch "$EPOCHS" --max-update "$updates" --seed "$SEED" --distributed-world-size 1 --save-dir "$folder" \
     --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
-run_tiedemb norms "$folder/checkpoint_last.pt"
+run_tiedemb norms "$checkpoint"
+[[ $SETS ]] || exit 0
+
+case $1 in
+    untied | full | cbow) tables=(in out sum) ;;
+    tree) tables=(in) ;;
+    *) tables=(tied) ;;
+esac
+words=(--dict "$WORK/bin/dict.txt")
+similarity=$folder/similarity.log analogy=$folder/analogy.log
+with_log "$similarity" similarity "${tables[@]/#/$checkpoint:}" "${words[@]}" --sets "${sets[@]}"
+[[ -z $QUESTIONS ]] || with_log "$analogy" analogy "${tables[@]/#/$checkpoint:}" "${words[@]}" --questions "$QUESTIONS"
+for number in "${!tables[@]}"; do
+    row=$1-${tables[number]}
+    mapfile -t figures < <(set_figures "$similarity" $((number + 1)))
+    note=$(set_note "$similarity" $((number + 1)))
+    if [[ $QUESTIONS && -z $DRY_RUN ]]; then
+        for part in semantic syntactic total; do
+            # Asked, of all, and the share of each table.
+            read -r asked all share < <(awk -v part="$part" -v n="$number" '$1 == part { print $2, $3, $(4 + n) }' "$analogy")
+            [[ $share == - ]] || figures+=("analogies-$part=$share")
+            note+="; analogies, $part: $asked of $all"
+        done
+    fi
+    record table2 "${row%-tied}" "$folder" --figure "${figures[@]}" --note "$note"
+done
+
+[[ $1 == untied || $1 == tied ]] || exit 0
+others=("$WORK/untied-$SEED/checkpoint_last.pt" "$WORK/tied-$SEED/checkpoint_last.pt")
+[[ -f ${others[0]} && -f ${others[1]} ]] || exit 0
+with_log "$folder/correlation.log" correlation "${others[@]}" "${words[@]}" --most-frequent 10000
+mapfile -t figures < <(correlation_figures "$folder/correlation.log" in-out in-tied out-tied)
+record table4 word2vec --figure "${figures[@]}"

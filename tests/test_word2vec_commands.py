@@ -15,7 +15,7 @@ import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.losses import LossOptions
 
-from .conftest import RunCommand
+from .conftest import MadeOnce, RunCommand
 from .test_resume import assert_same, saved
 
 TIED = ("--share-decoder-input-output-embed",)
@@ -37,7 +37,13 @@ def logged(log: str, key: str) -> list[float]:
     return [float(value) for value in re.findall(rf'"{key}": "([\d.]+)"', log)]
 
 
-@pytest.mark.parametrize("name", MODELS)
+# The others differ in what their losses are, not in what a checkpoint keeps.
+QUICK = ("skip-gram", "full", "dense")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def test_an_interrupted_training_ends_where_it_would_have_ended(
     name: str, train: Callable[..., str], lm_data: Path, tmp_path: Path
 ) -> None:
@@ -65,7 +71,9 @@ def two_topics(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory
     return folder
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "tied", "full", "tree", "cbow"])
+@pytest.mark.parametrize(
+    "name", ["skip-gram", "cbow", *(pytest.param(name, marks=pytest.mark.slow) for name in ("tied", "full", "tree"))]
+)
 def test_words_of_one_topic_come_to_be_alike(
     name: str, two_topics: Path, train: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -80,11 +88,15 @@ def test_words_of_one_topic_come_to_be_alike(
     assert min(within) > max(across)
 
 
-@pytest.fixture(scope="module")
-def trained(run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    folder = tmp_path_factory.mktemp("word2vec")
-    flags = ("--max-epoch", 2, "--total-num-update", 44, "--save-dir", folder)
-    return folder / "checkpoint_last.pt", run_command("train", lm_data, *MODELS["skip-gram"], *flags).stdout
+@pytest.fixture
+def trained(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tuple[Path, str]:
+    flags = ("--max-epoch", 2, "--total-num-update", 44, "--save-dir")
+
+    def make(folder: Path) -> str:
+        return run_command("train", lm_data, *MODELS["skip-gram"], *flags, folder).stdout
+
+    folder, log = made_once("word2vec", make)
+    return folder / "checkpoint_last.pt", log
 
 
 def test_validation_prints_the_loss_of_the_training(

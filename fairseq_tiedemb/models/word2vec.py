@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import OutputLayer, Tree, build_output
-from ..outputs.negative_sampling import NegativeSampling, check_plain
+from ..outputs.negative_sampling import NOISE_FOR, NegativeSampling, check_plain
 from ..sharing import sharing_method
 from ._options import SHARING_METHOD_HELP, check_ranges
 from ._recipe import register_preset
@@ -23,7 +23,6 @@ from ._tied_model import TiedModel
 logger = logging.getLogger(__name__)
 
 OUTPUTS = ("negative", "full", "tree")
-NOISE_FOR = ("centre", "pair")
 
 
 @dataclass
@@ -47,10 +46,10 @@ class Word2VecConfig(FairseqDataclass):
         default=0.75, metadata={"help": "negative sampling: noise is drawn by counts to this power"}
     )
     noise_for: ChoiceEnum(NOISE_FOR) = field(  # type: ignore[valid-type]
-        default="centre",
+        default="block",
         metadata={
-            "help": "negative sampling: who has noise words of its own: a centre, for all its contexts, or a pair, "
-            "as word2vec.c has it, which takes longer"
+            "help": "negative sampling: who has noise words of its own: a block of 16 centres; a centre, for all its "
+            "contexts, with which tied tables do not converge; or a pair, as word2vec.c has it, which takes longer"
         },
     )
 
@@ -177,8 +176,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
             own = table if tied else SharedEmbedding(size, width, pad, method=method, embeds=False)
             output = build_output(own, borrowed=tied, features_dim=width)
             if what == "negative":
-                shared = str(cfg.noise_for) == "centre"
-                negatives = NegativeSampling(own, counts, negatives=cfg.negatives, power=cfg.noise_power, shared=shared)
+                negatives = NegativeSampling(
+                    own, counts, negatives=cfg.negatives, power=cfg.noise_power, noise_for=str(cfg.noise_for)
+                )
         model = cls(WordVectors(task.source_dictionary, table, output, negatives))
         model.reset_parameters()
         logger.info(describe(model, cfg._name or cls.__name__))

@@ -7,6 +7,11 @@ from torch import Tensor, nn
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 
+NOISE_FOR = ("block", "centre", "pair")
+# With noise for a block: features that share noise words, and the fewest words that they share.
+BLOCK = 16
+BLOCK_NOISE = 64
+
 
 def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The words that come, each once and rising, and where each of the given ones stands among them.
@@ -28,11 +33,14 @@ class NegativeSampling(nn.Module):
 
     With features h, the target t, and noise words w_j drawn from q(w) = c(w)^power / sum_v c(v)^power,
 
-        loss = -log sigmoid(s_t) - sum_{j=1..k, w_j != t} log sigmoid(-s_{w_j})
+        loss = -log sigmoid(s_t) - (k / m) sum_{j=1..m, w_j != t} log sigmoid(-s_{w_j})
 
-    Each prediction has k noise words of its own, or, with ``shared``, all predictions from one feature have the same
-    k: the expectation is the same, and so is the gradient's, at a fraction of the cost. More sharing would cost less
-    yet, but a word that is noise for a whole batch is moved by all of it at once, and long steps lengthen output rows.
+    Who shares the m noise words is the ``noise_for``: a "pair" has m = k of its own, as word2vec.c has it; a "centre"
+    has m = k for all the predictions from its feature; a "block" of 16 features that follow each other has m = 64 (k,
+    if that is more) for all of theirs. The expectation is the same, and so is the gradient's; cost and variance differ.
+    What a centre shares makes long steps along few words: its c predictions go k ways, where those of a block go m.
+    By that variance a tied table, whose noise moves the inputs too, grows until its loss is above that of a table of
+    zeros. Less noise for more features would cost less yet, but what is noise for a whole batch is moved by all of it.
 
     It is no estimate of -log p(t): at its minimum s_w is log p(w | h) - log(k q(w)), a pointwise mutual information
     less log k where q is the unigram distribution, so there is no perplexity, and ``OutputLoss.nll_loss`` is None.
@@ -48,18 +56,20 @@ class NegativeSampling(nn.Module):
         counts: c, how often words come, (V,).
         negatives: k.
         power: of the counts.
-        shared: whether the predictions from one feature share their noise words.
+        noise_for: who has noise words of its own, of ``NOISE_FOR``.
 
     Raises:
         ValueError: if an argument is out of range, or all counts are 0.
 
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
-    3.1 (what s_w is); Ji et al. 2016, section 4 (shared noise).
+    3.1 (what s_w is); Ji et al. 2016, section 4 (noise that a batch shares).
     """
 
     counts: Tensor
 
-    def __init__(self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, shared: bool):
+    def __init__(
+        self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, noise_for: str = "block"
+    ):
         super().__init__()
         if negatives < 1:
             raise ValueError(f"--negatives: needs at least 1; got {negatives}. Use 5, say.")
@@ -71,7 +81,7 @@ class NegativeSampling(nn.Module):
                 "of the training text."
             )
         self._table = (table,)  # in a tuple, which torch does not search for modules
-        self.negatives, self.power, self.shared = negatives, power, shared
+        self.negatives, self.power, self.noise_for = negatives, power, noise_for
         self.register_buffer("counts", counts.clone())
         self._cumulative: tuple[Tensor, Tensor] | None = None
 
@@ -118,33 +128,37 @@ class NegativeSampling(nn.Module):
             target_N: the words.
             options: without label smoothing and z-loss.
             rows_N: which of the features each target belongs to; None for its own.
-            noise: noise words, (N, k), with ``shared`` for each of the features; None to draw them.
+            noise: noise words (G, m) of each pair, feature or block in turn; None to draw them.
 
         Raises:
             ValueError: for label smoothing or z-loss, which are of probabilities.
         """
         check_plain(options, "negative sampling")
+        features_ND = self.table.mapped(features_ND)
+        if rows_N is None or self.noise_for == "pair":
+            features_ND = features_ND if rows_N is None else features_ND.index_select(0, rows_N)
+            rows_N = torch.arange(len(target_N), device=target_N.device)
+        each = BLOCK if self.noise_for == "block" else 1
+        groups = -(-len(features_ND) // each)
         if noise is None:
             generator = None
             if not self.training:
                 generator = torch.Generator().manual_seed(int(target_N.sum()))
-            noise = self.noise((len(features_ND) if self.shared else len(target_N), self.negatives), generator)
+            noise = self.noise((groups, max(BLOCK_NOISE, self.negatives) if each > 1 else self.negatives), generator)
         words_U, places = distinct(torch.cat((target_N, noise.flatten())), self.table.num_embeddings)
         known = self.table.rows(words_U)
-        features_ND = self.table.mapped(features_ND)
-        own_ND = features_ND if rows_N is None else features_ND.index_select(0, rows_N)
-        target_rows = known.take(places[: len(target_N)])
-        noise_rows = known.take(places[len(target_N) :])
-        of_noise = F.softplus(noise_rows.scores_in_turn(features_ND if self.shared else own_ND))
-        if self.shared and rows_N is not None:
-            of_noise, noise = of_noise.index_select(0, rows_N), noise.index_select(0, rows_N)
-        is_target = noise.eq(target_N.unsqueeze(1))
-        losses_N = F.softplus(-target_rows.scores_one_by_one(own_ND)) + of_noise.masked_fill(is_target, 0.0).sum(1)
+        target_rows, noise_rows = (known.take(part) for part in places.split((len(target_N), noise.numel())))
+        scores_N = target_rows.scores_one_by_one(features_ND.index_select(0, rows_N))
+        features_GBD = F.pad(features_ND, (0, 0, 0, groups * each - len(features_ND))).view(groups, each, -1)
+        of_noise = F.softplus(noise_rows.scores_in_turn(features_GBD)).sum(1).flatten().index_select(0, rows_N)
+        # Noise that is the target has the target's score.
+        repeats_N = noise.index_select(0, rows_N // each).eq(target_N.unsqueeze(1)).sum(1)
+        of_noise = of_noise - repeats_N * F.softplus(scores_N)
+        losses_N = F.softplus(-scores_N) + self.negatives / noise.size(1) * of_noise
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
 
     def extra_repr(self) -> str:
-        noise = "each feature's" if self.shared else "each word's"
-        return f"{self.negatives} negatives, noise c^{self.power}, {noise} own"
+        return f"{self.negatives} negatives, noise c^{self.power}, each {self.noise_for}'s own"
 
 
 def check_plain(options: LossOptions, where: str) -> None:

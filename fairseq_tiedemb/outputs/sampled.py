@@ -75,7 +75,10 @@ class SampledHead(CountedHead):
         rows = self.table.rows(torch.cat((target_N, noise.flatten())))
         noise_rows = rows.part(slice(count, None))
         target_scores_N = rows.part(slice(count)).scores_one_by_one(mapped_ND)
-        noise_scores_NK = noise_rows.scores(mapped_ND) if self.shared else noise_rows.scores_in_turn(mapped_ND)
+        if self.shared:
+            noise_scores_NK = noise_rows.scores(mapped_ND)
+        else:
+            noise_scores_NK = noise_rows.scores_in_turn(mapped_ND.unsqueeze(1)).squeeze(2)
         return self.losses(target_scores_N, noise_scores_NK, target_N, noise)
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:

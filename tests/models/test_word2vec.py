@@ -11,7 +11,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
 from fairseq_tiedemb.optim.row_sgd import sum_of_rows
+from fairseq_tiedemb.outputs import negative_sampling
 from fairseq_tiedemb.outputs.huffman import huffman_tree
+from fairseq_tiedemb.outputs.negative_sampling import NOISE_FOR
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
@@ -69,17 +71,25 @@ every_sparsity = pytest.mark.parametrize("sparse", [False, True])
 @every_model
 @every_sparsity
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("shared", [True, False])
-def test_negative_sampling(name: str, sparse: bool, tied: bool, shared: bool) -> None:
-    model = build(name, share_decoder_input_output_embed=tied, negatives=2, noise_for="centre" if shared else "pair")
+@pytest.mark.parametrize("noise_for", NOISE_FOR)
+def test_negative_sampling(
+    name: str, sparse: bool, tied: bool, noise_for: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The last block is cut short.
+    monkeypatch.setattr(negative_sampling, "BLOCK", 3)
+    model = build(name, share_decoder_input_output_embed=tied, negatives=2, noise_for=noise_for)
     model.set_sparse_gradients(sparse)
     inputs = batch(model)
     pairs = CBOW_PAIRS if model.predicts_centre else SKIPGRAM_PAIRS
-    # Of each centre, or each pair.
-    of_pair = list(range(len(pairs))) if model.predicts_centre or not shared else inputs["centres"].tolist()
-    noise = torch.tensor((NOISE * 4)[: 2 * (max(of_pair) + 1)]).view(-1, 2)
+    # Of each block, centre or pair.
+    own_feature = model.predicts_centre or noise_for == "pair"
+    of_pair = list(range(len(pairs))) if own_feature else inputs["centres"].tolist()
+    count = 2
+    if noise_for == "block":
+        of_pair, count = [feature // 3 for feature in of_pair], 5
+    noise = torch.tensor((NOISE * 4)[: count * (max(of_pair) + 1)]).view(-1, count)
     predictions = [
-        (words, [(target, 1.0, 1), *((word, 1.0, -1) for word in noise[own].tolist() if word != target)])
+        (words, [(target, 1.0, 1), *((word, 2 / count, -1) for word in noise[own].tolist() if word != target)])
         for (words, target), own in zip(pairs, of_pair, strict=True)
     ]
     features = model.extract_features(inputs["src_tokens"], inputs["centres"])[0]
@@ -139,8 +149,8 @@ def test_sharing_methods_score_some_words_as_they_score_all(method: str, what: s
         expected = torch.logsumexp(scores, 1) - of_target
         found = model(**inputs, loss_options=LossOptions(reduce=False)).loss
     else:
-        noise = torch.tensor(NOISE[:4] * 5).view(4, 5)
-        own = noise[inputs["centres"]]
+        noise = torch.tensor(NOISE[:5]).view(1, 5)
+        own = noise.expand(len(scores), 5)
         of_noise = torch.nn.functional.softplus(scores.gather(1, own))
         of_noise = of_noise.masked_fill(own == inputs["target"].unsqueeze(1), 0.0)
         expected = torch.nn.functional.softplus(-of_target) + of_noise.sum(1)
@@ -171,8 +181,8 @@ def test_shared_noise_has_the_expectation_of_own_noise() -> None:
     target = torch.nn.functional.softplus(-scores.gather(1, inputs["target"].unsqueeze(1))).squeeze(1)
     expected = (target + 3 * of_word.sum(1)).sum().item()
     torch.manual_seed(1)
-    for shared in (False, True):
-        head.shared = shared
+    for noise_for in NOISE_FOR:
+        head.noise_for = noise_for
         with torch.no_grad():
             losses = torch.stack(
                 [head.loss(features, inputs["target"], rows_N=inputs["centres"]).loss for _ in range(3000)]
@@ -273,4 +283,4 @@ def test_refused_elsewhere() -> None:
                 model(**batch(model), loss_options=LossOptions(**{option: 0.1}))
     table = build().output.head
     with pytest.raises(ValueError, match="counts: needs one for each of 11 words, some above 0; got"):
-        type(build().decoder.negatives)(table, torch.zeros(11), negatives=5, power=0.75, shared=True)
+        type(build().decoder.negatives)(table, torch.zeros(11), negatives=5, power=0.75)

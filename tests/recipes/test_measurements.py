@@ -1,6 +1,9 @@
 """The recipe that measures tables 3 and 4: which commands it runs, what it refuses, and a whole run on a few lines."""
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ SCRIPT = "measure-tables3-4.sh"
 @pytest.fixture
 def sets(tmp_path: Path) -> Path:
     (tmp_path / "sets").mkdir()
-    for name in ("a", "b"):
+    for name in ("a", "EN-MEN-TR-3k"):
         (tmp_path / f"sets/{name}.txt").write_text("N <unk> 1\n<unk> N 2\n")
     return tmp_path / "sets"
 
@@ -30,9 +33,11 @@ def trained(folder: Path, seed: int = 1) -> Path:
 
 def measurements(commands: list[list[str]]) -> list[list[str]]:
     """The commands of this package, from their names on; where it is not installed, the checkout's are run."""
-    names = ("similarity", "correlation", "updates")
+    names = ("similarity", "correlation", "updates", "overlap")
     return [
-        words[next(i for i, word in enumerate(words) if word in names) :] for words in commands if {*names} & {*words}
+        words[next(i for i, word in enumerate(words) if word in names) : words.index(">")]
+        for words in commands
+        if {*names} & {*words}
     ]
 
 
@@ -41,9 +46,17 @@ def test_commands(sets: Path, tmp_path: Path) -> None:
     ptb = tmp_path / "runs/ptb"
     models = [f"{ptb}/{row}-7/checkpoint_last.pt" for row in ("small", "wt")]
     found = measurements(commands)
-    assert len(found) == len(commands)
+    assert [words[0] for words in commands if words[0] in ("mkdir", "cat")] == ["mkdir", *["cat"] * 4]
+    assert len(found) == len(commands) - 5 == 4
     similarity, correlation, *updates = found
-    assert similarity[1:] == [*models, "--dict", f"{ptb}/bin/dict.txt", "--sets", f"{sets}/a.txt", f"{sets}/b.txt"]
+    assert similarity[1:] == [
+        *models,
+        "--dict",
+        f"{ptb}/bin/dict.txt",
+        "--sets",
+        f"{sets}/EN-MEN-TR-3k.txt",
+        f"{sets}/a.txt",
+    ]
     assert correlation[1:] == [*models, "--dict", f"{ptb}/bin/dict.txt"]
     for words in updates:
         assert words[1:5] == [f"{ptb}/bin", "--checkpoint", *models]
@@ -58,7 +71,8 @@ def test_what_is_not_trained_is_trained_first(sets: Path, tmp_path: Path) -> Non
     (train,) = (words for words in commands if words[0] == "fairseq-train")
     assert option(train, "--arch") == "zaremba_lm_small_wt"
     assert option(train, "--save-dir") == f"{runs}/ptb/wt-1"
-    assert commands.index(train) < len(commands) - len(measurements(commands)) == len(commands) - 4
+    assert all("fairseq-train" not in words for words in commands[commands.index(train) + 1 :])
+    assert len(measurements(commands[commands.index(train) + 1 :])) == len(measurements(commands)) == 4
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -78,17 +92,65 @@ def test_the_header_says_what_to_expect() -> None:
         assert word in header
 
 
+@pytest.mark.parametrize("corpus", ["multi30k", "tatoeba-es", "wmt14-enfr"])
+def test_overlap(corpus: str, tmp_path: Path) -> None:
+    (tmp_path / corpus / "bin").mkdir(parents=True)
+    found = measurements(dry_run("measure-table1.sh", corpus, RUNS=tmp_path))
+    assert found == [["overlap", f"{tmp_path}/{corpus}/bin"]]
+    corpora = {"RUNS": tmp_path / "none", "FROM": tmp_path}
+    names = [words[0] for words in dry_run("measure-table1.sh", corpus, **corpora)]
+    assert "fairseq-preprocess" in names
+
+
+def test_overlap_refusals(tmp_path: Path) -> None:
+    for args, message in (([], "needs one CORPUS; got 0"), (["ptb"], "CORPUS: needs wmt14-enfr, .*; got ptb")):
+        process = run_recipe("measure-table1.sh", *args, RUNS=tmp_path, DRY_RUN=1)
+        assert (process.returncode, process.stdout) == (1, "")
+        assert re.search(message, process.stderr)
+
+
+def figures(path: Path) -> dict[str, float]:
+    return {name: figure["value"] for name, figure in json.loads(path.read_text())["figures"].items()}
+
+
+def test_overlap_is_recorded(tmp_path: Path) -> None:
+    data = tmp_path / "runs/tatoeba-es"
+    data.mkdir(parents=True)
+    (data / "train.es").write_text("a b c d\n" * 5)
+    (data / "train.en").write_text("c d e\n" * 5)
+    flags = ("--source-lang", "es", "--target-lang", "en", "--joined-dictionary")
+    command = ["-m", "fairseq_cli.preprocess", *flags, "--trainpref", data / "train", "--destdir", data / "bin"]
+    subprocess.run([sys.executable, *command], check=True, capture_output=True)
+    process = run_recipe("measure-table1.sh", "tatoeba-es", RUNS=tmp_path / "runs", RESULTS=tmp_path / "results")
+    assert process.returncode == 0, process.stderr
+    assert figures(tmp_path / "results/table1/tatoeba-es.json") == {"english": 1, "other": 2, "both": 2, "shared": 40.0}
+
+
 @pytest.mark.slow
 def test_whole_recipe(sets: Path, tmp_path: Path) -> None:
     source = write_ptb(tmp_path / "source", train=500, held_out=50)
     words = sorted(set((tmp_path / "source/ptb.train.txt").read_text().split()))
     pairs = zip(words[:20], words[5:25], strict=True)
-    (sets / "a.txt").write_text("".join(f"{a} {b} {number}\n" for number, (a, b) in enumerate(pairs)))
+    (sets / "EN-MEN-TR-3k.txt").write_text("".join(f"{a} {b} {number}\n" for number, (a, b) in enumerate(pairs)))
+    results = tmp_path / "results"
     variables = {**source, "RUNS": tmp_path / "runs", "SETS": sets, "SMOKE": 1, "GPUS": 0, "SPLITS": "test"}
-    process = run_recipe(SCRIPT, **variables)
+    process = run_recipe(SCRIPT, **variables, RESULTS=results)
     assert process.returncode == 0, process.stderr
-    found = re.findall(r"^a +(\d+) +20 +(-?0\.\d+) .*(-?0\.\d+) .*(-?0\.\d+) ", process.stdout, re.M)
-    assert len(found) == 1
-    assert found[0][0] == "20"
-    assert len(re.findall(r"^\[1\] +-?0\.\d+ +-?0\.\d+$", process.stdout, re.M)) == 1
+    [found] = re.findall(r"^EN-MEN-TR-3k +(\d+) +20" + 3 * r" +(-?0\.\d+) \([^)]*\)", process.stdout, re.M)
+    assert found[0] == "20"
+    for row, rho in zip(("small-in", "small-out", "wt-tied"), found[1:], strict=True):
+        assert figures(results / f"table3/{row}-1.json") == {"EN-MEN-TR-3k": float(rho)}
+        note = json.loads((results / f"table3/{row}-1.json").read_text())["note"]
+        assert re.fullmatch(r"EN-MEN-TR-3k: 20 of 20 pairs, -?0\.\d\d to -?0\.\d\d", note)
+    [of_input] = re.findall(r"^\[1\] +(-?0\.\d+) +(-?0\.\d+)$", process.stdout, re.M)
+    [of_output] = re.findall(r"^\[2\] +(-?0\.\d+)$", process.stdout, re.M)
+    expected = dict(zip(("in-out", "in-tied", "out-tied"), map(float, (*of_input, of_output)), strict=True))
+    assert figures(results / "table4/small-1.json") == expected
     assert process.stdout.count("repeat probability") == 4
+    shares = re.findall(r"= (0\.\d+) on average", process.stdout)
+    for row, number in (("small", 0), ("wt", 1)):
+        recorded = figures(results / f"section3/{row}-1.json")
+        assert recorded["share"] == float(shares[number])
+        assert recorded["share-of-word"] == float(shares[2 + number])
+        assert recorded["rows"] > 1
+        assert 0 < recorded["repeats"] < 1

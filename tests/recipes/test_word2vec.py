@@ -1,5 +1,7 @@
 """The recipes of word embeddings: the text, the commands of each row, and a whole small training."""
 
+import json
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -70,11 +72,29 @@ def test_the_commands_of_a_row(row: str, tmp_path: Path) -> None:
     assert args.lr == [0.05 if row.startswith("cbow") else 0.025]
 
 
+@pytest.mark.parametrize(
+    ("row", "roles"), [("untied", ["in", "out", "sum"]), ("tied-cosine", ["tied"]), ("tree", ["in"])]
+)
+def test_what_is_measured(row: str, roles: list[str], tmp_path: Path) -> None:
+    (tmp_path / "imdb/bin").mkdir(parents=True)
+    for name in ("a.txt", "b.txt", "questions"):
+        (tmp_path / name).touch()
+    commands = dry_run("train-table2.sh", row, RUNS=tmp_path, SETS=tmp_path, QUESTIONS=tmp_path / "questions")
+    tables = [f"{tmp_path}/imdb/{row}-1/checkpoint_last.pt:{role}" for role in roles]
+    for name, given in (("similarity", ["--sets", f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"]), ("analogy", None)):
+        [words] = [words for words in commands if name in words]
+        words = words[words.index(name) + 1 : words.index(">")]
+        given = given or ["--questions", f"{tmp_path}/questions"]
+        assert words == [*tables, "--dict", f"{tmp_path}/imdb/bin/dict.txt", *given]
+
+
 def test_refused(tmp_path: Path) -> None:
     for args, variables, message in (
         ([], {}, "needs one ROW; got 0 arguments"),
         (["tide"], {}, "ROW: needs untied, tied, .* got tide"),
         (["tied"], {"EPOCHS": "two"}, "EPOCHS, UPDATES: need positive numbers; got two"),
+        (["tied"], {"SETS": tmp_path}, f"SETS: needs a folder with sets of scored pairs, NAME.txt; got '{tmp_path}'"),
+        (["tied"], {"QUESTIONS": tmp_path}, "QUESTIONS: needs SETS, too; got none"),
     ):
         process = run_recipe("train-table2.sh", *args, RUNS=tmp_path, DRY_RUN=1, **variables)
         assert process.returncode == 1
@@ -95,10 +115,34 @@ def test_whole_recipe(tmp_path: Path) -> None:
     archive = tmp_path / "aclImdb.tar.xz"
     with tarfile.open(archive, "w:xz") as tar:
         tar.add(tmp_path / "aclImdb", "aclImdb")
-    process = run_recipe("train-table2.sh", "tied", FROM=archive, RUNS=tmp_path / "runs", SMOKE=1)
+    words = "a film rated caf scenes plot of sorts it s".split()
+    (tmp_path / "sets").mkdir()
+    pairs = zip(words, words[1:] + words[:1], range(10), strict=True)
+    (tmp_path / "sets/EN-MEN-TR-3k.txt").write_text("".join(f"{a} {b} {n}\n" for a, b, n in pairs) + "no such 1\n")
+    (tmp_path / "questions").write_text(f": of-all\n{' '.join(words[:4])}\n: gram1\n{' '.join(words[4:8])}\n")
+    results, variables = tmp_path / "results", {"RUNS": tmp_path / "runs", "SMOKE": 1}
+    variables |= {"SETS": tmp_path / "sets", "QUESTIONS": tmp_path / "questions", "RESULTS": results}
+    process = run_recipe("train-table2.sh", "tied", FROM=archive, **variables)
     assert process.returncode == 0, process.stderr
     assert "| valid on 'valid' subset | loss" in process.stdout
     assert "decoder.embed_tokens.weight" in process.stdout
+    assert [path.name for path in results.rglob("*.json")] == ["tied-1.json"]
+    process = run_recipe("train-table2.sh", "untied", **variables)
+    assert process.returncode == 0, process.stderr
+    assert sorted(path.name for path in (results / "table2").iterdir()) == [
+        *("tied-1.json", "untied-in-1.json", "untied-out-1.json", "untied-sum-1.json")
+    ]
+    [rhos] = re.findall(r"^EN-MEN-TR-3k +10 +11" + 3 * r" +(-?0\.\d+) \([^)]*\)", process.stdout, re.M)
+    for name, rho in zip(("untied-in", "untied-out", "untied-sum"), rhos, strict=True):
+        result = json.loads((results / f"table2/{name}-1.json").read_text())
+        found = {column: figure["value"] for column, figure in result["figures"].items()}
+        assert found.pop("EN-MEN-TR-3k") == float(rho)
+        assert sorted(found) == ["analogies-semantic", "analogies-syntactic", "analogies-total"]
+        assert result["note"].startswith("EN-MEN-TR-3k: 10 of 11 pairs, ")
+        assert result["note"].endswith("; analogies, total: 2 of 2")
+        assert result["usage"]["runs"] == 1
+    alike = json.loads((results / "table4/word2vec-1.json").read_text())["figures"]
+    assert [*alike] == ["in-out", "in-tied", "out-tied"]
 
 
 @pytest.mark.slow

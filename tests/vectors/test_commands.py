@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,17 +54,14 @@ def stock(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> Callab
     return stock
 
 
-def run_tiedemb(run_command: RunCommand, *args: object, **options: Any) -> Any:
-    return run_command("fairseq_tiedemb.cli", *args, **options)
-
-
-@pytest.mark.parametrize("arch", STOCK)
+@pytest.mark.parametrize("arch", [pytest.param("lstm_lm", marks=pytest.mark.slow), "transformer_lm"])
 def test_stock_checkpoints(
-    arch: str, stock: Callable[..., Path], run_command: RunCommand, lm_data: Path, tmp_path: Path
+    arch: str, stock: Callable[..., Path], lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     untied, tied = stock(arch), stock(arch, TIED)
     (tmp_path / "set.txt").write_text("a b 1\nc D 2\ne f 3.5\ng h 2\nno b 1\n")
-    printed = run_tiedemb(run_command, "similarity", untied, tied, "--sets", tmp_path / "set.txt").stdout.splitlines()
+    command("similarity", untied, tied, "--sets", tmp_path / "set.txt")
+    printed = capsys.readouterr().out.splitlines()
     assert [line.split(":")[1] for line in printed[:3]] == ["in", "out", "tied"]
     words = [line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines()]
     model = checkpoint_utils.load_checkpoint_to_cpu(untied)["model"]
@@ -78,13 +74,20 @@ def test_stock_checkpoints(
     fields = printed[-1].replace("(", " ").split()
     assert fields[:3] == ["set", "4", "5"]
     assert [fields[3], fields[7]] == rhos
-    printed = run_tiedemb(run_command, "correlation", untied, f"{tied}:tied").stdout.splitlines()
+    command("correlation", untied, f"{tied}:tied")
+    printed = capsys.readouterr().out.splitlines()
     assert len(printed[-2].split()) == 3  # rho of in and out, in and tied
     assert len(printed[-1].split()) == 2
 
 
+OURS = ("--arch", "tied_lstm_lm", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8)
+
+
+@pytest.mark.parametrize(
+    ("arch", "user_dir"), [(OURS, {}), pytest.param(STOCK["lstm_lm"], {"user_dir": None}, marks=pytest.mark.slow)]
+)
 def test_fairseq_reads_the_vectors_back(
-    stock: Callable[..., Path], run_command: RunCommand, lm_data: Path, tmp_path: Path
+    arch: tuple, user_dir: dict, stock: Callable[..., Path], run_command: RunCommand, lm_data: Path, tmp_path: Path
 ) -> None:
     checkpoint, path = stock("transformer_lm"), tmp_path / "x.vec"
     model = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)["model"]
@@ -93,12 +96,9 @@ def test_fairseq_reads_the_vectors_back(
         command("vectors", checkpoint, "--role", role, "--output", path)
         assert np.array_equal(read_vectors(path).rows_VD, expected[2:].numpy())
     flags = ("--decoder-embed-path", path, "--lr", 1e-30, "--save-dir", tmp_path)
-    ours = ("--arch", "tied_lstm_lm", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8)
-    for arch, user_dir in ((ours, {}), (STOCK["lstm_lm"], {"user_dir": None})):
-        run_command("train", lm_data, *UPDATE, *arch, *flags, **user_dir)
-        found = checkpoint_utils.load_checkpoint_to_cpu(tmp_path / "checkpoint_last.pt")["model"]
-        assert torch.equal(found["decoder.embed_tokens.weight"][2:], second[2:])
-        (tmp_path / "checkpoint_last.pt").unlink()
+    run_command("train", lm_data, *UPDATE, *arch, *flags, **user_dir)
+    found = checkpoint_utils.load_checkpoint_to_cpu(tmp_path / "checkpoint_last.pt")["model"]
+    assert torch.equal(found["decoder.embed_tokens.weight"][2:], second[2:])
 
 
 WORDS = "the of and to in".split()

@@ -1,0 +1,93 @@
+"""Skip-gram with negative sampling beside gensim's: the same text and options, pairs drawn and learned, one thread."""
+
+import importlib.util
+import statistics
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the models)
+from fairseq_tiedemb.models.word2vec import Word2VecConfig
+from fairseq_tiedemb.optim.row_sgd import RowSGD
+from fairseq_tiedemb.tasks._pairs import WordPairs, keep_probabilities
+
+from .interleave import interleave, ratio
+
+TYPES, TOKENS, SENTENCE, SUBSAMPLING = 47_000, 100_000, 200, 1e-4
+ASKED = 300_000  # pairs a second, of skip-gram with two tables
+
+
+def zipf_text() -> tuple[np.ndarray, np.ndarray]:
+    """Tokens, of fairseq's numbers, and how often each word comes in a text of which they are a part."""
+    frequencies = 1 / np.arange(1, TYPES + 1)
+    tokens = np.random.default_rng(1).choice(TYPES, TOKENS, p=frequencies / frequencies.sum())
+    counts = np.maximum(18_000_000 * frequencies / frequencies.sum(), 5).astype(np.int64)
+    return tokens + 4, np.concatenate((np.zeros(4, np.int64), counts))
+
+
+def pairs_of(tokens: np.ndarray, counts: np.ndarray) -> WordPairs:
+    text = torch.from_numpy(tokens)
+    stream: Any = SimpleNamespace(
+        ends=np.arange(SENTENCE, TOKENS + 1, SENTENCE), tokens=lambda start, stop: text[start:stop]
+    )
+    return WordPairs(stream, keep_probabilities(counts, SUBSAMPLING), window=5, max_tokens=2000, seed=1)
+
+
+def training(pairs: WordPairs, counts: np.ndarray, **options: Any) -> Callable[[], None]:
+    words = Dictionary()
+    for number in range(TYPES):
+        words.add_symbol(f"w{number}")
+    cfg = Word2VecConfig(**options)
+    cfg._name = "word2vec_skipgram"
+    task = SimpleNamespace(source_dictionary=words, word_counts=counts)
+    model = ARCH_MODEL_REGISTRY["word2vec_skipgram"].build_model(cfg, task)
+    model.set_sparse_gradients(True)
+    optimizer = RowSGD(model.parameters(), lr=0.025)
+
+    def epoch() -> None:
+        for index in range(len(pairs)):
+            batch = pairs.collater([pairs[index]])
+            optimizer.zero_grad(set_to_none=True)
+            model(**batch["net_input"], target=batch["target"]).loss.backward()
+            optimizer.step()
+
+    return epoch
+
+
+def peers(tokens: np.ndarray, counts: np.ndarray) -> dict[str, Callable[[], object]]:
+    """gensim's, if it is there."""
+    if importlib.util.find_spec("gensim") is None:
+        print("\ngensim is not installed: without it")
+        return {}
+    import gensim.models
+
+    peer = gensim.models.Word2Vec(sg=1, vector_size=100, window=5, negative=5, sample=SUBSAMPLING, workers=1, seed=1)
+    peer.build_vocab_from_freq({str(word): int(count) for word, count in enumerate(counts) if count})
+    sentences = [list(map(str, part)) for part in tokens.reshape(-1, SENTENCE)]
+    return {"gensim": lambda: peer.train(sentences, total_words=TOKENS, total_examples=len(sentences), epochs=1)}
+
+
+@pytest.mark.benchmark
+def test_skipgram() -> None:
+    tokens, counts = zipf_text()
+    pairs = pairs_of(tokens, counts)
+    contestants = {
+        "untied": training(pairs, counts),
+        "tied": training(pairs, counts, share_decoder_input_output_embed=True),
+        "noise for each pair": training(pairs, counts, noise_for="pair"),
+        **peers(tokens, counts),
+    }
+    count = sum(pairs[index]["ntokens"] for index in range(len(pairs)))
+    seconds = interleave(contestants, rounds=5)
+    print(f"\n{TOKENS:,} tokens of {TYPES:,} types, {count:,} pairs, D = 100, 5 negatives")
+    for name, times in seconds.items():
+        print(f"  {name:20s} {count / statistics.median(times) / 1e3:6.0f} thousand pairs/s")
+    if "gensim" in seconds:
+        print(f"  untied / gensim, CPU seconds {ratio(seconds, 'untied', 'gensim')}")
+    assert count / statistics.median(seconds["untied"]) >= ASKED
