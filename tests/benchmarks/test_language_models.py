@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 
@@ -76,6 +77,11 @@ def test_training_step(name: str) -> None:
         for _ in range(repeats):
             update(models[contestant], optimizers[contestant], losses[contestant]())
 
+    work = step_work(sum(parameter.numel() for parameter in ours.parameters()), size, ROWS, steps)
+    with FlopCounterMode(display=False) as counter:
+        losses["fairseq lstm_lm"]().backward()
+    assert 0.95 < work.flops / counter.get_total_flops() <= 1.0
+
     runs = {contestant: partial(train, contestant) for contestant in models}
     seconds = interleave({**runs, **RATES}, rounds=9 if name == "small" else 5)
     print(f"{name}: 2 x {size}, tied, {ROWS} x {steps}, V = {VOCABULARY}")
@@ -83,7 +89,6 @@ def test_training_step(name: str) -> None:
         rate = repeats * ROWS * steps / statistics.median(seconds[contestant])
         over = f"  ours over it {ratio(seconds, contestant, 'ours')}" if contestant in peers else ""
         print(f"  {contestant:32s} {rate:8.0f} words/s{over}")
-    work = step_work(sum(parameter.numel() for parameter in ours.parameters()), size, ROWS, steps)
     show_limit(work, seconds, "ours", steps=repeats)
 
 

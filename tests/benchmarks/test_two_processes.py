@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from ..conftest import USER_DIR, run
 from .language_model_peers import VOCABULARY
@@ -38,17 +39,16 @@ MODELS = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Binarised sentences of 10,000 word types in two languages, which serve language models too."""
     folder = tmp_path_factory.mktemp("data")
-    every = " ".join(f"w{word}" for word in range(4, VOCABULARY))
+    length = LENGTH - 1  # and the end of the sentence
+    every = torch.arange(4, VOCABULARY)[: (VOCABULARY - 4) // length * length].view(-1, length)
     for language in ("de", "en"):
-        lines = text(SENTENCES, LENGTH - 1).tolist()  # and the end of the sentence
-        sentences = "".join(" ".join(f"w{word}" for word in line) + "\n" for line in lines)
-        (folder / f"train.{language}").write_text(sentences)
-        (folder / f"all.{language}").write_text(every + "\n")
-    prepare = ("--trainpref", folder / "train", "--testpref", folder / "all")
+        lines = torch.cat((every, text(SENTENCES, length))).tolist()
+        (folder / f"train.{language}").write_text(
+            "".join(" ".join(f"w{word}" for word in line) + "\n" for line in lines)
+        )
     pair = ("--source-lang", "de", "--target-lang", "en", "--joined-dictionary")
-    run("preprocess", *pair, *prepare, "--destdir", folder / "pairs")
-    (folder / "train").write_text((folder / "train.en").read_text())
-    run("preprocess", "--only-source", "--trainpref", folder / "train", "--destdir", folder / "text")
+    run("preprocess", *pair, "--trainpref", folder / "train", "--destdir", folder / "pairs")
+    run("preprocess", "--only-source", "--trainpref", folder / "train.en", "--destdir", folder / "text")
     return folder
 
 
