@@ -5,8 +5,9 @@
 with q the query's projection, k_j = x_j W + b the *keys* and x_j the *annotations* of source position j. Keys do not
 depend on the decoder, so the encoder computes them once.
 
-The hidden layer of every step and source position is most of attention's work, and on a CPU torch's sigmoid is several
-times faster than its tanh. Since tanh(z) = 2 sigmoid(2z) - 1, and a softmax does not see the constant,
+The hidden layer of every step and source position is most of attention's work. On some processors torch's sigmoid is
+several times faster than its tanh, on others it is not (tests/benchmarks/test_attention_nmt.py tells). Since
+tanh(z) = 2 sigmoid(2z) - 1, and a softmax does not see the constant, either will do:
 
     softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2q + 2k_j)
 

@@ -1,17 +1,19 @@
-"""What attention translation is measured against: a plain loop over time, and the bare matrix products."""
+"""What attention translation is measured against: loops over time, fairseq's `lstm`, joeynmt, and the step's limit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.data import Dictionary
 from fairseq.models.lstm import LSTMDecoder, LSTMEncoder, LSTMModel
 from torch import Tensor, nn
 
 from fairseq_tiedemb.models.attention_nmt import LSTMNMTTWWT, AttentionNMTModel, LSTMNMTConfig
+
+from .limits import Work, parameter_bytes
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ SIZES = {
 
 
 class FairseqLSTM(LSTMModel):
-    """fairseq's `lstm` with a bidirectional encoder, three-way sharing and the loss as its criterion computes it."""
+    """fairseq's `lstm` with a bidirectional encoder, three-way sharing and `F.cross_entropy`."""
 
     def __init__(self, words: Dictionary, sizes: Sizes):
         table = nn.Embedding(len(words), sizes.embed, words.pad())
@@ -48,26 +50,42 @@ class FairseqLSTM(LSTMModel):
     def loss(self, source: Tensor, previous: Tensor, target: Tensor) -> Tensor:
         """Cross entropy, summed."""
         lengths = torch.full((len(source),), source.size(1))
-        log_probabilities = torch.log_softmax(self(source, lengths, previous)[0], -1)
-        return label_smoothed_nll_loss(log_probabilities.flatten(0, 1), target.flatten(), 0.0, 1)[0]
+        scores = self(source, lengths, previous)[0]
+        return F.cross_entropy(scores.flatten(0, 1), target.flatten(), ignore_index=1, reduction="sum")
 
-    def training_flops(self, sizes: Sizes) -> int:
-        """Products of a training step: 6 a weight and a word, and attention's."""
-        source, target, attention = self._multiplications(sizes)
-        return 6 * sizes.bsz * (sizes.source * source + sizes.target * (target + attention))
 
-    def decoding_flops(self, sizes: Sizes, beams: int) -> int:
-        """The same of a beam search: 2 a weight and a word, target words once a beam."""
-        source, target, attention = self._multiplications(sizes)
-        return 2 * sizes.bsz * (sizes.source * source + beams * sizes.target * (target + attention))
+HAS_JOEYNMT = find_spec("joeynmt") is not None
 
-    def _multiplications(self, sizes: Sizes) -> tuple[int, int, int]:
-        """With weights, of a source word and of a target word; and attention's of a target word."""
-        source = sum(p.numel() for name, p in self.encoder.named_parameters() if "lstm.weight" in name)
-        per_sentence = ("encoder_hidden_proj", "encoder_cell_proj")
-        decoder = self.decoder.named_parameters()
-        target = sum(p.numel() for name, p in decoder if "weight" in name and not name.startswith(per_sentence))
-        return source, target, 2 * sizes.source * 2 * sizes.hidden
+
+class JoeyNMT(nn.Module):
+    """joeynmt's recurrent model with the attention of Bahdanau et al., where it is installed.
+
+    Its decoder has one cell a step, with input feeding, and its readout is as wide as the state: less work than ours in
+    the loop, and more for the scores. Source and target words are one table; scores have another, since it ties only
+    tables as wide as the readout.
+    """
+
+    def __init__(self, words: Dictionary, sizes: Sizes, cell: str):
+        from joeynmt.decoders import RecurrentDecoder
+        from joeynmt.encoders import RecurrentEncoder
+
+        super().__init__()
+        self.embed = nn.Embedding(len(words), sizes.embed, words.pad())
+        self.encoder = RecurrentEncoder(rnn_type=cell, hidden_size=sizes.hidden, emb_size=sizes.embed)
+        self.decoder = RecurrentDecoder(
+            rnn_type=cell,
+            emb_size=sizes.embed,
+            hidden_size=sizes.hidden,
+            encoder=self.encoder,
+            vocab_size=len(words),
+        )
+
+    def loss(self, source: Tensor, previous: Tensor, target: Tensor) -> Tensor:
+        """Cross entropy, summed."""
+        mask = source.ne(1).unsqueeze(1)
+        encoded = self.encoder(self.embed(source), mask.sum((1, 2)), mask)
+        scores = self.decoder(self.embed(previous), *encoded, src_mask=mask, unroll_steps=previous.size(1))[0]
+        return F.cross_entropy(scores.flatten(0, 1), target.flatten(), ignore_index=1, reduction="sum")
 
 
 def build_ours(words: Dictionary, sizes: Sizes, cell: str) -> AttentionNMTModel:
@@ -174,91 +192,24 @@ def _fill(
         parameter.copy_(torch.zeros_like(parameter) if value is None else value)
 
 
-def weights_per_word(sizes: Sizes, gates: int, states: int) -> tuple[int, int, int]:
-    """Multiplications with weights: of a source word, a target word, and a sentence."""
-    e, d = sizes.embed, sizes.hidden
-    units = 2 * d
-    source = 2 * gates * d * (e + d) + units * units
-    target = gates * d * (e + d + units + d) + units * d + e * (d + e + units) + e * sizes.vocabulary
-    return source, target, units * states * d
+def step_work(sizes: Sizes, gates: int, states: int, parameters: int) -> Work:
+    """What a training step of ours has to do, without the optimiser: 6 FLOP a weight and a word, and attention's.
 
-
-def training_flops(sizes: Sizes, gates: int, states: int) -> int:
-    """Floating point operations of the products of a training step, in closed form: 6 a weight and a word."""
-    source, target, sentence = weights_per_word(sizes, gates, states)
-    attention = sizes.bsz * sizes.target * sizes.source * 2 * sizes.hidden * (3 + 1)
-    words = sizes.source * source + sizes.target * target + sentence
-    return 2 * (3 * sizes.bsz * words + attention)
-
-
-def decoding_flops(sizes: Sizes, gates: int, states: int, beams: int) -> int:
-    """The same of a beam search: 2 a weight and a word, target words once a beam."""
-    source, target, sentence = weights_per_word(sizes, gates, states)
-    attention = sizes.source * 2 * sizes.hidden * 2
-    return 2 * sizes.bsz * (sizes.source * source + sentence + beams * sizes.target * (target + attention))
-
-
-class BareProducts:
-    """The matrix products of one training step and attention's tanh, alone: no step can be faster.
-
-    Every weight has three products: forward, gradient of its input, gradient of itself. Those of recurrent weights are
-    one a step forward and for the input's gradient, all others one for all steps. Attention has one product with v and
-    three with the annotations.
+    The encoder's first states and the first previous word are zero. Attention has a product with v and three with the
+    annotations, each 2 FLOP a source word, target word and unit.
 
     Args:
         sizes: sizes of the step.
         gates: gates of the cell.
         states: states of the cell.
+        parameters: how many the model has.
     """
-
-    def __init__(self, sizes: Sizes, gates: int, states: int):
-        self.flops = 0
-        self._runs: list[Callable[[], object]] = []
-        e, d, bsz, source, target = sizes.embed, sizes.hidden, sizes.bsz, sizes.source, sizes.target
-        units, rows_in, rows_out = 2 * d, bsz * source, bsz * target
-        for _ in range(2):
-            self._weight(gates * d, e, rows_in, 1)
-            self._weight(gates * d, d, bsz, source)
-        self._weight(units, units, rows_in, 1)
-        self._weight(states * d, units, bsz, 1)
-        self._weight(gates * d, e, rows_out, 1)
-        self._weight(gates * d, d, bsz, target)
-        self._weight(units, d, bsz, target)
-        self._weight(gates * d, units, bsz, target)
-        self._weight(gates * d, d, bsz, target)
-        for width in (d, e, units):
-            self._weight(e, width, rows_out, 1)
-        self._weight(sizes.vocabulary, e, rows_out, 1)
-        self._attention(bsz, source, target, units)
-
-    def _weight(self, outputs: int, inputs: int, rows: int, steps: int) -> None:
-        weight, transposed = _random(outputs, inputs), _random(inputs, outputs)
-        x, y = _random(rows, inputs), _random(rows, outputs)
-        out_y, out_x, out_weight = torch.empty_like(y), torch.empty_like(x), torch.empty_like(weight)
-        all_x, all_y = _random(rows * steps, inputs), _random(rows * steps, outputs)
-        self._add(steps, lambda: torch.mm(x, transposed, out=out_y), rows * inputs * outputs)
-        self._add(steps, lambda: torch.mm(y, weight, out=out_x), rows * inputs * outputs)
-        self._add(1, lambda: torch.mm(all_y.t(), all_x, out=out_weight), rows * steps * inputs * outputs)
-
-    def _attention(self, bsz: int, source: int, target: int, units: int) -> None:
-        annotations, vector = _random(bsz, source, units), _random(units)
-        hidden, weights, contexts = _random(bsz, source, units), _random(bsz, 1, source), _random(bsz, units, 1)
-        all_weights, all_contexts = _random(bsz, source, target), _random(bsz, target, units)
-        work = bsz * source * units
-        self._add(target, lambda: torch.tanh(hidden, out=hidden), 0)
-        self._add(target, lambda: torch.mv(hidden.view(-1, units), vector), work)
-        self._add(target, lambda: torch.bmm(weights, annotations), work)
-        self._add(target, lambda: torch.bmm(annotations, contexts), work)
-        self._add(1, lambda: torch.bmm(all_weights, all_contexts), work * target)
-
-    def _add(self, times: int, run: Callable[[], object], multiplications: int) -> None:
-        self.flops += 2 * times * multiplications
-        self._runs.extend([run] * times)
-
-    def __call__(self) -> None:
-        for run in self._runs:
-            run()
-
-
-def _random(*shape: int) -> Tensor:
-    return torch.randn(*shape) * 0.05
+    e, d, source, target = sizes.embed, sizes.hidden, sizes.source, sizes.target
+    units = 2 * d
+    encoder = source * (2 * gates * d * e + units * units) + (source - 1) * 2 * gates * d * d
+    embedded = (target - 1) * (gates * d * e + e * e)
+    recurrent = target * (gates * d * (d + units + d) + units * d)
+    readout = target * (e * (d + units) + e * sizes.vocabulary)
+    attention = 4 * target * source * units
+    flops = sizes.bsz * (6 * (encoder + units * states * d + embedded + recurrent + readout) + 2 * attention)
+    return Work(flops, parameter_bytes(parameters, update=False))

@@ -1,4 +1,4 @@
-"""What language models are measured against: fairseq's `lstm_lm`, and the bare matrix products of a training step."""
+"""What language models are measured against: fairseq's `lstm_lm`, torch's own LSTM, and a training step's limit."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 
 from ..models.common import dictionary
+from .limits import Work, parameter_bytes
 
 VOCABULARY = 10_000
 LAYERS = 2
@@ -60,32 +61,62 @@ class FairseqLSTMLM(nn.Module):
         return F.nll_loss(log_probabilities.flatten(0, 1), target_BT.flatten(), ignore_index=1, reduction="sum")
 
 
-class BareProducts:
-    """The matrix products of a training step and nothing else, every operand laid out as it is fastest.
+class TorchLSTMLM(nn.Module):
+    """The same model as most would write it with torch alone: `nn.LSTM`, tied, with the weights of ours.
 
-    Inputs, recurrence and output, forward; the same for the gradients of their inputs and of their weights, the latter
-    over all steps at once.
+    Args:
+        ours: whose weights it takes.
+        chunked: the loss is `F.linear_cross_entropy` in chunks of 256 words, which never holds all scores; otherwise
+            `F.cross_entropy` of `F.linear`.
     """
 
-    def __init__(self, size: int, bsz: int, steps: int):
-        tokens = bsz * steps
-        self.steps = steps
-        self.batch = torch.randn(tokens, size)
-        self.gates = torch.randn(tokens, 4 * size)
-        self.step_state, self.step_gates = torch.randn(bsz, size), torch.randn(bsz, 4 * size)
-        self.weight, self.transposed = torch.randn(4 * size, size), torch.randn(size, 4 * size)
-        self.table, self.scores = torch.randn(VOCABULARY, size), torch.randn(tokens, VOCABULARY)
-        self.flops = 3 * 2 * tokens * (LAYERS * 8 * size * size + VOCABULARY * size)
+    def __init__(self, ours: RecurrentLM, *, chunked: bool):
+        super().__init__()
+        stack, self.chunked = ours.decoder.stack, chunked
+        self.table = nn.Parameter(ours.decoder.output.weight.detach().clone())
+        self.bias = nn.Parameter(ours.decoder.output.head.bias.detach().clone())
+        self.lstm = nn.LSTM(stack.hidden_size, stack.hidden_size, LAYERS)
+        with torch.no_grad():
+            for layer in range(LAYERS):
+                for name, value in (
+                    ("weight_ih", stack.weight_ih),
+                    ("weight_hh", stack.weight_hh),
+                    ("bias_ih", stack.bias),
+                ):
+                    getattr(self.lstm, f"{name}_l{layer}").copy_(value[layer])
+                nn.init.zeros_(getattr(self.lstm, f"bias_hh_l{layer}"))
 
-    def __call__(self) -> None:
-        for _ in range(LAYERS):
-            self.batch @ self.weight.t()
-            for _ in range(self.steps):
-                self.step_state @ self.transposed
-                self.step_gates @ self.weight
-            self.gates @ self.weight
-            self.gates.t() @ self.batch  # of the input's weight
-            self.gates.t() @ self.batch  # of the recurrent one
-        self.batch @ self.table.t()
-        self.scores @ self.table
-        self.scores.t() @ self.batch
+    def loss(self, tokens_BT: Tensor, target_BT: Tensor) -> Tensor:
+        """Cross entropy, summed."""
+        features = self.lstm(F.embedding(tokens_BT.t(), self.table))[0].flatten(0, 1)
+        target = target_BT.t().flatten()
+        if self.chunked:
+            return F.linear_cross_entropy(
+                features, self.table, target, linear_bias=self.bias, reduction="sum", options=chunks_of_256()
+            )
+        return F.cross_entropy(F.linear(features, self.table, self.bias), target, reduction="sum")
+
+
+# Newer than the oldest torch that the package takes.
+HAS_LINEAR_CROSS_ENTROPY = hasattr(F, "linear_cross_entropy")
+
+
+def chunks_of_256() -> Any:
+    """What `F.linear_cross_entropy` is fastest with on a CPU; its own choice is several times slower at 400 words."""
+    return nn.LinearCrossEntropyOptions(batch_chunk_size=256)
+
+
+def step_work(parameters: int, size: int, bsz: int, steps: int) -> Work:
+    """What a training step with clipping and SGD has to do: 6 FLOP a weight and a word.
+
+    The first state is zero, so that recurrent weights have one time step less.
+
+    Args:
+        parameters: how many the model has.
+        size: of embedding and hidden layer.
+        bsz: rows.
+        steps: words of a row.
+    """
+    recurrent = LAYERS * 4 * size * size
+    flops = 6 * bsz * (steps * (recurrent + VOCABULARY * size) + (steps - 1) * recurrent)
+    return Work(flops, parameter_bytes(parameters, update=True))

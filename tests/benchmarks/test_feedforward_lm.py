@@ -69,7 +69,7 @@ def test_training_step_and_evaluation(arch: str) -> None:
 
     for what, run in (("training step", train), ("evaluation", evaluate)):
         seconds = interleave({name: partial(run, name) for name in models}, rounds=15)
-        print(f"\n{arch}, {what}: {ROWS} x {STEPS}, V = {VOCABULARY}")
+        print(f"{arch}, {what}: {ROWS} x {STEPS}, V = {VOCABULARY}")
         for name, times in seconds.items():
             print(f"  {name:6s} {1e3 * statistics.median(times):7.1f} ms CPU")
         print(f"  plain over ours {ratio(seconds, 'plain', 'ours')}")

@@ -19,7 +19,7 @@ def test_step() -> None:
         weight.grad = torch.randn_like(weight)
         steps[name] = optimizer([weight], lr=1e-3, betas=(0.9, 0.98), eps=1e-8, weight_decay=1e-4).step
     seconds = interleave(steps, rounds=9)
-    print("\nAdam with weight decay, 90,000 x 500, float32")
+    print("Adam with weight decay, 90,000 x 500, float32")
     for name, times in seconds.items():
         print(f"  {name:12s} {statistics.median(times) * 1e3:7.1f} ms")
     print(f"  fused_adam is faster by {ratio(seconds, 'adam', 'fused_adam')}")

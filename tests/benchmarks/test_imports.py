@@ -46,7 +46,7 @@ def test_imports_in_fresh_processes() -> None:
             took = cpu_seconds(arguments)
             if measured >= 0:
                 seconds[name].append(took)
-    print("\nCPU seconds of a fresh process")
+    print("CPU seconds of a fresh process")
     for name, (_, under) in PROGRAMS.items():
         line = f"  {name:28s} {statistics.median(seconds[name]):6.3f}"
         if under is not None:

@@ -1,8 +1,8 @@
 """LSTM language models: a training step, the whole of fairseq-train, and evaluation with carried state.
 
-What is asked of ours, tied: at 2 x 200, 20 x 20 at least 1.35 times fairseq's `lstm_lm` and 0.60 of the bare products,
-at 2 x 1500, 20 x 35 2.2 times and 0.72; fairseq-train at most 8 % and 2 % above a bare loop over the same model;
-evaluation in chunks at least 10 times faster than token by token.
+What is asked of ours, tied: at 2 x 200, 20 x 20 at least 1.35 times fairseq's `lstm_lm`, at 2 x 1500, 20 x 35 2.2
+times, and no slower than torch's LSTM with torch's chunked loss, whose kernel ours has too; fairseq-train at most 8 %
+and 2 % above a bare loop over the same model; evaluation in chunks at least 10 times faster than token by token.
 """
 
 import os
@@ -10,17 +10,27 @@ import resource
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
 
 from ..conftest import USER_DIR, run
 from .interleave import interleave, ratio
-from .language_model_peers import VOCABULARY, BareProducts, FairseqLSTMLM, build_ours
+from .language_model_peers import (
+    HAS_LINEAR_CROSS_ENTROPY,
+    VOCABULARY,
+    FairseqLSTMLM,
+    TorchLSTMLM,
+    build_ours,
+    step_work,
+)
+from .limits import RATES, show_limit
 
 SIZES = {"small": ("zaremba_lm_small_wt", 200, 20), "large": ("zaremba_lm_large_wt", 1500, 35)}
 ROWS = 20
@@ -45,16 +55,21 @@ def update(model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tenso
 def test_training_step(name: str) -> None:
     arch, size, steps = SIZES[name]
     ours = build_ours(arch, dropout=0.0).train()
-    fairseq = FairseqLSTMLM(ours).train()
+    peers: dict[str, FairseqLSTMLM | TorchLSTMLM] = {
+        "fairseq lstm_lm": FairseqLSTMLM(ours),
+        "nn.LSTM, F.cross_entropy": TorchLSTMLM(ours, chunked=False),
+    }
+    if HAS_LINEAR_CROSS_ENTROPY:
+        peers["nn.LSTM, F.linear_cross_entropy"] = TorchLSTMLM(ours, chunked=True)
     words = text(ROWS, steps + 1)
     tokens, target = words[:, :-1].contiguous(), words[:, 1:].contiguous()
-    products = BareProducts(size, ROWS, steps)
     losses = {
         "ours": lambda: ours(tokens, target=target, stream_position=0).loss,
-        "fairseq lstm_lm": lambda: fairseq.loss(tokens, target),
+        **{peer: lambda model=model: model.loss(tokens, target) for peer, model in peers.items()},
     }
-    torch.testing.assert_close(losses["ours"](), losses["fairseq lstm_lm"](), rtol=1e-5, atol=0.0)
-    models = {"ours": ours, "fairseq lstm_lm": fairseq}
+    for peer in peers:
+        torch.testing.assert_close(losses[peer](), losses["ours"](), rtol=1e-5, atol=0.0)
+    models = {"ours": ours, **peers}
     optimizers = {key: torch.optim.SGD(model.parameters(), lr=0.1) for key, model in models.items()}
     repeats = 10 if name == "small" else 1
 
@@ -62,20 +77,19 @@ def test_training_step(name: str) -> None:
         for _ in range(repeats):
             update(models[contestant], optimizers[contestant], losses[contestant]())
 
-    def multiply() -> None:
-        for _ in range(repeats):
-            products()
+    work = step_work(sum(parameter.numel() for parameter in ours.parameters()), size, ROWS, steps)
+    with FlopCounterMode(display=False) as counter:
+        losses["fairseq lstm_lm"]().backward()
+    assert 0.95 < work.flops / counter.get_total_flops() <= 1.0
 
-    seconds = interleave(
-        {"ours": lambda: train("ours"), "fairseq lstm_lm": lambda: train("fairseq lstm_lm"), "bare products": multiply},
-        rounds=9 if name == "small" else 5,
-    )
-    print(f"\n{name}: 2 x {size}, tied, {ROWS} x {steps}, V = {VOCABULARY}")
-    for contestant, times in seconds.items():
-        rate = repeats * ROWS * steps / statistics.median(times)
-        print(f"  {contestant:16s} {rate:8.0f} words/s {rate * products.flops / ROWS / steps / 1e9:6.1f} GFLOP/s")
-    print(f"  ours over fairseq's lstm_lm   {ratio(seconds, 'fairseq lstm_lm', 'ours')}")
-    print(f"  bare products' time over ours {ratio(seconds, 'bare products', 'ours')}")
+    runs = {contestant: partial(train, contestant) for contestant in models}
+    seconds = interleave({**runs, **RATES}, rounds=9 if name == "small" else 5)
+    print(f"{name}: 2 x {size}, tied, {ROWS} x {steps}, V = {VOCABULARY}")
+    for contestant in models:
+        rate = repeats * ROWS * steps / statistics.median(seconds[contestant])
+        over = f"  ours over it {ratio(seconds, contestant, 'ours')}" if contestant in peers else ""
+        print(f"  {contestant:32s} {rate:8.0f} words/s{over}")
+    show_limit(work, seconds, "ours", steps=repeats)
 
 
 BARE_LOOP = """
@@ -136,7 +150,7 @@ def test_whole_command(corpus: Path, name: str, short: int, long: int) -> None:
         loop = cpu_seconds([sys.executable, "-c", loops[0]]) - cpu_seconds([sys.executable, "-c", loops[1]])
         ratios.append(train / loop)
     spread = f"[{min(ratios):.3f}-{max(ratios):.3f}]"
-    print(f"\n{name}: fairseq-train over a bare loop {statistics.median(ratios):.3f} {spread}")
+    print(f"{name}: fairseq-train over a bare loop {statistics.median(ratios):.3f} {spread}")
 
 
 @pytest.mark.benchmark
@@ -158,4 +172,4 @@ def test_evaluation_with_carried_state(name: str, tokens: int) -> None:
 
     seconds = interleave({"token by token": lambda: evaluate(1), "chunks of 200": lambda: evaluate(200)}, rounds=5)
     assert nll[200] == pytest.approx(nll[1], rel=1e-6)
-    print(f"\n{name}: 2 x {size}, batch 1, chunks over tokens {ratio(seconds, 'token by token', 'chunks of 200')}")
+    print(f"{name}: 2 x {size}, batch 1, chunks over tokens {ratio(seconds, 'token by token', 'chunks of 200')}")

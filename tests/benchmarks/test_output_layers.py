@@ -70,7 +70,7 @@ def test_output_layers(place: int) -> None:
         for head in heads.values():
             head.train(what != "given words")
         seconds = interleave(runs, rounds=5)
-        print(f"\n{what}: {WORDS} words, V {size}, D {WIDTH}, float32")
+        print(f"{what}: {WORDS} words, V {size}, D {WIDTH}, float32")
         for name, times in seconds.items():
             line = f"  {name:18s} {statistics.median(times) * 1e3:8.1f} ms"
             if name != FULL:

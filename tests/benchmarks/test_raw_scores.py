@@ -44,7 +44,7 @@ def test_raw_scores(vocabulary: int, together: int) -> None:
 
     with torch.no_grad():
         seconds = interleave({name: lambda name=name: repeated(name) for name in contestants}, rounds=5)
-    print(f"\nV {vocabulary:,}, {together} at once")
+    print(f"V {vocabulary:,}, {together} at once")
     for name, times in seconds.items():
         print(f"  {name:12s} {statistics.median(times) / repeats * 1e6:10.0f} us")
     asked = ASKED[vocabulary]

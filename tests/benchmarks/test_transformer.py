@@ -59,7 +59,7 @@ def sample_of(bsz: int) -> dict[str, Any]:
 
 
 def show(title: str, seconds: dict[str, list[float]]) -> None:
-    print(f"\n{title}")
+    print(f"{title}")
     for contestant, times in seconds.items():
         over_plain = ratio(seconds, contestant, "plain")
         print(f"  {contestant:14s} {statistics.median(times):7.3f} CPU s, {over_plain} of plain's time")

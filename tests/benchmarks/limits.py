@@ -1,0 +1,84 @@
+"""The shortest time of a step on this processor: arithmetic and memory traffic that no way of writing it can avoid.
+
+    limit = floating point operations / rate of a product + bytes / bandwidth of an addition
+
+Both rates are measured in the rounds of the step itself. The product is of 2048 x 2048 matrices in float32, as fast as
+a core multiplies; the addition is in place, of numbers far more than caches hold, every byte of which is moved. Left
+out, so that the limit is one: activations and scores, which may stay in a cache; exponentials and tanh; reading a
+recurrent weight again at each time step. A core may move bytes while it multiplies, so the arithmetic alone is shown
+too: that nothing can beat.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from .interleave import ratio
+
+PRODUCT, ADDITION = "2048^3 product", "addition in place"
+SIZE, NUMBERS = 2048, 2**25
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a step has to do at least.
+
+    Attributes:
+        flops: of its matrix products, two a multiplication.
+        bytes: that it reads and writes.
+    """
+
+    flops: int
+    bytes: int
+
+    def seconds(self, seconds: Mapping[str, list[float]]) -> tuple[list[float], list[float]]:
+        """The limit in every round, and its arithmetic alone; ``seconds`` has those of ``RATES`` too."""
+        arithmetic = [self.flops / (2 * SIZE**3) * each for each in seconds[PRODUCT]]
+        traffic = [self.bytes / (3 * 4 * NUMBERS) * each for each in seconds[ADDITION]]
+        return [sum(both) for both in zip(arithmetic, traffic, strict=True)], arithmetic
+
+
+def parameter_bytes(parameters: int, *, update: bool) -> int:
+    """Bytes that float32 parameters cost a step: read forward and backward, their gradients written.
+
+    Args:
+        parameters: how many numbers.
+        update: whether the step clips and is plain SGD: then they and their gradients are read, and they are written.
+    """
+    return 4 * parameters * (6 if update else 3)
+
+
+@cache
+def _operands(*shape: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(shape), torch.ones(shape)
+
+
+def _multiply() -> None:
+    out, factor = _operands(SIZE, SIZE)
+    torch.mm(factor, factor, out=out)
+
+
+def _add() -> None:
+    total, addend = _operands(NUMBERS)
+    total.add_(addend)
+
+
+RATES: dict[str, Callable[[], None]] = {PRODUCT: _multiply, ADDITION: _add}
+
+
+def show_limit(work: Work, seconds: Mapping[str, list[float]], contestant: str, *, steps: int = 1) -> None:
+    """Prints what part of a contestant's time the limit is.
+
+    Args:
+        work: of a step.
+        seconds: every round's, of the contestant and of ``RATES``.
+        contestant: whose time.
+        steps: of the contestant in a round.
+    """
+    limit, arithmetic = ([steps * each for each in part] for part in work.seconds(seconds))
+    both = {**seconds, "limit": limit, "arithmetic": arithmetic}
+    share, of_it = ratio(both, "limit", contestant), ratio(both, "arithmetic", contestant)
+    print(f"  limit's time over that of {contestant}: {share}; its arithmetic alone {of_it}")

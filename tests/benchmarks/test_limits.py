@@ -1,0 +1,22 @@
+"""The arithmetic of limits; quick, unlike the benchmarks beside it."""
+
+import pytest
+
+from .limits import ADDITION, NUMBERS, PRODUCT, SIZE, Work, parameter_bytes, show_limit
+
+
+def test_the_limit_of_a_product_and_an_addition_is_their_time() -> None:
+    work = Work(flops=2 * SIZE**3, bytes=12 * NUMBERS)
+    both, arithmetic = work.seconds({PRODUCT: [2.0, 3.0], ADDITION: [0.5, 1.0]})
+    assert (both, arithmetic) == ([2.5, 4.0], [2.0, 3.0])
+
+
+def test_what_parameters_move() -> None:
+    assert parameter_bytes(10, update=False) == 120  # read twice, a gradient written, 4 bytes each
+    assert parameter_bytes(10, update=True) == 240
+
+
+def test_a_limit_is_of_all_steps_of_a_round(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = {PRODUCT: [1.0, 1.0], ADDITION: [1.0, 1.0], "ours": [8.0, 20.0]}
+    show_limit(Work(flops=2 * SIZE**3, bytes=12 * NUMBERS), seconds, "ours", steps=2)
+    assert "0.35 [0.20-0.50]; its arithmetic alone 0.17 [0.10-0.25]" in capsys.readouterr().out
