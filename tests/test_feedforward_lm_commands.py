@@ -81,8 +81,11 @@ def test_a_preset_is_the_whole_command(language_model: tuple[Path, Any], lm_data
             "--sharing-method",
             "cosine",
         ),
-        ("--arch", "feedforward_lm_wt", "--criterion", "cross_entropy", "--decoder-layers", 2),
-        ("--arch", "feedforward_lm_wt", "--bf16"),
+        pytest.param(
+            ("--arch", "feedforward_lm_wt", "--criterion", "cross_entropy", "--decoder-layers", 2),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(("--arch", "feedforward_lm_wt", "--bf16"), marks=pytest.mark.slow),
     ],
     ids=lambda flags: " ".join(map(str, flags[1:])),
 )
@@ -93,8 +96,16 @@ def test_every_form_trains(flags: tuple, train: InProcess, lm_data: Path) -> Non
     assert ("train_penalty" in text) == ("--projection-regularization" in flags)
 
 
-@pytest.mark.parametrize("order", [2, 5])
-@pytest.mark.parametrize("more", [(), ("--num-workers", 2, "--update-freq", 2)], ids=["", "workers, several chunks"])
+@pytest.mark.parametrize(
+    ("order", "more"),
+    [
+        pytest.param(2, (), marks=pytest.mark.slow),
+        (2, ("--num-workers", 2, "--update-freq", 2)),
+        (5, ()),
+        pytest.param(5, ("--num-workers", 2, "--update-freq", 2), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_a_training_that_is_resumed_in_mid_epoch_ends_where_the_whole_one_ends(
     order: int, more: tuple, train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:

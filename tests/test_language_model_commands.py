@@ -53,7 +53,7 @@ def evaluate(caplog: pytest.LogCaptureFixture) -> InProcess:
     def evaluate(data: Path, *flags: object) -> str:
         caplog.clear()
         with caplog.at_level(logging.INFO):
-            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), data, *flags))
+            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), data, "--num-workers", 0, *flags))
         return "\n".join(caplog.messages)
 
     return evaluate
@@ -65,7 +65,7 @@ def generate(capsys: pytest.CaptureFixture) -> InProcess:
 
     def generate(data: Path, *flags: object) -> str:
         capsys.readouterr()
-        fairseq_cli.generate.main(configuration(options.get_generation_parser(), data, *flags))
+        fairseq_cli.generate.main(configuration(options.get_generation_parser(), data, "--num-workers", 0, *flags))
         return capsys.readouterr().out
 
     return generate

@@ -1,5 +1,6 @@
 """Output layers that know the counts of words, through the commands: training, resume, scoring, decoding, refusals."""
 
+import functools
 import logging
 import math
 import re
@@ -35,6 +36,11 @@ LAYERS = {
     "tied-short-list": (*TIED, "--output-layer", "short-list", "--short-list", 6),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
+# What differs in the table or where the classes come from is rarer.
+RARE = ("class-file", "tied-short-list")
+rare_layers_are_slow = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in RARE)) for name in LAYERS]
+)
 CLASS_FILE = "a 0\nb 1\nc 0\nd 1\ne 0\nf 2\nzebra 3\n"
 
 
@@ -47,12 +53,16 @@ class Trained:
         self.checkpoint = folder / "checkpoint_last.pt"
         self.path = ("--path", self.checkpoint)
 
+    @functools.cached_property
+    def model(self) -> Any:
+        """The last checkpoint's."""
+        return TiedLSTMLM.from_pretrained(str(self.folder), self.checkpoint.name, str(self.data)).models[0]
+
     def log_prob(self, sentence: torch.Tensor) -> torch.Tensor:
         """Logarithms of the probabilities of all words at each place of a sentence, from its scores, (T, V)."""
-        model = TiedLSTMLM.from_pretrained(str(self.folder), self.checkpoint.name, str(self.data)).models[0]
         previous = torch.cat((torch.tensor([2]), sentence[:-1].long())).unsqueeze(0)
         with torch.no_grad():
-            return model.output.scores(model.extract_features(previous)[0])[0].double()
+            return self.model.output.scores(self.model.extract_features(previous)[0])[0].double()
 
 
 @pytest.fixture
@@ -84,7 +94,7 @@ def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float
     def evaluate(data: Path, *flags: object) -> tuple[int, float]:
         caplog.clear()
         with caplog.at_level(logging.INFO):
-            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), data, *flags))
+            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), data, "--num-workers", 0, *flags))
         text = "\n".join(caplog.messages)
         [count], [perplexity] = re.findall(r"Evaluated ([\d,]+) tokens", text), re.findall(r"plexity: ([\d.]+)", text)
         return int(count.replace(",", "")), float(perplexity)
@@ -108,7 +118,7 @@ def test_training(name: str, trained: Callable[[str], Trained]) -> None:
         assert re.search(r"shares nothing .* output 119, rest", text)  # (6 + 1) rows of 16, and their biases
 
 
-@every_layer
+@rare_layers_are_slow
 def test_evaluation(
     name: str,
     trained: Callable[[str], Trained],
@@ -141,7 +151,7 @@ def test_evaluation(
     assert evaluate(model.data, *stream, "--tokens-per-sample", 35) == (count, pytest.approx(perplexity, abs=0.011))
 
 
-@every_layer
+@rare_layers_are_slow
 def test_decoding(name: str, trained: Callable[[str], Trained], capsys: pytest.CaptureFixture[str]) -> None:
     model = trained(name)
     flags = ("--task", "contiguous_lm", "--sample-break-mode", "eos", *model.path, "--gen-subset", "valid")
@@ -170,7 +180,7 @@ def test_fresh_processes(run_command: RunCommand, trained: Callable[[str], Train
     assert noise(evaluated.stdout + evaluated.stderr) == []
 
 
-@every_layer
+@rare_layers_are_slow
 def test_score(
     name: str, trained: Callable[[str], Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,7 +211,7 @@ def test_score(
     assert err.splitlines()[-1] == line
 
 
-@every_layer
+@rare_layers_are_slow
 def test_other_commands(
     name: str, trained: Callable[[str], Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,7 +241,9 @@ def test_other_commands(
 # --- resume ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [(), ("--store-ema",)], ids=["", "moving average"])
+@pytest.mark.parametrize(
+    "more", [pytest.param((), marks=pytest.mark.slow), ("--store-ema",)], ids=["", "moving average"]
+)
 def test_resume_needs_no_file_of_classes(
     more: tuple, trained: Callable[[str], Trained], train: Train, lm_data: Path, tmp_path: Path
 ) -> None:
@@ -261,7 +273,7 @@ def test_resume_with_other_classes(
     with pytest.raises(ValueError, match="--classes: needs 4, by which the weights .* got 7 "):
         train(lm_data, *flags, "--classes", 7)
     with pytest.raises(ValueError, match="--output-layer: needs classes, by which the weights .* got short-list"):
-        train(lm_data, *flags, "--output-layer", "short-list", "--short-list", 3)
+        train(lm_data, *flags, "--classes", 100, "--output-layer", "short-list", "--short-list", 3)
     (tmp_path / "classes").write_text(CLASS_FILE)
     text = train(lm_data, *flags, "--class-file", tmp_path / "classes")
     assert "--output-layer classes: the 4 classes are those of the checkpoint, not those of the options" in text

@@ -39,6 +39,8 @@ LAYERS: dict[str, tuple[tuple, tuple, bool]] = {
     "tree": (UNTIED, (), True),
 }
 every_layer = pytest.mark.parametrize("layer", LAYERS)
+# Which differs from "nce" in the loss alone.
+sampled_is_slow = pytest.mark.parametrize("layer", ["nce", pytest.param("sampled", marks=pytest.mark.slow), "tree"])
 
 
 def flags(layer: str) -> tuple:
@@ -89,7 +91,7 @@ def test_training_validation_and_evaluation(
     assert math.exp(total / found[0]) == pytest.approx(found[1], abs=0.01)
 
 
-@every_layer
+@sampled_is_slow
 def test_validate_and_generate(
     layer: str, trained: tuple[Path, Any], run_command: RunCommand, generate: InProcess, lm_data: Path
 ) -> None:
@@ -110,7 +112,7 @@ def test_a_training_by_noise_is_resumed_bit_for_bit(train: InProcess, lm_data: P
     assert_same_weights(tmp_path / "resumed", tmp_path / "whole")
 
 
-@every_layer
+@sampled_is_slow
 def test_a_moving_average_leaves_counts_alone(layer: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     text = train(lm_data, *flags(layer), "--max-update", 3, "--store-ema", "--ema-decay", 0.9, "--save-dir", tmp_path)
     assert logged(text, "valid_ppl")
@@ -120,7 +122,7 @@ def test_a_moving_average_leaves_counts_alone(layer: str, train: InProcess, lm_d
     assert averaged[name].dtype == torch.int64
 
 
-@every_layer
+@sampled_is_slow
 def test_updates_may_have_several_batches_and_bfloat16(layer: str, train: InProcess, lm_data: Path) -> None:
     for more in (("--update-freq", 2), ("--bf16",)):
         first, second = logged(train(lm_data, *flags(layer), *more, "--max-epoch", 2, "--no-save"), "valid_ppl")
@@ -138,8 +140,10 @@ def test_two_processes_train(layer: str, run_command: RunCommand, lm_data: Path)
 CRITERION = "--criterion: needs tied_cross_entropy with --output-layer {}; got {}, which trains the scores of all words"
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("criterion", ["cross_entropy", "label_smoothed_cross_entropy", "adaptive_loss"])
+@pytest.mark.parametrize(
+    ("layer", "criterion"),
+    [("nce", "cross_entropy"), ("sampled", "label_smoothed_cross_entropy"), ("tree", "adaptive_loss")],
+)
 def test_other_criterions_are_refused_before_the_first_step(
     criterion: str, layer: str, train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
@@ -205,7 +209,7 @@ def test_weights_mean_what_they_were_trained_as(
 # --- our commands ----------------------------------------------------------------------------------------------------
 
 
-@every_layer
+@sampled_is_slow
 def test_our_commands_read_every_layer(
     layer: str, trained: tuple[Path, Any], lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
