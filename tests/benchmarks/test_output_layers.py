@@ -5,6 +5,7 @@ times faster than the peer, is printed beside it.
 """
 
 import statistics
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.models._output_layer import HEADS, OutputLayerConfig
+from fairseq_tiedemb.models._output_layer import HEADS, TREE, OutputLayerConfig
+from fairseq_tiedemb.outputs import Tree
 
 from .interleave import interleave, ratio
 
@@ -24,7 +26,7 @@ OPTIONS = {
     "classes": ({"classes": 100}, {"classes": 316}),
     "short-list": ({"short_list": 2_000}, {"short_list": 2_000}),
 }
-ASKED = {"classes": (6, 12), "nce": (15, 30)}
+ASKED = {"classes": (6, 12), "nce": (15, 30), TREE: (6, 20)}
 
 
 @pytest.mark.benchmark
@@ -39,11 +41,12 @@ def test_output_layers(place: int) -> None:
     target = torch.multinomial(zipf, WORDS, replacement=True)
     features = (0.1 * torch.randn(WORDS, WIDTH)).requires_grad_()
     tables = {name: SharedEmbedding(size, WIDTH, 1, bias=True, std=0.1) for name in (FULL, *HEADS)}
-    heads = {}
+    heads: dict[str, Any] = {}
     for name, build in HEADS.items():
         options = OPTIONS[name][place] if name in OPTIONS else {}
         heads[name] = build(OutputLayerConfig(output_layer=name, **options), tables[name], counts, words)
         heads[name].start_bias((counts.clamp(min=1) / counts.sum()).log())
+    heads[TREE] = Tree(size, WIDTH, counts, (words.bos(), words.pad()))  # Huffman's, with inner nodes for a table
     full = tables[FULL]
 
     def full_loss() -> torch.Tensor:
@@ -57,7 +60,7 @@ def test_output_layers(place: int) -> None:
     def step(name: str) -> None:
         losses[name]().backward()
         features.grad = None
-        for module in (tables[name], heads.get(name)):
+        for module in (tables.get(name), heads.get(name)):
             if module is not None:
                 module.zero_grad()
 
