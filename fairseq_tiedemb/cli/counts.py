@@ -1,9 +1,9 @@
 """Make word vectors by counting: what words stand near each other in a text, without any training.
 
-Of a binarised text, with windows and words as --task word_pairs has them, but without chance: nothing is thinned out, and
-a pair counts as much as skip-gram has to expect of it. The vectors are the truncated SVD of the positive pointwise
+Of a binarised text, with windows and words as --task word_pairs has them, but without chance: no word is thinned out,
+and a pair counts as much as skip-gram has to expect of it. The vectors are the truncated SVD of the positive pointwise
 mutual information, in word2vec's text format: what word2vec is to be measured against. Source: Levy, Goldberg & Dagan
-2015, whose defaults these are.
+2015.
 """
 
 import argparse
@@ -37,9 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shift", type=float, default=1.0, metavar="K", help="subtract log K before cutting at 0 (default: 1)"
     )
-    parser.add_argument(
-        "--power", type=float, default=0.5, metavar="P", help="of the singular values (default: 0.5)"
-    )
+    parser.add_argument("--power", type=float, default=0.5, metavar="P", help="of the singular values (default: 0.5)")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
