@@ -16,7 +16,7 @@
 #   counts            nothing: mutual information and its SVD            none
 #
 # Hardware   one core of a CPU, about 500,000 pairs a second for negative sampling and 102 million pairs in two epochs:
-#            under ten minutes. counts: COUNTSCOST. full: a GPU, since each update scores all words; hours on a CPU
+#            under ten minutes. full: a GPU, since each update scores all words; hours on a CPU
 # Expected   the text is another one than the paper's text8, which this is as large as: its order need not come out
 # Check      the last line that begins with "| valid": its loss, in bits a pair; of how many pairs each rho is
 #

@@ -57,13 +57,14 @@ def positive_mutual_information(counts: Any, *, smoothing: float, shift: float) 
         scipy's sparse array (V, V), float64, with positive values only.
     """
     found = counts.astype(np.float64)
-    of_word, of_context = found.sum(1), found.sum(0) ** smoothing
+    of_word, of_context = found.sum(1), found.sum(0)
     # Of words without any there is no cell either.
     log_word, log_context = (np.log(np.where(each > 0, each, 1.0)) for each in (of_word, of_context))
+    smoothed = np.where(of_context > 0, of_context**smoothing, 0.0)
     values = np.log(found.data, out=found.data)
     values -= np.repeat(log_word, np.diff(found.indptr))
-    values -= log_context[found.indices]
-    values += np.log(of_context.sum()) - np.log(shift)
+    values -= smoothing * log_context[found.indices]
+    values += np.log(smoothed.sum()) - np.log(shift)
     np.maximum(values, 0.0, out=values)
     found.eliminate_zeros()
     return found
