@@ -9,7 +9,7 @@ import numpy as np
 # Where a label may stand from its point, in points, and how it is then aligned.
 CORNERS = ((3, 2, "left", "bottom"), (-3, 2, "right", "bottom"), (3, -2, "left", "top"), (-3, -2, "right", "top"))
 SIDE = 8.0  # inches of a panel
-GAP = 0.5  # pixels that a label keeps clear around it
+GAP = 2.0  # pixels that a label keeps clear around it
 
 
 def draw(panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *, picture_format: str) -> list[int]:
