@@ -25,6 +25,8 @@ INSTALL_REQUIRES = [
     "matplotlib>=3.8",
     "numpy>=1.26",
     "sacrebleu>=2.4",
+    # fairseq brings it too, with scikit-learn.
+    "scipy>=1.11",
     "sentencepiece>=0.2.0",
     "subword-nmt>=0.3.8",
     # For fairseq's --tensorboard-logdir; without it every command begins with "Please install tensorboardX".

@@ -13,6 +13,7 @@
 #   tree              skip-gram, hierarchical softmax                    none
 #   cbow              CBOW, negative sampling, two tables                none
 #   cbow-tied         the same with one table                            none
+#   counts            nothing: mutual information and its SVD            none
 #
 # Hardware   one core of a CPU, about 500,000 pairs a second for negative sampling and 102 million pairs in two epochs:
 #            under ten minutes. full: a GPU, since each update scores all words; hours on a CPU
@@ -39,18 +40,18 @@ EPOCHS=${EPOCHS:-2}
 UPDATES=${UPDATES:-9849}
 WORK=${WORK:-$RUNS/imdb${SMOKE:+-smoke}}
 
-rows="untied, tied, tied-METHOD, full, full-tied, full-tied-METHOD, tree, cbow or cbow-tied"
-(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+names="untied, tied, tied-METHOD, full, full-tied, full-tied-METHOD, tree, cbow, cbow-tied or counts"
+(($# == 1)) || stop "needs one ROW; got $# arguments. Use $names."
 options=(--arch word2vec_skipgram)
 case $1 in
-    untied) ;;
+    untied | counts) ;;
     tied | tied-*) options+=(--share-decoder-input-output-embed) ;;
     full) options+=(--word2vec-output full) ;;
     full-tied | full-tied-*) options+=(--word2vec-output full --share-decoder-input-output-embed) ;;
     tree) options+=(--word2vec-output tree) ;;
     cbow) options=(--arch word2vec_cbow) ;;
     cbow-tied) options=(--arch word2vec_cbow --share-decoder-input-output-embed) ;;
-    *) stop "ROW: needs $rows; got $1." ;;
+    *) stop "ROW: needs $names; got $1." ;;
 esac
 case $1 in
     *tied-*) options+=(--sharing-method "${1#*tied-}") ;;
@@ -58,8 +59,9 @@ esac
 for number in "$EPOCHS" "$UPDATES"; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || stop "EPOCHS, UPDATES: need positive numbers; got $number."
 done
-updates=$((EPOCHS * UPDATES))
-[[ -z $SMOKE ]] || updates=50 EPOCHS=1
+updates=$((EPOCHS * UPDATES)) dim=100
+[[ -z $SMOKE ]] || updates=50 EPOCHS=1 dim=5
+[[ $1 != counts ]] || SEED='' # there is no chance in it
 
 [[ -z $SETS ]] || find_sets
 [[ -z $QUESTIONS || $SETS ]] || stop "QUESTIONS: needs SETS, too; got none. Use SETS=... with the folder of yours."
@@ -67,25 +69,31 @@ updates=$((EPOCHS * UPDATES))
 
 need fairseq-train python
 prepared prepare-imdb.sh
-folder=$WORK/$1-$SEED checkpoint=$WORK/$1-$SEED/checkpoint_last.pt
+folder=$WORK/$1${SEED:+-$SEED} checkpoint=$WORK/$1-$SEED/checkpoint_last.pt
 run mkdir -p "$folder"
-run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "${options[@]}" --subsampling 1e-4 --max-tokens 2000 \
-    --max-epoch "$EPOCHS" --max-update "$updates" --seed "$SEED" --distributed-world-size 1 --save-dir "$folder" \
-    --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
-run_tiedemb norms "$checkpoint"
+if [[ $1 == counts ]]; then
+    run_measured "$folder/usage.jsonl" env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli counts "$WORK/bin" \
+        --window 5 --dim "$dim" --output "$folder/vectors.txt"
+else
+    run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "${options[@]}" \
+        --subsampling 1e-4 --max-tokens 2000 --max-epoch "$EPOCHS" --max-update "$updates" --seed "$SEED" \
+        --distributed-world-size 1 --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" \
+        --log-format simple
+    run_tiedemb norms "$checkpoint"
+fi
 [[ $SETS ]] || exit 0
 
 case $1 in
-    untied | full | cbow) tables=(in out sum) ;;
-    tree) tables=(in) ;;
-    *) tables=(tied) ;;
+    counts) rows=(counts) tables=("$folder/vectors.txt") ;;
+    untied | full | cbow) rows=("$1"-{in,out,sum}) tables=("$checkpoint":{in,out,sum}) ;;
+    tree) rows=(tree-in) tables=("$checkpoint:in") ;;
+    *) rows=("$1") tables=("$checkpoint:tied") ;;
 esac
 words=(--dict "$WORK/bin/dict.txt")
 similarity=$folder/similarity.log analogy=$folder/analogy.log
-with_log "$similarity" similarity "${tables[@]/#/$checkpoint:}" "${words[@]}" --sets "${sets[@]}"
-[[ -z $QUESTIONS ]] || with_log "$analogy" analogy "${tables[@]/#/$checkpoint:}" "${words[@]}" --questions "$QUESTIONS"
+with_log "$similarity" similarity "${tables[@]}" "${words[@]}" --sets "${sets[@]}"
+[[ -z $QUESTIONS ]] || with_log "$analogy" analogy "${tables[@]}" "${words[@]}" --questions "$QUESTIONS"
 for number in "${!tables[@]}"; do
-    row=$1-${tables[number]}
     mapfile -t figures < <(set_figures "$similarity" $((number + 1)))
     note=$(set_note "$similarity" $((number + 1)))
     if [[ $QUESTIONS && -z $DRY_RUN ]]; then
@@ -96,7 +104,7 @@ for number in "${!tables[@]}"; do
             note+="; analogies, $part: $asked of $all"
         done
     fi
-    record table2 "${row%-tied}" "$folder" --figure "${figures[@]}" --note "$note"
+    record table2 "${rows[number]}" "$folder" --figure "${figures[@]}" --note "$note"
 done
 
 [[ $1 == untied || $1 == tied ]] || exit 0

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq.data import data_utils
 
-from fairseq_tiedemb.tasks._pairs import _whole_sentences
+from fairseq_tiedemb.tasks._pairs import whole_sentences
 
 from .conftest import RunCommand
 from .recipes.shell import RECIPES, SHARED_DATA
@@ -76,7 +76,7 @@ def test_similarities_are_gensims(text: Path, run_command: RunCommand, tmp_path:
     flags = ("--arch", "word2vec_skipgram", "--max-epoch", EPOCHS, "--disable-validation", "--cpu")
     # The learning rate reaches 0 with the last epoch's last update.
     sentences = data_utils.load_indexed_dataset(str(tmp_path / "train"), None, "mmap")
-    updates = EPOCHS * (len(_whole_sentences(np.cumsum(sentences.sizes), 2000)) - 1)
+    updates = EPOCHS * (len(whole_sentences(np.cumsum(sentences.sizes), 2000)) - 1)
     steps = ("--max-tokens", 2000, "--max-update", updates, "--no-epoch-checkpoints", "--save-dir", tmp_path)
     run_command("train", tmp_path, *flags, *steps, timeout=3600)
     table = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["model"]["decoder.embed_tokens.weight"]

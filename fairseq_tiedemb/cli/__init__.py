@@ -23,6 +23,7 @@ COMMANDS = {
     "arch": "List the presets for --arch, or show one: what it shares, its size, its options and its recipe.",
     "average": "Average the weights of checkpoints into a new one.",
     "correlation": "Spearman's rho between the cosines of all pairs of words in two tables.",
+    "counts": "Make word vectors by counting: what words stand near each other in a text, without any training.",
     "curves": "Draw and print learning curves from logs of fairseq-train.",
     "env": "Print versions, machine, and what compat mended, for a report of a fault.",
     "export": "Write a trained model for stock fairseq, or for CTranslate2, which serves it fast; both without this "

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 
 
@@ -32,15 +33,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the figures of the text, then those of each model."""
     for flag in ("batch_size", "tokens_per_sample", "batches"):
         positive(f"--{flag.replace('_', '-')}", getattr(arguments, flag))
-    for path in [arguments.data / "dict.txt", *arguments.checkpoint]:
+    for path in arguments.checkpoint:
         if not path.is_file():
-            flag = "--checkpoint" if path in arguments.checkpoint else "DATA"
-            raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
-    from fairseq.data import Dictionary
-
+            raise ValueError(f"--checkpoint: needs a file; got {path}, which is none. Use another path.")
     from fairseq_tiedemb.analysis.input_updates import input_updates
 
-    dictionary = Dictionary.load(str(arguments.data / "dict.txt"))
+    dictionary = read_dictionary(arguments.data)
     batches = stream_batches(arguments, dictionary)
     words = (batch["net_input"]["src_tokens"].numpy() for batch in batches)
     not_words = (dictionary.bos(), dictionary.pad())
@@ -56,17 +54,9 @@ def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
     Raises:
         ValueError: if there is no such text.
     """
-    from fairseq.data import data_utils
+    from fairseq_tiedemb.tasks._streams import StreamRows
 
-    from fairseq_tiedemb.tasks._streams import StreamRows, TokenStream
-
-    path = arguments.data / arguments.train_subset
-    sentences = data_utils.load_indexed_dataset(str(path), dictionary)
-    if sentences is None:
-        raise ValueError(
-            f"--train-subset: needs a text of {arguments.data}; got {path}, without .bin and .idx. Use train."
-        )
-    stream = TokenStream(sentences, dictionary, arguments.train_subset)
+    stream = read_stream(arguments.data, arguments.train_subset, dictionary)
     rows = StreamRows(stream, arguments.batch_size, arguments.tokens_per_sample)
     return (rows.collater([rows[index] for index in batch]) for batch in rows.batches(1))
 

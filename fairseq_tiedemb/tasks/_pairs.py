@@ -79,7 +79,7 @@ class WordPairs(FairseqDataset):
     ):
         self.stream, self.keep, self.window, self.seed = stream, keep, window, seed
         self.predicts_centre = predicts_centre
-        self.bounds = _whole_sentences(stream.ends, max_tokens)
+        self.bounds = whole_sentences(stream.ends, max_tokens)
         self.epoch = 1
 
     def set_epoch(self, epoch: int) -> None:
@@ -96,7 +96,7 @@ class WordPairs(FairseqDataset):
         return self.num_tokens(index)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        words, sentences = self._text(index)
+        words, sentences = words_and_sentences(self.stream, *self.bounds[index : index + 2])
         rng = np.random.default_rng([self.seed, self.epoch, index])
         stays = rng.random(len(words)) < self.keep[words]
         words, sentences = words[stays], sentences[stays]
@@ -110,15 +110,6 @@ class WordPairs(FairseqDataset):
         words_n, inside, places = words[has_contexts], inside[has_contexts], places[has_contexts]
         centre_N = np.ascontiguousarray(np.nonzero(inside)[0])
         return self._batch(index, *map(torch.from_numpy, (words_n, words[places[inside]], centre_N)))
-
-    def _text(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """The tokens of a batch, and the number of the sentence that each is in."""
-        start, stop = self.bounds[index], self.bounds[index + 1]
-        first = np.searchsorted(self.stream.ends, start, side="right")
-        last = np.searchsorted(self.stream.ends, stop, side="left")
-        begins = np.zeros(stop - start, np.int64)
-        np.add.at(begins, self.stream.ends[first:last] - start, 1)
-        return self.stream.tokens(start, stop).numpy(), np.cumsum(begins)
 
     def _batch(
         self, index: int, centres_n: torch.Tensor, contexts_N: torch.Tensor, centre_N: torch.Tensor
@@ -137,7 +128,7 @@ class WordPairs(FairseqDataset):
         return samples[0] if samples and samples[0]["ntokens"] else {}
 
 
-def _whole_sentences(ends: np.ndarray, max_tokens: int) -> list[int]:
+def whole_sentences(ends: np.ndarray, max_tokens: int) -> list[int]:
     """Where batches of whole sentences begin, and the last one ends.
 
     Args:
@@ -151,3 +142,12 @@ def _whole_sentences(ends: np.ndarray, max_tokens: int) -> list[int]:
         whole = int(ends[last]) if last >= 0 else 0
         bounds.append(whole if whole > bounds[-1] else min(reach, int(ends[-1])))
     return bounds
+
+
+def words_and_sentences(stream: TokenStream, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens [start, stop) of a text, and the number of the sentence that each is in, from 0 or 1 on."""
+    first = np.searchsorted(stream.ends, start, side="right")
+    last = np.searchsorted(stream.ends, stop, side="left")
+    begins = np.zeros(stop - start, np.int64)
+    np.add.at(begins, stream.ends[first:last] - start, 1)
+    return stream.tokens(start, stop).numpy(), np.cumsum(begins)

@@ -2,4 +2,5 @@
 
 ``sources`` reads one from a checkpoint (``roles``), a safetensors file (``tensor_file``) or text (``text_file``) as a
 ``WordTable``; ``similarity``, ``analogies``, ``correlation``, ``neighbours`` and ``plane`` take it from there.
+``counts`` makes one of a text.
 """

@@ -9,6 +9,7 @@ import numpy as np
 # Where a label may stand from its point, in points, and how it is then aligned.
 CORNERS = ((3, 2, "left", "bottom"), (-3, 2, "right", "bottom"), (3, -2, "left", "top"), (-3, -2, "right", "top"))
 SIDE = 8.0  # inches of a panel
+GAP = 2.0  # pixels that a label keeps clear around it
 
 
 def draw(panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *, picture_format: str) -> list[int]:
@@ -48,9 +49,11 @@ def draw(panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *,
 
 
 def _label(axes: Any, words: Sequence[str], places: np.ndarray, renderer: Any) -> int:
-    """Writes the words that fit; returns how many."""
+    """Writes the words that fit, each where it covers the fewest points; returns how many."""
     taken, panel = np.empty((0, 4)), axes.get_window_extent(renderer)
+    points = axes.transData.transform(places)
     for word, place in zip(words, places, strict=True):
+        best, fewest = None, len(points) + 1
         for x, y, horizontal, vertical in CORNERS:
             text = axes.annotate(
                 word,
@@ -62,10 +65,16 @@ def _label(axes: Any, words: Sequence[str], places: np.ndarray, renderer: Any) -
                 fontsize=7,
                 parse_math=False,
             )
-            left, bottom, right, top = text.get_window_extent(renderer).extents
+            left, bottom, right, top = text.get_window_extent(renderer).padded(GAP).extents
             apart = (taken[:, 0] > right) | (taken[:, 2] < left) | (taken[:, 1] > top) | (taken[:, 3] < bottom)
-            if apart.all() and left > panel.x0 and right < panel.x1 and bottom > panel.y0 and top < panel.y1:
-                taken = np.vstack([taken, [left, bottom, right, top]])
-                break
-            text.remove()
+            inside = ((points > (left, bottom)) & (points < (right, top))).all(1).sum()
+            fits = left > panel.x0 and right < panel.x1 and bottom > panel.y0 and top < panel.y1
+            if not (apart.all() and fits and inside < fewest):
+                text.remove()
+                continue
+            if best is not None:
+                best[0].remove()
+            best, fewest = (text, [left, bottom, right, top]), inside
+        if best is not None:
+            taken = np.vstack([taken, best[1]])
     return len(taken)

@@ -88,6 +88,20 @@ def test_what_is_measured(row: str, roles: list[str], tmp_path: Path) -> None:
         assert words == [*tables, "--dict", f"{tmp_path}/imdb/bin/dict.txt", *given]
 
 
+def test_counts_are_not_trained(tmp_path: Path) -> None:
+    (tmp_path / "imdb/bin").mkdir(parents=True)
+    (tmp_path / "a.txt").touch()
+    commands = dry_run("train-table2.sh", "counts", RUNS=tmp_path, SETS=tmp_path)
+    vectors = f"{tmp_path}/imdb/counts/vectors.txt"
+    [words] = [words for words in commands if "counts" in words]
+    assert words[words.index("counts") + 1 :] == [
+        *(f"{tmp_path}/imdb/bin", "--window", "5", "--dim", "100", "--output", vectors)
+    ]
+    [words] = [words for words in commands if "similarity" in words]
+    assert words[words.index("similarity") + 1] == vectors
+    assert not {"fairseq-train", "norms"} & {word for words in commands for word in words}
+
+
 def test_refused(tmp_path: Path) -> None:
     for args, variables, message in (
         ([], {}, "needs one ROW; got 0 arguments"),
@@ -143,6 +157,9 @@ def test_whole_recipe(tmp_path: Path) -> None:
         assert result["usage"]["runs"] == 1
     alike = json.loads((results / "table4/word2vec-1.json").read_text())["figures"]
     assert [*alike] == ["in-out", "in-tied", "out-tied"]
+    process = run_recipe("train-table2.sh", "counts", **variables)
+    assert process.returncode == 0, process.stderr
+    assert "EN-MEN-TR-3k" in json.loads((results / "table2/counts.json").read_text())["figures"]
 
 
 @pytest.mark.slow

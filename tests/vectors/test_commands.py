@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,57 @@ def test_fairseq_reads_the_vectors_back(
     run_command("train", lm_data, *UPDATE, *arch, *flags, **user_dir)
     found = checkpoint_utils.load_checkpoint_to_cpu(tmp_path / "checkpoint_last.pt")["model"]
     assert torch.equal(found["decoder.embed_tokens.weight"][2:], second[2:])
+
+
+@pytest.fixture(scope="session")
+def sources(stock: Callable[..., Path], lm_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple]:
+    """Two tables, of one size: the names of both, and the flags that say that the first file's is the first."""
+    folder, checkpoint = tmp_path_factory.mktemp("sources"), stock("transformer_lm")
+    model = checkpoint_utils.load_checkpoint_to_cpu(checkpoint)["model"]
+    tables = {"wte": model["decoder.embed_tokens.weight"], "head": model["decoder.output_projection.weight"]}
+    words = [line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines()]
+    rows = {word: row for row, word in enumerate(["</s>", "<unk>", *words], start=2)}
+    (folder / "vocab.json").write_text(json.dumps(rows))
+    hugging = write_safetensors(folder / "model.safetensors", tables)
+    for role in ("in", "out"):
+        command("vectors", f"{checkpoint}:{role}", "--output", folder / f"{role}.vec")
+    return {
+        "text": ((f"{folder}/in.vec", f"{folder}/out.vec"), ()),
+        "stock": ((f"{checkpoint}:in", f"{checkpoint}:out"), ("--role", "in")),
+        "hugging": ((f"{hugging}:wte", f"{hugging}:head"), ("--tensor", "wte", "--dict", folder / "vocab.json")),
+    }
+
+
+@pytest.mark.parametrize("name", ["similarity", "analogy", "correlation", "neighbours", "vectors", "map"])
+def test_every_command_reads_every_source(
+    name: str, sources: dict[str, tuple], lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [line.split()[0] for line in (lm_data / "dict.txt").read_text().splitlines()]
+    (tmp_path / "set.txt").write_text("".join(f"{a} {b} {n % 5}\n" for n, (a, b) in enumerate(pairwise(words))))
+    quadruples = zip(words, words[1:], words[2:], words[3:], strict=False)
+    (tmp_path / "questions.txt").write_text(": all\n" + "".join(f"{' '.join(each)}\n" for each in quadruples))
+    flags = {
+        "similarity": ("--sets", tmp_path / "set.txt"),
+        "analogy": ("--questions", tmp_path / "questions.txt"),
+        "correlation": (),
+        "neighbours": ("--words", *words[:3]),
+        "vectors": ("--output", tmp_path / "x.vec"),
+        "map": ("--output", tmp_path / "x.png"),
+    }[name]
+    printed, written = [], set()
+    for (first, second), options in sources.values():
+        # The first table is the one that the options choose; the others know theirs by their names.
+        tables = (first.removesuffix(":in").removesuffix(":wte"), *([second] if name == "correlation" else []))
+        command(name, *tables, *flags, *options)
+        printed.append(capsys.readouterr().out.replace(first, "FIRST").replace(second, "SECOND"))
+        if name == "vectors":
+            written.add((tmp_path / "x.vec").read_bytes())
+        if name == "map":
+            assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+            (tmp_path / "x.png").unlink()
+    assert printed[0] == printed[1] == printed[2] != ""
+    assert "FIRST" in printed[0]
+    assert len(written) == (name == "vectors")
 
 
 WORDS = "the of and to in".split()

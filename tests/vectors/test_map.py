@@ -6,8 +6,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from fairseq_tiedemb.vectors.picture import draw
+from fairseq_tiedemb.vectors.picture import _label, draw
 from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
 
 from .common import command, random_table
@@ -64,6 +66,16 @@ def test_labels_do_not_cover_each_other(tmp_path: Path) -> None:
     assert draw([("one place", words, places)], tmp_path / "x.png", picture_format="png") == [4]
     places = np.random.default_rng(1).standard_normal((6, 2))
     assert draw([("far", words, places), ("$", words, 2 * places)], tmp_path / "x.svg", picture_format="svg") == [6, 6]
+
+
+def test_a_label_covers_no_point_where_it_can_stand_elsewhere() -> None:
+    for places, side in (([(0, 0)], "left"), ([(0, 0), (0.05, 0.05)], "right")):
+        figure = Figure(figsize=(4, 4))
+        axes, canvas = figure.add_subplot(xlim=(-1, 1), ylim=(-1, 1)), FigureCanvasAgg(figure)
+        canvas.draw()
+        assert _label(axes, ["first", "second"][: len(places)], np.array(places), canvas.get_renderer()) == len(places)
+        assert axes.texts[0].get_text() == "first"
+        assert axes.texts[0].get_ha() == side
 
 
 def write(path: Path, count: int, seed: int = 1) -> Path:

@@ -1,0 +1,35 @@
+"""The binarised text that a command is given."""
+
+from pathlib import Path
+from typing import Any
+
+
+def read_dictionary(data: Path) -> Any:
+    """fairseq's dictionary of a folder of fairseq-preprocess --only-source.
+
+    Raises:
+        ValueError: if the folder has none.
+    """
+    from fairseq.data import Dictionary  # which takes seconds, as do the others
+
+    path = data / "dict.txt"
+    if not path.is_file():
+        raise ValueError(f"DATA: needs a file; got {path}, which is none. Use another path.")
+    return Dictionary.load(str(path))
+
+
+def read_stream(data: Path, subset: str, dictionary: Any) -> Any:
+    """One split of its text as a ``TokenStream``.
+
+    Raises:
+        ValueError: if there is no such text.
+    """
+    from fairseq.data import data_utils
+
+    from fairseq_tiedemb.tasks._streams import TokenStream
+
+    path = data / subset
+    sentences = data_utils.load_indexed_dataset(str(path), dictionary)
+    if sentences is None:
+        raise ValueError(f"--train-subset: needs a text of {data}; got {path}, without .bin and .idx. Use train.")
+    return TokenStream(sentences, dictionary, subset)
