@@ -4,9 +4,12 @@ import argparse
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 
 from ..export.test_to_ctranslate2 import OF_ENCODER, SIZES, encode, export, needs_engine, write_checkpoint
 from .shell import RECIPES, SHARED_DATA, dry_run, needs_sacremoses, option, run_python, run_recipe
@@ -52,13 +55,26 @@ def test_refusals(words: list[str], rounds: int, message: str, tmp_path: Path) -
     assert re.search(message, process.stderr)
 
 
+@torch.no_grad()
+def make_it_undecided(model: Any) -> None:
+    """Gives a model for which beam and length penalty matter: words apart, and an end that is likely everywhere."""
+    norm, weight = model.decoder.layers[-1].final_layer_norm, model.decoder.output_projection.weight
+    norm.weight[1:], norm.bias[1:] = 1.0, 0.0
+    weight[:, 1:] *= 3.0
+    end = model.decoder.dictionary.eos()
+    weight[end, 1:], weight[end, 0] = 0.0, 0.6
+
+
 @needs_engine
-@pytest.mark.parametrize(("beam", "lenpen"), [(5, 1.0), (2, 0.1)])
+@pytest.mark.parametrize(("beam", "lenpen"), [(5, 1.0), (5, 9.0), (1, 9.0)])
 def test_the_engine_searches_as_fairseq_generate_does(beam: int, lenpen: float, tmp_path: Path) -> None:
     for language in ("src", "tgt"):
         Path(tmp_path, f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in ("a@@", "b", "c@@", "d")))
     flags = ("--arch", "tied_transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
     model, task = write_checkpoint(tmp_path / "model.pt", tmp_path, *flags)
+    make_it_undecided(model)
+    state = read_checkpoint(tmp_path / "model.pt", flag="CHECKPOINT")
+    torch.save({**state, "model": model.state_dict()}, tmp_path / "model.pt")
     export(tmp_path / "model.pt", tmp_path / "engine", "--data", str(tmp_path))
     sentences = ["a@@ b d", "c@@ d", "b b c@@ c@@ b", "d z"]
     (tmp_path / "in").write_text("".join(f"{line}\n" for line in sentences))
