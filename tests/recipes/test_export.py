@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -56,23 +57,24 @@ def test_refusals(words: list[str], rounds: int, message: str, tmp_path: Path) -
 
 
 @torch.no_grad()
-def make_it_undecided(model: Any) -> None:
-    """Gives a model for which beam and length penalty matter: words apart, and an end that is likely everywhere."""
+def make_it_constant(model: Any) -> None:
+    """Gives a model the same probabilities everywhere: a high length penalty takes "c@@ c@@" by beam 5, else "c@@"."""
     norm, weight = model.decoder.layers[-1].final_layer_norm, model.decoder.output_projection.weight
-    norm.weight[1:], norm.bias[1:] = 1.0, 0.0
-    weight[:, 1:] *= 3.0
-    end = model.decoder.dictionary.eos()
-    weight[end, 1:], weight[end, 0] = 0.0, 0.6
+    for tensor in (norm.weight, norm.bias, weight):
+        tensor.zero_()
+    words, norm.bias[0], weight[:, 0] = model.decoder.dictionary, 1.0, -20.0
+    for word, probability in (("</s>", 0.4), ("c@@", 0.35), ("a@@", 0.15), ("b", 0.1)):
+        weight[words.index(word), 0] = math.log(probability)
 
 
 @needs_engine
-@pytest.mark.parametrize(("beam", "lenpen"), [(5, 1.0), (5, 9.0), (1, 9.0)])
-def test_the_engine_searches_as_fairseq_generate_does(beam: int, lenpen: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("beam", "lenpen", "best"), [(5, 1.0, "c"), (5, 9.0, "cc"), (1, 9.0, "c")])
+def test_the_engine_searches_as_fairseq_generate_does(beam: int, lenpen: float, best: str, tmp_path: Path) -> None:
     for language in ("src", "tgt"):
         Path(tmp_path, f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in ("a@@", "b", "c@@", "d")))
     flags = ("--arch", "tied_transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
     model, task = write_checkpoint(tmp_path / "model.pt", tmp_path, *flags)
-    make_it_undecided(model)
+    make_it_constant(model)
     state = read_checkpoint(tmp_path / "model.pt", flag="CHECKPOINT")
     torch.save({**state, "model": model.state_dict()}, tmp_path / "model.pt")
     export(tmp_path / "model.pt", tmp_path / "engine", "--data", str(tmp_path))
@@ -84,14 +86,14 @@ def test_the_engine_searches_as_fairseq_generate_does(beam: int, lenpen: float, 
     # fairseq-generate's defaults.
     search = argparse.Namespace(beam=beam, lenpen=lenpen, min_len=1, max_len_a=0, max_len_b=200)
     generator = task.build_generator([model], search)
-    expected, tokens = [], 0
+    tokens = 0
     for line in sentences:
         source = encode(task.source_dictionary, line.split())
         net_input = {"src_tokens": source.unsqueeze(0), "src_lengths": torch.tensor([len(source)])}
-        best = generator.generate([model], {"net_input": net_input})[0][0]["tokens"]
-        tokens += len(best)
-        expected.append(task.target_dictionary.string(best, "subword_nmt"))
-    assert (tmp_path / "out").read_text().splitlines() == expected
+        found = generator.generate([model], {"net_input": net_input})[0][0]["tokens"]
+        assert task.target_dictionary.string(found, "subword_nmt") == best
+        tokens += len(found)
+    assert (tmp_path / "out").read_text().splitlines() == [best] * len(sentences)
     assert re.fullmatch(rf"Translated 4 sentences \({tokens} tokens\) in [\d.]+s \([\d.]+ tokens/s\)\n", process.stdout)
 
 
