@@ -33,6 +33,18 @@ need python sacrebleu
     stop "needs the package ctranslate2; got a Python without it. Use pip install ctranslate2."
 [[ -f $folder/test.bleu ]] || WORK=$WORK SEED=$SEED "$recipes/train-liu-small.sh" multi30k "$method"
 
+# translate_by_fairseq: makes $folder/test.hyp, and adds what fairseq-generate says of its speed to $folder/speed-fairseq.log.
+translate_by_fairseq() {
+    local evaluate=("$recipes/evaluate.sh" "$WORK/bin" "$checkpoint" test "$reference")
+    if [[ $DRY_RUN ]]; then
+        "${evaluate[@]}"
+        return
+    fi
+    "${evaluate[@]}" 2>&1 | tee "$folder/fairseq.log"
+    # It logs to stdout, which is evaluate.sh's test.log, or to stderr where an import has set up logging before.
+    grep --no-filename --only-matching 'Translated .*' "$folder/test.log" "$folder/fairseq.log" >>"$folder/speed-fairseq.log"
+}
+
 quantizations=(float32 int8)
 for quantization in "${quantizations[@]}"; do
     run rm -rf "$folder/$quantization"
@@ -41,8 +53,7 @@ for quantization in "${quantizations[@]}"; do
 done
 run rm -f "$folder/speed-fairseq.log" "$folder/speed-float32.log" "$folder/speed-int8.log"
 for ((round = 0; round < ROUNDS; round++)); do
-    "$recipes/evaluate.sh" "$WORK/bin" "$checkpoint" test "$reference"
-    [[ $DRY_RUN ]] || grep -o 'Translated .*' "$folder/test.log" | tee -a "$folder/speed-fairseq.log"
+    translate_by_fairseq
     for quantization in "${quantizations[@]}"; do
         run_shown "$folder/$quantization.log" python "$recipes/engine.py" "$folder/$quantization" \
             "$WORK/bpe/test_2016_flickr.de" "$folder/$quantization.hyp" --beam "$BEAM" --lenpen "$LENPEN"
