@@ -3,7 +3,9 @@
 import argparse
 import json
 import math
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,16 @@ def test_refusals(words: list[str], rounds: int, message: str, tmp_path: Path) -
     process = run_recipe(SCRIPT, *words, RUNS=tmp_path, ROUNDS=rounds, DRY_RUN=1)
     assert (process.returncode, process.stdout) == (1, "")
     assert re.search(message, process.stderr)
+
+
+def test_the_missing_engine_is_named_before_anything_is_done(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    process = run_recipe(SCRIPT, "plain", RUNS=tmp_path / "runs", PATH=path)
+    assert process.returncode == 1
+    assert "needs the package ctranslate2; got a Python without it. Use pip install" in process.stderr
+    assert not (tmp_path / "runs").exists()
 
 
 @torch.no_grad()
