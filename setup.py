@@ -34,12 +34,16 @@ INSTALL_REQUIRES = [
     "torch>=2.6",
 ]
 
+# For `fairseq-tiedemb export --to ctranslate2`; what serves the result needs nothing else of these lists.
+CTRANSLATE2 = "ctranslate2>=4.8"
+
 EXTRAS_REQUIRE = {
-    # For `fairseq-tiedemb export --to ctranslate2`; what serves the result needs nothing else of this list.
-    "ctranslate2": ["ctranslate2>=4.8"],
+    "ctranslate2": [CTRANSLATE2],
     # For `fairseq-tiedemb map --method tsne`.
     "map": ["scikit-learn>=1.4"],
     "dev": [
+        # Has wheels wherever torch has, and nothing but wheels; without it the tests of the export skip.
+        CTRANSLATE2,
         "mypy>=1.15",
         # For `make docs`.
         "pdoc>=15",

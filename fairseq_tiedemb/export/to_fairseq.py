@@ -2,6 +2,8 @@
 
 from argparse import Namespace
 from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +52,7 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     options = _as_dict(config["model"])
     stock = _stock_architecture(options, name)
     method = sharing_method(str(options.get("sharing_method") or "plain"))
-    _check(options, method)
+    _check(options, method, _as_dict(config.get("task") or {}))
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
     if not _stays_tied(options, method):
@@ -128,7 +130,7 @@ def _needs_bias(method: SharingMethod) -> ValueError:
     )
 
 
-def _check(options: dict[str, Any], method: SharingMethod) -> None:
+def _check(options: dict[str, Any], method: SharingMethod, task: Mapping[str, Any]) -> None:
     if method.offset is not None:
         raise _needs_bias(method)
     if options.get("projection_bias"):
@@ -143,6 +145,20 @@ def _check(options: dict[str, Any], method: SharingMethod) -> None:
                 f"CHECKPOINT: needs one table as wide as the model; got --{option.replace('_', '-')} "
                 f"{options[option]}, with --sharing-method {method.name}. Use it with --user-dir fairseq_tiedemb."
             )
+    if options.get("merge_src_tgt_embed") and not _stays_tied(options, method) and not _has_one_dictionary(task):
+        raise ValueError(
+            "CHECKPOINT: needs one dictionary for both languages, since folding unties the tables, and fairseq's then "
+            "have the words of one language each; got --merge-src-tgt-embed, and not one dictionary in "
+            f"{task.get('data')}. Use --to ctranslate2, with --data where that folder has moved, or train again with "
+            "fairseq-preprocess --joined-dictionary and --share-all-embeddings."
+        )
+
+
+def _has_one_dictionary(task: Mapping[str, Any]) -> bool:
+    """Whether the folder of the training is there, and has the same dictionary for both languages."""
+    folder = Path(str(task.get("data")).split(":")[0])
+    paths = [folder / f"dict.{task.get(side)}.txt" for side in ("source_lang", "target_lang")]
+    return all(path.is_file() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def _stays_tied(options: dict[str, Any], method: SharingMethod) -> bool:

@@ -1,4 +1,8 @@
-"""Beam search by CTranslate2 beside fairseq's, which fairseq-generate runs, with the same weights.
+"""Beam search by CTranslate2 beside fairseq's, with the same weights.
+
+fairseq's is `SequenceGenerator`, which is where fairseq-generate spends its time; what that does between the batches,
+reading, joining subwords and printing, is left out on both sides. `recipes/measure-export.sh` runs the command itself,
+beside the engine on a trained model, and scores the translations.
 
 What is asked of the engine: faster than fairseq's search in float32 and in int8, for 32 sentences and for one.
 """

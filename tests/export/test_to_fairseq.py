@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
@@ -18,8 +19,9 @@ from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from ..conftest import RunCommand
-from ..models.common import grown
-from ..models.families import ALL, DECODER, FAMILIES, WORDS, build, every_sharing, options_of, scores, task_of
+from ..models.common import dictionary, grown
+from ..models.families import ALL, DECODER, FAMILIES, SHARINGS, WORDS, build, options_of, scores, task_of
+from .crossing import crossed
 
 FOLDED = [name for name, method in SHARING_METHODS.items() if method.offset is None]
 
@@ -32,9 +34,9 @@ def checkpoint(options: dict[str, Any], model: Any) -> dict[str, Any]:
     return {"cfg": cfg, "model": model.state_dict(), "last_optimizer_state": {"much": 1}, "args": None}
 
 
-@pytest.mark.parametrize("method", FOLDED)
-@every_sharing
-def test_the_stock_model_scores_the_same(family: str, options: dict[str, Any], method: str) -> None:
+@pytest.mark.parametrize(("sharing", "method"), crossed(SHARINGS, FOLDED))
+def test_the_stock_model_scores_the_same(sharing: str, method: str) -> None:
+    family, options = SHARINGS[sharing]
     ours = grown(build(family, sharing_method=method, **options)).eval()
     before = {key: value.clone() for key, value in ours.state_dict().items()}
     stock_name = FAMILIES[family][0]
@@ -56,17 +58,18 @@ def test_the_stock_model_scores_the_same(family: str, options: dict[str, Any], m
     assert (tables[0] is tables[1]) == shared
 
 
-@pytest.mark.parametrize("method", FOLDED)
-@pytest.mark.parametrize(
-    "narrowed", [{"embedding_rank": 5}, {"projection": True}, {"embedding_rank": 5, "projection": True}]
-)
-@pytest.mark.parametrize(
-    ("family", "tied"), [("transformer", ALL), ("dynamicconv", DECODER), ("transformer_lm", DECODER)]
-)
-def test_projection_and_factors_fold_too(
-    family: str, tied: dict[str, Any], narrowed: dict[str, Any], method: str
-) -> None:
-    options = {"sharing_method": method, **tied, **narrowed}
+NARROWED: dict[str, dict[str, Any]] = {
+    "rank": {"embedding_rank": 5},
+    "projection": {"projection": True},
+    "both": {"embedding_rank": 5, "projection": True},
+}
+TIED: dict[str, dict[str, Any]] = {"transformer": ALL, "dynamicconv": DECODER, "transformer_lm": DECODER}
+
+
+@pytest.mark.parametrize(("model", "method"), crossed([(family, name) for family in TIED for name in NARROWED], FOLDED))
+def test_projection_and_factors_fold_too(model: tuple[str, str], method: str) -> None:
+    family, narrowed = model
+    options = {"sharing_method": method, **TIED[family], **NARROWED[narrowed]}
     ours = grown(build(family, **options)).eval()
     stock_name = FAMILIES[family][0]
     saved = {**vars(options_of(family, **options))}
@@ -79,7 +82,7 @@ def test_projection_and_factors_fold_too(
     torch.testing.assert_close(scores(stock, family), scores(ours, family), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", FOLDED)
+@pytest.mark.parametrize("method", ["l2-input", "square-output"])  # that stays tied, and that does not
 def test_the_moving_average_is_exported_too(method: str) -> None:
     options = {"share_all_embeddings": True}
     average = grown(build("transformer", sharing_method=method, **options)).eval()
@@ -94,6 +97,40 @@ def test_the_moving_average_is_exported_too(method: str) -> None:
     torch.testing.assert_close(
         scores(stock.eval(), "transformer"), scores(average, "transformer"), rtol=1e-4, atol=1e-4
     )
+
+
+def merged(method: str, source: Dictionary, target: Dictionary, data: Path) -> tuple[Any, dict[str, Any]]:
+    """A model with --merge-src-tgt-embed, and its checkpoint, whose training had its dictionaries in this folder."""
+    options = {"merge_src_tgt_embed": True, "sharing_method": method}
+    for language, words in (("de", source), ("en", target)):
+        words.save(str(data / f"dict.{language}.txt"))
+    ours = grown(build("transformer", source=source, target=target, **options)).eval()
+    state = checkpoint({"arch": "tied_transformer", **vars(options_of("transformer", **options))}, ours)
+    state["cfg"]["task"] = {"data": f"{data}:elsewhere", "source_lang": "de", "target_lang": "en"}
+    return ours, state
+
+
+@pytest.mark.parametrize(("method", "sizes"), [("l2-input", (20, 24)), ("square-output", (24, 24))])
+def test_merged_dictionaries(method: str, sizes: tuple[int, int], tmp_path: Path) -> None:
+    ours, state = merged(method, *map(dictionary, sizes), tmp_path)
+    exported = export(state, name="ours.pt")
+    settings, task = OmegaConf.create(exported["cfg"]["model"]), task_of(*map(dictionary, sizes))
+    stock = ARCH_MODEL_REGISTRY["transformer"].build_model(settings, task).eval()
+    stock.load_state_dict(exported["model"], strict=True)
+    torch.testing.assert_close(scores(stock, "transformer"), scores(ours, "transformer"), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [(20, 24), (24, 20)])
+def test_merged_dictionaries_that_differ_are_refused_where_tables_come_apart(
+    sizes: tuple[int, int], tmp_path: Path
+) -> None:
+    _, state = merged("square-output", *map(dictionary, sizes), tmp_path)
+    message = "needs one dictionary .* got --merge-src-tgt-embed, and not one dictionary"
+    with pytest.raises(ValueError, match=f"{message} in {tmp_path}"):
+        export(state, name="ours.pt")
+    state["cfg"]["task"]["data"] = "gone"
+    with pytest.raises(ValueError, match=f"{message} in gone"):
+        export(state, name="ours.pt")
 
 
 @pytest.mark.parametrize("name_key", ["_name", "arch"])

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# What serving by CTranslate2 costs and gives: BLEU and speed of one trained Transformer on Multi30k, translated by
+# fairseq-generate, and by the engine in float32 and in int8.
+#
+#   recipes/measure-export.sh METHOD     # plain l2-input square-output distance cosine
+#
+# Hardware   one core of a CPU, 3 minutes, and before it 10 for the model where it is not trained yet
+# Expected   float32 translates as fairseq does, but for ties that rounding breaks; int8 loses at most 0.2 BLEU
+# Check      the last lines: tokens/s, the translations that are fairseq's too, and BLEU, of each
+#
+# All three search alike: beam 5, scores divided by length, at least one word, batches of 2,000 words. Tokens/s are what
+# the programs say of the search alone, without start and reading; the fastest of ROUNDS, in which each runs once, since
+# whatever else the machine does makes them slower and never faster.
+# The model is that of train-liu-small.sh, which trains it where its score of the test set is missing (FROM: see there).
+#
+# ROUNDS    the default is 3
+# SEED, UPDATES: liu.sh. BEAM, LENPEN: evaluate.sh. SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
+
+(($# == 1)) || stop "needs one METHOD; got $# arguments. Use $methods."
+method=$1
+need_method "$method"
+ROUNDS=${ROUNDS:-${SMOKE:+1}}
+ROUNDS=${ROUNDS:-3}
+[[ $ROUNDS =~ ^[1-9][0-9]*$ ]] || stop "ROUNDS: needs a number from 1 on; got $ROUNDS. Use 3."
+export BEAM=${BEAM:-5} LENPEN=${LENPEN:-1}
+WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+folder=$WORK/transformer-$method-$SEED checkpoint=$WORK/transformer-$method-$SEED/checkpoint_best.pt
+reference=$WORK/text/test_2016_flickr.en
+
+need python sacrebleu
+[[ $DRY_RUN ]] || python -c 'import ctranslate2' 2>/dev/null ||
+    stop "needs the package ctranslate2; got a Python without it. Use pip install 'fairseq-tiedemb[ctranslate2]'."
+[[ -f $folder/test.bleu ]] || WORK=$WORK SEED=$SEED "$recipes/train-liu-small.sh" multi30k "$method"
+
+# translate_by_fairseq: makes $folder/test.hyp, and adds what fairseq-generate says of its speed to $folder/speed-fairseq.log.
+translate_by_fairseq() {
+    local evaluate=("$recipes/evaluate.sh" "$WORK/bin" "$checkpoint" test "$reference")
+    if [[ $DRY_RUN ]]; then
+        "${evaluate[@]}"
+        return
+    fi
+    "${evaluate[@]}" 2>&1 | tee "$folder/fairseq.log"
+    # It logs to stdout, which is evaluate.sh's test.log, or to stderr where an import has set up logging before.
+    grep --no-filename --only-matching 'Translated .*' "$folder/test.log" "$folder/fairseq.log" >>"$folder/speed-fairseq.log"
+}
+
+quantizations=(float32 int8)
+for quantization in "${quantizations[@]}"; do
+    run rm -rf "$folder/$quantization"
+    run_tiedemb export "$checkpoint" "$folder/$quantization" --to ctranslate2 --quantization "$quantization" \
+        --data "$WORK/bin"
+done
+run rm -f "$folder/speed-fairseq.log" "$folder/speed-float32.log" "$folder/speed-int8.log"
+for ((round = 0; round < ROUNDS; round++)); do
+    translate_by_fairseq
+    for quantization in "${quantizations[@]}"; do
+        run_shown "$folder/$quantization.log" python "$recipes/engine.py" "$folder/$quantization" \
+            "$WORK/bpe/test_2016_flickr.de" "$folder/$quantization.hyp" --beam "$BEAM" --lenpen "$LENPEN"
+        [[ $DRY_RUN ]] || cat "$folder/$quantization.log" >>"$folder/speed-$quantization.log"
+    done
+done
+run cp "$folder/test.hyp" "$folder/fairseq.hyp"
+for name in fairseq "${quantizations[@]}"; do
+    run_shown "$folder/$name.bleu" \
+        sacrebleu "$reference" --input "$folder/$name.hyp" --tokenize none --force --width 2 --format text
+    [[ -z $DRY_RUN ]] || continue
+    speed=$(sed -n 's/.*[ (]\([0-9.]*\) tokens\/s).*/\1/p' "$folder/speed-$name.log" | sort --numeric-sort | tail -n 1)
+    same=$(paste -d '\n' "$folder/fairseq.hyp" "$folder/$name.hyp" |
+        awk 'NR % 2 { first = $0; next } $0 == first { same++ } END { print same + 0 }')
+    echo "$method, $name: $speed tokens/s, $same of $(wc -l <"$reference") translations as fairseq's"
+    record export "$method,$name" --bleu "test=$folder/$name.bleu" --figure "speed=$speed" "same=$same"
+done
