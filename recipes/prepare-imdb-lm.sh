@@ -36,6 +36,7 @@ WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}${SMOKE:+-smoke}}
 
 reviews=${REVIEWS:-${SMOKE:+40}}
 
+[[ $REVIEWS =~ ^([1-9][0-9]*)?$ ]] || stop "REVIEWS: needs a positive number; got $REVIEWS. Use 6250, or nothing for all."
 need python fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 read -ra counts <<<"$COUNTS"

@@ -34,7 +34,8 @@ def read(path: Path, characters: int | None) -> str:
     others = set(text) - set("abcdefghijklmnopqrstuvwxyz ")
     if others:
         raise ValueError(f"{path}: needs one line of a-z and spaces; got {sorted(others)[0]!r}. Use text8.")
-    return text if characters is None else text[: text.find(" ", characters)]
+    end = -1 if characters is None else text.find(" ", characters)
+    return text if end < 0 else text[:end]
 
 
 def split(text: str) -> dict[str, list[str]]:

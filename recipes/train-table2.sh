@@ -98,8 +98,9 @@ for number in "${!tables[@]}"; do
     note=$(set_note "$similarity" $((number + 1)))
     if [[ $QUESTIONS && -z $DRY_RUN ]]; then
         for part in semantic syntactic total; do
-            # Asked, of all, and the share of each table.
-            read -r asked all share < <(awk -v part="$part" -v n="$number" '$1 == part { print $2, $3, $(4 + n) }' "$analogy")
+            # Asked, of all, and the share of each table; nothing where the file has no such questions.
+            read -r asked all share < <(awk -v part="$part" -v n="$number" '$1 == part { print $2, $3, $(4 + n) }' "$analogy") ||
+                continue
             [[ $share == - ]] || figures+=("analogies-$part=$share")
             note+="; analogies, $part: $asked of $all"
         done

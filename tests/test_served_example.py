@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,12 +54,19 @@ def test_it_answers_on_standard_input_and_over_http_without_fairseq(served: tupl
             assert answer.read().decode() == process.stdout
         with pytest.raises(urllib.error.HTTPError, match="400"):
             urllib.request.urlopen(url, data=b"\xff")
+        for length in ("-1", "some"):
+            with pytest.raises(urllib.error.HTTPError, match=f"400: needs a number for Content-Length; got {length}"):
+                urllib.request.urlopen(urllib.request.Request(url, data=b"a", headers={"Content-Length": length}))
         with pytest.raises(urllib.error.HTTPError, match="413"):
             urllib.request.urlopen(urllib.request.Request(url, data=b"a", headers={"Content-Length": "1000001"}))
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+    translator = translate.Translator(*served)
+    broken_off = SimpleNamespace(hypotheses=[["a@@", "b", "c@@"]])
+    translator.engine = SimpleNamespace(translate_batch=lambda texts, **options: [broken_off])
+    assert translator(["a"]) == ["ab c"]
 
 
 @needs_engine

@@ -34,7 +34,8 @@ class Translator:
         """The best translation of each sentence, by a beam of 5; of an empty one an empty one."""
         texts = [self.subwords.segment(sentence).split() for sentence in sentences]
         results = self.engine.translate_batch(texts, beam_size=5, max_batch_size=32)
-        return [" ".join(result.hypotheses[0]).replace("@@ ", "") for result in results]
+        # A word that the search breaks off ends in "@@" too.
+        return [f"{' '.join(result.hypotheses[0])} ".replace("@@ ", "").rstrip() for result in results]
 
 
 def server(translator: Translator, port: int) -> ThreadingHTTPServer:
@@ -47,8 +48,11 @@ def server(translator: Translator, port: int) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length", 0))
-            if not 0 <= length <= LONGEST:
+            given = self.headers.get("Content-Length", "0")
+            if not (given.isascii() and given.isdigit()):
+                return self.send_error(400, f"needs a number for Content-Length; got {given}")
+            length = int(given)
+            if length > LONGEST:
                 return self.send_error(413, f"needs at most {LONGEST:,} bytes; got {length:,}")
             try:
                 sentences = self.rfile.read(length).decode("utf-8").splitlines()

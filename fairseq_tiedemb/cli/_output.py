@@ -60,6 +60,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     path = path.resolve()  # a link is followed, not replaced
     aside = path.with_name(f".{path.name}.part")
     try:
+        _remove(aside)  # of a process that was killed
         yield aside
         aside.replace(path)
     except (OSError, RuntimeError) as error:
@@ -71,9 +72,7 @@ def written_aside(path: Path) -> Iterator[Path]:
             "Nothing of it is left. Use another place, or make room."
         ) from error
     finally:
-        if aside.is_dir():
-            shutil.rmtree(aside)
-        aside.unlink(missing_ok=True)
+        _remove(aside)
 
 
 @contextmanager
@@ -84,8 +83,6 @@ def folder_aside(path: Path) -> Iterator[Path]:
         ValueError: as `written_aside`.
     """
     with written_aside(path) as aside:
-        if aside.exists():  # of a process that was killed
-            shutil.rmtree(aside)
         aside.mkdir()
         yield aside
 
@@ -101,6 +98,14 @@ def save_aside(state: dict[str, Any], path: Path) -> None:
     # torch tells why it could not write only where Python has opened the file.
     with written_aside(path) as aside, aside.open("wb") as file:
         torch.save(state, file)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _refusal_of_system(error: BaseException | None) -> OSError | None:

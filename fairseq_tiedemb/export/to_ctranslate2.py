@@ -144,7 +144,7 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
     """The model, its task, and the options of the model.
 
     Raises:
-        ValueError: if a dictionary is missing, or is not the one of the training.
+        ValueError: if a dictionary is missing, or the weights do not fit model and dictionaries.
     """
     from fairseq import checkpoint_utils
     from fairseq.data.data_utils import infer_language_pair
@@ -165,9 +165,15 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
                 f"--data: needs the folder of the training, by fairseq-preprocess, for its dictionaries; got {folder}, "
                 f"which has no {name}. Use --data with that folder."
             )
-    ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(checkpoint)], arg_overrides={"data": folder}
-    )
+    try:
+        ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task(
+            [str(checkpoint)], arg_overrides={"data": folder}
+        )
+    except RuntimeError as error:  # of torch and fairseq, for shapes, names and dictionaries
+        raise ValueError(
+            f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder} "
+            f"({' '.join(str(error).split())}). Use --data with the folder of the training."
+        ) from error
     return ensemble[0], task, config.model
 
 

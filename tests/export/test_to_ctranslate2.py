@@ -311,6 +311,23 @@ def test_scores_that_are_not_affine_are_refused(
 
 
 @needs_engine
+@pytest.mark.parametrize(("lines", "message"), [("a 9\nb 9\n", "size mismatch"), ("a 9\na 9\n", "Duplicate word")])
+def test_other_dictionaries_than_those_of_the_weights_are_refused(
+    lines: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = tmp_path / "dict.txt"
+    words.write_text("a 9\nb 9\nc 9\n")
+    write_checkpoint(tmp_path / "model.pt", tmp_path, "--task", "language_modeling", "--arch", "transformer_lm", *SIZES)
+    state = torch.load(tmp_path / "model.pt", weights_only=False)
+    del state["task_state"]  # as stock fairseq saves it, without the dictionary's fingerprint
+    torch.save(state, tmp_path / "model.pt")
+    words.write_text(lines)
+    error = refused(tmp_path, capsys, "--to", "ctranslate2")
+    assert f"--data: needs dictionaries that fit the weights of {tmp_path}/model.pt; got {tmp_path} (" in error
+    assert message in error
+
+
+@needs_engine
 def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
     from fairseq_tiedemb.export.to_ctranslate2 import _vocabulary
 

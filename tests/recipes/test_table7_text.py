@@ -116,6 +116,14 @@ def test_reviews_are_a_corpus_and_a_row_of_their_own(tmp_path: Path) -> None:
     assert option(command_of(commands, "fairseq-train"), "--save-dir") == f"{tmp_path}/imdb-lm-6250/pr-1"
 
 
+@pytest.mark.parametrize("reviews", ["some", "0", "../all"])
+def test_refused_number_of_reviews(reviews: str, tmp_path: Path) -> None:
+    process = run_recipe("train-table7-imdb-small.sh", "wt", DRY_RUN=1, RUNS=tmp_path, REVIEWS=reviews)
+    assert process.returncode == 1
+    assert f"prepare-imdb-lm.sh: REVIEWS: needs a positive number; got {reviews}." in process.stderr
+    assert "rm -rf" not in process.stdout
+
+
 @pytest.mark.parametrize("script", ["prepare-imdb-lm.sh", "prepare-text8.sh"])
 def test_refused_counts(script: str, tmp_path: Path) -> None:
     process = run_recipe(script, DRY_RUN=1, RUNS=tmp_path, COUNTS="1 2")
@@ -154,12 +162,15 @@ def test_text8(name: str, tmp_path: Path) -> None:
     assert "<unk>" in parts["train"]
 
 
-def test_text8_of_some_characters(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("characters", "count"), [(2999, 500), (23_998, 4000)])
+def test_text8_of_some_characters(characters: int, count: int, tmp_path: Path) -> None:
     words = write_text8(tmp_path / "text8")
-    process = run_python(RECIPES / "text8_text.py", tmp_path / "text8", tmp_path, "--characters", 2999)
+    process = run_python(RECIPES / "text8_text.py", tmp_path / "text8", tmp_path, "--characters", characters)
     assert process.returncode == 0, process.stderr
-    found = [len((tmp_path / f"{split}.txt").read_text().split()) for split in ("train", "valid", "test")]
-    assert sum(found) == 500 < len(words)
+    found = [word for split in ("train", "valid", "test") for word in (tmp_path / f"{split}.txt").read_text().split()]
+    assert len(found) == count
+    last = words[count - 1]  # cut, it would be unknown
+    assert found[-1] == (last if words[: count * 9 // 10].count(last) >= 10 else "<unk>")
 
 
 @pytest.mark.parametrize(

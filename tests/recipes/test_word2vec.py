@@ -133,14 +133,19 @@ def test_whole_recipe(tmp_path: Path) -> None:
     (tmp_path / "sets").mkdir()
     pairs = zip(words, words[1:] + words[:1], range(10), strict=True)
     (tmp_path / "sets/EN-MEN-TR-3k.txt").write_text("".join(f"{a} {b} {n}\n" for a, b, n in pairs) + "no such 1\n")
-    (tmp_path / "questions").write_text(f": of-all\n{' '.join(words[:4])}\n: gram1\n{' '.join(words[4:8])}\n")
+    questions = f": of-all\n{' '.join(words[:4])}\n"
+    (tmp_path / "questions").write_text(questions)
     results, variables = tmp_path / "results", {"RUNS": tmp_path / "runs", "SMOKE": 1}
     variables |= {"SETS": tmp_path / "sets", "QUESTIONS": tmp_path / "questions", "RESULTS": results}
     process = run_recipe("train-table2.sh", "tied", FROM=archive, **variables)
     assert process.returncode == 0, process.stderr
     assert "| valid on 'valid' subset | loss" in process.stdout
     assert "decoder.embed_tokens.weight" in process.stdout
-    assert [path.name for path in results.rglob("*.json")] == ["tied-1.json"]
+    [result] = results.rglob("*.json")
+    assert result.name == "tied-1.json"
+    found = [name for name in json.loads(result.read_text())["figures"] if name.startswith("analogies")]
+    assert sorted(found) == ["analogies-semantic", "analogies-total"]
+    (tmp_path / "questions").write_text(f"{questions}: gram1\n{' '.join(words[4:8])}\n")
     process = run_recipe("train-table2.sh", "untied", **variables)
     assert process.returncode == 0, process.stderr
     assert sorted(path.name for path in (results / "table2").iterdir()) == [
