@@ -49,7 +49,7 @@ from .training import (
     dynamic_convolution_without_bias,
     ema_decays_once,
     half_precision_needs_a_gpu,
-    models_check_their_criterion,
+    models_check_their_training,
     reason_for_refusing_a_checkpoint,
     tied_adaptive_width,
 )
@@ -87,7 +87,7 @@ ENTRIES = (
     adaptive_loss_counts_every_word,
     dynamic_convolution_without_bias,
     half_precision_needs_a_gpu,
-    models_check_their_criterion,
+    models_check_their_training,
     reason_for_refusing_a_checkpoint,
     checkpoints_may_bring_shapes,
     criterions_know_the_update,

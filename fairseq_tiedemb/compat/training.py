@@ -176,17 +176,18 @@ def half_precision_needs_a_gpu() -> None:
     replace(Trainer, "_build_optimizer", make)
 
 
-def models_check_their_criterion() -> None:
-    """Ask a model that has ``check_criterion`` whether it can be trained by the criterion, before the first step.
+def models_check_their_training() -> None:
+    """Ask a model that has ``check_training`` whether its options and the criterion make sense, before the first step.
 
     Without it: a criterion that fits the model's scores, but not what they mean, trains something else without a word.
-    fairseq builds the two apart (fairseq_cli/train.py:112). Goes when a criterion gets the model it is for.
+    fairseq builds the two apart (fairseq_cli/train.py:112), and models for trainings as for everything else. Goes when
+    a criterion gets the model it is for, and a model is told that it is to be trained.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def build_optimizer(self: Trainer) -> None:
-            if hasattr(self._model, "check_criterion"):
-                self._model.check_criterion(self._criterion)
+            if hasattr(self._model, "check_training"):
+                self._model.check_training(self._criterion, self.cfg.model)
             original(self)
 
         return build_optimizer

@@ -150,14 +150,6 @@ def check_output_layer(cfg: Any) -> None:
         )
     if cfg.classes < 1:
         raise ValueError(f"--classes: needs 1 or more; got {cfg.classes}. Use 100.")
-    for option, layers in OPTIONS_OF.items():
-        value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
-        if value != DEFAULTS[option] and cfg.output_layer not in layers:
-            needs = " or ".join(layers)
-            raise ValueError(
-                f"{flag}: needs --output-layer {needs}; got {value} with --output-layer {cfg.output_layer}. Use "
-                f"--output-layer {layers[0]}, or leave {flag} out."
-            )
     if cfg.output_layer == "short-list" and cfg.short_list < 1:
         raise ValueError(
             f"--short-list: needs 1 word or more with --output-layer short-list; got {cfg.short_list}. Use 2000, say."
@@ -170,6 +162,24 @@ def check_output_layer(cfg: Any) -> None:
         raise ValueError(f"--noise-log-z: needs a finite number; got {cfg.noise_log_z}. Use 0.")
     if cfg.tree not in TREES:
         raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {cfg.tree}. Use huffman.")
+
+
+def check_every_option_is_used(cfg: Any) -> None:
+    """Checks, before a training, that the output layer has a use for each of its options.
+
+    Not whenever a model is built: checkpoints of version 0.1.2 may have options that were ignored.
+
+    Raises:
+        ValueError: naming the first that it has none for.
+    """
+    for option, layers in OPTIONS_OF.items():
+        value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
+        if value != DEFAULTS[option] and cfg.output_layer not in layers:
+            needs = " or ".join(layers)
+            raise ValueError(
+                f"{flag}: needs --output-layer {needs}; got {value} with --output-layer {cfg.output_layer}. Use "
+                f"--output-layer {layers[0]}, or leave {flag} out."
+            )
 
 
 def rows_of_output(cfg: Any, words: Dictionary) -> tuple[int, int | None]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..embedding import SharedEmbedding
 from ._meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ._options import load_pretrained
-from ._output_layer import start_biases
+from ._output_layer import check_every_option_is_used, start_biases
 from ._sharing import describe
 from ._tied_model import TiedModel
 
@@ -25,6 +25,19 @@ class StreamLM(TiedModel, FairseqLanguageModel):
 
     meaning: ClassVar[tuple[Choice, ...]] = SHARING_AND_OUTPUT_LAYER
     ties: ClassVar[bool] = False
+
+    def check_training(self, criterion: Any, cfg: Any) -> None:
+        """Checks the criterion, and that the output layer has a use for each of its options.
+
+        Args:
+            criterion: of the training.
+            cfg: options of the model.
+
+        Raises:
+            ValueError: for a criterion that would train another layer, or an option of another layer.
+        """
+        super().check_training(criterion, cfg)
+        check_every_option_is_used(cfg)
 
     def start(self, cfg: Any, task: Any) -> None:
         """Sets what the parameters start as, and says what the model shares.

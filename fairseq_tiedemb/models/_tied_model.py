@@ -121,11 +121,15 @@ class TiedModel(BaseFairseqModel):
             return target.ne(self.decoder.dictionary.pad())
         return torch.arange(target.size(1), device=target.device) < lengths.to(target.device).unsqueeze(1)
 
-    def check_criterion(self, criterion: Any) -> None:
+    def check_training(self, criterion: Any, cfg: Any) -> None:
         """Checks that a criterion trains the output layer as it is meant: ``compat`` asks before the first update.
 
         fairseq's criterions see scores of all words; by these an output layer that is trained by something else, or by
         a few words alone, would be trained as a full softmax.
+
+        Args:
+            criterion: of the training.
+            cfg: options of the model.
 
         Raises:
             ValueError: for another criterion than this package's with such a layer.

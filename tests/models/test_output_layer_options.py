@@ -9,7 +9,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb.models._output_layer import HEADS, training_counts
+from fairseq_tiedemb.models._output_layer import DEFAULTS, HEADS, training_counts
 
 from ..conftest import MadeOnce, RunCommand
 from . import recurrent_lms
@@ -106,12 +106,6 @@ def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> No
         ({"output_layer": "nce", "noise_samples": 0}, r"--noise-samples: needs 1 or more; got 0"),
         ({"output_layer": "nce", "noise_power": -1.0}, r"--noise-power: needs 0 or more; got -1"),
         ({"output_layer": "nce", "noise_power": float("nan")}, r"--noise-power: needs 0 or more; got nan"),
-        ({"classes": 7}, r"--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
-        ({"noise_samples": 7}, r"--noise-samples: needs --output-layer nce or sampled; got 7 with --output-layer soft"),
-        ({"output_layer": "tree", "noise_power": 0.5}, r"--noise-power: needs .* nce or sampled; got 0.5 with .* tree"),
-        ({"own_noise": True}, r"--own-noise: needs --output-layer nce or sampled; got True"),
-        ({"output_layer": "sampled", "noise_log_z": 9.0}, r"--noise-log-z: needs --output-layer nce; got 9.0 with"),
-        ({"output_layer": "nce", "tree": "balanced"}, r"--tree: needs --output-layer tree; got balanced with .* nce"),
         (
             {"output_layer": "nce", "adaptive_softmax_cutoff": "8,12"},
             r"--output-layer nce: needs one table for all words; got --adaptive-softmax-cutoff 8,12",
@@ -122,6 +116,26 @@ def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> No
 def test_refuses_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         recurrent_lms.build(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": 7}, r"--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
+        ({"noise_samples": 7}, r"--noise-samples: needs --output-layer nce or sampled; got 7 with --output-layer soft"),
+        ({"output_layer": "tree", "noise_power": 0.5}, r"--noise-power: needs .* nce or sampled; got 0.5 with .* tree"),
+        ({"own_noise": True}, r"--own-noise: needs --output-layer nce or sampled; got True"),
+        ({"output_layer": "sampled", "noise_log_z": 9.0}, r"--noise-log-z: needs --output-layer nce; got 9.0 with"),
+        ({"output_layer": "nce", "tree": "balanced"}, r"--tree: needs --output-layer tree; got balanced with .* nce"),
+    ],
+    ids=str,
+)
+def test_trains_with_no_option_that_has_no_use(options: dict[str, Any], message: str, folders: list[Path]) -> None:
+    here = task(folders)
+    model = build(here, **options)  # as a checkpoint of version 0.1.2 may have it
+    cfg = SimpleNamespace(**DEFAULTS | options)
+    with pytest.raises(ValueError, match=message):
+        model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
 
 
 @pytest.mark.parametrize("layer", ["softmax", "tree", *HEADS])
