@@ -45,7 +45,7 @@ lint: $(READY)
 	mypy
 
 pytest: $(READY)
-	@echo "The quick tests: about two minutes."
+	@echo "The quick tests: some seven minutes on two cores."
 	$(PYTEST) -n auto --dist worksteal
 
 slow: $(READY)
