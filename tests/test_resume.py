@@ -89,6 +89,21 @@ def test_resumed_in_a_later_epoch(
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
+@pytest.mark.parametrize("updates", [9, 14, 20], ids=["first epoch", "its end", "second epoch"])
+def test_a_finished_training_is_left_as_it_is(
+    updates: int, train: InProcess, parallel_data: Path, tmp_path: Path
+) -> None:
+    command = (parallel_data, *NMT, "--save-dir", tmp_path, "--max-update")
+    train(*command, updates)
+    before = saved(tmp_path)
+    assert before["place"]["updates"] == updates
+    text = train(*command, updates)
+    assert f"--max-update {updates}: the training has its updates" in text
+    assert_same(saved(tmp_path), before)
+    train(*command, updates + 1)
+    assert saved(tmp_path)["place"]["updates"] == updates + 1
+
+
 SMALL_NMT = ("--arch", "lstm_nmt_small_wt", *NMT_SIZES, "--decoder-out-embed-dim", 8, "--max-tokens", 40, *LOGS)
 
 

@@ -9,7 +9,6 @@ Transformer, ours or fairseq's, whatever its sharing method. Words go in and com
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, save_aside
@@ -68,15 +67,11 @@ def _to_fairseq(arguments: argparse.Namespace) -> int:
 
 
 def _to_ctranslate2(arguments: argparse.Namespace) -> int:
+    from fairseq_tiedemb.export.settings import settings_of
     from fairseq_tiedemb.export.to_ctranslate2 import convert, save
 
     check_output_folder(arguments.output, flag="OUT")
-    settings: Any = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT").get("cfg")
-    if not isinstance(settings, dict):
-        raise ValueError(
-            f"CHECKPOINT: needs settings of fairseq 0.10 or newer; got {arguments.checkpoint}, which has none. Train "
-            "again."
-        )
+    settings = settings_of(read_checkpoint(arguments.checkpoint, flag="CHECKPOINT"), str(arguments.checkpoint))
     spec = convert(arguments.checkpoint, settings, arguments.data)
     quantization = arguments.quantization or "float32"
     with folder_aside(arguments.output) as folder:

@@ -37,7 +37,7 @@ from .processes import (
     torchrun_trains_one_model,
     torchrun_world_size,
 )
-from .resume import each_epochs_order, resumed_batches
+from .resume import each_epochs_order, finished_trainings_stay, resumed_batches
 from .saving import atomic_copies, recipes_save_in_mid_epoch, whole_checkpoints
 from .text import byte_order_marks, utf8_text
 from .trained import checked_overrides, checked_resume, dictionary_fingerprints
@@ -78,6 +78,7 @@ ENTRIES = (
     empty_split,
     resumed_batches,
     each_epochs_order,
+    finished_trainings_stay,
     checked_resume,
     checked_overrides,
     dictionary_fingerprints,

@@ -1,12 +1,16 @@
 """A resumed training goes on with the batches of the uninterrupted one."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.trainer import Trainer
 
 from ._replace import replace
+
+logger = logging.getLogger(__name__)
 
 
 def resumed_batches() -> None:
@@ -59,3 +63,24 @@ def each_epochs_order() -> None:
         return get_iterator_for_epoch
 
     replace(EpochBatchIterator, "_get_iterator_for_epoch", make)
+
+
+def finished_trainings_stay() -> None:
+    """Train no further when the command of a training is run again that has all its ``--max-update`` updates.
+
+    Without it: fairseq asks only after an update whether it was the last (fairseq_cli/train.py:389), so that each time
+    the model is trained once more, and saved. Goes when fairseq asks before.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+            loaded = original(cfg, trainer, **kwargs)
+            updates, options = trainer.get_num_updates(), trainer.cfg.optimization
+            if 0 < (options.max_update or 0) <= updates:
+                logger.info(f"--max-update {options.max_update}: the training has its updates, and is left as it is")
+                options.max_epoch = -1  # before the first epoch; 0 stands for no limit
+            return loaded
+
+        return load_checkpoint
+
+    replace(checkpoint_utils, "load_checkpoint", make)

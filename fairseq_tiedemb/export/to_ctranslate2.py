@@ -5,7 +5,6 @@ it. What its converter for fairseq reads layer by layer is used as it is; tables
 """
 
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 from fairseq_tiedemb.export.folding import fold_input, fold_output
+from fairseq_tiedemb.export.settings import as_dict
 
 try:
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
@@ -106,7 +106,7 @@ def _check(settings: Mapping[str, Any]) -> None:
     """
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY
 
-    options = _as_dict(settings["model"])
+    options = as_dict(settings["model"])
     arch = str(options.get("_name") or options.get("arch"))
     name = ARCH_MODEL_NAME_REGISTRY.get(arch, arch)
     kind = name.removeprefix("tied_")
@@ -116,7 +116,7 @@ def _check(settings: Mapping[str, Any]) -> None:
             f"CHECKPOINT: needs a Transformer, for translation or as a language model; got {arch}, which CTranslate2 "
             f"has not. Use {instead}."
         )
-    name_of_task = _as_dict(settings["task"]).get("_name")
+    name_of_task = as_dict(settings["task"]).get("_name")
     if name_of_task != TASKS[kind]:
         raise ValueError(
             f"CHECKPOINT: needs a model of --task {TASKS[kind]}; got {name_of_task}, whose sentences may begin and end "
@@ -136,10 +136,6 @@ def _check(settings: Mapping[str, Any]) -> None:
         )
 
 
-def _as_dict(options: Any) -> dict[str, Any]:
-    return vars(options) if isinstance(options, Namespace) else dict(options)
-
-
 def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
     """The model, its task, and the options of the model.
 
@@ -151,7 +147,7 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
-    of_task = _as_dict(settings["task"])
+    of_task = as_dict(settings["task"])
     folder = str(data or of_task["data"]).split(":")[0]
     names = ["dict.txt"]
     if of_task["_name"] == TASKS[TRANSLATION]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_input, fold_output
+from fairseq_tiedemb.export.settings import as_dict, settings_of
 from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
 from fairseq_tiedemb.outputs import OutputLayer
 from fairseq_tiedemb.sharing import SharingMethod, sharing_method
@@ -44,15 +45,11 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     Raises:
         ValueError: if fairseq has no such model, or its method cannot be folded.
     """
-    config = state.get("cfg")
-    if not isinstance(config, dict):
-        raise ValueError(
-            f"CHECKPOINT: needs settings of fairseq 0.10 or newer; got {name}, which has none. Train again."
-        )
-    options = _as_dict(config["model"])
+    config = settings_of(state, name)
+    options = as_dict(config["model"])
     stock = _stock_architecture(options, name)
     method = sharing_method(str(options.get("sharing_method") or "plain"))
-    _check(options, method, _as_dict(config.get("task") or {}))
+    _check(options, method, as_dict(config.get("task") or {}))
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
     if not _stays_tied(options, method):
@@ -70,11 +67,6 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
         extra = {key: value for key, value in kept["extra_state"].items() if key != "ema_fp32_params"}
         kept["extra_state"] = extra | ({"ema": _fold(extra["ema"], options, method)} if "ema" in extra else {})
     return _with_plain_numbers({**kept, "cfg": exported, "model": _fold(state["model"], options, method)})
-
-
-def _as_dict(options: Any) -> dict[str, Any]:
-    """Options of a model, which fairseq saves as a Namespace or as a dictionary."""
-    return dict(vars(options)) if isinstance(options, Namespace) else dict(options)
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
@@ -241,7 +233,7 @@ def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
 
 def _stock_criterion(options: Any) -> Any:
     """fairseq's criterion for ours, so that fairseq-validate can build it."""
-    options = _as_dict(options)
+    options = as_dict(options)
     if options.get("_name") != "tied_cross_entropy":
         return options
     return {

@@ -163,6 +163,7 @@ def test_whole_recipe(pair: str, row: str, tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert "fairseq-preprocess" not in again.stdout
     assert "Loaded checkpoint" in again.stdout
+    assert "begin training epoch" not in again.stdout
 
 
 @pytest.mark.slow
