@@ -3,14 +3,18 @@
 #
 #   recipes/train-lecture-output-layers.sh LAYER
 #
-#   LAYER        what gives words their probabilities                      command
-#   softmax      the full softmax                                          --output-layer softmax
-#   classes      100 classes by frequency                                  ... classes
-#   nce          noise-contrastive estimation, 500 words of noise          ... nce --noise-samples 500
-#   nce-100      the same with 100                                         ... nce --noise-samples 100
-#   sampled      sampled softmax, 500 words                                ... sampled --noise-samples 500
-#   tree         Huffman's tree                                            ... tree
-#   short-list   the 2,000 most frequent words                             ... short-list --short-list 2000
+#   LAYER             what gives words their probabilities                 command
+#   softmax           the full softmax                                     --output-layer softmax
+#   classes           100 classes by frequency                             ... classes
+#   classes-exchange  100 classes of words with the same neighbours        ... classes --class-file FILE
+#   nce               noise-contrastive estimation, 500 words of noise     ... nce --noise-samples 500
+#   nce-100           the same with 100                                    ... nce --noise-samples 100
+#   sampled           sampled softmax, 500 words                           ... sampled --noise-samples 500
+#   tree              Huffman's tree                                       ... tree
+#   tree-exchange     a tree of those classes, Huffman's in each           ... tree --tree classes --class-file FILE
+#   short-list        the 2,000 most frequent words                        ... short-list --short-list 2000
+#
+# FILE is made by `fairseq-tiedemb classes`, of the training text, in half a minute.
 #
 # Hardware   one core of a CPU; 2 to 10 minutes a row, and 15 to 60 with ARCH=zaremba_lm_small
 # Expected   RESULTS.md has what came out; perplexities are exact, whatever the layer is trained by
@@ -23,19 +27,26 @@
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-layers="softmax, classes, nce, nce-100, sampled, tree or short-list"
+layers="softmax, classes, classes-exchange, nce, nce-100, sampled, tree, tree-exchange or short-list"
 (($# == 1)) || stop "needs one LAYER; got $# arguments. Use $layers."
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 ARCH=${ARCH:-feedforward_lm}
-options=(--arch "$ARCH" --output-bias-init unigram --output-layer "${1%-100}")
+layer=${1%-100}
+options=(--arch "$ARCH" --output-bias-init unigram --output-layer "${layer%-exchange}")
 case $1 in
     softmax | classes | tree) ;;
+    classes-exchange) options+=(--class-file "$WORK/classes.txt") ;;
+    tree-exchange) options+=(--tree classes --class-file "$WORK/classes.txt") ;;
     nce | sampled) options+=(--noise-samples 500) ;;
     nce-100) options+=(--noise-samples 100) ;;
     short-list) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 2000)") ;;
     *) stop "LAYER: needs $layers; got $1." ;;
 esac
 [[ $ARCH != feedforward_lm ]] || text_rows=200
+if [[ $1 == *-exchange && ! -e $WORK/classes.txt ]]; then
+    prepared prepare-ptb.sh
+    run_tiedemb classes "$WORK/bin" --classes 100 --output "$WORK/classes.txt"
+fi
 train_and_score prepare-ptb.sh "$WORK/$ARCH-$1-$SEED" last "${options[@]}"
 case $ARCH in
     feedforward_lm) record lecture-output-layers "$1" "$WORK/$ARCH-$1-$SEED" ;;

@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from fairseq_tiedemb.outputs.huffman import BinaryTree, balanced_tree, huffman_tree
+from fairseq_tiedemb.outputs.huffman import BinaryTree, balanced_tree, class_tree, huffman_tree
 
 ZIPF = (10_000 / (np.arange(300) + 1)).astype(int)
 
@@ -86,6 +86,57 @@ def test_balanced_keeps_the_order() -> None:
     assert sorted(range(21), key=lambda word: tuple(-tree.signs[word])) == order.tolist()
 
 
+COUNTS = np.array([9, 8, 7, 6, 5, 4, 3, 2, 1])
+CLASS_OF = np.array([0, 1, 2, 0, 1, 2, 0, 1, 3])
+CODES = {
+    "a whole tree": ["00", "010", "011", "1"],
+    "branches without a side": ["0001", "0110", "01110", "0"],  # the last is above all others
+    "one without bits": ["00", "01", "1", ""],
+    "names": ["noun", "verb", "1", "?"],
+}
+
+
+def code(tree: BinaryTree, word: int) -> str:
+    return "".join("0" if sign == 1 else "1" for sign in tree.signs[word, : tree.lengths[word]])
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_words_of_a_class_stand_under_one_node_as_huffman_puts_them(name: str) -> None:
+    tree = class_tree(COUNTS, CLASS_OF, CODES[name])
+    check_is_a_tree(tree, len(COUNTS))
+    for number in range(4):
+        words = np.flatnonzero(CLASS_OF == number)
+        alone = huffman_tree(COUNTS[words])
+        above = {code(tree, word)[: tree.lengths[word] - alone.lengths[i]] for i, word in enumerate(words)}
+        assert len(above) == 1
+        assert [code(tree, word).removeprefix(*above) for word in words] == [code(alone, i) for i in range(len(words))]
+
+
+def test_the_classes_tree_is_that_of_their_bits() -> None:
+    tree = class_tree(COUNTS, CLASS_OF, CODES["a whole tree"])
+    for word, number in enumerate(CLASS_OF):
+        assert code(tree, word).startswith(CODES["a whole tree"][number])
+    tree = class_tree(COUNTS, CLASS_OF, CODES["branches without a side"])
+    for word, number in enumerate(CLASS_OF):
+        assert code(tree, word).startswith(("00", "010", "011", "1")[number])
+
+
+def test_without_bits_it_is_huffmans_of_the_classes() -> None:
+    tree = class_tree(COUNTS, CLASS_OF, CODES["names"])
+    classes = huffman_tree(np.bincount(CLASS_OF, COUNTS))
+    for word, number in enumerate(CLASS_OF):
+        assert code(tree, word).startswith(code(classes, number))
+
+
+def test_a_tree_of_one_class_and_of_classes_of_one_word() -> None:
+    for bits in ("", "0110"):
+        one = class_tree(COUNTS, np.zeros(9, int), [bits])
+        assert [code(one, word) for word in range(9)] == [code(huffman_tree(COUNTS), word) for word in range(9)]
+    codes = [code(huffman_tree(COUNTS), word) for word in range(9)]
+    each = class_tree(COUNTS[::-1], np.arange(9), codes)
+    assert [code(each, word) for word in range(9)] == codes
+
+
 @pytest.mark.parametrize(
     ("counts", "message"),
     [
@@ -98,6 +149,8 @@ def test_balanced_keeps_the_order() -> None:
 def test_counts_that_are_none(counts: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         huffman_tree(counts)
+    with pytest.raises(ValueError, match=message):
+        class_tree(counts, np.zeros(counts.shape, int), [""])
 
 
 @pytest.mark.parametrize("order", [[], [0, 2], [0, 1, 1], [[0, 1]]])

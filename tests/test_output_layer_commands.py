@@ -292,7 +292,10 @@ def test_resume_with_other_classes(
     [
         ("--output-layer trees-of-a-kind", "--output-layer: needs one of softmax, .*; got trees-of-a-kind"),
         ("--output-layer classes --classes 0", "--classes: needs 1 or more; got 0. Use 100"),
-        ("--class-file FILE", "--class-file: needs --output-layer classes; got FILE with --output-layer softmax"),
+        (
+            "--class-file FILE",
+            "--class-file: needs --output-layer classes or tree; got FILE with --output-layer softmax",
+        ),
         ("--short-list 5", "--short-list: needs --output-layer short-list; got 5 with --output-layer softmax"),
         ("--output-layer short-list", "--short-list: needs 1 word or more with --output-layer short-list; got 0"),
         ("--output-layer short-list --short-list 14", r"--short-list: needs 1 to \d+ words, .* got 14"),

@@ -169,7 +169,22 @@ def test_other_criterions_are_refused_before_the_first_step(
             (*UNTIED, "--output-layer", "tree", "--sharing-method", "cosine"),
             "--output-layer tree: needs --sharing-method plain, for the inner nodes of a tree are no words; got cosine",
         ),
-        ((*UNTIED, "--output-layer", "tree", "--tree", "oak"), "--tree: needs one of huffman, balanced; got oak"),
+        (
+            (*UNTIED, "--output-layer", "tree", "--tree", "oak"),
+            "--tree: needs one of huffman, balanced, classes; got oak",
+        ),
+        (
+            (*UNTIED, "--output-layer", "tree", "--tree", "classes"),
+            "--tree classes: needs --class-file; got none. Use `fairseq-tiedemb classes` to make one, or",
+        ),
+        (
+            (*UNTIED, "--output-layer", "tree", "--class-file", "some"),
+            "--class-file: needs --tree classes; got --tree huffman. Use --tree classes, or leave",
+        ),
+        (
+            (*UNTIED, "--output-layer", "tree", "--tree", "classes", "--class-file", "nowhere"),
+            r"--class-file: needs a text file in UTF-8; got 'nowhere' \(No such",
+        ),
         ((*UNTIED, "--output-layer", "shrub"), "--output-layer: needs one of softmax, .*; got shrub. Use softmax"),
         (
             (*UNTIED, "--output-layer", "tree", "--adaptive-softmax-cutoff", "6"),
@@ -194,6 +209,25 @@ def test_the_start_line_counts_the_tree_apart(train: InProcess, lm_data: Path) -
     words = len((lm_data / "dict.txt").read_text().splitlines()) + 4
     assert f"input {16 * words:,}, output layer {17 * (words - 1):,}, rest" in text
     assert "shares nothing by method plain" in text
+
+
+def test_a_tree_of_classes(
+    run_command: RunCommand, train: InProcess, evaluate: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    """Of the classes that our command makes; neither evaluation nor resuming needs their file."""
+    file, folder = tmp_path / "classes", tmp_path / "model"
+    assert main(["classes", str(lm_data), "--classes", "4", "--output", str(file)]) == 0
+    arguments = (*flags("tree"), "--tree", "classes", "--class-file", file, "--save-dir", folder, "--max-epoch")
+    text = run_command("train", lm_data, *arguments, 2).stdout
+    first, second = logged(text, "valid_ppl")
+    assert second < first
+    file.unlink()
+    data = shutil.copytree(lm_data, tmp_path / "data", ignore=shutil.ignore_patterns("train.*"))
+    command = (*STREAM, "--path", folder / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", 6)
+    assert evaluated(evaluate(data, *command)) == (tokens(lm_data, "valid"), pytest.approx(second, abs=0.011))
+    parents = model_state(folder)["decoder.output.parents"]
+    assert logged(train(lm_data, *arguments, 3), "valid_ppl")[-1] < second
+    assert torch.equal(model_state(folder)["decoder.output.parents"], parents)
 
 
 @pytest.mark.parametrize("layer", ["tree"])

@@ -22,6 +22,7 @@ COMMANDS = {
     "analogy": "Answer analogies (a is to b as c is to what?) by word vectors, by section and in total.",
     "arch": "List the presets for --arch, or show one: what it shares, its size, its options and its recipe.",
     "average": "Average the weights of checkpoints into a new one.",
+    "classes": "Put the words of a text into classes by what stands beside them, for --class-file.",
     "correlation": "Spearman's rho between the cosines of all pairs of words in two tables.",
     "counts": "Make word vectors by counting: what words stand near each other in a text, without any training.",
     "curves": "Draw and print learning curves from logs of fairseq-train.",

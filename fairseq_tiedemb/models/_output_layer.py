@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..outputs import (
+    BY_CLASSES,
     TREES,
     ClassBased,
     CountedHead,
+    NamedClasses,
     NoiseContrastive,
     OutputLayer,
     SampledSoftmax,
@@ -52,7 +54,7 @@ class OutputLayerConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "with classes: file of the words' classes instead, lines of a word and its class, or of bits, word "
-            "and count as Brown clustering writes them"
+            "and count as Brown clustering and `fairseq-tiedemb classes` write them; --tree classes needs it"
         },
     )
     short_list: int = field(
@@ -72,7 +74,8 @@ class OutputLayerConfig(FairseqDataclass):
     tree: str = field(
         default="huffman",
         metadata={
-            "help": "of --output-layer tree: huffman, by the training text's counts, or balanced, of equal depth"
+            "help": "of --output-layer tree: huffman, by the training text's counts; balanced, of equal depth; or "
+            "classes, a tree of the classes of --class-file, by their bits if they have any, and Huffman's in each"
         },
     )
 
@@ -83,13 +86,17 @@ def _marks(words: Dictionary) -> tuple[int, int]:
 
 
 def _classes(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
-    class_of, problem = None, None
-    if cfg.class_file:
-        try:
-            class_of = read_classes(cfg.class_file, words.indices, _marks(words))
-        except ValueError as error:  # which does not matter if the classes come with a checkpoint
-            problem = error
+    given, problem = _class_file(cfg, words)
+    class_of = None if given is None else given.class_of
     return ClassBased(table, counts, _marks(words), classes=cfg.classes, class_of=class_of, problem=problem)
+
+
+def _class_file(cfg: Any, words: Dictionary) -> tuple[NamedClasses | None, ValueError | None]:
+    """The classes of ``--class-file``, or why there are none: they may come with a checkpoint."""
+    try:
+        return read_classes(cfg.class_file, words.indices, _marks(words)) if cfg.class_file else None, None
+    except ValueError as error:
+        return None, error
 
 
 def _short_list(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
@@ -124,7 +131,7 @@ BIAS_STARTS = ("zero", "uniform", "unigram")
 _SAMPLING = ("nce", "sampled")
 OPTIONS_OF: dict[str, tuple[str, ...]] = {
     "classes": ("classes",),
-    "class_file": ("classes",),
+    "class_file": ("classes", TREE),
     "short_list": ("short-list",),
     "noise_samples": _SAMPLING,
     "noise_power": _SAMPLING,
@@ -162,6 +169,11 @@ def check_output_layer(cfg: Any) -> None:
         raise ValueError(f"--noise-log-z: needs a finite number; got {cfg.noise_log_z}. Use 0.")
     if cfg.tree not in TREES:
         raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {cfg.tree}. Use huffman.")
+    if cfg.tree == BY_CLASSES and not cfg.class_file:
+        raise ValueError(
+            f"--tree {BY_CLASSES}: needs --class-file; got none. Use `fairseq-tiedemb classes` to make one, or --tree "
+            "huffman."
+        )
 
 
 def check_every_option_is_used(cfg: Any) -> None:
@@ -180,6 +192,11 @@ def check_every_option_is_used(cfg: Any) -> None:
                 f"{flag}: needs --output-layer {needs}; got {value} with --output-layer {cfg.output_layer}. Use "
                 f"--output-layer {layers[0]}, or leave {flag} out."
             )
+    if cfg.class_file and cfg.output_layer == TREE and cfg.tree != BY_CLASSES:
+        raise ValueError(
+            f"--class-file: needs --tree {BY_CLASSES}; got --tree {cfg.tree}. Use --tree {BY_CLASSES}, or leave "
+            "--class-file out."
+        )
 
 
 def rows_of_output(cfg: Any, words: Dictionary) -> tuple[int, int | None]:
@@ -246,7 +263,9 @@ def _build_tree(
     if not sharing_method(table.method).is_plain:
         raise ValueError(needs.format("--sharing-method plain", table.method, "plain."))
     words = task.target_dictionary
-    tree = Tree(len(words), table.embedding_dim, training_counts(task), _marks(words), kind=cfg.tree)
+    classes, problem = _class_file(cfg, words)
+    counts, marks = training_counts(task), _marks(words)
+    tree = Tree(len(words), table.embedding_dim, counts, marks, kind=cfg.tree, classes=classes, problem=problem)
     return OutputLayer(tree, projection=projection)
 
 

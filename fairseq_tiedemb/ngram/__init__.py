@@ -2,6 +2,7 @@
 
 ``text`` reads, ``counts`` counts, ``smoothing`` and ``jelinek_mercer`` say what is taken off the counts, ``model`` has
 the table, ``arpa`` writes and reads it, ``word_scores`` what another model gave each word, and ``interpolation`` mixes.
+``word_classes`` finds the classes of the class bigram model.
 
 A sentence is <s> w_1 ... w_m </s>: no history reaches over <s>, and </s> is predicted. <unk> is a word like any other.
 """

@@ -21,6 +21,7 @@ of given words only.
 from .bands import Bands as Bands
 from .bands import embed_bands as embed_bands
 from .bands import tie_bands as tie_bands
+from .class_file import NamedClasses as NamedClasses
 from .class_file import read_classes as read_classes
 from .classes import ClassBased as ClassBased
 from .counted import CountedHead as CountedHead
@@ -31,5 +32,6 @@ from .layer import build_output as build_output
 from .sampled import NoiseContrastive as NoiseContrastive
 from .sampled import SampledSoftmax as SampledSoftmax
 from .short_list import ShortList as ShortList
+from .tree import BY_CLASSES as BY_CLASSES
 from .tree import TREES as TREES
 from .tree import Tree as Tree

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,10 +11,22 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 
+class NamedClasses(NamedTuple):
+    """Classes of words.
+
+    Attributes:
+        class_of: the class of each word (V,), numbered in the order of the file.
+        names: of the classes: bits, or what stands behind the words; "" of words that the file lacks, if it lacks any.
+    """
+
+    class_of: Tensor
+    names: list[str]
+
+
 def read_classes(
     path: str, words: Mapping[str, int], marks: Sequence[int] = (), *, flag: str = "--class-file"
-) -> Tensor:
-    """The class of each word (V,), numbered in the order of the file.
+) -> NamedClasses:
+    """The classes of a file.
 
     The file has one word a line, as ``word class``, or, separated by tabs, as ``bits word count``, which is what
     percyliang/brown-cluster writes: then a class is a string of bits. Words of the dictionary that the file lacks are a
@@ -57,7 +70,7 @@ def read_classes(
     )
     class_of = torch.full((len(words),), len(numbers))
     class_of[list(known)] = torch.tensor([numbers[name] for name in known.values()])
-    return class_of
+    return NamedClasses(class_of, [*numbers, ""][: int(class_of.max()) + 1])
 
 
 def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
-"""Binary trees over words, whose leaves' paths a tree-shaped softmax multiplies: Huffman's, and a balanced one."""
+"""Binary trees over words, whose leaves' paths a tree-shaped softmax multiplies: Huffman's, a balanced, of classes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,35 +42,107 @@ def huffman_tree(counts: np.ndarray) -> BinaryTree:
 
     Source: Huffman 1952; van Leeuwen 1976 (two queues); Mikolov et al. 2013, section 2.1 (words).
     """
+    counts = _checked(counts)
+    children: list[list[int]] = []
+    _merge(list(range(len(counts))), counts, children)
+    return _from_merged(children, len(counts))
+
+
+def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -> BinaryTree:
+    """A tree of classes, and under each class Huffman's tree of its words.
+
+    The classes' tree is that of their codes, bits from the root down; it branches only where there are classes on both
+    sides, and a class whose code goes on in others' stands beside all of them. Where codes are no bits it is Huffman's
+    tree of the classes' counts.
+
+    Args:
+        counts: how often each word comes, (V,), finite and 0 or more.
+        class_of: the class of each word, (V,).
+        codes: of the classes.
+
+    Raises:
+        ValueError: for no words, and counts that are none.
+
+    Source: Mnih & Hinton 2009, section 4 (trees out of clusters); Brown et al. 1992, section 3 (bits).
+    """
+    counts = _checked(counts)
+    children: list[list[int]] = []
+    roots: dict[int, int] = {}
+    for number in np.unique(class_of).tolist():
+        words = np.flatnonzero(class_of == number)
+        roots[number] = _merge(words.tolist(), counts[words], children)
+    if all(set(codes[number]) <= {"0", "1"} for number in roots):
+        _join({codes[number]: root for number, root in roots.items()}, children)
+    else:
+        totals = np.bincount(class_of, counts)[list(roots)]
+        _merge(list(roots.values()), totals, children)
+    return _from_merged(children, len(counts))
+
+
+def _join(nodes: dict[str, int], children: list[list[int]]) -> None:
+    """Merges nodes by their bits, from the longest up, until one is left."""
+    prefixes = {code[:length] for code in nodes for length in range(len(code) + 1)}
+    found: dict[str, int] = {}
+    for prefix in sorted(prefixes, key=len, reverse=True):
+        first, *more = [
+            each[prefix + bit] for each, bit in ((found, "0"), (found, "1"), (nodes, "")) if prefix + bit in each
+        ]
+        for node in more:
+            children.append([first, node])
+            first = -len(children)
+        found[prefix] = first
+
+
+def _checked(counts: np.ndarray) -> np.ndarray:
+    """Counts of words as an array.
+
+    Raises:
+        ValueError: for no words, and counts that are none.
+    """
     counts = np.asarray(counts)
     if counts.ndim != 1 or not len(counts):
         raise ValueError(f"counts: needs shape (V,), of a word at least; got {counts.shape}. Use one count a word.")
     if not np.isfinite(counts).all() or counts.min() < 0:
         worst = counts[~(np.isfinite(counts) & (counts >= 0))][0]
         raise ValueError(f"counts: needs finite numbers, 0 or more; got {worst}. Use counts of words.")
-    size = len(counts)
-    order = np.lexsort((-np.arange(size), counts))
+    return counts
+
+
+def _merge(nodes: list[int], counts: np.ndarray, children: list[list[int]]) -> int:
+    """Merges the two rarest nodes until one is left, and returns it.
+
+    Args:
+        nodes: words by their index, merged nodes by -1 - their place among the children.
+        counts: of the nodes.
+        children: of all merged nodes, to which the new ones are added.
+    """
+    order = np.lexsort((-np.arange(len(nodes)), counts))
     # Plain numbers: reading one at a time from an array takes several times as long.
-    words, word_counts = order.tolist(), counts[order].tolist()
-    children: list[list[int]] = []
+    words, word_counts = [nodes[place] for place in order.tolist()], counts[order].tolist()
+    first = len(children)
     merged_counts: list[float] = []
     word = merged = 0
-    for _ in range(size - 1):
+    for _ in range(len(nodes) - 1):
         pair: list[int] = []
         total = 0.0
         for _ in range(2):
-            if merged >= len(merged_counts) or (word < size and word_counts[word] <= merged_counts[merged]):
-                pair.append(size - 1 + words[word])
+            if merged >= len(merged_counts) or (word < len(words) and word_counts[word] <= merged_counts[merged]):
+                pair.append(words[word])
                 total += word_counts[word]
                 word += 1
             else:
-                # The last to be merged is the root, number 0.
-                pair.append(size - 2 - merged)
+                pair.append(-1 - first - merged)
                 total += merged_counts[merged]
                 merged += 1
         children.append(pair)
         merged_counts.append(total)
-    return _tree(np.array(children[::-1], np.int64).reshape(-1, 2))
+    return nodes[0] if len(nodes) == 1 else -len(children)
+
+
+def _from_merged(children: list[list[int]], size: int) -> BinaryTree:
+    """The tree of nodes in the order of their merging, the last the root, whose number is 0."""
+    # Numbers of words and of merged nodes grow from V - 1 on, upwards and downwards.
+    return _tree(size - 1 + np.array(children[::-1], np.int64).reshape(-1, 2))
 
 
 def balanced_tree(order: np.ndarray) -> BinaryTree:

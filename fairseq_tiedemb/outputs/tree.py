@@ -1,6 +1,6 @@
 """The hierarchical softmax: words are the leaves of a binary tree, whose inner nodes decide between their two sides."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,12 +10,16 @@ from torch import Tensor, nn
 from .._shapes import check_features
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..scored_rows import gather_rows
-from .huffman import balanced_tree, huffman_tree
+from .class_file import NamedClasses
+from .huffman import BinaryTree, balanced_tree, class_tree, huffman_tree
 
-# The trees by the value of --tree: counts of the leaves (V,), in the dictionary's order, -> BinaryTree.
-TREES = {
+# The trees by the value of --tree: counts of the leaves (V,), in the dictionary's order, and for one of them classes of
+# the leaves (V,) and the classes' names -> BinaryTree.
+BY_CLASSES = "classes"
+TREES: dict[str, Callable[..., BinaryTree]] = {
     "huffman": lambda counts: huffman_tree(counts.numpy()),
     "balanced": lambda counts: balanced_tree(torch.arange(len(counts)).numpy()),
+    BY_CLASSES: lambda counts, class_of, names: class_tree(counts.numpy(), class_of.numpy(), names),
 }
 # Words whose paths are gathered at a time where nothing needs a gradient.
 ROWS = 1024
@@ -40,8 +44,11 @@ class Tree(nn.Module):
         counts: of the words (V,); None if the tree comes with a checkpoint.
         marks: indices of fairseq's symbols that are no words.
         bias: whether inner nodes have a bias, which word2vec's have not.
-        kind: of the tree, "huffman" or "balanced": all words at one depth or two, with neighbours in the dictionary,
-            whose order is that of frequency, side by side.
+        kind: of the tree, "huffman"; or "balanced": all words at one depth or two, with neighbours in the dictionary,
+            whose order is that of frequency, side by side; or "classes": Huffman's trees of the words of each class,
+            under the classes' own (``class_tree``).
+        classes: for that: of the words.
+        problem: why there are none; raised by whoever needs the tree before a checkpoint has brought it.
 
     Raises:
         ValueError: for fewer than two leaves, and for a kind that does not exist.
@@ -70,29 +77,32 @@ class Tree(nn.Module):
         *,
         bias: bool = True,
         kind: str = "huffman",
+        classes: NamedClasses | None = None,
+        problem: ValueError | None = None,
     ):
         super().__init__()
         if kind not in TREES:
             raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {kind}. Use huffman.")
-        self.size, self.kind = size, kind
+        self.size, self.kind, self.problem = size, kind, problem
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
         self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
         self.sparse_gradients = False
         # Of the inner nodes, then of the words: -1 for the root and for what is not in the tree; +1 or -1, or 0.
         self.register_buffer("parents", torch.full((2 * size - 1,), -1))
         self.register_buffer("turns", torch.zeros(2 * size - 1, dtype=torch.int8))
-        if counts is not None:
-            self._grow(counts, marks)
+        if counts is not None and problem is None:
+            self._grow(counts, marks, classes)
         self.prepare()
         self.register_load_state_dict_post_hook(_prepare)
 
-    def _grow(self, counts: Tensor, marks: Sequence[int]) -> None:
+    def _grow(self, counts: Tensor, marks: Sequence[int], classes: NamedClasses | None) -> None:
         is_leaf = torch.ones(self.size, dtype=torch.bool)
         is_leaf[list(marks)] = counts[list(marks)].gt(0)
         leaves = is_leaf.nonzero().squeeze(1)
         if len(leaves) < 2:
             raise ValueError(f"{self.flag}: needs two words at least; got {len(leaves)}. Use another dictionary.")
-        tree, inner = TREES[self.kind](counts[leaves]), len(leaves) - 1
+        of_leaves = () if classes is None else (classes.class_of[leaves], classes.names)
+        tree, inner = TREES[self.kind](counts[leaves], *of_leaves), len(leaves) - 1
         numbers = torch.cat((torch.arange(inner), self.size - 1 + leaves))
         self.parents[numbers] = torch.from_numpy(tree.parents)
         self.turns[numbers] = torch.from_numpy(tree.turns)
@@ -171,7 +181,7 @@ class Tree(nn.Module):
         """
         check_features(features_ND, self.nodes.size(1))
         if not len(self.path_nodes):
-            raise ValueError(
+            raise self.problem or ValueError(
                 f"{self.flag}: needs the counts of the training text; got a data folder without split train. Use the "
                 "folder that fairseq-preprocess wrote for training."
             )

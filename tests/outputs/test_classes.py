@@ -236,20 +236,21 @@ WORDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "the": 4, "of": 5, "cat": 
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "names"),
     [
-        "00\tthe\t30\n00\tof\t20\n0101\tcat\t7\n0101\tdog\t6\n00\tgone\t3\n",
-        "the DET\nof  DET\n\ncat\tNOUN\ndog NOUN \ngone X\ndog NOUN\n",
-        "\ufeffthe 2\r\nof 2\r\ncat 1\r\ndog 1\r\ngone 1\r\n",
+        ("00\tthe\t30\n00\tof\t20\n0101\tcat\t7\n0101\tdog\t6\n00\tgone\t3\n", ["00", "0101"]),
+        ("the DET\nof  DET\n\ncat\tNOUN\ndog NOUN \ngone X\ndog NOUN\n", ["DET", "NOUN"]),
+        ("\ufeffthe 2\r\nof 2\r\ncat 1\r\ndog 1\r\ngone 1\r\n", ["2", "1"]),
     ],
     ids=["Brown clusters", "words and classes", "a byte-order mark and DOS lines"],
 )
-def test_files_of_classes(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_files_of_classes(text: str, names: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "classes"
     path.write_text(text, encoding="utf-8", newline="")
     with caplog.at_level(logging.INFO):
         found = read_classes(str(path), WORDS, (0, 1))
-    assert found.tolist() == [2, 2, 2, 2, 0, 0, 1, 1, 2]
+    assert found.class_of.tolist() == [2, 2, 2, 2, 0, 0, 1, 1, 2]
+    assert found.names == [*names, ""]
     assert (
         f"--class-file: 2 classes for 4 of 9 words in {path}; 3 that it lacks are a class of their own" in caplog.text
     )
@@ -279,6 +280,12 @@ def test_no_file_and_another_encoding_are_refused(tmp_path: Path) -> None:
     (tmp_path / "latin1").write_bytes("é 1\n".encode("latin1"))
     with pytest.raises(ValueError, match=r"needs a text file in UTF-8; got '.*latin1' \('utf-8' codec .* 0xe9"):
         read_classes(str(tmp_path / "latin1"), WORDS)
+
+
+def test_a_file_of_all_words_has_no_other_class(tmp_path: Path) -> None:
+    (tmp_path / "classes").write_text("".join(f"{word} {len(word)}\n" for word in WORDS))
+    found = read_classes(str(tmp_path / "classes"), WORDS)
+    assert found.names == [str(length) for length in dict.fromkeys(map(len, WORDS))]
 
 
 def test_classes_without_words_are_left_out() -> None:

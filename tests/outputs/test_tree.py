@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fairseq_tiedemb.losses import LossOptions
-from fairseq_tiedemb.outputs import TREES, OutputLayer, Tree, unigram
+from fairseq_tiedemb.outputs import BY_CLASSES, TREES, NamedClasses, OutputLayer, Tree, unigram
 
 from .. import reference
 from ..models.common import grown
@@ -19,8 +19,13 @@ from .common import COUNTS, MARKS, SIZE, TARGET, WIDTH, features, gradients, num
 every_tree = pytest.mark.parametrize("kind", TREES)
 
 
+# The last class is one of words that a file lacks, the marks among them.
+CLASSES = NamedClasses(torch.tensor([3, 3, *(word % 4 for word in range(2, SIZE))]), ["00", "010", "1", ""])
+
+
 def tree(kind: str = "huffman", counts: Any = COUNTS, marks: Any = MARKS) -> Tree:
-    return grown(Tree(SIZE, WIDTH, counts, marks, kind=kind).double(), std=0.5)
+    classes = CLASSES if kind == BY_CLASSES else None
+    return grown(Tree(SIZE, WIDTH, counts, marks, kind=kind, classes=classes).double(), std=0.5)
 
 
 def expected_log_prob(found: Tree, h: np.ndarray, word: int) -> float:
@@ -160,6 +165,12 @@ def test_the_structure_comes_with_the_checkpoint() -> None:
         h = features()
         assert torch.equal(other.scores(h), found.scores(h))
         assert torch.equal(other.log_prob(h, TARGET), found.log_prob(h, TARGET))
+    broken = Tree(SIZE, WIDTH, COUNTS, MARKS, kind=BY_CLASSES, problem=ValueError("--class-file: gone")).double()
+    with pytest.raises(ValueError, match="--class-file: gone"):
+        broken.log_prob(h, TARGET)
+    by_classes = tree(BY_CLASSES)
+    broken.load_state_dict(by_classes.state_dict())
+    assert torch.equal(broken.log_prob(h, TARGET), by_classes.log_prob(h, TARGET))
     for copied in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
         assert torch.equal(copied.log_prob(h, TARGET), found.log_prob(h, TARGET))
     layer, borrowed = OutputLayer(tree()), OutputLayer(Tree(SIZE, WIDTH, None, MARKS).double())
@@ -197,7 +208,7 @@ def test_a_tree_needs_counts_leaves_and_a_kind() -> None:
         tree(counts=None).loss(features(), TARGET)
     with pytest.raises(ValueError, match="--output-layer tree: needs two words at least; got 1"):
         Tree(3, WIDTH, torch.tensor([0, 0, 5]), MARKS)
-    with pytest.raises(ValueError, match="--tree: needs one of huffman, balanced; got oak"):
+    with pytest.raises(ValueError, match="--tree: needs one of huffman, balanced, classes; got oak"):
         tree("oak")
     with pytest.raises(ValueError, match="width"):
         tree().scores(torch.zeros(2, WIDTH + 1))

@@ -1,0 +1,73 @@
+"""Put the words of a text into classes by what stands beside them, for --class-file.
+
+The classes of the bigram model p(c_t | c_t-1) p(w_t | c_t) that gives a binarised text its largest likelihood, found by
+exchange, and the binary tree of these classes: a line a word, of bits, word and count, as Brown clustering writes them.
+--output-layer classes and --output-layer tree --tree classes read it. Source: Brown et al. 1992; Martin, Liermann & Ney
+1998.
+"""
+
+import argparse
+from pathlib import Path
+
+from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._tables import positive
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the text, how many classes, and where they go."""
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
+    parser.add_argument("--train-subset", default="train", metavar="NAME", help="the text (default: train)")
+    parser.add_argument(
+        "--classes",
+        type=int,
+        default=100,
+        metavar="C",
+        help="how many; near the root of the number of words they cost an output layer least (default: 100)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=20,
+        metavar="N",
+        help="how often each word may move; fewer if none would (default: 20)",
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the file, and prints what is in it."""
+    classes = positive("--classes", arguments.classes)
+    positive("--rounds", arguments.rounds)
+    check_output(arguments.output, flag="--output")
+    import numpy as np
+
+    from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
+    from fairseq_tiedemb.ngram.word_classes import codes_of_classes, exchange
+
+    dictionary = read_dictionary(arguments.data)
+    stream = read_stream(arguments.data, arguments.train_subset, dictionary)
+    tokens = stream.tokens(0, len(stream)).numpy()
+    counts = np.bincount(tokens, minlength=len(dictionary))
+    words = np.flatnonzero(counts)
+    if not 1 < classes <= len(words):
+        raise ValueError(
+            f"--classes: needs 2 to {len(words):,}, the words that the text has; got {classes}. Use "
+            f"{max(2, round(len(words) ** 0.5))}, say."
+        )
+    found = exchange(tokens, len(dictionary), classes, rounds=arguments.rounds, report=_report)
+    codes = codes_of_classes(found.bigrams)
+    # By class in the tree's order, the frequent words first.
+    lines = sorted((codes[found.class_of[word]], -counts[word], word) for word in words.tolist())
+    with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{bits}\t{dictionary[word]}\t{-minus}\n" for bits, minus, word in lines)
+    sizes = np.unique(found.class_of[words], return_counts=True)[1]
+    perplexity = np.exp(-found.log_likelihood / (len(tokens) - 1))
+    print(
+        f"{len(words):,} words in {len(sizes):,} classes of {sizes.min():,} to {sizes.max():,}; "
+        f"perplexity of the class bigram model on this text: {perplexity:.2f}"
+    )
+    return 0
+
+
+def _report(number: int, moved: int) -> None:
+    print(f"round {number}: {moved:,} words moved", flush=True)
