@@ -45,7 +45,7 @@ esac
 [[ $ARCH != feedforward_lm ]] || text_rows=200
 if [[ $1 == *-exchange && ! -e $WORK/classes.txt ]]; then
     prepared prepare-ptb.sh
-    run_tiedemb classes "$WORK/bin" --classes 100 --output "$WORK/classes.txt"
+    run_tiedemb classes "$WORK/bin" --classes "$([[ $SMOKE ]] && echo 10 || echo 100)" --output "$WORK/classes.txt"
 fi
 train_and_score prepare-ptb.sh "$WORK/$ARCH-$1-$SEED" last "${options[@]}"
 case $ARCH in
