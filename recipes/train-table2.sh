@@ -2,6 +2,7 @@
 # Press & Wolf (2016), table 2: word2vec's input, output and tied embeddings. Trains one row, and measures it.
 #
 #   recipes/train-table2.sh ROW
+#   CORPUS=ptb recipes/train-table2.sh ROW      # on Penn Treebank: a twentieth of the words, in 20 epochs
 #
 #   ROW               what is trained                                    table 2: SimLex999, input / output / tied
 #   untied            skip-gram, negative sampling, two tables           0.30 / 0.29 / -
@@ -16,7 +17,8 @@
 #   counts            nothing: mutual information and its SVD            none
 #
 # Hardware   one core of a CPU, about 500,000 pairs a second for negative sampling and 102 million pairs in two epochs:
-#            under ten minutes. full: a GPU, since each update scores all words; hours on a CPU
+#            under ten minutes. full: a GPU, since each update scores all words; hours on a CPU. With CORPUS=ptb four
+#            minutes, and forty for full
 # Expected   the text is another one than the paper's text8, which this is as large as: its order need not come out
 # Check      the last line that begins with "| valid": its loss, in bits a pair; of how many pairs each rho is
 #
@@ -29,16 +31,22 @@
 # words.
 #
 # SETS, QUESTIONS: vectors.sh. Without SETS it only trains
-# EPOCHS   the default is 2; UPDATES: of an epoch, by which the learning rate falls to 0, if the corpus is another one
+# CORPUS   imdb or ptb; the default is imdb
+# EPOCHS   the default is 2, and 20 with CORPUS=ptb; UPDATES: of an epoch, by which the learning rate falls to 0, if the
+#          corpus is another one
 # SEED     the default is 1
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 source "$recipes/vectors.sh"
 
 SEED=${SEED:-1}
-EPOCHS=${EPOCHS:-2}
-UPDATES=${UPDATES:-9849}
-WORK=${WORK:-$RUNS/imdb${SMOKE:+-smoke}}
+CORPUS=${CORPUS:-imdb}
+case $CORPUS in
+    imdb) EPOCHS=${EPOCHS:-2} UPDATES=${UPDATES:-9849} table=table2 prefix= ;;
+    ptb) EPOCHS=${EPOCHS:-20} UPDATES=${UPDATES:-468} table=table2-ptb prefix=word2vec- ;;
+    *) stop "CORPUS: needs imdb or ptb; got $CORPUS." ;;
+esac
+WORK=${WORK:-$RUNS/$CORPUS${SMOKE:+-smoke}}
 
 names="untied, tied, tied-METHOD, full, full-tied, full-tied-METHOD, tree, cbow, cbow-tied or counts"
 (($# == 1)) || stop "needs one ROW; got $# arguments. Use $names."
@@ -68,8 +76,9 @@ updates=$((EPOCHS * UPDATES)) dim=100
 [[ -z $QUESTIONS || -f $QUESTIONS ]] || stop "QUESTIONS: needs a file; got $QUESTIONS. Use questions-words.txt of word2vec."
 
 need fairseq-train python
-prepared prepare-imdb.sh
-folder=$WORK/$1${SEED:+-$SEED} checkpoint=$WORK/$1-$SEED/checkpoint_last.pt
+prepared "prepare-$CORPUS.sh"
+folder=$WORK/$prefix$1${SEED:+-$SEED}
+checkpoint=$folder/checkpoint_last.pt
 run mkdir -p "$folder"
 if [[ $1 == counts ]]; then
     run_measured "$folder/usage.jsonl" env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli counts "$WORK/bin" \
@@ -105,10 +114,10 @@ for number in "${!tables[@]}"; do
             note+="; analogies, $part: $asked of $all"
         done
     fi
-    record table2 "${rows[number]}" "$folder" --figure "${figures[@]}" --note "$note"
+    record "$table" "${rows[number]}" "$folder" --figure "${figures[@]}" --note "$note"
 done
 
-[[ $1 == untied || $1 == tied ]] || exit 0
+[[ $CORPUS == imdb && ($1 == untied || $1 == tied) ]] || exit 0
 others=("$WORK/untied-$SEED/checkpoint_last.pt" "$WORK/tied-$SEED/checkpoint_last.pt")
 [[ -f ${others[0]} && -f ${others[1]} ]] || exit 0
 with_log "$folder/correlation.log" correlation "${others[@]}" "${words[@]}" --most-frequent 10000

@@ -72,6 +72,19 @@ def test_the_commands_of_a_row(row: str, tmp_path: Path) -> None:
     assert args.lr == [0.05 if row.startswith("cbow") else 0.025]
 
 
+def test_the_commands_of_a_row_on_penn_treebank(tmp_path: Path) -> None:
+    (tmp_path / "ptb/bin").mkdir(parents=True)
+    (tmp_path / "a.txt").touch()
+    commands = dry_run("train-table2.sh", "full-tied", RUNS=tmp_path, CORPUS="ptb", SETS=tmp_path)
+    train = command_of(commands, "fairseq-train")
+    assert train[1] == f"{tmp_path}/ptb/bin"
+    assert train[train.index("--arch") : train.index("--subsampling")] == ROWS["full-tied"]
+    assert (option(train, "--max-epoch"), option(train, "--max-update")) == ("20", str(20 * 468))
+    # Not the folder of a language model that is called so.
+    assert option(train, "--save-dir") == f"{tmp_path}/ptb/word2vec-full-tied-1"
+    assert "correlation" not in {word for words in commands for word in words}
+
+
 @pytest.mark.parametrize(
     ("row", "roles"), [("untied", ["in", "out", "sum"]), ("tied-cosine", ["tied"]), ("tree", ["in"])]
 )
@@ -106,6 +119,7 @@ def test_refused(tmp_path: Path) -> None:
     for args, variables, message in (
         ([], {}, "needs one ROW; got 0 arguments"),
         (["tide"], {}, "ROW: needs untied, tied, .* got tide"),
+        (["tied"], {"CORPUS": "text8"}, "CORPUS: needs imdb or ptb; got text8"),
         (["tied"], {"EPOCHS": "two"}, "EPOCHS, UPDATES: need positive numbers; got two"),
         (["tied"], {"SETS": tmp_path}, f"SETS: needs a folder with sets of scored pairs, NAME.txt; got '{tmp_path}'"),
         (["tied"], {"QUESTIONS": tmp_path}, "QUESTIONS: needs SETS, too; got none"),
