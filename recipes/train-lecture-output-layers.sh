@@ -9,10 +9,12 @@
 #   classes-exchange  100 classes of words with the same neighbours        ... classes --class-file FILE
 #   nce               noise-contrastive estimation, 500 words of noise     ... nce --noise-samples 500
 #   nce-100           the same with 100                                    ... nce --noise-samples 100
+#   nce-100-own       with 100 for each word, not for all of a batch       ... nce --noise-samples 100 --own-noise
 #   sampled           sampled softmax, 500 words                           ... sampled --noise-samples 500
 #   tree              Huffman's tree                                       ... tree
 #   tree-exchange     a tree of those classes, Huffman's in each           ... tree --tree classes --class-file FILE
 #   short-list        the 2,000 most frequent words                        ... short-list --short-list 2000
+#   short-list-5000   the 5,000 most frequent words                        ... short-list --short-list 5000
 #
 # FILE is made by `fairseq-tiedemb classes`, of the training text, in half a minute.
 #
@@ -27,19 +29,25 @@
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-layers="softmax, classes, classes-exchange, nce, nce-100, sampled, tree, tree-exchange or short-list"
+layers="softmax, classes, classes-exchange, nce, nce-100, nce-100-own, sampled, tree, tree-exchange, short-list or"
+layers+=" short-list-5000"
 (($# == 1)) || stop "needs one LAYER; got $# arguments. Use $layers."
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 ARCH=${ARCH:-feedforward_lm}
-layer=${1%-100}
-options=(--arch "$ARCH" --output-bias-init unigram --output-layer "${layer%-exchange}")
+case $1 in
+    short-list*) layer=short-list ;;
+    *) layer=${1%%-*} ;;
+esac
+options=(--arch "$ARCH" --output-bias-init unigram --output-layer "$layer")
 case $1 in
     softmax | classes | tree) ;;
     classes-exchange) options+=(--class-file "$WORK/classes.txt") ;;
     tree-exchange) options+=(--tree classes --class-file "$WORK/classes.txt") ;;
     nce | sampled) options+=(--noise-samples 500) ;;
     nce-100) options+=(--noise-samples 100) ;;
+    nce-100-own) options+=(--noise-samples 100 --own-noise) ;;
     short-list) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 2000)") ;;
+    short-list-5000) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 5000)") ;;
     *) stop "LAYER: needs $layers; got $1." ;;
 esac
 [[ $ARCH != feedforward_lm ]] || text_rows=200

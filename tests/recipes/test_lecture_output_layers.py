@@ -17,10 +17,12 @@ LAYERS = {
     "classes-exchange": f"classes --class-file {FILE}",
     "nce": "nce --noise-samples 500",
     "nce-100": "nce --noise-samples 100",
+    "nce-100-own": "nce --noise-samples 100 --own-noise",
     "sampled": "sampled --noise-samples 500",
     "tree": "tree",
     "tree-exchange": f"tree --tree classes --class-file {FILE}",
     "short-list": "short-list --short-list 2000",
+    "short-list-5000": "short-list --short-list 5000",
 }
 
 
