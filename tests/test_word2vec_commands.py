@@ -146,6 +146,10 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
     [
         (("--batch-size", 4), "--max-tokens: needs a number of tokens .* and --batch-size 4"),
         (("--min-count", 10_000), "--min-count: needs two words or more that come 10000 times"),
+        (
+            ("--lr-scheduler", "polynomial_decay", "--max-update", 0, "--max-epoch", 1),
+            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or --total-",
+        ),
         (("--valid-subset", "missing"), "split missing: needs the files .*missing.bin"),
     ],
 )

@@ -11,6 +11,7 @@ from fairseq import options
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
@@ -71,6 +72,28 @@ def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) ->
             kept[name] = value
         seen.add(place)
     return kept
+
+
+def decay_needs_its_updates() -> None:
+    """Say which flag --lr-scheduler polynomial_decay lacks, which presets such as word2vec's bring.
+
+    Without it: AssertionError without a word (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes when fairseq
+    says so.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def __init__(self: Any, cfg: Any, optimizer: Any) -> None:
+            if cfg.total_num_update <= 0:
+                raise ValueError(
+                    "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, whose rate falls to its end "
+                    f"in as many updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
+                    "another --lr-scheduler."
+                )
+            original(self, cfg, optimizer)
+
+        return __init__
+
+    replace(PolynomialDecayLRSchedule, "__init__", make)
 
 
 def tied_adaptive_width() -> None:
