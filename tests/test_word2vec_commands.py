@@ -148,7 +148,7 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
         (("--min-count", 10_000), "--min-count: needs two words or more that come 10000 times"),
         (
             ("--lr-scheduler", "polynomial_decay", "--max-update", 0, "--max-epoch", 1),
-            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or --total-",
+            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or",
         ),
         (("--valid-subset", "missing"), "split missing: needs the files .*missing.bin"),
     ],
