@@ -42,3 +42,41 @@ def test_beam_search(cell: str, bsz: int) -> None:
     for contestant, times in seconds.items():
         print(f"  {contestant:14s} {bsz * sizes.target / statistics.median(times):8.0f} tokens/s")
     print(f"  ours over fairseq's lstm {ratio(seconds, 'fairseq lstm', 'ours')}")
+
+
+@pytest.mark.benchmark
+def test_what_the_search_adds_to_a_step() -> None:
+    """Parts of a step of 32 sentences that are fairseq's, beside the product that makes the scores of the words.
+
+    Of these only the choice of the best could be ours, as another ``Search``: the best of blocks of 100 words first,
+    and among their words the best. It is exact, but for the order of equal scores.
+    """
+    sizes = SIZES["256/512/10k"]
+    features, table = torch.randn(32 * BEAMS, sizes.embed), torch.randn(sizes.vocabulary, sizes.embed)
+    scores = torch.nn.functional.linear(features, table)
+    lprobs, block = scores.log_softmax(1), 100
+
+    def mask_nan() -> None:
+        lprobs[lprobs != lprobs] = -torch.inf  # sequence_generator.py:375
+
+    def by_blocks() -> tuple[torch.Tensor, torch.Tensor]:
+        blocks = lprobs.view(32, -1, block)
+        best = blocks.amax(2).topk(2 * BEAMS).indices
+        words = blocks.gather(1, best.unsqueeze(2).expand(-1, -1, block)).flatten(1).topk(2 * BEAMS)
+        return words.values, best.gather(1, words.indices // block) * block + words.indices % block
+
+    contestants = {
+        "scores": lambda: torch.nn.functional.linear(features, table),
+        "log-softmax": lambda: scores.log_softmax(1),
+        "mask of NaN": mask_nan,
+        "adding up": lambda: lprobs + features[:, :1],
+        "top-k": lambda: lprobs.view(32, -1).topk(2 * BEAMS),
+        "by blocks": by_blocks,
+    }
+    assert all(map(torch.equal, by_blocks(), contestants["top-k"]()))
+    seconds = interleave(contestants, rounds=31)
+    print(f"a step of 32 sentences, {BEAMS} beams, 256/512/10k")
+    for name, times in seconds.items():
+        print(
+            f"  {name:12s} {1e3 * statistics.median(times):6.2f} ms, over the scores {ratio(seconds, name, 'scores')}"
+        )
