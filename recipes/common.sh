@@ -21,11 +21,11 @@ PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 # The command that runs this recipe, as it is recorded, and what sets its result apart from the row of the paper: recorded
 # under a row of its own, ROW,UPDATES=100, where the table has one.
 recipe_command='' variant=''
-for setting in SMOKE PLUGIN GPUS SEED EPOCHS UPDATES REVIEWS MAX_TOKENS LR DROPOUT EMBED HIDDEN; do
+for setting in SMOKE PLUGIN GPUS CORPUS ARCH SEED EPOCHS UPDATES REVIEWS MAX_TOKENS LR DROPOUT EMBED HIDDEN; do
     value=${!setting:-}
     [[ $value && $value != "$repository/fairseq_tiedemb" ]] || continue
     printf -v recipe_command '%s%s=%q ' "$recipe_command" "$setting" "$value"
-    case $setting in SMOKE | PLUGIN | GPUS | SEED) ;; *) variant+=",$setting=$value" ;; esac
+    case $setting in SMOKE | PLUGIN | GPUS | CORPUS | ARCH | SEED) ;; *) variant+=",$setting=$value" ;; esac
 done
 recipe_command+=recipes/$(basename "$0")
 (($# == 0)) || printf -v recipe_command '%s%s' "$recipe_command" "$(printf ' %q' "$@")"

@@ -23,8 +23,9 @@
 # Check      the last line that begins with "| valid": its loss, in bits a pair; of how many pairs each rho is
 #
 # The presets bring word2vec.c's defaults; words are thinned out from a share of 1e-4 on. The corpus comes from
-# prepare-imdb.sh, which is run first where its result is missing (FROM: see there). A training that was interrupted goes
-# on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+# prepare-imdb.sh or prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that was
+# interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, $WORK/word2vec-ROW-SEED with CORPUS=ptb, to train
+# again.
 #
 # With SETS each table of the row is measured and recorded: untied-in, untied-out and untied-sum, C + W'; with QUESTIONS by
 # analogies too. Where untied and tied of one SEED are both there, so is table 4 of word2vec, on the 10,000 most frequent

@@ -231,6 +231,22 @@ def test_a_tree_of_classes(
 
 
 @pytest.mark.parametrize("layer", ["tree"])
+def test_a_tree_that_a_file_of_classes_was_given_for_is_read(
+    layer: str, trained: tuple[Path, Any], evaluate: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    """Version 0.1.2 ignored the file."""
+    state = torch.load(trained[0] / "checkpoint_last.pt", weights_only=False)
+    (tmp_path / "classes").write_text("a 1\nb 2\n")
+    found = []
+    for file in (None, str(tmp_path / "classes")):
+        state["cfg"]["model"].class_file = file
+        torch.save(state, tmp_path / "model.pt")
+        command = (*STREAM, "--path", tmp_path / "model.pt", "--gen-subset", "valid", "--batch-size", 6)
+        found.append(evaluated(evaluate(lm_data, *command)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("layer", ["tree"])
 @pytest.mark.parametrize("other", [("--tree", "balanced"), ("--output-layer", "softmax")])
 def test_weights_mean_what_they_were_trained_as(
     layer: str, other: tuple, trained: tuple[Path, Any], train: InProcess, lm_data: Path, tmp_path: Path

@@ -49,6 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     tokens = stream.tokens(0, len(stream)).numpy()
     counts = np.bincount(tokens, minlength=len(dictionary))
     words = np.flatnonzero(counts)
+    if len(words) < 2:
+        raise ValueError(
+            f"--train-subset: needs two different words or more; got {len(words)} in {arguments.train_subset} of "
+            f"{arguments.data}. Use another text."
+        )
     if not 1 < classes <= len(words):
         raise ValueError(
             f"--classes: needs 2 to {len(words):,}, the words that the text has; got {classes}. Use "

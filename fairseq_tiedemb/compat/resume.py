@@ -1,7 +1,8 @@
-"""A resumed training goes on with the batches of the uninterrupted one."""
+"""A resumed training goes on as the uninterrupted one would, with its batches and to its end."""
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -68,16 +69,23 @@ def each_epochs_order() -> None:
 def finished_trainings_stay() -> None:
     """Train no further when the command of a training is run again that has all its ``--max-update`` updates.
 
-    Without it: fairseq asks only after an update whether it was the last (fairseq_cli/train.py:389), so that each time
-    the model is trained once more, and saved. Goes when fairseq asks before.
+    That is, if they are of the last checkpoint in its own ``--save-dir``, and nothing of it is to be reset. Without it:
+    fairseq asks only after an update whether it was the last (fairseq_cli/train.py:389), so that each time the model is
+    trained once more, and saved. Goes when fairseq asks before.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
             loaded = original(cfg, trainer, **kwargs)
             updates, options = trainer.get_num_updates(), trainer.cfg.optimization
-            if 0 < (options.max_update or 0) <= updates:
-                logger.info(f"--max-update {options.max_update}: the training has its updates, and is left as it is")
+            last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"
+            resets = cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_meters, cfg.reset_dataloader
+            own = cfg.restore_file == "checkpoint_last.pt" and Path(cfg.save_dir, last).exists() and not any(resets)
+            if own and 0 < (options.max_update or 0) <= updates:
+                logger.info(
+                    f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
+                    "left as it is; with more it goes on"
+                )
                 options.max_epoch = -1  # before the first epoch; 0 stands for no limit
             return loaded
 

@@ -263,7 +263,7 @@ def _build_tree(
     if not sharing_method(table.method).is_plain:
         raise ValueError(needs.format("--sharing-method plain", table.method, "plain."))
     words = task.target_dictionary
-    classes, problem = _class_file(cfg, words)
+    classes, problem = _class_file(cfg, words) if cfg.tree == BY_CLASSES else (None, None)
     counts, marks = training_counts(task), _marks(words)
     tree = Tree(len(words), table.embedding_dim, counts, marks, kind=cfg.tree, classes=classes, problem=problem)
     return OutputLayer(tree, projection=projection)

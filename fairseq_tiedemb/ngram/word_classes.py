@@ -126,7 +126,7 @@ class _Beside(NamedTuple):
         N[place] += sign * self.after
         N[:, place] += sign * self.before
         N[place, place] += sign * self.itself
-        # Those of other classes stay, since the word goes to another of their neighbours.
+        # The sums of other classes stay: their words are followed by as many words as before, and follow as many.
         row[place] += sign * (self.after.sum() + self.itself)
         column[place] += sign * (self.before.sum() + self.itself)
 
@@ -146,7 +146,7 @@ class _Beside(NamedTuple):
 def codes_of_classes(bigrams: np.ndarray) -> list[str]:
     """The place of each class in a binary tree, as bits from the root down: 0 left, 1 right.
 
-    The two classes whose union costs least of log P become one, until one is left. Takes C^3.
+    The two classes whose union costs least of log P become one, until one is left. Takes C^3 steps, and C^2 numbers.
 
     Args:
         bigrams: how often a word of one class follows one of another, (C, C).
@@ -157,7 +157,8 @@ def codes_of_classes(bigrams: np.ndarray) -> list[str]:
     size = len(N)
     codes = [""] * size
     members = [[number] for number in range(size)]
-    shared = np.sum([_of_third(N, third) for third in range(size)], axis=0)
+    # One after the other: all at once would be C^3 numbers.
+    shared = sum((_of_third(N, third) for third in range(size)), np.zeros_like(N))
     for _ in range(size - 1):
         losses, gone = _losses(N, shared), [not each for each in members]
         losses[gone] = losses[:, gone] = np.inf
@@ -199,6 +200,7 @@ def _of_third(N: np.ndarray, third: int) -> np.ndarray:
 
 
 def _loss(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """What two counts lose by becoming one, 0 or less: of bigrams log P gains f of each, of sums it loses them."""
     return _f(x) + _f(y) - _f(x + y)
 
 

@@ -56,7 +56,7 @@ def read_classes(
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else error
         raise ValueError(f"{flag}: needs a text file in UTF-8; got {path!r} ({cause}). Use another path.") from None
-    known = {words[word]: name for word, name in names.items() if word in words}
+    known = {words[word]: name for word, name in names.items() if word in words and words[word] not in marks}
     if not known:
         raise ValueError(
             f"{flag}: needs classes for the words of the dictionary; got {path!r} with {len(names):,} words, none of "

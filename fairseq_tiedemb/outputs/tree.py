@@ -10,16 +10,23 @@ from torch import Tensor, nn
 from .._shapes import check_features
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..scored_rows import gather_rows
+from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
 from .class_file import NamedClasses
-from .huffman import BinaryTree, balanced_tree, class_tree, huffman_tree
 
-# The trees by the value of --tree: counts of the leaves (V,), in the dictionary's order, and for one of them classes of
-# the leaves (V,) and the classes' names -> BinaryTree.
 BY_CLASSES = "classes"
-TREES: dict[str, Callable[..., BinaryTree]] = {
-    "huffman": lambda counts: huffman_tree(counts.numpy()),
-    "balanced": lambda counts: balanced_tree(torch.arange(len(counts)).numpy()),
-    BY_CLASSES: lambda counts, class_of, names: class_tree(counts.numpy(), class_of.numpy(), names),
+
+
+def _of_classes(counts: Tensor, classes: NamedClasses | None) -> BinaryTree:
+    if classes is None:
+        raise ValueError(f"--tree {BY_CLASSES}: needs classes of words; got none. Use --class-file, or --tree huffman.")
+    return class_tree(counts.numpy(), classes.class_of.numpy(), classes.names)
+
+
+# The trees by the value of --tree: counts of the leaves (V,), in the dictionary's order, and classes of the leaves.
+TREES: dict[str, Callable[[Tensor, NamedClasses | None], BinaryTree]] = {
+    "huffman": lambda counts, _: huffman_tree(counts.numpy()),
+    "balanced": lambda counts, _: balanced_tree(torch.arange(len(counts)).numpy()),
+    BY_CLASSES: _of_classes,
 }
 # Words whose paths are gathered at a time where nothing needs a gradient.
 ROWS = 1024
@@ -51,7 +58,7 @@ class Tree(nn.Module):
         problem: why there are none; raised by whoever needs the tree before a checkpoint has brought it.
 
     Raises:
-        ValueError: for fewer than two leaves, and for a kind that does not exist.
+        ValueError: for fewer than two leaves, for a kind that does not exist, and for one by classes without any.
 
     Source: Morin & Bengio 2005; Mikolov et al. 2013, section 2.1 (Huffman's tree; without biases).
     """
@@ -101,8 +108,8 @@ class Tree(nn.Module):
         leaves = is_leaf.nonzero().squeeze(1)
         if len(leaves) < 2:
             raise ValueError(f"{self.flag}: needs two words at least; got {len(leaves)}. Use another dictionary.")
-        of_leaves = () if classes is None else (classes.class_of[leaves], classes.names)
-        tree, inner = TREES[self.kind](counts[leaves], *of_leaves), len(leaves) - 1
+        of_leaves = classes and NamedClasses(classes.class_of[leaves], classes.names)
+        tree, inner = TREES[self.kind](counts[leaves], of_leaves), len(leaves) - 1
         numbers = torch.cat((torch.arange(inner), self.size - 1 + leaves))
         self.parents[numbers] = torch.from_numpy(tree.parents)
         self.turns[numbers] = torch.from_numpy(tree.turns)

@@ -12,7 +12,7 @@ from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
 from fairseq_tiedemb.optim.row_sgd import sum_of_rows
 from fairseq_tiedemb.outputs import negative_sampling
-from fairseq_tiedemb.outputs.huffman import huffman_tree
+from fairseq_tiedemb.outputs.binary_trees import huffman_tree
 from fairseq_tiedemb.outputs.negative_sampling import NOISE_FOR
 from fairseq_tiedemb.sharing import SHARING_METHODS
 

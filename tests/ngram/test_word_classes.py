@@ -52,9 +52,13 @@ def test_the_likelihood_is_that_of_the_model() -> None:
     assert found.bigrams == pytest.approx(counts)
 
 
+@pytest.mark.parametrize("repeats", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_at_the_end_no_word_would_move(seed: int) -> None:
-    tokens = text(60, noise=0.5, seed=seed)
+def test_at_the_end_no_word_would_move(seed: int, repeats: int) -> None:
+    """Neither in a text in which words stand behind themselves."""
+    length = 60 if repeats == 1 else 25
+    times = np.random.default_rng(seed).integers(1, repeats + 1, length)
+    tokens = np.repeat(text(length, noise=0.5, seed=seed), times)
     found = exchange(tokens, 12, 3, rounds=50)
     assert found.moved[-1] == 0
     assert len(found.moved) < 50
@@ -80,6 +84,15 @@ def test_kinds_of_words_are_found() -> None:
     for kind in range(KINDS):
         assert len(set(found.class_of[EACH * kind : EACH * (kind + 1)].tolist())) == 1
     assert len(set(found.class_of[: EACH * KINDS].tolist())) == KINDS
+    # The last of rank, in turn.
+    assert found.class_of[12:].tolist() == [0, 1]
+
+
+def test_words_start_in_turn_the_frequent_first() -> None:
+    tokens = np.array([2, 0, 2, 1, 2, 1, 2])
+    found = exchange(tokens, 3, 3, rounds=5)  # where words that are alone have no reason to move
+    assert found.moved == [0]
+    assert found.class_of.tolist() == [2, 1, 0]
 
 
 def test_a_word_behind_itself_counts_once() -> None:
@@ -121,7 +134,7 @@ def united(bigrams: np.ndarray, one: int, other: int) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_tree_unites_the_classes_that_cost_least(seed: int) -> None:
     bigrams = np.random.default_rng(seed).poisson(3.0, (7, 7)).astype(float)
-    bigrams[2] = bigrams[:, 2] = 0  # a class that lost its words
+    bigrams[2] = bigrams[:, 2] = 0  # a class without words
     found = codes_of_classes(bigrams)
     expected, groups, left = [""] * 7, [[number] for number in range(7)], bigrams
     while len(groups) > 1:
@@ -171,10 +184,10 @@ def test_the_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     tokens = ["</s>" if word is None else word for line in letters.splitlines() for word in (*line.split(), None)]
     number = {word: index for index, (_, word, _) in enumerate(rows)}
     likelihood = log_likelihood(np.array([number[word] for word in tokens]), given.class_of.numpy())
-    assert float(printed.split()[-1]) == pytest.approx(math.exp(-likelihood / (len(tokens) - 1)), abs=0.006)
+    assert printed.split()[-1] == f"{math.exp(-likelihood / (len(tokens) - 1)):.2f}"
 
 
-def test_refusals(data: Path, tmp_path: Path) -> None:
+def test_refusals(data: Path, run_command: RunCommand, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "x")
     for flags, message in (
         ((data, "--classes", 0), "--classes: needs 1 or more; got 0"),
@@ -188,4 +201,11 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
             command("classes", *flags, *output)
     with pytest.raises(ValueError, match="--output: needs a folder that exists; got .*none"):
         command("classes", data, "--output", tmp_path / "none/x")
-    assert not list(tmp_path.iterdir())
+    (tmp_path / "blank").mkdir()
+    (tmp_path / "text").write_text("\n\n")
+    run_command("preprocess", "--only-source", "--trainpref", tmp_path / "text", "--destdir", tmp_path / "blank")
+    with pytest.raises(
+        ValueError, match="--train-subset: needs two different words or more; got 1 in train of .*blank"
+    ):
+        command("classes", tmp_path / "blank", *output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blank", "text"]

@@ -265,13 +265,14 @@ def test_files_of_classes(text: str, names: list[str], tmp_path: Path, caplog: p
         ("01\tthe\tmany\n", r"got '01\\tthe\\tmany' in line 1"),
         ("the 1\nof 1\nthe 2\n", "needs one class for each word; got 1 and, in line 3 of '.*classes', 2 for 'the'"),
         ("zebra 1\n", "needs classes for the words of the dictionary; got '.*classes' with 1 words, none of them"),
+        ("<s> 1\n<pad> 1\n", "got '.*classes' with 2 words, none of them in it"),
         ("", "got '.*classes' with 0 words"),
     ],
 )
 def test_broken_files_are_refused(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "classes").write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_classes(str(tmp_path / "classes"), WORDS)
+        read_classes(str(tmp_path / "classes"), WORDS, (0, 1))
 
 
 def test_no_file_and_another_encoding_are_refused(tmp_path: Path) -> None:

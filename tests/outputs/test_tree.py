@@ -206,6 +206,8 @@ def test_losses_of_all_words_are_refused(options: LossOptions, message: str) -> 
 def test_a_tree_needs_counts_leaves_and_a_kind() -> None:
     with pytest.raises(ValueError, match="--output-layer tree: needs the counts of the training text; got a data"):
         tree(counts=None).loss(features(), TARGET)
+    with pytest.raises(ValueError, match="--tree classes: needs classes of words; got none. Use --class-file"):
+        Tree(SIZE, WIDTH, COUNTS, MARKS, kind=BY_CLASSES)
     with pytest.raises(ValueError, match="--output-layer tree: needs two words at least; got 1"):
         Tree(3, WIDTH, torch.tensor([0, 0, 5]), MARKS)
     with pytest.raises(ValueError, match="--tree: needs one of huffman, balanced, classes; got oak"):

@@ -1,5 +1,6 @@
 """The recipe for the lecture's output layers."""
 
+import json
 import re
 from pathlib import Path
 
@@ -60,7 +61,13 @@ def test_other_rows_are_refused(row: tuple, message: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_whole_recipe(tmp_path: Path) -> None:
     source = write_ptb(tmp_path / "source", train=500, held_out=50)
-    process = run_recipe(RECIPE, "tree-exchange", **source, RUNS=tmp_path / "runs", SMOKE=1, GPUS=0)
+    variables = {"ARCH": "feedforward_lm", "RESULTS": tmp_path / "results"}
+    process = run_recipe(RECIPE, "tree-exchange", **source, RUNS=tmp_path / "runs", SMOKE=1, GPUS=0, **variables)
     assert process.returncode == 0, process.stderr
+    [result] = (tmp_path / "results").rglob("*.json")
+    assert (
+        json.loads(result.read_text())["command"]
+        == f"SMOKE=1 GPUS=0 ARCH=feedforward_lm recipes/{RECIPE} tree-exchange"
+    )
     assert "perplexity of the class bigram model" in process.stdout
     assert "Perplexity: " in process.stdout.splitlines()[-1]

@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from fairseq_tiedemb.outputs.huffman import BinaryTree, balanced_tree, class_tree, huffman_tree
+from fairseq_tiedemb.outputs.binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
 
 ZIPF = (10_000 / (np.arange(300) + 1)).astype(int)
 

@@ -38,7 +38,7 @@ def huffman_tree(counts: np.ndarray) -> BinaryTree:
         counts: how often each word comes, (V,), finite and 0 or more.
 
     Raises:
-        ValueError: for no words, and counts that are none.
+        ValueError: for no words, and for counts that are negative or not finite.
 
     Source: Huffman 1952; van Leeuwen 1976 (two queues); Mikolov et al. 2013, section 2.1 (words).
     """
@@ -52,16 +52,16 @@ def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -
     """A tree of classes, and under each class Huffman's tree of its words.
 
     The classes' tree is that of their codes, bits from the root down; it branches only where there are classes on both
-    sides, and a class whose code goes on in others' stands beside all of them. Where codes are no bits it is Huffman's
-    tree of the classes' counts.
+    sides, and a class whose code others' begin with is the sibling of their whole subtree. Where codes are no bits it
+    is Huffman's tree of the classes' counts.
 
     Args:
         counts: how often each word comes, (V,), finite and 0 or more.
         class_of: the class of each word, (V,).
-        codes: of the classes.
+        codes: of the classes, all different.
 
     Raises:
-        ValueError: for no words, and counts that are none.
+        ValueError: for no words, and for counts that are negative or not finite.
 
     Source: Mnih & Hinton 2009, section 4 (trees out of clusters); Brown et al. 1992, section 3 (bits).
     """
@@ -80,24 +80,28 @@ def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -
 
 
 def _join(nodes: dict[str, int], children: list[list[int]]) -> None:
-    """Merges nodes by their bits, from the longest up, until one is left."""
+    """Merges nodes into the tree of their bits.
+
+    Args:
+        nodes: by their bits.
+        children: of all merged nodes, to which the new ones are added.
+    """
     prefixes = {code[:length] for code in nodes for length in range(len(code) + 1)}
-    found: dict[str, int] = {}
-    for prefix in sorted(prefixes, key=len, reverse=True):
-        first, *more = [
-            each[prefix + bit] for each, bit in ((found, "0"), (found, "1"), (nodes, "")) if prefix + bit in each
-        ]
+    subtrees: dict[str, int] = {}
+    for prefix in sorted(prefixes, reverse=True):  # what goes on from a prefix comes before it
+        below = [subtrees[prefix + bit] for bit in "01" if prefix + bit in subtrees]
+        first, *more = [*below, *([nodes[prefix]] if prefix in nodes else [])]
         for node in more:
             children.append([first, node])
             first = -len(children)
-        found[prefix] = first
+        subtrees[prefix] = first
 
 
 def _checked(counts: np.ndarray) -> np.ndarray:
     """Counts of words as an array.
 
     Raises:
-        ValueError: for no words, and counts that are none.
+        ValueError: for no words, and for counts that are negative or not finite.
     """
     counts = np.asarray(counts)
     if counts.ndim != 1 or not len(counts):
