@@ -239,7 +239,7 @@ def test_a_tree_that_a_file_of_classes_was_given_for_is_read(
     (tmp_path / "classes").write_text("a 1\nb 2\n")
     found = []
     for file in (None, str(tmp_path / "classes")):
-        state["cfg"]["model"].class_file = file
+        state["cfg"]["model"]["class_file"] = file
         torch.save(state, tmp_path / "model.pt")
         command = (*STREAM, "--path", tmp_path / "model.pt", "--gen-subset", "valid", "--batch-size", 6)
         found.append(evaluated(evaluate(lm_data, *command)))

@@ -69,9 +69,10 @@ def each_epochs_order() -> None:
 def finished_trainings_stay() -> None:
     """Train no further when the command of a training is run again that has all its ``--max-update`` updates.
 
-    That is, if they are of the last checkpoint in its own ``--save-dir``, and nothing of it is to be reset. Without it:
-    fairseq asks only after an update whether it was the last (fairseq_cli/train.py:389), so that each time the model is
-    trained once more, and saved. Goes when fairseq asks before.
+    That is, if they are of the last checkpoint in its own ``--save-dir``, and nothing of it is to be reset.
+
+    Without it: fairseq asks only after an update whether it was the last (fairseq_cli/train.py:389), so that each time
+    the model is trained once more, and saved. Goes when fairseq asks before.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
