@@ -11,7 +11,7 @@
 #   deep-tied     the same, tied                1.11M        3        --arch feedforward_lm_wt
 #   relu-dropout  ReLU, dropout, skip, tied     1.15M        10       --arch feedforward_lm_wt --activation-fn relu ...
 #
-# Hardware   one core of a CPU, 8 to 25 minutes a row
+# Hardware   one core of a CPU, 4 to 30 minutes a row
 # Expected   test at most 170 after 3 epochs, at most 141 (the Kneser-Ney 5-gram's, see train-table6-small.sh) in the last
 #            row; RESULTS.md has what came out
 # Check      the last lines: weights, and perplexities of valid and test, of the 5-gram, the model, and both mixed
