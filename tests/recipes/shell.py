@@ -44,6 +44,13 @@ def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
     return commands
 
 
+def refusal(name: str, *args: object, **variables: object) -> str:
+    """What a recipe says that refuses what it is given, before the first command."""
+    process = run_recipe(name, *args, DRY_RUN=1, **variables)
+    assert (process.returncode, process.stdout) == (1, "")
+    return process.stderr
+
+
 def option(command: list[str], name: str) -> str:
     """The value of an option that a command has once."""
     assert command.count(name) == 1, f"{name} in {command}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .shell import RECIPES, SHARED_DATA, command_of, dry_run, option, run_python, run_recipe
+from .shell import RECIPES, SHARED_DATA, command_of, dry_run, option, refusal, run_python, run_recipe
 
 REVIEW = "{name} saw it in {number}.<br /><br />It wasn't {kind} at all! Rated {number}/10"
 KINDS = ("neg", "pos", "unsup")
@@ -126,10 +126,9 @@ def test_refused_number_of_reviews(reviews: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["prepare-imdb-lm.sh", "prepare-text8.sh"])
 def test_refused_counts(script: str, tmp_path: Path) -> None:
-    process = run_recipe(script, DRY_RUN=1, RUNS=tmp_path, COUNTS="1 2")
-    assert process.returncode == 1
-    assert "COUNTS: needs tokens of train, valid and test, and types; got 1 2." in process.stderr
-    assert process.stdout == ""
+    assert "COUNTS: needs tokens of train, valid and test, and types; got 1 2." in refusal(
+        script, RUNS=tmp_path, COUNTS="1 2"
+    )
 
 
 def write_text8(path: Path, count: int = 4000) -> list[str]:
