@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fairseq_cli.eval_lm
 import fairseq_cli.preprocess
 import pytest
 from fairseq import options
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from .conftest import USER_DIR, RunCommand, configuration
 
@@ -163,6 +165,38 @@ def test_help_without_a_model() -> None:
     text = shown_help("--help")
     assert "Model-specific configuration" not in text
     assert "--clip-norm CLIP_NORM clip threshold of gradients (default: 0.0)" in text
+
+
+# --- recipes ---------------------------------------------------------------------------------------------------------
+
+
+def given(*arguments: str) -> Any:
+    """What a command makes of these options, and of a recipe's."""
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--user-dir", str(USER_DIR), *arguments])
+    return convert_namespace_to_omegaconf(args)
+
+
+def test_the_options_of_a_recipes_choices_are_known() -> None:
+    cfg = given("--arch", "zaremba_lm_small", "--momentum", "0.5", "--lr-shrink", "0.25")
+    assert (cfg.optimizer._name, cfg.optimizer.momentum, cfg.lr_scheduler.lr_shrink) == ("sgd", 0.5, 0.25)
+    cfg = given("-a", "word2vec_skipgram", "--clip-row-norm", "2", "--window", "3")
+    assert (cfg.optimizer._name, cfg.optimizer.clip_row_norm, cfg.task.window) == ("row_sgd", 2.0, 3)
+
+
+def test_another_choice_than_the_recipes_has_defaults_of_its_own() -> None:
+    flags = ("--optimizer", "nag", "--lr-scheduler", "inverse_sqrt")
+    cfg = given("--arch", "word2vec_skipgram", *flags)
+    assert (cfg.optimizer._name, cfg.optimizer.momentum) == ("nag", 0.99)
+    assert (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates) == ("inverse_sqrt", 4000)
+    assert cfg.lr_scheduler.lr == cfg.optimizer.lr == [0.025]
+
+
+@pytest.mark.parametrize("preset", ["word2vec_skipgram", "lstm_lm"])
+def test_the_rate_falls_until_max_update_where_no_other_number_is_given(preset: str) -> None:
+    flags = ("--arch", preset, "--lr-scheduler", "polynomial_decay")
+    assert given(*flags, "--max-update", "50").lr_scheduler.total_num_update == 50
+    assert given(*flags, "--max-update", "50", "--total-num-update", "70").lr_scheduler.total_num_update == 70
 
 
 # --- empty splits ----------------------------------------------------------------------------------------------------

@@ -88,6 +88,18 @@ def test_words_of_one_topic_come_to_be_alike(
     assert min(within) > max(across)
 
 
+def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(
+    two_topics: Path, train: Callable[..., str], tmp_path: Path
+) -> None:
+    """All pairs have a part in the root's gradient, whose sum over a batch leads out of all bounds if it is not cut."""
+    flags = (*MODELS["tree"], "--max-tokens", 20_000, "--subsampling", 0, "--window", 5, "--lr", 0.1, "--max-epoch", 30)
+    flags += ("--lr-scheduler", "fixed", "--no-epoch-checkpoints", "--save-dir")
+    losses = logged(train(two_topics, *flags, tmp_path / "clipped"), "valid_loss")
+    assert losses[-1] < losses[0]
+    with pytest.raises(FloatingPointError, match="Nan/Inf"):
+        train(two_topics, *flags, tmp_path / "whole", "--clip-row-norm", 0)
+
+
 @pytest.fixture
 def trained(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tuple[Path, str]:
     flags = ("--max-epoch", 2, "--total-num-update", 44, "--save-dir")

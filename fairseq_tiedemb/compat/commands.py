@@ -1,10 +1,12 @@
 """What commands are given: a reason where fairseq ends in an error of its own inside."""
 
 import argparse
+import copy
 from collections.abc import Callable
 from typing import Any
 
 from fairseq import models, options, tasks
+from fairseq.dataclass import utils as dataclass_utils
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ._replace import replace
@@ -54,6 +56,63 @@ def language_models_only() -> None:
         return build_model
 
     replace(LanguageModelingTask, "build_model", make)
+
+
+def recipes_are_defaults() -> None:
+    """Let a preset's recipe say task, criterion, optimiser and schedule where the command line does not, with options.
+
+    Without it: fairseq asks the command line alone which these are (options.py:151), before it asks the model for its
+    options, so that those of a recipe's optimiser are unknown. Goes when a model may say how it is trained.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def parse_args_and_arch(
+            parser: argparse.ArgumentParser,
+            input_args: Any = None,
+            parse_known: bool = False,
+            suppress_defaults: bool = False,
+            modify_parser: Callable[[argparse.ArgumentParser], Any] | None = None,
+        ) -> Any:
+            def with_recipe(parser: argparse.ArgumentParser) -> None:
+                if modify_parser is not None:
+                    modify_parser(parser)
+                parser.set_defaults(**_recipe(input_args))
+
+            return original(parser, input_args, parse_known, suppress_defaults, with_recipe)
+
+        return parse_args_and_arch
+
+    replace(options, "parse_args_and_arch", make)
+
+
+def _recipe(input_args: Any) -> dict[str, Any]:
+    """Of the model that a command names, as far as it brings one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--arch", "-a")
+    arch = parser.parse_known_args(input_args)[0].arch
+    return getattr(models.ARCH_MODEL_REGISTRY.get(arch), "recipe", {})
+
+
+def defaults_of_other_options() -> None:
+    """Let an option whose default is another option's value be left out, such as `--total-num-update`.
+
+    Without it: `--lr-scheduler polynomial_decay` ends in `Error merging override lr_scheduler.total_num_update=null`,
+    since the parser makes None of its default `${optimization.max_update}` (dataclass/utils.py:115). Goes when it does
+    not.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def override_attr(node: str, config: Any, args: argparse.Namespace) -> Any:
+            given = copy.copy(args)
+            for name, field in getattr(config, "__dataclass_fields__", {}).items():
+                follows = str(field.default).startswith("${") and field.type in (int, float)
+                if follows and getattr(given, name, field.default) is None:
+                    delattr(given, name)
+            return original(node, config, given)
+
+        return override_attr
+
+    replace(dataclass_utils, "_override_attr", make)
 
 
 def interactive_alignment() -> None:

@@ -4,7 +4,6 @@ The file says what the model's sizes are and how it is trained: with ``--arch NA
 gets task, criterion, optimiser and schedule from it too, all overridable.
 """
 
-import argparse
 import dataclasses
 import functools
 import sys
@@ -12,10 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import BaseFairseqModel, register_model
-from fairseq.registry import REGISTRIES
-from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
@@ -93,33 +89,3 @@ def _sections(preset: str) -> dict[str, Any]:
 def _read(path: Path) -> Any:
     # As hydra reads numbers: 1e-6 is one for it, and a word for YAML.
     return OmegaConf.to_container(OmegaConf.load(path))
-
-
-def add_recipe(parser: argparse.ArgumentParser, recipe: dict[str, Any]) -> None:
-    """Makes a recipe the parser's defaults.
-
-    fairseq adds the options of the task, criterion and scheduler that the user names on the command line. Those of a
-    recipe it would not know, so they are added here, while the model's own options are; what is there twice is dropped
-    by ``gen_parser_from_dataclass``.
-
-    Args:
-        parser: of the command.
-        recipe: of ``training_options``.
-    """
-    configs = [TASK_DATACLASS_REGISTRY[recipe["task"]]]
-    configs += [
-        REGISTRIES[name]["dataclass_registry"][recipe[name]] for name in ("criterion", "lr_scheduler") if name in recipe
-    ]
-    for config in configs:
-        gen_parser_from_dataclass(parser, _without_data(config))
-    parser.set_defaults(**recipe)
-
-
-def _without_data(config: type[FairseqDataclass]) -> FairseqDataclass:
-    """A config whose positional ``data`` is left to the task that fairseq adds."""
-
-    class Options(config):
-        def _get_all_attributes(self) -> list[str]:
-            return [name for name in super()._get_all_attributes() if name != "data"]
-
-    return Options()

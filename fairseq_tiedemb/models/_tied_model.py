@@ -11,7 +11,6 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import CountedHead, OutputLayer
 from ..sharing import sharing_method_names
 from ._meaning import SHARING, Choice
-from ._recipe import add_recipe
 
 
 class TiedModel(BaseFairseqModel):
@@ -30,13 +29,11 @@ class TiedModel(BaseFairseqModel):
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """fairseq's, with the sharing methods that are registered by now, and the recipe as the command's defaults."""
+        """fairseq's, with the sharing methods that are registered by now."""
         super().add_args(parser)
         for action in parser._actions:
             if action.dest == "sharing_method":
                 action.choices = sharing_method_names()
-        if cls.recipe:
-            add_recipe(parser, cls.recipe)
 
     decoder: Any
 

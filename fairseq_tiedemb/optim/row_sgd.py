@@ -1,6 +1,7 @@
 """Stochastic gradient descent for tables of which an update touches a few rows."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,16 +34,32 @@ def sum_of_rows(grad: Tensor) -> Tensor:
     return torch.sparse_coo_tensor(found.unsqueeze(0), sums, grad.shape, is_coalesced=True, check_invariants=False)
 
 
+def clip_rows(rows: Tensor, max_norm: float) -> Tensor:
+    """Rows, those longer than ``max_norm`` shortened to it; all of them as they are for 0.
+
+    Args:
+        rows: (n, D).
+        max_norm: positive, or 0.
+    """
+    if not max_norm:
+        return rows
+    return rows * (max_norm / rows.norm(dim=1, keepdim=True)).clamp(max=1)
+
+
 class RowSGD(torch.optim.Optimizer):
-    """w <- w - lr * g, over the rows that g has, at a cost of those rows alone.
+    """w_i <- w_i - lr * g_i * min(1, c / |g_i|), over the rows i that g has, at a cost of those rows alone.
+
+    A batch adds up what its pairs ask of a row. Where most pairs ask something of the same row, as of the root of a
+    tree, the sum is that of hundreds of steps taken at once, which overshoots until nothing is finite; c bounds it.
 
     Args:
         params: parameters or groups of them.
         lr: learning rate.
+        clip_row_norm: c, for tables alone; 0 for none.
     """
 
-    def __init__(self, params: Any, *, lr: float):
-        super().__init__(params, {"lr": lr})
+    def __init__(self, params: Any, *, lr: float, clip_row_norm: float = 0.0):
+        super().__init__(params, {"lr": lr, "clip_row_norm": clip_row_norm})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -56,11 +73,14 @@ class RowSGD(torch.optim.Optimizer):
                 grad = parameter.grad
                 if grad is None:
                     continue
+                max_norm = group["clip_row_norm"]
                 if not grad.is_sparse:
-                    parameter.add_(grad, alpha=-group["lr"])
+                    rows = clip_rows(grad, max_norm) if grad.dim() == 2 else grad
+                    parameter.add_(rows, alpha=-group["lr"])
                     continue
                 grad = sum_of_rows(grad)
-                parameter.index_add_(0, grad._indices()[0], grad._values().to(parameter), alpha=-group["lr"])
+                rows = clip_rows(grad._values(), max_norm).to(parameter)
+                parameter.index_add_(0, grad._indices()[0], rows, alpha=-group["lr"])
         return loss
 
 
@@ -68,24 +88,36 @@ class RowSGD(torch.optim.Optimizer):
 class RowSGDConfig(FairseqDataclass):
     """Options of ``row_sgd``."""
 
+    clip_row_norm: float = field(
+        default=0.0,
+        metadata={"help": "largest norm of a row's gradient, summed over the batch; longer ones are clipped. 0: none"},
+    )
     lr: list[float] = II("optimization.lr")
 
 
 @register_optimizer("row_sgd", dataclass=RowSGDConfig)
 class FairseqRowSGD(FairseqOptimizer):
-    """``RowSGD`` for fairseq, whose own steps between backward pass and update this takes for sparse gradients too."""
+    """``RowSGD`` for fairseq, whose own steps between backward pass and update this takes for sparse gradients too.
+
+    Raises:
+        ValueError: if the norm to clip to is negative or not finite.
+    """
 
     # What tasks read, to have models make them.
     takes_sparse_gradients = True
 
     def __init__(self, cfg: RowSGDConfig, params: Any):
         super().__init__(cfg)
+        if not 0 <= cfg.clip_row_norm < math.inf:
+            raise ValueError(
+                f"--clip-row-norm: needs a number from 0 on; got {cfg.clip_row_norm}. Use 0 for no clipping."
+            )
         self._optimizer = RowSGD(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
         """What the command line says in place of what a checkpoint says."""
-        return {"lr": self.cfg.lr[0]}
+        return {"lr": self.cfg.lr[0], "clip_row_norm": self.cfg.clip_row_norm}
 
     @property
     def supports_flat_params(self) -> bool:

@@ -11,8 +11,9 @@ import fairseq_tiedemb  # noqa: F401
 from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, sum_of_rows
 
 
-def optimizer(*parameters: torch.nn.Parameter, lr: float = 0.5) -> FairseqRowSGD:
-    return build_optimizer(OmegaConf.create({"_name": "row_sgd", "lr": [lr]}), list(parameters))
+def optimizer(*parameters: torch.nn.Parameter, lr: float = 0.5, clip_row_norm: float = 0.0) -> FairseqRowSGD:
+    cfg = {"_name": "row_sgd", "lr": [lr], "clip_row_norm": clip_row_norm}
+    return build_optimizer(OmegaConf.create(cfg), list(parameters))
 
 
 def sparse_gradient(words: list[int], size: int = 7, width: int = 3) -> torch.Tensor:
@@ -70,3 +71,28 @@ def test_without_any_gradient() -> None:
     assert ours.clip_grad_norm(1.0) == 0.0
     ours.step()
     assert torch.equal(weight.data, torch.ones(2))
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_long_rows_are_clipped(sparse: bool) -> None:
+    """By the norm of a row's sum: [3, 4] and [3, 4] together have norm 10; short rows and vectors stay."""
+    weight, bias = torch.nn.Parameter(torch.zeros(3, 2)), torch.nn.Parameter(torch.zeros(2))
+    rows = torch.tensor([[3.0, 4], [0.3, 0.4], [3, 4]])
+    grad = torch.sparse_coo_tensor(torch.tensor([[2, 0, 2]]), rows, (3, 2), check_invariants=True)
+    weight.grad, bias.grad = grad if sparse else grad.to_dense(), torch.tensor([30.0, 40])
+    optimizer(weight, bias, lr=1.0, clip_row_norm=1.0).step()
+    torch.testing.assert_close(weight.data, -torch.tensor([[0.3, 0.4], [0, 0], [0.6, 0.8]]))
+    torch.testing.assert_close(bias.data, -torch.tensor([30.0, 40]))
+
+
+def test_a_gradient_of_zero_stays_zero() -> None:
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+    weight.grad = torch.zeros(2, 2)
+    optimizer(weight, clip_row_norm=1.0).step()
+    assert torch.equal(weight.data, torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("norm", [-1.0, float("inf"), float("nan")])
+def test_refused_norms(norm: float) -> None:
+    with pytest.raises(ValueError, match=rf"--clip-row-norm: needs a number from 0 on; got {norm}\. Use 0"):
+        optimizer(torch.nn.Parameter(torch.ones(2)), clip_row_norm=norm)
