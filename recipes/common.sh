@@ -42,6 +42,17 @@ stop() {
     exit 1
 }
 
+# The sharing methods of Liu, Zhai & Chen (2020): plain is its baseline, and everybody's weight tying.
+methods="plain, l2-input, square-output, distance or cosine"
+
+# need_method METHOD: stops if there is no such method.
+need_method() {
+    case $1 in
+        plain | l2-input | square-output | distance | cosine) ;;
+        *) stop "METHOD: needs $methods; got $1." ;;
+    esac
+}
+
 # need COMMAND...: stops if one of them is missing, before anything is done.
 need() {
     local name

@@ -12,15 +12,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 SEED=${SEED:-1}
 GPUS=${GPUS:-}
 criterion=tied_cross_entropy
-methods="plain, l2-input, square-output, distance or cosine"
-
-# need_method METHOD: stops if there is no such method.
-need_method() {
-    case $1 in
-        plain | l2-input | square-output | distance | cosine) ;;
-        *) stop "METHOD: needs $methods; got $1." ;;
-    esac
-}
 
 # train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options and $criterion. BATCHES of
 # --max-tokens make an update. A training that was interrupted goes on where it stopped.

@@ -18,7 +18,7 @@
 #
 # Hardware   one core of a CPU, about 500,000 pairs a second for negative sampling and 102 million pairs in two epochs:
 #            under ten minutes. full: a GPU, since each update scores all words; hours on a CPU. With CORPUS=ptb four
-#            minutes, and forty for full
+#            minutes, and half an hour for full
 # Expected   the text is another one than the paper's text8, which this is as large as: its order need not come out
 # Check      the last line that begins with "| valid": its loss, in bits a pair; of how many pairs each rho is
 #
@@ -63,7 +63,10 @@ case $1 in
     *) stop "ROW: needs $names; got $1." ;;
 esac
 case $1 in
-    *tied-*) options+=(--sharing-method "${1#*tied-}") ;;
+    *tied-*)
+        need_method "${1#*tied-}"
+        options+=(--sharing-method "${1#*tied-}")
+        ;;
 esac
 for number in "$EPOCHS" "$UPDATES"; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || stop "EPOCHS, UPDATES: need positive numbers; got $number."

@@ -119,6 +119,8 @@ def test_refused(tmp_path: Path) -> None:
     for args, variables, message in (
         ([], {}, "needs one ROW; got 0 arguments"),
         (["tide"], {}, "ROW: needs untied, tied, .* got tide"),
+        (["tied-foo"], {}, "METHOD: needs plain, l2-input, square-output, distance or cosine; got foo"),
+        (["full-tied-"], {}, "METHOD: needs plain, l2-input, square-output, distance or cosine; got ."),
         (["tied"], {"CORPUS": "text8"}, "CORPUS: needs imdb or ptb; got text8"),
         (["tied"], {"EPOCHS": "two"}, "EPOCHS, UPDATES: need positive numbers; got two"),
         (["tied"], {"SETS": tmp_path}, f"SETS: needs a folder with sets of scored pairs, NAME.txt; got '{tmp_path}'"),
