@@ -182,6 +182,7 @@ def test_the_options_of_a_recipes_choices_are_known() -> None:
     assert (cfg.optimizer._name, cfg.optimizer.momentum, cfg.lr_scheduler.lr_shrink) == ("sgd", 0.5, 0.25)
     cfg = given("-a", "word2vec_skipgram", "--clip-row-norm", "2", "--window", "3")
     assert (cfg.optimizer._name, cfg.optimizer.clip_row_norm, cfg.task.window) == ("row_sgd", 2.0, 3)
+    assert (cfg.common.fp16_no_flatten_grads, cfg.common.user_dir) == (True, str(USER_DIR))
 
 
 def test_another_choice_than_the_recipes_has_defaults_of_its_own() -> None:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 # Sections of a file that say how to train.
-TRAINING = ("task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "checkpoint")
+TRAINING = ("common", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "checkpoint")
 
 
 def register_preset(
@@ -62,13 +62,14 @@ def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> 
 def training_options(preset: str) -> dict[str, Any]:
     """How ``config/PRESET.yaml`` trains: values by option (``lr_shrink``), "task", "criterion" and others among them.
 
-    What the file leaves to the user (``???``, ``null``) or takes from elsewhere (``${...}``) is left out.
+    What the file leaves to the user (``???``, ``null``) or takes from elsewhere (``${...}``) is left out, and where the
+    plugin is, without which a command knows no preset.
     """
     return {
         section if name == "_name" else name: value
         for section in TRAINING
         for name, value in _sections(preset).get(section, {}).items()
-        if value is not None and not str(value).startswith(("???", "${"))
+        if value is not None and name != "user_dir" and not str(value).startswith(("???", "${"))
     }
 
 

@@ -61,6 +61,12 @@ class RowSGD(torch.optim.Optimizer):
     def __init__(self, params: Any, *, lr: float, clip_row_norm: float = 0.0):
         super().__init__(params, {"lr": lr, "clip_row_norm": clip_row_norm})
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What a checkpoint has; those of versions before 0.1.5 know no clipping."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("clip_row_norm", self.defaults["clip_row_norm"])
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """Updates the parameters that have a gradient, dense or sparse."""
@@ -121,8 +127,8 @@ class FairseqRowSGD(FairseqOptimizer):
 
     @property
     def supports_flat_params(self) -> bool:
-        """Yes: every parameter is treated alike."""
-        return True
+        """As long as no rows are cut, which one vector of all gradients has not."""
+        return not self.cfg.clip_row_norm
 
     def multiply_grads(self, c: Any) -> None:
         """Multiplies gradients by a number; of sparse ones, fairseq would multiply a copy."""

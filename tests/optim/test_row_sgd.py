@@ -92,6 +92,22 @@ def test_a_gradient_of_zero_stays_zero() -> None:
     assert torch.equal(weight.data, torch.ones(2, 2))
 
 
+def test_a_checkpoint_without_clipping_takes_that_of_the_command() -> None:
+    weight = torch.nn.Parameter(torch.zeros(1, 2))
+    ours = optimizer(weight, lr=1.0, clip_row_norm=1.0)
+    state = ours.state_dict()
+    del state["param_groups"][0]["clip_row_norm"]
+    ours.load_state_dict(state)
+    weight.grad = torch.tensor([[3.0, 4]])
+    ours.step()
+    torch.testing.assert_close(weight.data, -torch.tensor([[0.6, 0.8]]))
+
+
+@pytest.mark.parametrize(("norm", "flat"), [(0.0, True), (1.0, False)])
+def test_rows_are_cut_in_no_flat_vector(norm: float, flat: bool) -> None:
+    assert optimizer(torch.nn.Parameter(torch.ones(2, 2)), clip_row_norm=norm).supports_flat_params is flat
+
+
 @pytest.mark.parametrize("norm", [-1.0, float("inf"), float("nan")])
 def test_refused_norms(norm: float) -> None:
     with pytest.raises(ValueError, match=rf"--clip-row-norm: needs a number from 0 on; got {norm}\. Use 0"):
