@@ -27,8 +27,10 @@ READERS: dict[str, tuple[str | None, Callable[[str, str], Measured]]] = {
     "--eval-lm": ("perplexity", lambda name, file: logs.read_eval_lm(Path(file), flag="--eval-lm")),
     "--ngram": ("perplexity", lambda name, file: logs.read_ngram(Path(file), name, flag="--ngram")),
     "--bleu": ("BLEU", lambda name, file: logs.read_bleu(Path(file), flag="--bleu")),
-    "--figure": (None, lambda name, text: Measured(logs.finite(text, flag="--figure"))),
+    "--figure": (None, lambda name, text: logs.read_figure(text, flag="--figure")),
 }
+
+FIGURE_HELP = "any other figure; as VALUE[LOW-HIGH] the median of several measurements, with their range"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--bleu", "score, from what sacrebleu printed"),
     ):
         parser.add_argument(flag, nargs="+", default=[], metavar="COLUMN=FILE", help=what)
-    parser.add_argument("--figure", nargs="+", default=[], metavar="COLUMN=VALUE", help="any other figure")
+    parser.add_argument("--figure", nargs="+", default=[], metavar="COLUMN=VALUE", help=FIGURE_HELP)
     parser.add_argument("--note", help="what else is to be said of it")
     parser.add_argument("--if-known", action="store_true", help="do nothing but say so where the table lacks the row")
     parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
@@ -131,6 +133,8 @@ class Figures:
             value=measured.value,
             unit=column.unit,
             paper=self.row.paper.get(column.name),
+            low=measured.low,
+            high=measured.high,
             tokens=measured.tokens,
             signature=measured.signature,
         )

@@ -26,11 +26,15 @@ class Measured:
         value: finite.
         tokens: how many a perplexity is of.
         signature: sacreBLEU's.
+        low: the lowest of several measurements, of which `value` is the median.
+        high: the highest.
     """
 
     value: float
     tokens: int | None = None
     signature: str | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 def read_eval_lm(path: Path, *, flag: str) -> Measured:
@@ -108,6 +112,21 @@ def read_text(path: Path, *, flag: str) -> str:
         raise ValueError(
             f"{flag}: needs a file that can be read; got {path} ({error.strerror}). Use another."
         ) from error
+
+
+def read_figure(text: str, *, flag: str) -> Measured:
+    """A figure as a command line says it: 1.5, or 1.5[1.25-1.75], the median of several with their range.
+
+    Raises:
+        ValueError: naming the flag, if a number is none or not finite, or the first is not within the others.
+    """
+    ranged = re.fullmatch(r"(.*)\[(.+?)(?<!e)-(.+)\]", text)
+    if not ranged:
+        return Measured(finite(text, flag=flag))
+    value, low, high = (finite(part, flag=flag) for part in ranged.groups())
+    if not low <= value <= high:
+        raise ValueError(f"{flag}: needs a value within its range; got {text}. Use MEDIAN[LOWEST-HIGHEST].")
+    return Measured(value, low=low, high=high)
 
 
 def finite(text: str, *, flag: str, path: Path | None = None) -> float:

@@ -77,6 +77,15 @@ def test_flags(project: Project) -> None:
     assert result["note"] == "n"
 
 
+@pytest.mark.parametrize(
+    ("text", "low", "high"), [("1.5[1.25-1.75]", 1.25, 1.75), ("-2[-3--1]", -3, -1), ("1e-3[1e-4-1e-2]", 1e-4, 1e-2)]
+)
+def test_a_median_with_its_range(text: str, low: float, high: float, project: Project) -> None:
+    assert project.record("wt", "--figure", f"test={text}")[0] == 0
+    found = project.result("wt-1")["figures"]["test"]
+    assert (found["value"], found["low"], found["high"]) == (float(text.partition("[")[0]), low, high)
+
+
 def test_a_row_of_other_settings(project: Project) -> None:
     assert project.record("wt,UPDATES=5", "--if-known", "--figure", "test=1")[0] == 0
     assert project.result("wt,UPDATES=5-1")["row"] == "wt,UPDATES=5"
@@ -103,6 +112,8 @@ def test_a_row_of_other_settings(project: Project) -> None:
         (["small", "wt", "--figure", "test"], "--figure: needs COLUMN=VALUE; got test. Use test=VALUE."),
         (["small", "wt", "--bleu", "bleu="], "--bleu: needs COLUMN=FILE; got bleu=. Use test=FILE."),
         (["small", "wt", "--figure", "test=inf"], "--figure: needs a finite number; got inf."),
+        (["small", "wt", "--figure", "test=2[1-many]"], "--figure: needs a finite number; got many."),
+        (["small", "wt", "--figure", "test=3[1-2]"], "--figure: needs a value within its range; got 3[1-2]."),
         (["small", "wt", "--figure", "test=many"], "--figure: needs a finite number; got many."),
         (["small", "wt", "--eval-lm", "bleu={log}"], "--eval-lm: needs a column of perplexity; got bleu, of BLEU."),
         (["small", "wt", "--bleu", "bleu={log}"], "needs what sacrebleu printed, `BLEU|... = X` or JSON; got {log}"),
