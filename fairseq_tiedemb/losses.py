@@ -11,7 +11,7 @@ from ._shapes import check_loss_inputs
 from .squared_norms import blocks, slices
 
 # Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products, and more
-# passes over the table's gradient: with 128,000 words 128 rows take 1.03 of the time of 512, and 64 rows 1.17.
+# passes over the table's gradient: with 128,000 words 128 rows take 1.05 of the time of 512, and 64 rows 1.21.
 ROWS = 512
 # But no more scores than these, 64 MB of float32, as long as this leaves so many rows.
 SCORES = 2**24

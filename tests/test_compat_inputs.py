@@ -185,12 +185,47 @@ def test_the_options_of_a_recipes_choices_are_known() -> None:
     assert (cfg.common.fp16_no_flatten_grads, cfg.common.user_dir) == (True, str(USER_DIR))
 
 
-def test_another_choice_than_the_recipes_has_defaults_of_its_own() -> None:
-    flags = ("--optimizer", "nag", "--lr-scheduler", "inverse_sqrt")
-    cfg = given("--arch", "word2vec_skipgram", *flags)
-    assert (cfg.optimizer._name, cfg.optimizer.momentum) == ("nag", 0.99)
-    assert (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates) == ("inverse_sqrt", 4000)
-    assert cfg.lr_scheduler.lr == cfg.optimizer.lr == [0.025]
+def test_another_optimiser_than_the_recipes_has_its_own_defaults() -> None:
+    cfg = given("--arch=zaremba_lm_small", "--optimizer", "nag")
+    assert (cfg.optimizer._name, cfg.optimizer.momentum, cfg.optimizer.lr) == ("nag", 0.99, [1.0])
+    cfg = given("-agal_lm_large", "--optimizer=adam")
+    assert (cfg.optimizer._name, cfg.optimizer.weight_decay) == ("adam", 0.0)
+    assert given("--arch", "gal_lm_large", "--optimizer=sgdw").optimizer.weight_decay == 1e-7
+
+
+def test_another_schedule_or_criterion_has_the_recipes_numbers_where_it_has_any() -> None:
+    cfg = given("--arch", "word2vec_skipgram", "--lr-scheduler", "inverse_sqrt")
+    assert (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates, cfg.lr_scheduler.lr) == (
+        "inverse_sqrt",
+        4000,
+        [0.025],
+    )
+    flags = ("--lr-scheduler", "inverse_sqrt", "--criterion", "label_smoothed_cross_entropy")
+    cfg = given("--arch", "lstm_nmt_small", *flags)
+    assert (cfg.lr_scheduler.warmup_updates, cfg.criterion.label_smoothing) == (200, 0.1)
+
+
+def test_who_calls_the_parser_prevails_over_a_recipe() -> None:
+    parser = options.get_training_parser()
+    arguments = ["data", "--user-dir", str(USER_DIR), "--arch", "zaremba_lm_small"]
+    args = options.parse_args_and_arch(
+        parser, arguments, modify_parser=lambda parser: parser.set_defaults(lr=[0.7], momentum=0.3)
+    )
+    assert (args.lr, args.momentum, args.max_epoch) == ([0.7], 0.3, 13)
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments, suppress_defaults=True)
+    assert vars(args) == {"data": "data", "user_dir": str(USER_DIR), "arch": "zaremba_lm_small"}
+
+
+def test_a_recipe_is_there_where_the_parser_imports_the_plugin() -> None:
+    """As it does for a program of one's own, when fairseq's function runs already."""
+    program = (
+        "from fairseq import options\n"
+        "args = options.parse_args_and_arch(options.get_training_parser(), "
+        f"['data', '--user-dir', {str(USER_DIR)!r}, '--arch', 'zaremba_lm_small'])\n"
+        "print(args.task, args.criterion, args.optimizer, args.lr, args.max_epoch)"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout.split() == ["contiguous_lm", "tied_cross_entropy", "sgd", "[1.0]", "13"]
 
 
 @pytest.mark.parametrize("preset", ["word2vec_skipgram", "lstm_lm"])

@@ -25,7 +25,6 @@ from .batches import empty_split, eval_lm_blocks, exact_batch_size, last_batch
 from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .commands import (
     data_folder,
-    defaults_of_other_options,
     interactive_alignment,
     language_models_only,
     recipes_are_defaults,
@@ -52,6 +51,7 @@ from .training import (
     bf16_without_tpu,
     checkpoints_may_bring_shapes,
     criterions_know_the_update,
+    decay_follows_max_update,
     decay_needs_its_updates,
     dynamic_convolution_without_bias,
     ema_decays_once,
@@ -79,7 +79,6 @@ ENTRIES = (
     language_models_only,
     interactive_alignment,
     recipes_are_defaults,
-    defaults_of_other_options,
     model_help,
     last_batch,
     exact_batch_size,
@@ -93,6 +92,7 @@ ENTRIES = (
     dictionary_fingerprints,
     bf16_without_tpu,
     ema_decays_once,
+    decay_follows_max_update,
     decay_needs_its_updates,
     tied_adaptive_width,
     adaptive_loss_counts_every_word,

@@ -1,12 +1,11 @@
 """What commands are given: a reason where fairseq ends in an error of its own inside."""
 
 import argparse
-import copy
 from collections.abc import Callable
 from typing import Any
 
 from fairseq import models, options, tasks
-from fairseq.dataclass import utils as dataclass_utils
+from fairseq.registry import REGISTRIES
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ._replace import replace
@@ -61,7 +60,7 @@ def language_models_only() -> None:
 def recipes_are_defaults() -> None:
     """Let a preset's recipe say task, criterion, optimiser and schedule where the command line does not, with options.
 
-    Without it: fairseq asks the command line alone which these are (options.py:151), before it asks the model for its
+    Without it: fairseq asks the command line alone which these are (options.py:138), before it asks the model for its
     options, so that those of a recipe's optimiser are unknown. Goes when a model may say how it is trained.
     """
 
@@ -74,9 +73,10 @@ def recipes_are_defaults() -> None:
             modify_parser: Callable[[argparse.ArgumentParser], Any] | None = None,
         ) -> Any:
             def with_recipe(parser: argparse.ArgumentParser) -> None:
+                # Called before fairseq asks what is chosen, and when the options of what is chosen are there.
+                parser.set_defaults(**_recipe(input_args))
                 if modify_parser is not None:
                     modify_parser(parser)
-                parser.set_defaults(**_recipe(input_args))
 
             return original(parser, input_args, parse_known, suppress_defaults, with_recipe)
 
@@ -86,33 +86,23 @@ def recipes_are_defaults() -> None:
 
 
 def _recipe(input_args: Any) -> dict[str, Any]:
-    """Of the model that a command names, as far as it brings one."""
+    """Of the model that a command names, if it brings one; without its optimiser's options if the command has another.
+
+    Criterions and schedules have numbers in common (`label_smoothing`, `warmup_updates`); the momentum of one optimiser
+    is no default of another's.
+    """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--arch", "-a")
-    arch = parser.parse_known_args(input_args)[0].arch
-    return getattr(models.ARCH_MODEL_REGISTRY.get(arch), "recipe", {})
-
-
-def defaults_of_other_options() -> None:
-    """Let an option whose default is another option's value be left out, such as `--total-num-update`.
-
-    Without it: `--lr-scheduler polynomial_decay` ends in `Error merging override lr_scheduler.total_num_update=null`,
-    since the parser makes None of its default `${optimization.max_update}` (dataclass/utils.py:115). Goes when it does
-    not.
-    """
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def override_attr(node: str, config: Any, args: argparse.Namespace) -> Any:
-            given = copy.copy(args)
-            for name, field in getattr(config, "__dataclass_fields__", {}).items():
-                follows = str(field.default).startswith("${") and field.type in (int, float)
-                if follows and getattr(given, name, field.default) is None:
-                    delattr(given, name)
-            return original(node, config, given)
-
-        return override_attr
-
-    replace(dataclass_utils, "_override_attr", make)
+    parser.add_argument("--optimizer")
+    given = parser.parse_known_args(input_args)[0]
+    recipe = getattr(models.ARCH_MODEL_REGISTRY.get(given.arch), "recipe", {})
+    if given.optimizer is None or given.optimizer == recipe.get("optimizer"):
+        return recipe
+    others = argparse.ArgumentParser(add_help=False)
+    if "optimizer" in recipe:
+        REGISTRIES["optimizer"]["registry"][recipe["optimizer"]].add_args(others)
+    own = {action.dest for action in others._actions}
+    return {name: value for name, value in recipe.items() if name not in own}
 
 
 def interactive_alignment() -> None:

@@ -1,5 +1,6 @@
 """Training: precision, averages, losses, messages."""
 
+import argparse
 import types
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -72,6 +73,25 @@ def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) ->
             kept[name] = value
         seen.add(place)
     return kept
+
+
+def decay_follows_max_update() -> None:
+    """Let `--lr-scheduler polynomial_decay` fall until `--max-update` where `--total-num-update` is left out.
+
+    Without it: `Error merging override lr_scheduler.total_num_update=null`, since the parser makes None of the default
+    `${optimization.max_update}` (dataclass/utils.py:187). Goes when it does not.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add_args(parser: argparse.ArgumentParser) -> None:
+            original(parser)
+            for action in parser._actions:
+                if action.dest == "total_num_update" and action.default is None:
+                    action.default = argparse.SUPPRESS
+
+        return add_args
+
+    replace(PolynomialDecayLRSchedule, "add_args", make)
 
 
 def decay_needs_its_updates() -> None:

@@ -1,7 +1,7 @@
 """Presets whose numbers stand in ``config/NAME.yaml``, for ``fairseq-train --arch NAME`` and fairseq-hydra-train alike.
 
 The file says what the model's sizes are and how it is trained: with ``--arch NAME``, a preset of ``register_preset``
-gets task, criterion, optimiser and schedule from it too, all overridable.
+gets task, criterion, optimiser and schedule from it too, all overridable; compat's ``recipes_are_defaults`` sees to it.
 """
 
 import dataclasses
@@ -62,8 +62,8 @@ def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> 
 def training_options(preset: str) -> dict[str, Any]:
     """How ``config/PRESET.yaml`` trains: values by option (``lr_shrink``), "task", "criterion" and others among them.
 
-    What the file leaves to the user (``???``, ``null``) or takes from elsewhere (``${...}``) is left out, and where the
-    plugin is, without which a command knows no preset.
+    What the file leaves to the user (``???``, ``null``) or takes from elsewhere (``${...}``) is left out, and
+    ``user_dir``, which the command has by then.
     """
     return {
         section if name == "_name" else name: value

@@ -29,11 +29,15 @@ class TiedModel(BaseFairseqModel):
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """fairseq's, with the sharing methods that are registered by now."""
+        """fairseq's, with the sharing methods that are registered by now, and the recipe as the command's defaults.
+
+        The options of the recipe's optimiser, criterion and schedule come of compat's ``recipes_are_defaults``.
+        """
         super().add_args(parser)
         for action in parser._actions:
             if action.dest == "sharing_method":
                 action.choices = sharing_method_names()
+        parser.set_defaults(**cls.recipe)
 
     decoder: Any
 

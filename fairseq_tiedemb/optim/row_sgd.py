@@ -35,13 +35,13 @@ def sum_of_rows(grad: Tensor) -> Tensor:
 
 
 def clip_rows(rows: Tensor, max_norm: float) -> Tensor:
-    """Rows, those longer than ``max_norm`` shortened to it; all of them as they are for 0.
+    """Rows, those longer than ``max_norm`` shortened to it; all of them as they are for 0, and what has no rows.
 
     Args:
-        rows: (n, D).
+        rows: (n, D), or of another shape.
         max_norm: positive, or 0.
     """
-    if not max_norm:
+    if not max_norm or rows.dim() != 2:
         return rows
     return rows * (max_norm / rows.norm(dim=1, keepdim=True)).clamp(max=1)
 
@@ -55,17 +55,11 @@ class RowSGD(torch.optim.Optimizer):
     Args:
         params: parameters or groups of them.
         lr: learning rate.
-        clip_row_norm: c, for tables alone; 0 for none.
+        clip_row_norm: c, for matrices; 0 for none.
     """
 
     def __init__(self, params: Any, *, lr: float, clip_row_norm: float = 0.0):
         super().__init__(params, {"lr": lr, "clip_row_norm": clip_row_norm})
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """What a checkpoint has; those of versions before 0.1.5 know no clipping."""
-        super().__setstate__(state)
-        for group in self.param_groups:
-            group.setdefault("clip_row_norm", self.defaults["clip_row_norm"])
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -81,8 +75,7 @@ class RowSGD(torch.optim.Optimizer):
                     continue
                 max_norm = group["clip_row_norm"]
                 if not grad.is_sparse:
-                    rows = clip_rows(grad, max_norm) if grad.dim() == 2 else grad
-                    parameter.add_(rows, alpha=-group["lr"])
+                    parameter.add_(clip_rows(grad, max_norm), alpha=-group["lr"])
                     continue
                 grad = sum_of_rows(grad)
                 rows = clip_rows(grad._values(), max_norm).to(parameter)
@@ -122,13 +115,18 @@ class FairseqRowSGD(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """What the command line says in place of what a checkpoint says."""
+        """What the command line says."""
         return {"lr": self.cfg.lr[0], "clip_row_norm": self.cfg.clip_row_norm}
 
     @property
     def supports_flat_params(self) -> bool:
         """As long as no rows are cut, which one vector of all gradients has not."""
         return not self.cfg.clip_row_norm
+
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+        """Takes the rate and ``--optimizer-overrides``; there is no state, and all else is as the command line says."""
+        for group in self.param_groups:
+            group.update({"lr": state_dict["param_groups"][0]["lr"], **(optimizer_overrides or {})})
 
     def multiply_grads(self, c: Any) -> None:
         """Multiplies gradients by a number; of sparse ones, fairseq would multiply a copy."""

@@ -1,4 +1,4 @@
-"""Figures out of what the stock commands print."""
+"""Figures out of what the stock commands print, and as `record` is told them."""
 
 import json
 import math
@@ -118,14 +118,16 @@ def read_figure(text: str, *, flag: str) -> Measured:
     """A figure as a command line says it: 1.5, or 1.5[1.25-1.75], the median of several with their range.
 
     Raises:
-        ValueError: naming the flag, if a number is none or not finite, or the first is not within the others.
+        ValueError: naming the flag, if a number is none or not finite, the text has another form, or the value is not within its range.
     """
-    ranged = re.fullmatch(r"(.*)\[(.+?)(?<!e)-(.+)\]", text)
+    ranged = re.fullmatch(r"(.*)\[(.+?)(?<![eE])-(.+)\]", text)
+    if not ranged and "[" in text:
+        raise ValueError(f"{flag}: needs VALUE or VALUE[LOW-HIGH]; got {text}. Use 1.5[1.25-1.75], say.")
     if not ranged:
         return Measured(finite(text, flag=flag))
     value, low, high = (finite(part, flag=flag) for part in ranged.groups())
     if not low <= value <= high:
-        raise ValueError(f"{flag}: needs a value within its range; got {text}. Use MEDIAN[LOWEST-HIGHEST].")
+        raise ValueError(f"{flag}: needs a value within its range; got {text}. Use VALUE[LOW-HIGH].")
     return Measured(value, low=low, high=high)
 
 

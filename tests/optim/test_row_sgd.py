@@ -92,15 +92,19 @@ def test_a_gradient_of_zero_stays_zero() -> None:
     assert torch.equal(weight.data, torch.ones(2, 2))
 
 
-def test_a_checkpoint_without_clipping_takes_that_of_the_command() -> None:
+@pytest.mark.parametrize("saved", [None, 0.0, 5.0])
+def test_a_resumed_training_clips_as_the_command_says(saved: float | None) -> None:
+    """Also from checkpoints of before clipping, and of another number of parameters: one, of half precision."""
     weight = torch.nn.Parameter(torch.zeros(1, 2))
-    ours = optimizer(weight, lr=1.0, clip_row_norm=1.0)
-    state = ours.state_dict()
-    del state["param_groups"][0]["clip_row_norm"]
-    ours.load_state_dict(state)
+    ours = optimizer(weight, lr=0.5, clip_row_norm=1.0)
+    group = {"lr": 1.0, "params": [0, 1]} | ({} if saved is None else {"clip_row_norm": saved})
+    ours.load_state_dict({"state": {}, "param_groups": [group]}, {})
     weight.grad = torch.tensor([[3.0, 4]])
     ours.step()
     torch.testing.assert_close(weight.data, -torch.tensor([[0.6, 0.8]]))
+    ours.load_state_dict({"state": {}, "param_groups": [group]}, {"clip_row_norm": 0.0})
+    ours.step()
+    torch.testing.assert_close(weight.data, -torch.tensor([[3.6, 4.8]]))
 
 
 @pytest.mark.parametrize(("norm", "flat"), [(0.0, True), (1.0, False)])

@@ -78,7 +78,7 @@ def test_flags(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "low", "high"), [("1.5[1.25-1.75]", 1.25, 1.75), ("-2[-3--1]", -3, -1), ("1e-3[1e-4-1e-2]", 1e-4, 1e-2)]
+    ("text", "low", "high"), [("1.5[1.25-1.75]", 1.25, 1.75), ("-2[-3--1]", -3, -1), ("1e-3[1E-4-1e-2]", 1e-4, 1e-2)]
 )
 def test_a_median_with_its_range(text: str, low: float, high: float, project: Project) -> None:
     assert project.record("wt", "--figure", f"test={text}")[0] == 0
@@ -113,6 +113,7 @@ def test_a_row_of_other_settings(project: Project) -> None:
         (["small", "wt", "--bleu", "bleu="], "--bleu: needs COLUMN=FILE; got bleu=. Use test=FILE."),
         (["small", "wt", "--figure", "test=inf"], "--figure: needs a finite number; got inf."),
         (["small", "wt", "--figure", "test=2[1-many]"], "--figure: needs a finite number; got many."),
+        (["small", "wt", "--figure", "test=2[1]"], "--figure: needs VALUE or VALUE[LOW-HIGH]; got 2[1]. Use"),
         (["small", "wt", "--figure", "test=3[1-2]"], "--figure: needs a value within its range; got 3[1-2]."),
         (["small", "wt", "--figure", "test=many"], "--figure: needs a finite number; got many."),
         (["small", "wt", "--eval-lm", "bleu={log}"], "--eval-lm: needs a column of perplexity; got bleu, of BLEU."),
