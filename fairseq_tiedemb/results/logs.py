@@ -118,7 +118,8 @@ def read_figure(text: str, *, flag: str) -> Measured:
     """A figure as a command line says it: 1.5, or 1.5[1.25-1.75], the median of several with their range.
 
     Raises:
-        ValueError: naming the flag, if a number is none or not finite, the text has another form, or the value is not within its range.
+        ValueError: naming the flag, if a number is none or not finite, the text has another form, or the value is not
+            within its range.
     """
     ranged = re.fullmatch(r"(.*)\[(.+?)(?<![eE])-(.+)\]", text)
     if not ranged and "[" in text:
