@@ -92,7 +92,7 @@ def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(
     two_topics: Path, train: Callable[..., str], tmp_path: Path
 ) -> None:
     """All pairs have a part in the root's gradient, whose sum over a batch leads out of all bounds if it is not cut."""
-    flags = (*MODELS["tree"], "--max-tokens", 20_000, "--subsampling", 0, "--window", 5, "--lr", 0.1, "--max-epoch", 30)
+    flags = (*MODELS["tree"], "--max-tokens", 20_000, "--subsampling", 0, "--window", 5, "--lr", 0.1, "--max-epoch", 12)
     flags += ("--lr-scheduler", "fixed", "--no-epoch-checkpoints", "--save-dir")
     losses = logged(train(two_topics, *flags, tmp_path / "clipped"), "valid_loss")
     assert losses[-1] < losses[0]

@@ -6,6 +6,8 @@ What is asked of a training step of 4,000 words: every method at most 1.05 times
 
 import argparse
 import statistics
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -86,6 +88,34 @@ def test_training_step() -> None:
         steps[contestant] = step
     assert losses["plain"] == pytest.approx(losses[FAIRSEQ], rel=1e-5)
     show("training step, 4,000 words in 160 sentences, label smoothing 0.1", interleave(steps, rounds=5))
+
+
+def dropout_of_packed_bits(x: torch.Tensor, p: float, training: bool = True, inplace: bool = False) -> torch.Tensor:
+    """`F.dropout` with 16 random bits a number, four numbers of one draw, where torch draws for each of them."""
+    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    bits = draws.view(torch.int16)[: x.numel()].view_as(x)
+    return x * (bits >= round(p * 2**16) - 2**15) / (1 - p)
+
+
+@pytest.mark.benchmark
+def test_what_dropouts_random_bits_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, model, criterion = sample_of(32), build("plain"), build_criterion("plain")
+
+    def step(dropout: Callable[..., torch.Tensor]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.nn.functional, "dropout", dropout)
+            model.zero_grad(set_to_none=True)
+            criterion(model, sample)[0].backward()
+
+    ways = {
+        "F.dropout": torch.nn.functional.dropout,
+        "packed bits": dropout_of_packed_bits,
+        "none": lambda x, *args, **kwargs: x,
+    }
+    seconds = interleave({name: partial(step, way) for name, way in ways.items()}, rounds=7)
+    print("dropout 0.3, forward and backward pass of 800 words in 32 sentences")
+    for name, times in seconds.items():
+        print(f"  {name:14s} {statistics.median(times):7.3f} CPU s, {ratio(seconds, name, 'F.dropout')} of F.dropout's")
 
 
 @pytest.mark.benchmark
