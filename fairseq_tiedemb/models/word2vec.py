@@ -128,7 +128,8 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     Gradients are those of this loss. word2vec.c and gensim differ: in CBOW they hand the whole error of the mean, not
     its part, back to each context; they feed the context in and predict the centre in skip-gram, which gives the same
-    pairs; and they update after each pair, where here a batch's gradients are added up first.
+    pairs; and they update after each pair, where here a batch's gradients are added up first, and rows of the sum that
+    are longer than ``--clip-row-norm`` are cut to it, so that what many pairs ask of a word or node is no leap.
 
     The input starts uniform in +-1 / (2 D) and the output at 0; a table that is both, as an input; and one of a method
     that divides by norms with rows of norm about 1.
