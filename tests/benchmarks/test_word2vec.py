@@ -48,7 +48,7 @@ def training(pairs: WordPairs, counts: np.ndarray, **options: Any) -> Callable[[
     task = SimpleNamespace(source_dictionary=words, word_counts=counts)
     model = ARCH_MODEL_REGISTRY["word2vec_skipgram"].build_model(cfg, task)
     model.set_sparse_gradients(True)
-    optimizer = RowSGD(model.parameters(), lr=0.025)
+    optimizer = RowSGD(model.parameters(), lr=0.025, clip_row_norm=10.0)
 
     def epoch() -> None:
         for index in range(len(pairs)):
