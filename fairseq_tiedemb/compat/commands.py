@@ -1,4 +1,7 @@
-"""What commands are given: a reason where fairseq ends in an error of its own inside."""
+"""What commands are given, and what they take for given: a preset's recipe.
+
+A reason where fairseq ends in an error of its own inside.
+"""
 
 import argparse
 from collections.abc import Callable
@@ -96,13 +99,12 @@ def _recipe(input_args: Any) -> dict[str, Any]:
     parser.add_argument("--optimizer")
     given = parser.parse_known_args(input_args)[0]
     recipe = getattr(models.ARCH_MODEL_REGISTRY.get(given.arch), "recipe", {})
-    if given.optimizer is None or given.optimizer == recipe.get("optimizer"):
+    if given.optimizer in (None, recipe.get("optimizer")) or "optimizer" not in recipe:
         return recipe
-    others = argparse.ArgumentParser(add_help=False)
-    if "optimizer" in recipe:
-        REGISTRIES["optimizer"]["registry"][recipe["optimizer"]].add_args(others)
-    own = {action.dest for action in others._actions}
-    return {name: value for name, value in recipe.items() if name not in own}
+    of_recipe = argparse.ArgumentParser(add_help=False)
+    REGISTRIES["optimizer"]["registry"][recipe["optimizer"]].add_args(of_recipe)
+    left_out = {action.dest for action in of_recipe._actions}
+    return {name: value for name, value in recipe.items() if name not in left_out}
 
 
 def interactive_alignment() -> None:

@@ -31,7 +31,8 @@ class TiedModel(BaseFairseqModel):
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         """fairseq's, with the sharing methods that are registered by now, and the recipe as the command's defaults.
 
-        The options of the recipe's optimiser, criterion and schedule come of compat's ``recipes_are_defaults``.
+        The options of the recipe's optimiser, criterion and schedule come of compat's ``recipes_are_defaults``, which
+        is too late where it is the parser that imports the plugin: there this sets the recipe's numbers.
         """
         super().add_args(parser)
         for action in parser._actions:

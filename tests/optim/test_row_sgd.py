@@ -4,10 +4,13 @@ import copy
 
 import pytest
 import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import build_optimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import OmegaConf
 
-import fairseq_tiedemb  # noqa: F401
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the optimiser)
 from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, sum_of_rows
 
 
@@ -110,6 +113,21 @@ def test_a_resumed_training_clips_as_the_command_says(saved: float | None) -> No
 @pytest.mark.parametrize(("norm", "flat"), [(0.0, True), (1.0, False)])
 def test_rows_are_cut_in_no_flat_vector(norm: float, flat: bool) -> None:
     assert optimizer(torch.nn.Parameter(torch.ones(2, 2)), clip_row_norm=norm).supports_flat_params is flat
+
+
+def test_half_precision_cuts_rows_and_goes_on_from_one_flat_vector() -> None:
+    """By fairseq's optimiser of `--fp16`, with a preset's settings; before 0.1.5 it had one vector of all gradients."""
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", "word2vec_skipgram", "--fp16", "--lr", "1"])
+    tables = [torch.nn.Parameter(torch.zeros(2, 2, dtype=torch.half)) for _ in range(2)]
+    ours = FP16Optimizer.build_optimizer(convert_namespace_to_omegaconf(args), tables)
+    ours.load_state_dict({"state": {}, "param_groups": [{"lr": 1.0, "params": [0]}], "loss_scale": 4.0})
+    ours.zero_grad()
+    ours.backward(sum((table * torch.tensor([[30.0, 40], [3, 4]])).sum() for table in tables))
+    ours.clip_grad_norm(0.0)
+    ours.step()
+    for table in tables:
+        torch.testing.assert_close(table.data, -torch.tensor([[6.0, 8], [3, 4]], dtype=torch.half))
 
 
 @pytest.mark.parametrize("norm", [-1.0, float("inf"), float("nan")])
