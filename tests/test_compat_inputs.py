@@ -17,6 +17,8 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
+import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq before its parser begins)
+
 from .conftest import USER_DIR, RunCommand, configuration
 
 MARK = "\ufeff"
