@@ -79,7 +79,7 @@ def describe(model: Any, name: str) -> str:
             frozen = [each + ("" if roles[each][0].weight.requires_grad else " (frozen)") for each in names]
             parts.append(f"{' = '.join(frozen)} {size[names[0]]:,}")
             in_tables += size[names[0]]
-    own = 0 if roles.get("output") else sum(parameter.numel() for parameter in model.output.head.parameters())
+    own = 0 if model.output.tables() else sum(parameter.numel() for parameter in model.output.head.parameters())
     if own:
         parts.append(f"output layer {own:,}")
     methods = {table.method: None for tables in roles.values() for table in tables}

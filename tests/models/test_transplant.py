@@ -278,9 +278,10 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
         build("transformer_lm", adaptive_softmax_cutoff="8,16")
         build("transformer_lm", **BANDS)
     size = sum(parameter.numel() for parameter in model.parameters())
-    assert f"encoder input = decoder input = decoder output (three-way weight tying) by method cosine; {size:,}" in (
-        caplog.text
-    )
+    table = model.encoder.embed_tokens.weight.numel()
+    shared = "encoder input = decoder input = decoder output"
+    parts = f"{shared} {table:,}, rest {size - table:,} "
+    assert f"{shared} (three-way weight tying) by method cosine; {size:,} parameters: {parts}" in caplog.text
     assert "tied_transformer: shares decoder input = decoder output (weight tying) by method plain" in caplog.text
     assert "tied_transformer_lm: shares input = output in bands (weight tying) by method plain" in caplog.text
     # A name that begins with tied_ alone shares nothing.
