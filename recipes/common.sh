@@ -18,14 +18,18 @@ SMOKE=${SMOKE:-}
 RUNS=${RUNS:-$repository/runs}
 PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 
-# The command that runs this recipe, as it is recorded, and what sets its result apart from the row of the paper: recorded
-# under a row of its own, ROW,UPDATES=100, where the table has one.
-recipe_command='' variant=''
-for setting in SMOKE PLUGIN GPUS CORPUS ARCH SEED EPOCHS UPDATES REVIEWS MAX_TOKENS LR DROPOUT EMBED HIDDEN; do
+# The command that runs this recipe, as it is recorded; what sets its result apart from the row of the paper: recorded
+# under a row of its own, ROW,UPDATES=100, where the table has one; and what sets its training apart, for its folder's name.
+recipe_command='' variant='' training_variant=''
+of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
+of_training+=" WORDS INPUTS STATES OUTPUTS DECAY"
+for setting in SMOKE PLUGIN GPUS CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS $of_corpus $of_training $of_scores; do
     value=${!setting:-}
     [[ $value && $value != "$repository/fairseq_tiedemb" ]] || continue
+    case $setting in FROM | SETS | QUESTIONS) value=$(basename "$value") ;; esac # which, not where on this machine
     printf -v recipe_command '%s%s=%q ' "$recipe_command" "$setting" "$value"
-    case $setting in SMOKE | PLUGIN | GPUS | CORPUS | ARCH | SEED) ;; *) variant+=",$setting=$value" ;; esac
+    [[ " $of_corpus $of_training $of_scores " != *" $setting "* ]] || variant+=",$setting=$value"
+    [[ " $of_training " != *" $setting "* ]] || training_variant+="-$setting-$value"
 done
 recipe_command+=recipes/$(basename "$0")
 (($# == 0)) || printf -v recipe_command '%s%s' "$recipe_command" "$(printf ' %q' "$@")"
@@ -216,6 +220,12 @@ fetch() {
         fi
     fi
     need_sha256 "$fetched" "$sha256"
+}
+
+# archive NAME ADDRESS: unpacks an archive, which FROM has or the address, to $WORK/raw/NAME.
+archive() {
+    fetch "${FROM:-${2%/*}}/${2##*/}" "$RUNS/download" ""
+    run python "$recipes/unpack.py" "$fetched" "$WORK/raw/$1"
 }
 
 # prepared SCRIPT ARGUMENT...: runs the script that makes $WORK/bin, unless it is there.

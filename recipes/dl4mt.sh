@@ -9,12 +9,6 @@ JOBS=${JOBS:-$(nproc)}
 MERGES=${MERGES:-89500}
 [[ -z $SMOKE ]] || MERGES=300
 
-# archive NAME ADDRESS: unpacks an archive, which FROM has or the address, to $WORK/raw/NAME.
-archive() {
-    fetch "${FROM:-${2%/*}}/${2##*/}" "$RUNS/download" ""
-    run python "$recipes/unpack.py" "$fetched" "$WORK/raw/$1"
-}
-
 # given_text TARGET SPLIT...: takes $FROM/SPLIT.{en,TARGET} as $WORK/text/SPLIT.*.
 given_text() {
     local target=$1 split language

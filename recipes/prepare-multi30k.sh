@@ -30,8 +30,8 @@ declare -A smoke_lines=([train]=300 [val]=40 [test_2016_flickr]=40)
 text_of() {
     local target=$WORK/text/$1.$2 published=$1.lc.norm.tok.$2 source
     if [[ $FROM == *://* ]]; then
-        source=$WORK/text/$published
-        run curl --fail --silent --show-error --location --retry 3 --output "$source" "$FROM/$published"
+        fetch "$FROM/$published" "$RUNS/download" ""
+        source=$fetched
     elif [[ -f $FROM/$published ]]; then
         source=$FROM/$published
     else
@@ -47,7 +47,7 @@ text_of() {
     fi
 }
 
-need subword-nmt fairseq-preprocess
+need subword-nmt fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 
 # fairseq-preprocess refuses to overwrite a dictionary.

@@ -32,12 +32,6 @@ text=$WORK/text
 run rm -rf "$WORK/raw" "$text" "$WORK/pieces" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text" "$WORK/pieces"
 
-# archive NAME ADDRESS: unpacks one of the archives to $WORK/raw/NAME.
-archive() {
-    fetch "${FROM:-${2%/*}}/${2##*/}" "$RUNS/download" ""
-    run python "$recipes/unpack.py" "$fetched" "$WORK/raw/$1"
-}
-
 if [[ -f $FROM/train.en ]]; then
     for split in train valid test; do
         for language in en de; do

@@ -35,7 +35,7 @@ case $1 in
     *) stop "ROW: needs $rows; got $1." ;;
 esac
 arch=${ARCH:-feedforward_lm_wt}
-folder=$WORK/self-normalised-$1-$SEED
+folder=$WORK/${ARCH:+$ARCH-}self-normalised-$1-$SEED
 [[ $arch != feedforward_lm_wt ]] || text_rows=200
 train_and_score prepare-ptb.sh "$folder" last --arch "$arch" "${options[@]}"
 case $1 in

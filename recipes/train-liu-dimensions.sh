@@ -27,7 +27,7 @@ case $2 in
     *) stop "D: needs 64, 128, 256 or 512; got $2." ;;
 esac
 WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
-folder=$WORK/transformer-$1-$2-$SEED
+folder=$WORK/transformer-$1-$2-$SEED$training_variant
 UPDATES=${UPDATES:-2500}
 
 prepared prepare-multi30k.sh

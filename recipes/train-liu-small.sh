@@ -34,7 +34,7 @@ else
     model=(--arch tied_transformer --sharing-method "$method")
 fi
 WORK=${WORK:-$RUNS/$corpus${SMOKE:+-smoke}}
-folder=$WORK/transformer-$method-$SEED
+folder=$WORK/transformer-$method-$SEED$training_variant
 UPDATES=${UPDATES:-2500}
 
 need sacremoses

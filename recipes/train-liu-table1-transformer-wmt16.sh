@@ -25,7 +25,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 (($# == 1)) || stop "needs one METHOD; got $# arguments. Use $methods."
 need_method "$1"
 WORK=${WORK:-$RUNS/wmt16-ende${SMOKE:+-smoke}}
-folder=$WORK/transformer-$1-$SEED
+folder=$WORK/transformer-$1-$SEED$training_variant
 
 prepared prepare-wmt16-ende.sh
 train "$folder" 128 --arch tied_transformer_vaswani_wmt_en_de_big --share-all-embeddings --sharing-method "$1" \

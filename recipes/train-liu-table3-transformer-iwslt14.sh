@@ -31,7 +31,7 @@ case $1 in
     *) stop "LANGUAGE: needs de, es or ro; got $1." ;;
 esac
 WORK=${WORK:-$RUNS/iwslt14-$1${SMOKE:+-smoke}}
-folder=$WORK/transformer-$2-$SEED
+folder=$WORK/transformer-$2-$SEED$training_variant
 
 prepared prepare-iwslt14.sh "$1"
 train "$folder" 1 --arch tied_transformer_iwslt_de_en "$share" --sharing-method "$2" \

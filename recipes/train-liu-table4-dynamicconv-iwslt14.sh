@@ -24,7 +24,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 (($# == 1)) || stop "needs one METHOD; got $# arguments. Use $methods."
 need_method "$1"
 WORK=${WORK:-$RUNS/iwslt14-de${SMOKE:+-smoke}}
-folder=$WORK/dynamicconv-$1-$SEED
+folder=$WORK/dynamicconv-$1-$SEED$training_variant
 
 prepared prepare-iwslt14.sh de
 train "$folder" 1 --arch tied_lightconv_iwslt_de_en --share-all-embeddings --sharing-method "$1" \

@@ -44,7 +44,7 @@ sizes=(
     --encoder-embed-dim "$EMBED" --decoder-embed-dim "$EMBED" --decoder-out-embed-dim "$EMBED"
     --encoder-hidden-size "$HIDDEN" --decoder-hidden-size "$HIDDEN"
 )
-folder=$WORK/$1-$SEED
+folder=$WORK/$1-$SEED$training_variant
 
 need fairseq-train python
 if [[ ! -d $WORK/bin ]]; then

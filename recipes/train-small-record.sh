@@ -22,7 +22,8 @@
 # The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
 # was interrupted goes on where it stopped; remove its folder, $WORK/record-ROW-SEED, to train again.
 #
-# WORDS, INPUTS, STATES, OUTPUTS   rates of dropout: 0.1, 0.2, 0.1, 0.2. Another rate is another folder, and not recorded
+# WORDS, INPUTS, STATES, OUTPUTS   rates of dropout: 0.1, 0.2, 0.1, 0.2
+# DECAY                            of the moving average: 0.999
 # EPOCHS                           40
 # SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
@@ -39,10 +40,9 @@ case $SPLITS in
     valid | 'valid test') ;;
     *) stop "SPLITS: needs valid, or valid and test; got $SPLITS. The validation set chooses the weights." ;;
 esac
-settings="${WORDS:=0.1},${INPUTS:=0.2},${STATES:=0.1},${OUTPUTS:=0.2},${EPOCHS:=40}" name=$1
-[[ $settings == 0.1,0.2,0.1,0.2,40 ]] || name=$1-$settings
+: "${WORDS:=0.1}" "${INPUTS:=0.2}" "${STATES:=0.1}" "${OUTPUTS:=0.2}" "${EPOCHS:=40}"
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
-folder=$WORK/record-$name-$SEED
+folder=$WORK/record-$1-$SEED$training_variant
 if [[ $SMOKE ]]; then
     : "${DECAY:=0.5}" # of a few updates
 fi
@@ -78,5 +78,5 @@ run tail -n 2 "$folder/score-valid.log"
 if [[ $splits == *test ]]; then
     score "$folder/checkpoint_$chosen.pt" test "$folder/score-test.log"
     run tail -n 2 "$folder/score-test.log"
-    [[ $name != "$1" ]] || record small-record "$1" "$folder" --note "scored weights: checkpoint_$chosen.pt"
+    record small-record "$1" "$folder" --note "scored weights: checkpoint_$chosen.pt"
 fi

@@ -81,7 +81,7 @@ updates=$((EPOCHS * UPDATES)) dim=100
 
 need fairseq-train python
 prepared "prepare-$CORPUS.sh"
-folder=$WORK/$prefix$1${SEED:+-$SEED}
+folder=$WORK/$prefix$1${SEED:+-$SEED}$training_variant
 checkpoint=$folder/checkpoint_last.pt
 run mkdir -p "$folder"
 if [[ $1 == counts ]]; then
@@ -122,7 +122,7 @@ for number in "${!tables[@]}"; do
 done
 
 [[ $CORPUS == imdb && ($1 == untied || $1 == tied) ]] || exit 0
-others=("$WORK/untied-$SEED/checkpoint_last.pt" "$WORK/tied-$SEED/checkpoint_last.pt")
+others=("$WORK"/{untied,tied}-"$SEED$training_variant"/checkpoint_last.pt)
 [[ -f ${others[0]} && -f ${others[1]} ]] || exit 0
 with_log "$folder/correlation.log" correlation "${others[@]}" "${words[@]}" --most-frequent 10000
 mapfile -t figures < <(correlation_figures "$folder/correlation.log" in-out in-tied out-tied)

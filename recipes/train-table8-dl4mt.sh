@@ -39,7 +39,7 @@ esac
 target=${1#en-}
 WORK=${WORK:-$RUNS/$corpus${SMOKE:+-smoke}}
 SEED=${SEED:-1} GPUS=${GPUS:-}
-folder=$WORK/$2-$SEED
+folder=$WORK/$2-$SEED$training_variant
 batch=80 processes=1 device=() sizes=()
 case $GPUS in
     '') ;;

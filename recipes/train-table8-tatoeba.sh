@@ -40,7 +40,7 @@ if [[ $SMOKE ]]; then
     : "${UPDATES:=10}" "${EMBED:=16}" "${HIDDEN:=16}"
 fi
 : "${UPDATES:=6000}" "${MAX_TOKENS:=1000}" "${LR:=3e-3}" "${DROPOUT:=0.1}" "${EMBED:=256}" "${HIDDEN:=256}"
-folder=$WORK/gru-$2-$SEED
+folder=$WORK/gru-$2-$SEED$training_variant
 
 need fairseq-train python
 prepared prepare-tatoeba.sh "$source"

@@ -100,6 +100,32 @@ def test_other_settings_are_another_row(variables: dict[str, object]) -> None:
     assert process.returncode == 0, process.stderr
     assert "not recorded: the table multi30k has no row wt,UPDATES=4600,LR=1e-2" in process.stderr
     assert len(results(variables)) == 1
+    folders = sorted(path.name for path in (Path(str(variables["RUNS"])) / "multi30k").glob("*wt*"))
+    assert folders == ["fairseq_wt-1-UPDATES-4600", "wt-1-UPDATES-4600-LR-1e-2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "row"),
+    [
+        (["train-multi30k.sh", "wt"], ("BEAM", 1), "no row wt,BEAM=1"),
+        (["train-liu-small.sh", "tatoeba-ro", "plain"], ("LENPEN", 0.6), "no row plain,LENPEN=0.6"),
+        (["train-table8-dl4mt.sh", "en-de", "wt"], ("MERGES", 30), "no row en-de,wt,MERGES=30"),
+    ],
+)
+def test_no_setting_that_changes_a_figure_goes_unsaid(
+    words: list[str], setting: tuple[str, object], row: str, variables: dict[str, object]
+) -> None:
+    process = run_recipe(*words, **dict([setting]), **variables)
+    assert process.returncode == 0, process.stderr
+    assert row in process.stderr
+    assert results(variables) == []
+
+
+def test_a_command_names_files_and_not_their_places(variables: dict[str, object], tmp_path: Path) -> None:
+    process = run_recipe("train-multi30k.sh", "wt", FROM=tmp_path / "pairs.tar", **variables)
+    assert process.returncode == 0, process.stderr
+    result = json.loads((Path(str(variables["RESULTS"])) / "multi30k/wt-1.json").read_text())
+    assert result["command"] == "FROM=pairs.tar recipes/train-multi30k.sh wt"
 
 
 def test_nothing_is_recorded_by_dry_and_smoke_runs(variables: dict[str, object]) -> None:

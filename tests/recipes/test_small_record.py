@@ -41,7 +41,7 @@ def test_tuning_leaves_the_test_set_alone(tmp_path: Path) -> None:
     assert {option(words, "--gen-subset") for words in commands if words[0] == "fairseq-eval-lm"} == {"valid"}
     train = command_of(commands, "fairseq-train")
     assert option(train, "--dropout-inputs") == "0.3"
-    assert option(train, "--save-dir") == f"{tmp_path}/ptb/record-wt-0.1,0.3,0.1,0.2,40-1"
+    assert option(train, "--save-dir") == f"{tmp_path}/ptb/record-wt-1-INPUTS-0.3"
 
 
 @pytest.mark.parametrize(
