@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from fairseq_tiedemb.results.grid import Grid, Section
+from fairseq_tiedemb.results.grid import Grid, Section, number
 from fairseq_tiedemb.results.records import Result
-from fairseq_tiedemb.results.summary import NOTHING, grid, measured
+from fairseq_tiedemb.results.summary import grid, measured
 from fairseq_tiedemb.results.tables import Table
 
 # `<!-- results:TABLE COLUMN ... -->` a table, `<!-- results:TABLE/ROW/COLUMN -->` a figure; `<!-- /results -->` ends.
@@ -46,6 +46,8 @@ def table(rows: Grid) -> str:
 def fill(text: str, tables: Mapping[str, Table], results: Mapping[str, Sequence[Result]], *, flag: str) -> str:
     """Fills the marked parts of a text: tables with all of their columns or those named, and single figures.
 
+    A figure is the value, or the mean over seeds, alone: how far it varies, the report tells.
+
     Args:
         text: Markdown with marks.
         tables: by name.
@@ -66,9 +68,9 @@ def fill(text: str, tables: Mapping[str, Table], results: Mapping[str, Sequence[
         if len(rest) == 2 and not names:
             row, column = described.row(rest[0], flag=where), described.column(rest[1], flag=where)
             cell = measured(column, [result for result in own if result.row == row.name])
-            if cell == NOTHING:
+            if cell.value is None:
                 raise ValueError(f"{where}: needs a figure that was measured; got none. Run {row.command}.")
-            return f"{begin}{cell.text}{end}"
+            return f"{begin}{number(cell.value, column.digits)}{end}"
         if rest:
             raise ValueError(f"{where}: needs TABLE, or TABLE/ROW/COLUMN; got {name}{names}. Use one of the two.")
         columns = [described.column(each, flag=where) for each in names.split()] or None
