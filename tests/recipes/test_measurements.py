@@ -77,8 +77,8 @@ def test_what_is_not_trained_is_trained_first(sets: Path, tmp_path: Path) -> Non
 
 def test_refusals(tmp_path: Path) -> None:
     for args, variables, message in (
-        ([], {}, "SETS: needs a folder with sets .*; got ''"),
-        ([], {"SETS": tmp_path}, f"SETS: needs a folder with sets .*; got '{tmp_path}'"),
+        ([], {}, "SETS: needs a folder with one or more of .*; got ''"),
+        ([], {"SETS": tmp_path}, f"SETS: needs a folder with one or more of .*; got '{tmp_path}'"),
         (["wt"], {"SETS": tmp_path}, "needs no argument; got 1"),
     ):
         assert re.search(message, refusal(SCRIPT, *args, RUNS=tmp_path, **variables))
@@ -120,6 +120,38 @@ def test_overlap_is_recorded(tmp_path: Path) -> None:
     process = run_recipe("measure-table1.sh", "tatoeba-es", RUNS=tmp_path / "runs", RESULTS=tmp_path / "results")
     assert process.returncode == 0, process.stderr
     assert figures(tmp_path / "results/table1/tatoeba-es.json") == {"english": 1, "other": 2, "both": 2, "shared": 40.0}
+
+
+SIMILARITY = """\
+set             pairs     of                    [1]                    [2]                     [3]
+EN-MEN-TR-3k    1,048  3,000                      -   0.119 (0.04 to 0.20)    0.130 (0.05 to 0.21)
+EN-SIMLEX-999     575    999  -0.025 (-0.06 to 0.11)  0.158 (-0.08 to 0.24)                      -
+OWN                 9      9   0.500 (0.10 to 0.80)   0.500 (0.10 to 0.80)    0.500 (0.10 to 0.80)
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (1, ["EN-SIMLEX-999=-0.025", "EN-SIMLEX-999: 575 of 999 pairs, -0.06 to 0.11"]),
+        (
+            2,
+            [
+                "EN-MEN-TR-3k=0.119",
+                "EN-SIMLEX-999=0.158",
+                "EN-MEN-TR-3k: 1,048 of 3,000 pairs, 0.04 to 0.20; EN-SIMLEX-999: 575 of 999 pairs, -0.08 to 0.24",
+            ],
+        ),
+        (3, ["EN-MEN-TR-3k=0.130", "EN-MEN-TR-3k: 1,048 of 3,000 pairs, 0.05 to 0.21"]),
+    ],
+)
+def test_figures_and_intervals_of_each_table(table: int, expected: list[str], tmp_path: Path) -> None:
+    log = tmp_path / "similarity.log"
+    log.write_text(SIMILARITY)
+    script = f'source "{RECIPES}/common.sh"; source "{RECIPES}/vectors.sh"'
+    script += f'; set_figures "{log}" {table}; set_note "{log}" {table}'
+    process = subprocess.run(["bash", "-c", script, "recipe"], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == expected
 
 
 @pytest.mark.slow

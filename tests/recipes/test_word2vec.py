@@ -74,7 +74,7 @@ def test_the_commands_of_a_row(row: str, tmp_path: Path) -> None:
 
 def test_the_commands_of_a_row_on_penn_treebank(tmp_path: Path) -> None:
     (tmp_path / "ptb/bin").mkdir(parents=True)
-    (tmp_path / "a.txt").touch()
+    (tmp_path / "EN-VERB-143.txt").touch()
     commands = dry_run("train-table2.sh", "full-tied", RUNS=tmp_path, CORPUS="ptb", SETS=tmp_path)
     train = command_of(commands, "fairseq-train")
     assert train[1] == f"{tmp_path}/ptb/bin"
@@ -90,11 +90,11 @@ def test_the_commands_of_a_row_on_penn_treebank(tmp_path: Path) -> None:
 )
 def test_what_is_measured(row: str, roles: list[str], tmp_path: Path) -> None:
     (tmp_path / "imdb/bin").mkdir(parents=True)
-    for name in ("a.txt", "b.txt", "questions"):
+    for name in ("EN-VERB-143.txt", "b.txt", "questions"):
         (tmp_path / name).touch()
     commands = dry_run("train-table2.sh", row, RUNS=tmp_path, SETS=tmp_path, QUESTIONS=tmp_path / "questions")
     tables = [f"{tmp_path}/imdb/{row}-1/checkpoint_last.pt:{role}" for role in roles]
-    for name, given in (("similarity", ["--sets", f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"]), ("analogy", None)):
+    for name, given in (("similarity", ["--sets", f"{tmp_path}/EN-VERB-143.txt", f"{tmp_path}/b.txt"]), ("analogy", None)):
         [words] = [words for words in commands if name in words]
         words = words[words.index(name) + 1 : words.index(">")]
         given = given or ["--questions", f"{tmp_path}/questions"]
@@ -103,7 +103,7 @@ def test_what_is_measured(row: str, roles: list[str], tmp_path: Path) -> None:
 
 def test_counts_are_not_trained(tmp_path: Path) -> None:
     (tmp_path / "imdb/bin").mkdir(parents=True)
-    (tmp_path / "a.txt").touch()
+    (tmp_path / "EN-VERB-143.txt").touch()
     commands = dry_run("train-table2.sh", "counts", RUNS=tmp_path, SETS=tmp_path)
     vectors = f"{tmp_path}/imdb/counts/vectors.txt"
     [words] = [words for words in commands if "counts" in words]
@@ -123,7 +123,11 @@ def test_refused(tmp_path: Path) -> None:
         (["full-tied-"], {}, "METHOD: needs plain, l2-input, square-output, distance or cosine; got ."),
         (["tied"], {"CORPUS": "text8"}, "CORPUS: needs imdb or ptb; got text8"),
         (["tied"], {"EPOCHS": "two"}, "EPOCHS, UPDATES: need positive numbers; got two"),
-        (["tied"], {"SETS": tmp_path}, f"SETS: needs a folder with sets of scored pairs, NAME.txt; got '{tmp_path}'"),
+        (
+            ["tied"],
+            {"SETS": tmp_path},
+            f"SETS: needs a folder with one or more of EN-SIMLEX-999.txt, .*; got '{tmp_path}'",
+        ),
         (["tied"], {"QUESTIONS": tmp_path}, "QUESTIONS: needs SETS, too; got none"),
     ):
         assert message.partition(" .*")[0] in refusal("train-table2.sh", *args, RUNS=tmp_path, **variables)
