@@ -18,7 +18,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from fairseq_tiedemb.models import feedforward_lm, highway_lm, tied_lstm_lm
+from fairseq_tiedemb.models import _recipe, feedforward_lm, highway_lm, tied_lstm_lm
 
 from .conftest import USER_DIR
 
@@ -56,6 +56,14 @@ def by_hydra(preset: str) -> dict[str, Any]:
         cfg = compose(preset, ["task.data=data-bin"])
     add_defaults(cfg)
     return OmegaConf.to_container(cfg, resolve=True)
+
+
+def test_files_are_read_as_hydra_reads_them() -> None:
+    """It takes 1e-6 for a number, which is a word for YAML."""
+    files = list(CONFIG.rglob("*.yaml"))
+    assert len(files) > 30
+    for path in files:
+        assert _recipe._read(path) == OmegaConf.to_container(OmegaConf.load(path)), path
 
 
 def test_every_preset_is_tested_and_has_its_recipe() -> None:
