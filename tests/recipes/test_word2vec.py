@@ -94,7 +94,10 @@ def test_what_is_measured(row: str, roles: list[str], tmp_path: Path) -> None:
         (tmp_path / name).touch()
     commands = dry_run("train-table2.sh", row, RUNS=tmp_path, SETS=tmp_path, QUESTIONS=tmp_path / "questions")
     tables = [f"{tmp_path}/imdb/{row}-1/checkpoint_last.pt:{role}" for role in roles]
-    for name, given in (("similarity", ["--sets", f"{tmp_path}/EN-VERB-143.txt", f"{tmp_path}/b.txt"]), ("analogy", None)):
+    for name, given in (
+        ("similarity", ["--sets", f"{tmp_path}/EN-VERB-143.txt", f"{tmp_path}/b.txt"]),
+        ("analogy", None),
+    ):
         [words] = [words for words in commands if name in words]
         words = words[words.index(name) + 1 : words.index(">")]
         given = given or ["--questions", f"{tmp_path}/questions"]
