@@ -92,7 +92,8 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
     folder: Path | None = arguments.folder
     if folder is not None and not folder.is_dir():
         raise ValueError(f"--folder: needs a folder; got {folder}. Use that of --save-dir.")
-    for flag, text in (("--command", arguments.command), ("--note", arguments.note)):
+    note = arguments.note or None  # a script may have nothing to say
+    for flag, text in (("--command", arguments.command), ("--note", note)):
         if text is not None and (text.splitlines() != [text] or not text.strip()):
             raise ValueError(f"{flag}: needs one line of text; got {text!r}. Use spaces for line breaks.")
     figures = Figures(table, row)
@@ -111,9 +112,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
     text = logs.read_text(log, flag="--folder") if log else ""
     try:
         curve = read_log(log) if log else None
-    except (
-        ValueError
-    ):  # of a criterion whose losses are no perplexities, or broken off: there are figures, but no curve
+    except ValueError:  # losses that are no perplexities, or a log that broke off: there are figures, but no curve
         curve = None
     return Result(
         table=table.name,
@@ -124,7 +123,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         environment=current(logs.read_accelerators(text)),
         usage=usage,
         curve={} if curve is None else finite_curves({"train": curve.train, **curve.valid}),
-        note=arguments.note,
+        note=note,
     ), pictures
 
 

@@ -97,8 +97,10 @@ def test_large_figures_are_recorded_and_reported(text: str, shown: str, project:
 
 
 def test_a_flag_may_be_given_again(project: Project) -> None:
-    assert project.record("wt", "--figure", "test=1", "--figure", "parameters=2")[0] == 0
-    assert set(project.result("wt-1")["figures"]) == {"test", "parameters"}
+    assert project.record("wt", "--figure", "test=1", "--figure", "parameters=2", "--note", "")[0] == 0
+    result = project.result("wt-1")
+    assert set(result["figures"]) == {"test", "parameters"}
+    assert "note" not in result, "an empty note is none"
 
 
 def test_a_row_of_other_settings(project: Project) -> None:
