@@ -17,7 +17,7 @@ from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.environment import current
 from fairseq_tiedemb.results.logs import Measured
-from fairseq_tiedemb.results.records import Figure, Result, write_result
+from fairseq_tiedemb.results.records import Figure, Result, pictures_of, write_result
 from fairseq_tiedemb.results.summary import as_text
 from fairseq_tiedemb.results.tables import Column, Row, Table, find_table
 from fairseq_tiedemb.results.usage import read_usage
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--ngram", "perplexity of the text COLUMN.txt, from what fairseq-tiedemb ngram printed"),
         ("--bleu", "score, from what sacrebleu printed"),
     ):
-        parser.add_argument(flag, nargs="+", default=[], metavar="COLUMN=FILE", help=what)
-    parser.add_argument("--figure", nargs="+", default=[], metavar="COLUMN=VALUE", help=FIGURE_HELP)
+        parser.add_argument(flag, nargs="+", action="extend", default=[], metavar="COLUMN=FILE", help=what)
+    parser.add_argument("--figure", nargs="+", action="extend", default=[], metavar="COLUMN=VALUE", help=FIGURE_HELP)
     parser.add_argument("--note", help="what else is to be said of it")
     parser.add_argument("--if-known", action="store_true", help="do nothing but say so where the table lacks the row")
     parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
@@ -60,17 +60,23 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"not recorded: the table {table.name} has no row {arguments.row}", file=sys.stderr)
         return 0
     result, pictures = collect(arguments, table, table.row(arguments.row, flag="ROW"))
+    said = f"{table.name}, {as_text(result, table)}"
     folder = arguments.results / table.name
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob(f"{result.stem}.*.svg"):
-        old.unlink()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in pictures_of(folder, f"{result.stem}.*.svg"):
+            old.unlink()
+    except OSError as error:
+        raise ValueError(
+            f"--results: needs a folder that can be written; got {folder} ({error.strerror}). Use another."
+        ) from error
     for kind, content in pictures.items():
         with written_aside(folder / f"{result.stem}.{kind}.svg") as aside:
             aside.write_bytes(content)
     path = folder / f"{result.stem}.json"
     with written_aside(path) as aside:
         write_result(result, aside)
-    print(f"recorded: {table.name}, {as_text(result, table)}: {path}", file=sys.stderr)
+    print(f"recorded: {said}: {path}", file=sys.stderr)
     return 0
 
 
@@ -78,21 +84,25 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
     """What the command line and the logs say of a row, and its pictures by kind.
 
     Raises:
-        ValueError: if a column is unknown, named twice or of another unit, a log lacks its line, a figure is not
-            finite, or there is no figure at all.
+        ValueError: if command or note is not one line, a column is unknown, named twice or of another unit, a log lacks
+            its line, a figure is not finite, or there is no figure at all.
     """
     if arguments.seed is not None and arguments.seed < 0:
         raise ValueError(f"--seed: needs 0 or more; got {arguments.seed}. Use 1, say.")
     folder: Path | None = arguments.folder
     if folder is not None and not folder.is_dir():
         raise ValueError(f"--folder: needs a folder; got {folder}. Use that of --save-dir.")
+    note = arguments.note or None  # a script may have nothing to say
+    for flag, text in (("--command", arguments.command), ("--note", note)):
+        if text is not None and (text.splitlines() != [text] or not text.strip()):
+            raise ValueError(f"{flag}: needs one line of text; got {text!r}. Use spaces for line breaks.")
     figures = Figures(table, row)
     log, usage, pictures = None, None, {}
     if folder is not None:
         figures.add_folder(folder)
         log = folder / "train.log" if (folder / "train.log").exists() else None
         usage = read_usage(folder / "usage.jsonl") if (folder / "usage.jsonl").exists() else None
-        pictures = {path.stem: path.read_bytes() for path in sorted(folder.glob("*.svg"))}
+        pictures = {path.stem: path.read_bytes() for path in pictures_of(folder, "*.svg")}
     for flag, (unit, read) in READERS.items():
         for value in getattr(arguments, flag[2:].replace("-", "_")):
             figures.add_flag(flag, unit, value, read)
@@ -102,9 +112,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
     text = logs.read_text(log, flag="--folder") if log else ""
     try:
         curve = read_log(log) if log else None
-    except (
-        ValueError
-    ):  # of a criterion whose losses are no perplexities, or broken off: there are figures, but no curve
+    except ValueError:  # losses that are no perplexities, or a log that broke off: there are figures, but no curve
         curve = None
     return Result(
         table=table.name,
@@ -115,7 +123,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         environment=current(logs.read_accelerators(text)),
         usage=usage,
         curve={} if curve is None else finite_curves({"train": curve.train, **curve.valid}),
-        note=arguments.note,
+        note=note,
     ), pictures
 
 
@@ -126,6 +134,7 @@ class Figures:
         self.table = table
         self.row = row
         self.found: dict[str, Figure] = {}
+        self.flags: dict[str, str] = {}  # by column
 
     def add(self, column: Column, measured: Measured) -> None:
         """Adds one, in place of an earlier one of the column."""
@@ -143,7 +152,8 @@ class Figures:
         """Adds one that the command line names, COLUMN=VALUE; it takes the place of one that a folder has.
 
         Raises:
-            ValueError: naming the flag, if the text is not of that form, the column is unknown, or its unit not `unit`.
+            ValueError: naming the flag, if the text is not of that form, the column is unknown or named a second time,
+                or its unit not `unit`.
         """
         name, equals, value = text.partition("=")
         if not equals or not value:
@@ -152,6 +162,11 @@ class Figures:
         column = self.table.column(name, flag=flag)
         if unit is not None and column.unit != unit:
             raise ValueError(f"{flag}: needs a column of {unit}; got {name}, of {column.unit}. Use --figure.")
+        if name in self.flags:
+            raise ValueError(
+                f"{flag}: needs each column once; got {name}, as {self.flags[name]} has. Use one of the two."
+            )
+        self.flags[name] = flag
         self.add(column, read(name, value))
 
     def add_folder(self, folder: Path) -> None:

@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the trainings, and where everything is."""
     parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="your own trainings")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="default: recipes; with RUN: this folder")
-    parser.add_argument("--fill", nargs="+", type=Path, default=[], metavar="FILE", help="texts with marked parts")
+    parser.add_argument(
+        "--fill", nargs="+", action="extend", type=Path, default=[], metavar="FILE", help="texts with marked parts"
+    )
     parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="default: %(default)s")
 
@@ -35,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Makes all texts first, then writes them, each whole or not at all, and prints their names."""
     if arguments.runs:
+        if arguments.fill:
+            raise ValueError(
+                f"--fill: needs recorded results, whose figures the marks name; got RUN {arguments.runs[0]}. Use it "
+                "without RUN."
+            )
         texts = of_runs(arguments.runs, arguments.output or Path())
     else:
         texts = of_results(arguments, arguments.output or Path("recipes"))
@@ -49,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 def of_results(arguments: argparse.Namespace, output: Path) -> dict[Path, str]:
     """The texts that the recorded results make, by their files."""
     tables = read_tables(arguments.tables, flag="--tables")
-    require_tables(arguments.results, tables)
+    require_tables(arguments.results, tables, flag="--results")
     results = {table.name: read_results(arguments.results, table) for table in tables}
     sections = [section(table, results[table.name]) for table in tables]
     texts = {
@@ -62,6 +69,10 @@ def of_results(arguments: argparse.Namespace, output: Path) -> dict[Path, str]:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise ValueError(f"--fill: needs a text; got {path} ({error.strerror}). Use another path.") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"--fill: needs a text in UTF-8; got {path} ({error}). Use iconv to make it one."
+            ) from error
         texts[path] = markdown.fill(text, by_name, results, flag=f"--fill {path}")
     return texts
 

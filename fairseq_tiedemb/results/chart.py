@@ -7,8 +7,10 @@ from fairseq_tiedemb.results.grid import Chart
 
 WIDTH, HEIGHT = 720, 360
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 44
-# Colours of the page, --line-0 to --line-7; more labels begin again.
+# Colours of the page, --line-0 to --line-7; further labels have them again, with dots between dashes.
 COLORS = 8
+# Ticks that an axis has at most.
+TICKS = 10
 # Values further apart than this have a logarithmic axis.
 WIDE = 5
 
@@ -27,7 +29,8 @@ class Axis:
     def __init__(self, low: float, high: float, begin: float, end: float, *, logarithmic: bool = False) -> None:
         self.logarithmic = logarithmic
         if low == high:
-            low, high = (low / 1.1, high * 1.1) if logarithmic else (low - 1, high + 1)
+            margin = max(1, abs(low) / 10)  # of 10^30, one less is the same number
+            low, high = (low / 1.1, high * 1.1) if logarithmic else (low - margin, high + margin)
         self.low, self.high, self.begin, self.end = low, high, begin, end
 
     def place(self, value: float) -> float:
@@ -38,11 +41,19 @@ class Axis:
         return self.begin + (self.end - self.begin) * (value - low) / (high - low)
 
     def ticks(self) -> list[float]:
-        """Round values between the ends: 1, 2 and 5 times powers of ten, or multiples of such a number, 4 to 10."""
+        """Round values between the ends, at most `TICKS`.
+
+        Multiples of 1, 2 or 5 times a power of ten; on a logarithmic axis 1, 2 and 5 times powers of ten, or every n-th
+        power of ten where those are too many.
+        """
         if self.logarithmic:
-            decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+            decades = range(math.floor(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
             values = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
-            return [value for value in values if self.low <= value <= self.high]
+            values = [value for value in values if self.low <= value <= self.high]
+            if len(values) <= TICKS:
+                return values
+            apart = math.ceil(len(decades) / TICKS)
+            return [10.0**each for each in decades if each % apart == 0 and 10.0**each >= self.low]
         rough = (self.high - self.low) / 8
         unit = 10.0 ** math.floor(math.log10(rough))
         step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
@@ -79,24 +90,33 @@ def svg(chart: Chart) -> str:
         f'<text class="x" transform="translate(12 {middle}) rotate(-90)">{escape(chart.y_label)}</text>',
         "</g>",
     ]
-    colors = colors_of(chart)
+    rounds = rounds_of(chart)
     for each in series:
         points = sorted(each.points.items())
         path = "L".join(f"{_number(x_axis.place(x))} {_number(y_axis.place(y))}" for x, y in points)
         dashes = ' class="dashed"' if each.dashed else ""
         title = escape(f"{each.label}: {points[-1][1]:.6g} at {points[-1][0]}, lowest {min(each.points.values()):.6g}")
-        style = f"stroke:var(--line-{colors[each.label]})"
+        style = stroke(*rounds[each.label], dashed=each.dashed and len(points) > 1)
         if len(points) == 1:  # has no length: a dot, which is the round end of a broad line
             path += "h0"
-            style += ";stroke-width:7"
+            style += ";stroke-width:7;stroke-dasharray:none"
         parts.append(f'<path{dashes} style="{style}" d="M{path}"><title>{title}</title></path>')
     return "".join([*parts, "</svg>"])
 
 
-def colors_of(chart: Chart) -> dict[str, int]:
-    """The number of each label's colour."""
+def rounds_of(chart: Chart) -> dict[str, tuple[int, int]]:
+    """Of each label how often the colours have been through before it, and the number of its colour."""
     labels = dict.fromkeys(each.label for each in chart.series if each.points)
-    return {label: number % COLORS for number, label in enumerate(labels)}
+    return {label: divmod(number, COLORS) for number, label in enumerate(labels)}
+
+
+def stroke(turn: int, color: int, *, dashed: bool = False) -> str:
+    """The CSS of a line: its colour, and the n-th time round n dots between dashes, which are long in place of solid.
+
+    Dots are dashes of no length with round ends.
+    """
+    dashes = f";stroke-dasharray:{'5 4' if dashed else '14 4'}{turn * ' 0 4'}" if turn else ""
+    return f"stroke:var(--line-{color}){dashes}"
 
 
 def _number(value: float) -> str:

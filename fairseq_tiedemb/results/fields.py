@@ -1,9 +1,12 @@
 """Reading JSON files whose every fault is told with its file and its field."""
 
 import json
-import math
+import sys
 from pathlib import Path
 from typing import Any
+
+# Integers of JSON may be larger, and then are no number for arithmetic.
+LARGEST = sys.float_info.max
 
 
 class Fields:
@@ -68,14 +71,14 @@ class Fields:
     def number(self, field: str, *, optional: bool = False) -> Any:
         """Takes a finite number."""
         value = self.take(field, (int, float), "a finite number", optional=optional)
-        if value is not None and not math.isfinite(value):
+        if value is not None and not abs(value) <= LARGEST:
             raise self.fault(field, "a finite number", value)
         return value
 
     def count(self, field: str, *, optional: bool = False) -> Any:
         """Takes a whole number that is not negative."""
         value = self.take(field, int, "a whole number, 0 or more", optional=optional)
-        if value is not None and value < 0:
+        if value is not None and not 0 <= value <= LARGEST:
             raise self.fault(field, "a whole number, 0 or more", value)
         return value
 
@@ -119,11 +122,12 @@ def read_object(path: Path) -> Fields:
         ValueError: naming the file, and the line of what is no JSON.
     """
     try:
-        return Fields(json.loads(path.read_text(encoding="utf-8")), path)
+        values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or an integer of thousands of digits
         raise ValueError(f"{path}: needs JSON; got a file that is none ({error}). Mend the file.") from error
+    return Fields(values, path)
 
 
 def write_object(values: dict[str, Any], path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 
+# Numbers from here on are written as 1.268e+30; of most of their digits a float knows nothing.
+LARGE = 10**15
 # The heading of columns with the paper's figures.
 PAPER = "paper"
 
@@ -81,12 +83,15 @@ class Section:
 def number(value: float, digits: int) -> str:
     """A number with these digits after the point, halves away from zero as on paper, and its thousands apart.
 
-    An integer has none, whatever `digits` says.
+    An integer has none, whatever `digits` says. Numbers of 10^15 and more are in scientific form.
     """
+    if abs(value) >= LARGE:
+        return f"{value:.4g}"
     if isinstance(value, int):
         return f"{value:,}"
     unit = Decimal(1).scaleb(-digits)
-    return f"{Decimal(str(value)).quantize(unit, rounding=ROUND_HALF_UP):,}"
+    exact = Context(prec=16 + digits)
+    return f"{Decimal(str(value)).quantize(unit, rounding=ROUND_HALF_UP, context=exact):,}"
 
 
 def short(value: float) -> str:

@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
-from fairseq_tiedemb.results.chart import colors_of, svg
+from fairseq_tiedemb.results.chart import rounds_of, stroke, svg
 from fairseq_tiedemb.results.grid import PAPER, Cell, Chart, Grid, Section
 
-# Within a line of Markdown: code, bold, links to elsewhere, emphasis.
-INLINE = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\[([^\]]+)\]\((https?://[^)\s]+)\)|(?<!\w)\*([^*]+)\*(?!\w)")
+# Within a line of Markdown: code, bold, links to elsewhere or to a section, emphasis.
+INLINE = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*|\[([^\]]+)\]\((https?://[^)\s]+|#[\w.,=+-]+)\)|(?<!\w)\*([^*]+)\*(?!\w)")
+# Columns with a longer text than this, in characters, are broken into lines.
+LONG = 40
+# What a chart's caption does not say of labels beyond the number of colours.
+AGAIN = (
+    " Where a colour comes again, there are dots: between long dashes in place of solid, between short ones of dashed."
+)
 # Nothing is fetched, whatever stands in the page.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
@@ -71,21 +77,33 @@ def part(section: Section) -> str:
 
 def table(grid: Grid) -> str:
     """A grid as a table that sorts by the column whose heading is chosen."""
-    head = "".join(f'<th scope="col"><button type="button">{inline(text)}</button></th>' for text in grid.headings)
+    kinds = ["paper" if heading == PAPER else "" for heading in grid.headings]
+    for row in grid.rows:
+        for place, cell in enumerate(row):
+            if len(cell.text) > LONG:
+                kinds[place] = "text"
+    classes = [f' class="{kind}"' if kind else "" for kind in kinds]
+    head = "".join(
+        f'<th scope="col"{kind}><button type="button">{inline(text)}</button></th>'
+        for text, kind in zip(grid.headings, classes, strict=True)
+    )
     lines = ['<div class="wide"><table>', f"<thead><tr>{head}</tr></thead>", "<tbody>"]
     for first, *rest in grid.rows:
-        cells = "".join(map(_cell, rest, grid.headings[1:]))
-        lines.append(f'<tr><th scope="row">{inline(first.text)}</th>{cells}</tr>')
+        cells = "".join(map(_cell, rest, classes[1:]))
+        lines.append(f'<tr><th scope="row"{classes[0]}>{inline(first.text)}</th>{cells}</tr>')
     return "\n".join([*lines, "</tbody></table></div>"])
 
 
 def figure(chart: Chart) -> str:
     """A chart with its legend and caption."""
+    rounds = rounds_of(chart)
     legend = "".join(
-        f'<li><span style="background:var(--line-{color})"></span>{inline(label)}</li>'
-        for label, color in colors_of(chart).items()
+        f'<li><svg viewBox="0 0 44 8" aria-hidden="true"><line x1="2" x2="42" y1="4" y2="4" style="{stroke(*each)}"/>'
+        f"</svg>{inline(label)}</li>"
+        for label, each in rounds.items()
     )
-    caption = f"<figcaption>{inline(chart.caption)}</figcaption>"
+    again = AGAIN if any(turn for turn, _ in rounds.values()) else ""
+    caption = f"<figcaption>{inline(chart.caption + again)}</figcaption>"
     return f'<figure>{svg(chart)}<ul class="legend">{legend}</ul>{caption}</figure>'
 
 
@@ -103,7 +121,6 @@ def inline(text: str) -> str:
     return INLINE.sub(element, escape(text))
 
 
-def _cell(cell: Cell, heading: str) -> str:
-    kind = ' class="paper"' if heading == PAPER else ""
+def _cell(cell: Cell, kind: str) -> str:
     value = "" if cell.value is None else f' data-value="{cell.value!r}"'
     return f"<td{kind}{value}>{inline(cell.text)}</td>"

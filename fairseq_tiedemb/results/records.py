@@ -115,7 +115,7 @@ def read_result(path: Path, table: Table) -> Result:
         usage=_optional(fields, "usage", Usage.of_fields),
         curve=_curve(fields.object("curve", optional=True)),
         note=fields.text("note", optional=True),
-        pictures={each.suffixes[-2][1:]: each for each in sorted(path.parent.glob(f"{path.stem}.*.svg"))},
+        pictures={each.suffixes[-2][1:]: each for each in pictures_of(path.parent, f"{path.stem}.*.svg")},
     )
     fields.end()
     if path.stem != result.stem:
@@ -134,16 +134,23 @@ def read_results(folder: Path, table: Table) -> list[Result]:
     return sorted(results, key=lambda result: (rows.index(result.row), result.seed is not None, result.seed or 0))
 
 
-def require_tables(folder: Path, tables: list[Table]) -> None:
-    """Checks that every result is of a table.
+def require_tables(folder: Path, tables: list[Table], *, flag: str) -> None:
+    """Checks that there is a folder of results, which may be empty, and that every result is of a table.
 
     Raises:
-        ValueError: naming the first folder of results that is of none.
+        ValueError: naming the flag, if there is no such folder, or the first folder of results that is of no table.
     """
+    if not folder.is_dir():
+        raise ValueError(f"{flag}: needs the folder of the results; got {folder}, which is none. Use that of `record`.")
     names = [table.name for table in tables]
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+    for path in sorted(folder.iterdir()):
         if path.is_dir() and path.name not in names:
             raise ValueError(f"{path}: needs the name of a table; got {path.name}. Use {', '.join(names)}.")
+
+
+def pictures_of(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder whose names follow a pattern, in order; a folder of such a name is no picture."""
+    return sorted(path for path in folder.glob(pattern) if path.is_file())
 
 
 def _figure(fields: Fields, column: Column, paper: float | None) -> Figure:

@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_tiedemb.analysis.curves import Curve, Run, read_log
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.grid import Cell, Chart, Grid, Section, Series, number, without_empty_columns
+from fairseq_tiedemb.results.records import pictures_of
 from fairseq_tiedemb.results.summary import NOTHING
 from fairseq_tiedemb.results.usage import Usage, read_usage
 
@@ -36,6 +37,7 @@ class Training:
         figures: scores beside it, by name: perplexities of score-NAME.log, BLEU of NAME.bleu.
         usage: CPU seconds and memory.
         pictures: SVG files beside it.
+        missing: what could not be read and why, in a few words each.
     """
 
     label: str
@@ -47,6 +49,7 @@ class Training:
     figures: dict[str, float] = field(default_factory=dict)
     usage: Usage | None = None
     pictures: tuple[Path, ...] = ()
+    missing: list[str] = field(default_factory=list)
 
     def best(self) -> tuple[int, float] | None:
         """The epoch with the lowest finite perplexity of the first validation subset, and this; None without one."""
@@ -56,6 +59,8 @@ class Training:
 
 def read_training(path: Path, label: str) -> Training:
     """Reads a training: a log of fairseq-train, or a folder with train.log or with checkpoints.
+
+    It may have just begun, its losses may be no perplexities, and its scores may still be measured: `missing` says so.
 
     Raises:
         ValueError: naming the path, if it is neither, has neither, or they cannot be read.
@@ -69,25 +74,46 @@ def read_training(path: Path, label: str) -> Training:
     elif checkpoint is not None:
         training = read_training_checkpoint(checkpoint, label)
     else:
-        raise ValueError(
-            f"RUN: needs a folder with train.log, {' or '.join(CHECKPOINTS)}, or a log of fairseq-train; got {path}. "
-            "Use --log-file FOLDER/train.log with fairseq-train."
-        )
-    for score in sorted(path.glob("score-*.log")):
-        training.figures[f"{score.stem.removeprefix('score-')} ppl"] = logs.read_eval_lm(score, flag="RUN").value
-    for score in sorted(path.glob("*.bleu")):
-        training.figures[f"{score.stem} BLEU"] = logs.read_bleu(score, flag="RUN").value
+        raise no_training(path)
+    for score in [*sorted(path.glob("score-*.log")), *sorted(path.glob("*.bleu"))]:
+        try:
+            if score.suffix == ".log":
+                figure = logs.read_eval_lm(score, flag="RUN")
+                training.figures[f"{score.stem.removeprefix('score-')} ppl"] = figure.value
+            else:
+                training.figures[f"{score.stem} BLEU"] = logs.read_bleu(score, flag="RUN").value
+        except ValueError:  # an evaluation that still runs, or broke off
+            training.missing.append(f"no finite figure in {score.name}")
     training.usage = read_usage(path / "usage.jsonl") if (path / "usage.jsonl").exists() else None
-    training.pictures = tuple(sorted(path.glob("*.svg")))
+    training.pictures = tuple(pictures_of(path, "*.svg"))
     return training
 
 
 def read_training_log(path: Path, label: str) -> Training:
-    """Reads a log of fairseq-train."""
-    curves = read_log(path)
+    """Reads a log of fairseq-train.
+
+    Raises:
+        ValueError: naming the path, if it cannot be read or is no such log.
+    """
     text = logs.read_text(path, flag="RUN")
-    epochs = max([*curves.train, *(epoch for curve in curves.valid.values() for epoch in curve)])
-    return Training(label, curves, options_of_log(text), logs.read_parameters(text), epochs)
+    training = Training(label, options=options_of_log(text), parameters=logs.read_parameters(text))
+    try:
+        training.curves = read_log(path)
+    except ValueError:
+        if SETTINGS not in text:
+            raise no_training(path) from None
+        training.missing.append(f"no perplexities in {path.name}")
+    curves = [training.curves.train, *training.curves.valid.values()]
+    training.epochs = max((epoch for curve in curves for epoch in curve), default=None)
+    return training
+
+
+def no_training(path: Path) -> ValueError:
+    """The error of a path that is no training."""
+    return ValueError(
+        f"RUN: needs a folder with train.log, {' or '.join(CHECKPOINTS)}, or a log of fairseq-train; got {path}, which "
+        "is neither. Use mkdir -p FOLDER, then fairseq-train with --save-dir FOLDER --log-file FOLDER/train.log."
+    )
 
 
 def read_training_checkpoint(path: Path, label: str) -> Training:
@@ -173,9 +199,10 @@ def best_figures(trainings: Sequence[Training]) -> Grid:
                 *(cell(training.figures.get(name), 2) for name in names),
                 cell(usage.cpu_seconds / 60 if usage else None, 1),
                 cell(usage.peak_memory / 1e9 if usage and usage.peak_memory else None, 2),
+                Cell("; ".join(training.missing) or NOTHING.text),
             )
         )
-    return without_empty_columns([*headings, "CPU minutes", "memory, GB"], rows)
+    return without_empty_columns([*headings, "CPU minutes", "memory, GB", "missing"], rows)
 
 
 def differing(trainings: Sequence[Training]) -> Grid:

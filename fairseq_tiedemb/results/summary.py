@@ -23,7 +23,12 @@ def section(table: Table, results: Sequence[Result]) -> Section:
     return Section(
         name=table.name,
         title=table.title,
-        paragraphs=(f"Source: {table.source}.", *table.notes, *entered(table, results)),
+        paragraphs=(
+            f"Source: {table.source}.",
+            *table.notes,
+            *entered(table, results),
+            *of_one_training(table, results),
+        ),
         grid=grid(table, results),
         charts=charts(table, results),
         pictures=pictures,
@@ -116,9 +121,25 @@ def entered(table: Table, results: Sequence[Result]) -> list[str]:
     for reason in dict.fromkeys(result.entered for result in results if result.entered):
         of_reason = [result for result in results if result.entered == reason]
         labels = dict.fromkeys(table.row(result.row, flag="row").label + _seed(result) for result in of_reason)
-        which = "All results" if len(of_reason) == len(results) else ", ".join(labels)
+        which = "All results" if len(of_reason) == len(results) else "; ".join(labels)  # labels have commas
         paragraphs.append(f"{which}: {reason}.")
     return paragraphs
+
+
+def of_one_training(table: Table, results: Sequence[Result]) -> list[str]:
+    """Which rows have their CPU time and memory of the same training, which took them once: a paragraph, if any.
+
+    They have all of its usage, seed and wall clock too, in common.
+    """
+    rows: dict[object, list[str]] = {}
+    for result in results:
+        if result.usage and result.usage.wall_seconds is not None:
+            rows.setdefault((result.usage, result.seed), []).append(table.row(result.row, flag="row").label)
+    groups = dict.fromkeys("; ".join(labels) for labels in rows.values() if len(labels) > 1)
+    if not groups:
+        return []
+    which = ", ".join(f"({labels})" for labels in groups)
+    return [f"Rows of one training, which took its CPU minutes and memory once: {which}."]
 
 
 def each_run(table: Table, results: Sequence[Result]) -> Grid:
@@ -159,12 +180,16 @@ def commits(result: Result) -> str:
 
 
 def charts(table: Table, results: Sequence[Result]) -> tuple[Chart, ...]:
-    """The learning curves of a table's results; none if no result has one."""
-    series = []
+    """The learning curves of a table's results, those of one training once; none if no result has one."""
+    shared: dict[tuple[tuple[str, tuple[tuple[int, float], ...]], ...], list[str]] = {}
     for result in results:
-        label = table.row(result.row, flag="row").label
-        for name, points in result.curve.items():
-            series.append(Series(label, points, dashed=name == "train"))
+        curves = tuple((name, tuple(points.items())) for name, points in result.curve.items())
+        shared.setdefault(curves, []).append(table.row(result.row, flag="row").label)
+    series = [
+        Series("; ".join(dict.fromkeys(labels)), dict(points), dashed=name == "train")
+        for curves, labels in shared.items()
+        for name, points in curves
+    ]
     if not series:
         return ()
     caption = "Perplexity by epoch: validation solid, training (running) dashed."

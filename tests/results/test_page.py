@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_tiedemb.results.grid import Cell, Grid, Section
+from fairseq_tiedemb.results.page import page
+
 from .test_report import REPOSITORY
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-headless-shell") or shutil.which("chromium-browser")
@@ -50,6 +53,18 @@ notes.push(document.documentElement.scrollWidth <= innerWidth);
 document.body.innerHTML = "<pre>" + notes.join("\\n") + "</pre>";
 """
 
+# Looks at a table whose last column is long, before and after scrolling to its end.
+LOOKS = """
+const wide = document.querySelector(".wide");
+const row = wide.querySelector("tbody tr");
+const [first, second, last] = [row.cells[0], row.cells[1], row.cells[row.cells.length - 1]];
+const left = (cell) => Math.round(cell.getBoundingClientRect().left);
+const notes = [last.offsetWidth, left(first), left(second)];
+wide.scrollLeft = wide.scrollWidth;
+notes.push(left(first), left(second), getComputedStyle(first).backgroundColor);
+document.body.innerHTML = "<pre>" + notes.join("\\n") + "</pre>";
+"""
+
 
 def browse(*arguments: str) -> str:
     command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
@@ -65,9 +80,9 @@ def numbers(line: str) -> list[float]:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_sorting_and_colours(dark: bool, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    page.write_text(PAGE.read_text().replace("</body>", f"<script>{ACTIONS}</script></body>"))
-    text = browse("--dump-dom", *([DARK] if dark else []), page.as_uri())
+    path = tmp_path / "page.html"
+    path.write_text(PAGE.read_text().replace("</body>", f"<script>{ACTIONS}</script></body>"))
+    text = browse("--dump-dom", *([DARK] if dark else []), path.as_uri())
     found = re.search(r"<pre>(.*)</pre>", text, re.DOTALL)
     assert found, text
     before, up, down, last, state, names, toggled, back, loaded, fits = unescape(found[1]).split("\n")
@@ -80,6 +95,22 @@ def test_sorting_and_colours(dark: bool, tmp_path: Path) -> None:
     assert state == "ascending", "one column is marked"
     assert names.split("; ") == sorted(names.split("; "))
     assert (loaded, fits) == ("0", "true")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_wide_table_breaks_its_notes_and_keeps_its_first_column(dark: bool, tmp_path: Path) -> None:
+    figures = tuple(Cell(f"{number}.25 ± 0.01", number) for number in range(12))
+    grid = Grid(("row", *len(figures) * ["test"], "note"), ((Cell("a row"), *figures, Cell(80 * "note ")),))
+    text = page("Results", "", [Section("a", "A", (), grid)])
+    (tmp_path / "page.html").write_text(text.replace("</body>", f"<script>{LOOKS}</script></body>"))
+    size = ["--window-size=1150,800", *([DARK] if dark else [])]
+    found = re.search(r"<pre>(.*)</pre>", browse("--dump-dom", *size, (tmp_path / "page.html").as_uri()), re.DOTALL)
+    assert found
+    width, first, second, first_then, second_then, colour = unescape(found[1]).split("\n")
+    assert 300 < int(width) < 600, "five lines or so, not one of 3,000 pixels"
+    assert first_then == first
+    assert int(second_then) < int(second) - 300
+    assert colour == ("rgb(21, 24, 29)" if dark else "rgb(255, 255, 255)"), "nothing shows through"
 
 
 def test_screenshots(tmp_path: Path) -> None:
@@ -118,14 +149,14 @@ def server() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_nothing_is_fetched_whatever_stands_in_the_page(tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
+    path = tmp_path / "page.html"
     with server() as (address, asked):
         fetching = f'<img src="{address}/image"><script>fetch("{address}/fetch")</script></body>'
         text = PAGE.read_text().replace("</body>", fetching)
-        page.write_text(text)
-        browse("--dump-dom", page.as_uri())
+        path.write_text(text)
+        browse("--dump-dom", path.as_uri())
         assert asked == []
         # Without the page's policy they are: the test can fail.
-        page.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
-        browse("--dump-dom", page.as_uri())
+        path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
+        browse("--dump-dom", path.as_uri())
         assert {"/image", "/fetch"} <= set(asked)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fairseq_tiedemb
+from fairseq_tiedemb import cli
 from fairseq_tiedemb.results.environment import versions
 
 from .example import BLEU, EVAL_LM, NGRAM, SIGNATURE, TRAIN, USAGE, Project
@@ -22,6 +23,7 @@ def test_a_folder_of_a_training(project: Project) -> None:
         ("norms.svg", "<svg/>"),
     ):
         project.write(f"run/{name}", text)
+    (project.folder / "run/plots.svg").mkdir()  # is no picture
     status, message = project.record("small", "--folder", project.folder / "run", seed=2)
     assert status == 0
     assert "recorded: small, small (seed 2): test 117.1 perplexity, bleu 42.74 BLEU" in message
@@ -86,6 +88,21 @@ def test_a_median_with_its_range(text: str, low: float, high: float, project: Pr
     assert (found["value"], found["low"], found["high"]) == (float(text.partition("[")[0]), low, high)
 
 
+@pytest.mark.parametrize(("text", "shown"), [("1e27", "1e+27"), ("9" * 300, "1e+300")])
+def test_large_figures_are_recorded_and_reported(text: str, shown: str, project: Project) -> None:
+    status, message = project.record("wt", "--figure", f"test={text}")
+    assert (status, f"test {shown} perplexity" in message) == (0, True)
+    assert project.run("report", "--output", project.folder)[0] == 0
+    assert f"| Small+WT | {shown} | 112.4 |" in (project.folder / "RESULTS.md").read_text()
+
+
+def test_a_flag_may_be_given_again(project: Project) -> None:
+    assert project.record("wt", "--figure", "test=1", "--figure", "parameters=2", "--note", "")[0] == 0
+    result = project.result("wt-1")
+    assert set(result["figures"]) == {"test", "parameters"}
+    assert "note" not in result, "an empty note is none"
+
+
 def test_a_row_of_other_settings(project: Project) -> None:
     assert project.record("wt,UPDATES=5", "--if-known", "--figure", "test=1")[0] == 0
     assert project.result("wt,UPDATES=5-1")["row"] == "wt,UPDATES=5"
@@ -103,6 +120,18 @@ def test_a_row_of_other_settings(project: Project) -> None:
         (["smal", "wt"], "TABLE: needs a table of {folder}/tables; got smal. Use small."),
         (["../tables/small", "wt"], "TABLE: needs a table of {folder}/tables; got ../tables/small. Use small."),
         (["small", "wt"], "needs a figure of one of the columns test, bleu, parameters; got none."),
+        (["small", "wt", "--command", ""], "--command: needs one line of text; got ''."),
+        (["small", "wt", "--command", "a\nb"], "--command: needs one line of text; got 'a\\nb'."),
+        (["small", "wt", "--note", "a\n"], "--note: needs one line of text; got 'a\\n'."),
+        (["small", "wt", "--note", " "], "--note: needs one line of text; got ' '."),
+        (
+            ["small", "wt", "--figure", "test=1", "test=2"],
+            "--figure: needs each column once; got test, as --figure has.",
+        ),
+        (
+            ["small", "wt", "--ngram", "test={ngram}", "--figure", "test=2"],
+            "--figure: needs each column once; got test, as --ngram has.",
+        ),
         (["small", "wt", "--seed", "-1"], "--seed: needs 0 or more; got -1."),
         (["small", "wt", "--folder", "{folder}/none"], "--folder: needs a folder; got {folder}/none."),
         (
@@ -130,8 +159,9 @@ def test_a_row_of_other_settings(project: Project) -> None:
 def test_refused(arguments: list[str], message: str, project: Project) -> None:
     places = {"folder": project.folder, "log": project.write("nan.log", EVAL_LM.format("nan"))}
     places["empty"] = project.write("empty.log", "Evaluated 5 tokens\n")
+    places["ngram"] = project.write("ngram.log", NGRAM)
     words = [word.format(**places) for word in arguments]
-    status, stderr = project.run("record", *words, "--command", "x")
+    status, stderr = project.run("record", "--command", "x", *words)
     assert status == 2
     assert message.format(**places) in stderr
     assert not list(project.results.rglob("*.json"))
@@ -149,6 +179,16 @@ def test_refused_usage(project: Project) -> None:
         status, stderr = project.record("small", "--folder", run)
         assert status == 2
         assert message in stderr
+
+
+@pytest.mark.parametrize("name", ["taken", "taken/below"])
+def test_refused_places(name: str, project: Project) -> None:
+    project.write("taken", "")
+    folder = project.folder / name
+    arguments = ["record", "small", "wt", "--command", "x", "--figure", "test=1", "--tables", str(project.tables)]
+    assert cli.main([*arguments, "--results", str(folder)]) == 2
+    message = f"--results: needs a folder that can be written; got {folder}/small (Not a directory)."
+    assert message in project.capsys.readouterr().err
 
 
 def test_nothing_is_left_where_the_disk_is_full(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from fairseq_tiedemb import cli
-from fairseq_tiedemb.results.chart import svg
+from fairseq_tiedemb.results.chart import Axis, svg
 from fairseq_tiedemb.results.grid import Chart, Series, number
-from fairseq_tiedemb.results.page import inline
+from fairseq_tiedemb.results.page import figure, inline
 from fairseq_tiedemb.results.tables import read_tables
 
-from .example import EVAL_LM, TABLE, TRAIN, Project
+from .example import EVAL_LM, TABLE, TRAIN, USAGE, Project
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 TABLES, RESULTS = REPOSITORY / "recipes/tables", REPOSITORY / "recipes/results"
@@ -63,6 +63,29 @@ def test_entered_results_say_so(project: Project) -> None:
     assert project.record("wt", "--figure", "test=5")[0] == 0
     assert report(project)[0] == 0
     assert "\nSmall (seed 1): from a book.\n" in (project.folder / "RESULTS.md").read_text()
+    row = "wt,UPDATES=5"
+    other = result | {"row": row, "figures": {"bleu": {"value": 1, "unit": "BLEU"}}, "entered": "from a book"}
+    project.write(f"results/small/{row}-1.json", json.dumps(other))
+    assert report(project)[0] == 0
+    text = (project.folder / "RESULTS.md").read_text()
+    assert "\nSmall (seed 1); Small+WT, 5 updates (seed 1): from a book.\n" in text, "labels have commas"
+
+
+def test_rows_of_one_training_say_so(project: Project) -> None:
+    project.write("run/train.log", TRAIN)
+    project.write("run/usage.jsonl", USAGE)
+    for row, seed in (("small", 1), ("wt", 1), ("wt", 2), ("wt,UPDATES=5", 1)):
+        if row == "wt,UPDATES=5":  # another training
+            project.write("run/train.log", TRAIN.replace("512", "513"))
+            project.write("run/usage.jsonl", USAGE.replace("60.5", "61.5"))
+        assert project.record(row, "--folder", project.folder / "run", seed=seed)[0] == 0
+    assert report(project)[0] == 0
+    text = (project.folder / "RESULTS.md").read_text()
+    assert "\nRows of one training, which took its CPU minutes and memory once: (Small; Small+WT).\n" in text
+    page = (project.folder / "report.html").read_text()
+    assert page.count("<path") == 4, "the curves of one training are drawn once"
+    legend = page.partition('<ul class="legend">')[2].partition("</ul>")[0]
+    assert re.findall("</svg>(.*?)</li>", legend) == ["Small; Small+WT", "Small+WT, 5 updates"]
 
 
 def test_the_same_data_make_the_same_bytes(project: Project) -> None:
@@ -130,7 +153,7 @@ def test_the_page_has_everything_in_it(project: Project) -> None:
     assert all(value.startswith(("data:", "#")) for value in loaded)
     assert not re.search(r"url\(|@import", text)
     assert "<script>alert" not in text, "a picture is an image, whose scripts do not run"
-    assert sum(tag == "svg" for tag, _ in page.tags) == 1, "the learning curves"
+    assert sum(tag == "svg" and "role" in each for tag, each in page.tags) == 1, "the learning curves"
     assert sum(tag == "img" for tag, _ in page.tags) == 1, "the picture"
     anchors = {attributes["id"] for tag, attributes in page.tags if tag == "section"}
     assert {value for value in loaded if value.startswith("#")} == {f"#{anchor}" for anchor in anchors}
@@ -143,6 +166,7 @@ def test_markup_is_text() -> None:
     assert inline("[x](https://example.org) [y](javascript:z)") == (
         '<a href="https://example.org">x</a> [y](javascript:z)'
     )
+    assert inline("[x](#speed-export), `[y](#z)`") == '<a href="#speed-export">x</a>, <code>[y](#z)</code>'
 
 
 @pytest.mark.parametrize(
@@ -154,6 +178,11 @@ def test_markup_is_text() -> None:
         (4651600, 0, "4,651,600"),
         (2.5, 0, "3"),
         (0.5, 2, "0.50"),
+        (0.5, 30, f"0.5{29 * '0'}"),
+        (999_999_999_999_999, 0, "999,999,999,999,999"),
+        (999_999_999_999_999.5, 2, "999,999,999,999,999.50"),
+        (10**15, 0, "1e+15"),
+        (-1.26765e30, 2, "-1.268e+30"),
     ],
 )
 def test_numbers_are_rounded_as_on_paper(value: float, digits: int, text: str) -> None:
@@ -175,6 +204,37 @@ def test_a_chart_puts_points_where_they_belong() -> None:
     (wide,) = re.findall(r'd="M([^"]+)"', svg(Chart("c", "x", "y", (Series("a", {1: 1.0, 2: 10.0, 3: 100.0}),))))
     heights = [float(point.split()[1]) for point in wide.split("L")]
     assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.1)
+
+
+def test_every_line_of_a_chart_has_a_look_of_its_own() -> None:
+    points = {1: 1.0, 2: 2.0}
+    series = [Series(f"run {number}", points, dashed=dashed) for number in range(20) for dashed in (False, True)]
+    shown = figure(Chart("c", "epoch", "y", tuple(series)))
+    looks = re.findall(r'<path( class="dashed")? style="([^"]*)"', shown)
+    assert len(set(looks)) == len(looks) == 40
+    legend = re.findall(r'<line[^>]* style="([^"]*)"/></svg>(.*?)</li>', shown)
+    assert legend == [(looks[2 * number][1], f"run {number}") for number in range(20)], "that of the solid lines"
+    assert "Where a colour comes again" in shown
+    assert "Where a colour comes again" not in figure(Chart("c", "epoch", "y", tuple(series[:16])))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "values"),
+    [
+        (1.5, 30, [2, 5, 10, 20]),
+        (1, 1e4, [1, 10, 100, 1000, 1e4]),
+        (1, 1e38, [1, 1e4, 1e8, 1e12, 1e16, 1e20, 1e24, 1e28, 1e32, 1e36]),
+        (5e-324, 1.7e308, None),
+    ],
+)
+def test_ticks_of_many_decades(low: float, high: float, values: list[float] | None) -> None:
+    ticks = Axis(low, high, 0, 1, logarithmic=True).ticks()
+    assert 4 <= len(ticks) <= 10
+    assert values is None or ticks == pytest.approx(values)
+
+
+def test_a_chart_of_one_large_value_has_an_axis() -> None:
+    assert "1.26765e+30" in svg(Chart("c", "epoch", "y", (Series("a", {1: 1.26765e30}),)))
 
 
 def test_marks_are_filled(project: Project) -> None:
@@ -218,6 +278,8 @@ def test_refused_texts(project: Project) -> None:
     text = project.write("text.md", "<!-- results:small --> and no end")
     assert "needs `<!-- /results -->` after each" in report(project, "--fill", text)[1]
     assert "--fill: needs a text; got none.md (No such file" in report(project, "--fill", "none.md")[1]
+    text.write_bytes(b"\xff")
+    assert f"--fill: needs a text in UTF-8; got {text} (" in report(project, "--fill", text)[1]
 
 
 def changed(path: str, value: object) -> dict[str, Any]:
@@ -250,6 +312,10 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("figures.tset", {}, "figures: needs a column of the table small; got tset"),
         ("figures.test.value", "5", "figures.test.value: needs a finite number; got '5'"),
         ("figures.test.value", float("inf"), "figures.test.value: needs a finite number; got inf"),
+        pytest.param(
+            "figures.test.value", 10**400, "figures.test.value: needs a finite number; got 1", id="400 digits"
+        ),
+        pytest.param("seed", 10**400, "seed: needs a whole number, 0 or more; got 1", id="seed of 400 digits"),
         ("figures.test.unit", "BLEU", "figures.test.unit: needs one of perplexity; got 'BLEU'"),
         ("figures.test.paper", 112, "figures.test.paper: needs the paper's figure of the table, 112.4; got 112."),
         ("figures.test.kind", 1, "figures.test.kind: needs a field that is known; got this"),
@@ -276,7 +342,11 @@ def test_refused_results(field: str, value: object, message: str, project: Proje
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "needs JSON; got a file that is none (Expecting"), ("[]", "it: needs an object, {...}; got []")],
+    [
+        ("{", "needs JSON; got a file that is none (Expecting"),
+        ("[]", "it: needs an object, {...}; got []"),
+        pytest.param("9" * 5000, "needs JSON; got a file that is none (Exceeds the limit", id="5000 digits"),
+    ],
 )
 def test_refused_json(text: str, message: str, project: Project) -> None:
     path = project.results / "small/wt-1.json"
@@ -314,6 +384,12 @@ def test_refused_tables(changes: dict[str, Any], message: str, project: Project)
 
 
 def test_refused_folders(project: Project) -> None:
+    for results in (project.folder / "none", project.write("file", "")):
+        flags = ["--tables", project.tables, "--results", results, "--output", project.folder]
+        assert cli.main(["report", *map(str, flags)]) == 2
+        assert f"--results: needs the folder of the results; got {results}," in project.capsys.readouterr().err
+    assert not (project.folder / "RESULTS.md").exists()
+    assert report(project)[0] == 0, "one without results will do"
     (project.results / "other").mkdir()
     assert f"{project.results}/other: needs the name of a table; got other. Use small." in report(project)[1]
     assert cli.main(["report", "--tables", str(project.results)]) == 2

@@ -1,5 +1,6 @@
 """`fairseq-tiedemb report RUN...`: the page of a user's own trainings."""
 
+import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def write_run(folder: Path, log: str = TRAIN) -> Path:
         (folder / name).write_text(text)
     (folder / "usage.jsonl").write_text(USAGE)
     (folder / "attention.svg").write_text("<svg/>")
+    (folder / "plots.svg").mkdir()  # is no picture
     return folder
 
 
@@ -73,12 +75,40 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Path("wt/report.html").read_text() == first
 
 
+LOSSES = TRAIN.replace("ppl", "rate")  # are no perplexities
+DIVERGED = re.sub(r"ppl \S+", "ppl 1.26765e+30", TRAIN.partition("epoch 002")[0])
+
+
+@pytest.mark.parametrize(
+    ("log", "scores", "cells"),
+    [
+        (LOSSES, EVAL_LM.format(99.5), ["4,652,402", "99.50", "no perplexities in train.log"]),
+        (TRAIN.partition("num.")[0], "", ["42.74", "no perplexities in train.log; no finite figure in score-test.log"]),
+        (TRAIN, EVAL_LM.format("nan"), ["300.25", "no finite figure in score-test.log"]),
+        (DIVERGED, EVAL_LM.format(99.5), ["99.50", "1.268e+30"]),
+    ],
+    ids=["losses", "first-epoch", "no-score", "diverged"],
+)
+def test_what_a_run_does_not_have_is_said(log: str, scores: str, cells: list[str], tmp_path: Path) -> None:
+    """Beside a whole one, which is shown as ever; a line of the table, whatever the run lacks."""
+    write_run(tmp_path / "whole")
+    (write_run(tmp_path / "part", log) / "score-test.log").write_text(scores)
+    assert cli.main(["report", str(tmp_path / "whole"), str(tmp_path / "part"), "--output", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<path") == (2 if "no perplexities in train.log" in cells[-1] else 4)
+    whole, part = page.partition("<tbody>")[2].partition("</tbody>")[0].strip().splitlines()
+    assert "300.25" in whole
+    for cell in cells:
+        assert f">{cell}</td>" in part
+        assert ("no " in cell) <= (cell not in whole)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("none", "LOG: needs a log of fairseq-train; got {path} (No such file or directory)."),
+        ("none", "RUN: needs a file that can be read; got {path} (No such file or directory)."),
         ("empty", "RUN: needs a folder with train.log, checkpoint_best.pt or checkpoint_last.pt, or a log"),
-        ("text", "needs perplexities at the end of epochs"),
+        ("text", "or a log of fairseq-train; got {path}, which is neither. Use mkdir -p FOLDER, then fairseq-train"),
         ("damaged", "RUN: "),
     ],
 )
@@ -93,3 +123,9 @@ def test_refused(name: str, message: str, tmp_path: Path, capsys: pytest.Capture
     assert message.format(path=path) in stderr
     assert str(path) in stderr
     assert not (tmp_path / "report.html").exists()
+
+
+def test_marks_of_recorded_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "a")
+    assert cli.main(["report", str(run), "--fill", "text.md", "--output", str(tmp_path)]) == 2
+    assert f"--fill: needs recorded results, whose figures the marks name; got RUN {run}." in capsys.readouterr().err
