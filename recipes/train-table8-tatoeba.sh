@@ -11,7 +11,7 @@
 #
 # Row        does the paper's pattern hold: is three-way tying as good as the baseline at fewer parameters?
 # Hardware   one core of a CPU, under an hour: 2.3 updates a second
-# Expected   nothing that was measured yet. Seeds differ: take three
+# Expected   see RESULTS.md. Seeds differ: take three
 # Check      the last line; the one before it is of the validation set
 #
 # DL4MT's shape at half and a quarter of its sizes: embeddings and deep output 256, hidden 256. Its Adadelta needs more
