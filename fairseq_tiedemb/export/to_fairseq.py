@@ -59,7 +59,7 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     exported = {
         **config,
         "model": Namespace(**stock_options) if as_saved else _plain(stock_options),
-        "common": {**config["common"], "user_dir": None},
+        "common": {**as_dict(config["common"]), "user_dir": None},
         "criterion": _stock_criterion(config["criterion"]),
     }
     kept = {key: value for key, value in state.items() if key != "last_optimizer_state"}
