@@ -56,7 +56,7 @@ def main() -> None:
     # As many threads as torch takes.
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     translator = ctranslate2.Translator(str(arguments.model), intra_threads=threads)
-    sentences = [line.split() for line in arguments.read.read_text(encoding="utf-8").splitlines()]
+    sentences = [line.split() for line in arguments.read.read_text(encoding="utf-8").removesuffix("\n").split("\n")]
     text = translate(translator, sentences, beam=arguments.beam, lenpen=arguments.lenpen)
     arguments.write.write_text(text, encoding="utf-8")
 

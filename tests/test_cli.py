@@ -1,5 +1,6 @@
 """`fairseq-tiedemb`, in process; tests/test_install.py runs the installed command."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,6 +74,38 @@ def test_help_of_a_command_is_its_docstring_and_arguments(capsys):
         assert text.startswith("usage: fairseq-tiedemb ngram [-h]")
         assert " ".join(cli.command_module("ngram").__doc__.split()) in text
         assert "--order" in text
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["export", "model.pt", "stock.pt"],
+        ["export", "model.pt", "engine", "--to", "ctranslate2"],
+        ["score", "model.pt", "--data", "bin"],
+        ["updates", "bin"],
+        ["neighbours", "model.pt", "--words", "a"],
+    ],
+    ids=" ".join,
+)
+def test_commands_that_look_a_sharing_method_up_import_the_users_code_first(argv, tmp_path, monkeypatch, capsys):
+    if "ctranslate2" in argv:
+        pytest.importorskip("ctranslate2", reason="pip install 'fairseq-tiedemb[ctranslate2]'")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main([*argv, "--user-dir", "gone"]) == 2
+    assert "error: --user-dir: needs a folder of Python code; got gone. Use" in capsys.readouterr().err
+
+
+def test_no_help_of_a_command_waits_for_torch_or_fairseq():
+    program = (
+        "import sys; from fairseq_tiedemb import cli; slow = []\n"
+        "for name in cli.COMMANDS:\n"
+        "    try: cli.create_parser().parse_args([name, '--help'])\n"
+        "    except SystemExit: slow += {'torch', 'fairseq', 'matplotlib'} & {*sys.modules} and [name]\n"
+        "print(slow, file=sys.stderr)"
+    )
+    process = subprocess.run([sys.executable, "-c", program], cwd=FOLDER.parent, capture_output=True, text=True)
+    assert process.stderr == "[]\n"
+    assert process.stdout.count("usage: ") == len(cli.COMMANDS)
 
 
 @pytest.mark.parametrize(("argv", "message"), [([], "COMMAND"), (["paths"], "invalid choice: 'paths'")])

@@ -15,6 +15,10 @@ fi
 cd "$root"
 demo=${demo#"$root"/}
 source "$root/examples/steps.sh"
+if ! python -c 'import ctranslate2' 2>/dev/null; then
+    echo "served: needs the package ctranslate2; got a Python without it. Use pip install 'fairseq-tiedemb[ctranslate2]'." >&2
+    exit 2
+fi
 
 mkdir -p "$demo"
 

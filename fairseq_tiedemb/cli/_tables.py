@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
+
 ROLES = ("in", "out", "tied", "sum", "source")  # those of vectors.roles, which imports torch
 TABLE_HELP = (
     "a checkpoint of fairseq's or ours, a safetensors file, or vectors as text (word2vec's, GloVe's); PATH:ROLE and "
@@ -40,6 +42,7 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> N
         help="what words begin with in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; what does "
         "not is no word",
     )
+    add_user_dir(parser)
 
 
 def read_tables(arguments: argparse.Namespace) -> list[Any]:
@@ -50,6 +53,7 @@ def read_tables(arguments: argparse.Namespace) -> list[Any]:
     """
     from fairseq_tiedemb.vectors.sources import parse_source
 
+    import_user_dir(arguments.user_dir)
     texts: Sequence[str] = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
     options = {"role": arguments.role, "tensor": arguments.tensor, "word_mark": arguments.word_mark}
     found = []

@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_tiedemb.analysis.checkpoints import average, last_checkpoints
 from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
@@ -45,6 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, flag="--output")
     if arguments.output.resolve() in [path.resolve() for path in paths]:
         raise ValueError(f"--output: needs a name that is not among the inputs; got {arguments.output}. Use another.")
+    from fairseq_tiedemb.analysis.checkpoints import average
+
     state = average(paths)
     save_aside(state, arguments.output)
     print(f"{arguments.output}: the average of {len(paths)}")
@@ -86,4 +87,6 @@ def chosen(
             f"--inputs: needs one folder with --num-epoch-checkpoints or --num-update-checkpoints; got {len(inputs)} "
             "paths. Use one, or leave the number out."
         )
+    from fairseq_tiedemb.analysis.checkpoints import last_checkpoints  # and torch, which takes a second
+
     return last_checkpoints(inputs[0], count, by_update=updates is not None, upper_bound=upper_bound)

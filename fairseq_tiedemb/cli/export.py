@@ -10,8 +10,9 @@ Transformer, ours or fairseq's, whatever its sharing method. Words go in and com
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, save_aside
+from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
+from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
 # Of one target alone.
 OPTIONS = {"settings": "fairseq", "quantization": "ctranslate2", "data": "ctranslate2"}
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds what to export and where to."""
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="of tied_transformer, tied_lightconv, ...")
     parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; of ctranslate2 a new folder")
-    parser.add_argument("--to", choices=("fairseq", "ctranslate2"), default="fairseq", help="default: fairseq")
+    parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="default: fairseq")
     parser.add_argument(
         "--settings",
         choices=("dict", "namespace"),
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--quantization",
-        choices=("float32", "int8"),
+        choices=QUANTIZATIONS,
         help="of the matrices, for ctranslate2 (default: float32)",
     )
     parser.add_argument(
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="folder with the dictionaries of the training, for ctranslate2. Default: as the checkpoint says",
     )
+    add_user_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,13 +52,17 @@ def run(arguments: argparse.Namespace) -> int:
         value = getattr(arguments, option)
         if value is not None and target != arguments.to:
             raise ValueError(f"--{option}: needs --to {target}; got {value} with --to {arguments.to}. Leave it out.")
+    if arguments.output.resolve() == arguments.checkpoint.resolve():
+        raise ValueError(f"OUT: needs another name than CHECKPOINT; got {arguments.output} for both. Use a new name.")
     return (_to_fairseq if arguments.to == "fairseq" else _to_ctranslate2)(arguments)
 
 
 def _to_fairseq(arguments: argparse.Namespace) -> int:
+    check_output(arguments.output, flag="OUT")
+    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint  # and torch, which takes a second
     from fairseq_tiedemb.export.to_fairseq import export
 
-    check_output(arguments.output, flag="OUT")
+    import_user_dir(arguments.user_dir)
     state = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")
     state = export(state, name=str(arguments.checkpoint), as_namespace=arguments.settings == "namespace")
     save_aside(state, arguments.output)
@@ -67,13 +73,13 @@ def _to_fairseq(arguments: argparse.Namespace) -> int:
 
 
 def _to_ctranslate2(arguments: argparse.Namespace) -> int:
-    from fairseq_tiedemb.export.settings import settings_of
+    check_output_folder(arguments.output, flag="OUT")
+    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
     from fairseq_tiedemb.export.to_ctranslate2 import convert, save
 
-    check_output_folder(arguments.output, flag="OUT")
-    settings = settings_of(read_checkpoint(arguments.checkpoint, flag="CHECKPOINT"), str(arguments.checkpoint))
-    spec = convert(arguments.checkpoint, settings, arguments.data)
-    quantization = arguments.quantization or "float32"
+    import_user_dir(arguments.user_dir)
+    spec = convert(arguments.checkpoint, read_checkpoint(arguments.checkpoint, flag="CHECKPOINT"), arguments.data)
+    quantization = arguments.quantization or QUANTIZATIONS[0]
     with folder_aside(arguments.output) as folder:
         save(spec, folder, quantization=quantization)
     print(f"{arguments.output}: {spec.name.removesuffix('Spec')} of CTranslate2, {quantization}")

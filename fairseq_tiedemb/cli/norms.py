@@ -7,8 +7,6 @@ as tied ones are, appear as one. With a dictionary, the norms of frequent and of
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.analysis import norms
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
@@ -22,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the tables and draws the picture."""
+    from fairseq_tiedemb.analysis import norms  # and torch, which takes a second
+    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+
     picture = arguments.output
     if picture is not None:
         picture_format = check_picture(picture, flag="--output")

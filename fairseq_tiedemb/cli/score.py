@@ -16,18 +16,12 @@ import argparse
 import fileinput
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from fairseq.data import data_utils
-from torch import Tensor
-
-from fairseq_tiedemb.analysis.language_models import load_language_model, log_probabilities
-from fairseq_tiedemb.analysis.normalisers import RawScorer
 from fairseq_tiedemb.cli._output import check_output, written_aside
-from fairseq_tiedemb.ngram import write_word_scores
+from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tokens whose log Z is computed, with --raw (default: 1000)",
     )
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    add_user_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -84,6 +79,14 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.per_word is not None:
         check_output(arguments.per_word, flag="--per-word")
+    import torch  # which takes seconds, with fairseq, that no help text has to wait for
+
+    from fairseq_tiedemb.analysis.language_models import load_language_model
+    from fairseq_tiedemb.analysis.normalisers import RawScorer
+    from fairseq_tiedemb.analysis.sentence_scores import sentence_scores, stream_scores
+    from fairseq_tiedemb.ngram import write_word_scores
+
+    import_user_dir(arguments.user_dir)
     model, task = load_language_model(arguments.checkpoint, arguments.data)
     if arguments.stream and not hasattr(model, "carried_state"):
         raise ValueError(
@@ -130,8 +133,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _as_printed(model: Any, sentences: Sequence[Tensor], total: float) -> str:
+def _as_printed(model: Any, sentences: Sequence[Any], total: float) -> str:
     """Of a short-list, its other perplexity, in words that follow the one of all words; else nothing."""
+    import torch
+
     words = torch.cat(list(sentences)).to(next(model.parameters()).device)
     sums = {}
     if hasattr(model, "tally"):
@@ -145,84 +150,15 @@ def _as_printed(model: Any, sentences: Sequence[Tensor], total: float) -> str:
     )
 
 
-def sentence_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
-    """Scores of the tokens of sentences, each by itself; for arguments and result see ``stream_scores``."""
-    scores = [torch.empty(0)] * len(sentences)
-    for batch in _batches([len(sentence) for sentence in sentences], max_tokens):
-        chosen = [sentences[index] for index in batch]
-        target = data_utils.collate_tokens(chosen, dictionary.pad())
-        previous = data_utils.collate_tokens(chosen, dictionary.pad(), dictionary.eos(), move_eos_to_beginning=True)
-        lengths = torch.tensor([len(sentence) for sentence in chosen])
-        # By length: a text may have a word "<pad>".
-        for index, row, length in zip(batch, score(model, target, previous, lengths), lengths.tolist(), strict=True):
-            scores[index] = row[:length]
-    return scores
-
-
-def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
-    """Scores of the tokens of one text: what the model carries goes from batch to batch, over ends of sentences.
-
-    Args:
-        model: a language model with ``carried_state``, as ``--task contiguous_lm`` needs.
-        dictionary: its dictionary.
-        sentences: indices of words, each with the end of sentence last. The first token is predicted from that, too.
-        max_tokens: tokens of a batch.
-
-    Returns:
-        For each sentence (T,), float64.
-    """
-    target = torch.cat(list(sentences))
-    previous = torch.cat((target.new_tensor([dictionary.eos()]), target[:-1]))
-    rows = [
-        score(
-            model,
-            target[begin : begin + max_tokens].unsqueeze(0),
-            previous[begin : begin + max_tokens].unsqueeze(0),
-            torch.tensor([min(max_tokens, len(target) - begin)]),
-            stream_position=begin,
-        )[0]
-        for begin in range(0, len(target), max_tokens)
-    ]
-    return list(torch.cat(rows).split([len(sentence) for sentence in sentences]))
-
-
-@torch.no_grad()
-def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_input: Any) -> Tensor:
-    """Natural logarithms of the probabilities of tokens, (B, T), float64; meaningless beyond a row's length.
-
-    Args:
-        model: a language model.
-        target: the tokens (B, T).
-        previous: the token before each (B, T).
-        lengths: number of tokens of each row (B,).
-        net_input: of the model's ``forward``, besides.
-    """
-    device = next(model.parameters()).device
-    inputs = {"src_tokens": previous.to(device), "src_lengths": lengths.to(device), **net_input}
-    return log_probabilities(model, target.to(device), inputs).double().cpu()
-
-
 def _without_mark(line: str, *, first: bool) -> str:
     """A line without the byte-order mark that the first one of a file may have."""
     return line.removeprefix("\ufeff") if first else line
 
 
-def _check_lengths(sentences: Sequence[Tensor], limit: int) -> None:
+def _check_lengths(sentences: Sequence[Any], limit: int) -> None:
     for number, sentence in enumerate(sentences, start=1):
         if len(sentence) > limit:
             raise ValueError(
                 f"SENTENCES: need at most {limit} tokens each, their end included, as the model was trained with; got "
                 f"{len(sentence)} in line {number}. Use shorter ones."
             )
-
-
-def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Indices of sentences, batch by batch, of about one length."""
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[index] > max_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch

@@ -14,6 +14,7 @@ from typing import Any
 
 from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
+from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batches", type=int, default=20, metavar="N", help="first batches whose gradients are taken (default: 20)"
     )
+    add_user_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"--checkpoint: needs a file; got {path}, which is none. Use another path.")
     from fairseq_tiedemb.analysis.input_updates import input_updates
 
+    import_user_dir(arguments.user_dir)
     dictionary = read_dictionary(arguments.data)
     batches = stream_batches(arguments, dictionary)
     words = (batch["net_input"]["src_tokens"].numpy() for batch in batches)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fairseq_tiedemb.export.targets import COMMANDS
+
 # Unit vectors whose scores are computed at once.
 CHUNK = 64
 # The largest error that rounding makes in float64, relative to the largest score.
@@ -66,6 +68,6 @@ def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -
     if not torch.allclose(found, expected, rtol=0.0, atol=ROUNDING * max(1.0, expected.abs().max().item())):
         raise ValueError(
             f"CHECKPOINT: needs scores that are affine in the features, a matrix and a bias; got {named}, whose "
-            "are not. Use it with --user-dir fairseq_tiedemb."
+            f"are not. Use {COMMANDS}."
         )
     return Scores(matrix_VD, bias_V)

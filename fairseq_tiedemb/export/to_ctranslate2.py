@@ -13,7 +13,9 @@ import torch
 from torch import nn
 
 from fairseq_tiedemb.export.folding import fold_input, fold_output
-from fairseq_tiedemb.export.settings import as_dict
+from fairseq_tiedemb.export.settings import as_dict, settings_of
+from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, TASKS, TRANSLATION, require
+from fairseq_tiedemb.export.weights import require_weights
 
 try:
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
@@ -25,48 +27,21 @@ except ModuleNotFoundError as error:
         "'fairseq-tiedemb[ctranslate2]'."
     ) from error
 
-QUANTIZATIONS = ("float32", "int8")
-# fairseq's names of functions between the two layers of a block.
-ACTIVATIONS = {
-    "relu": Activation.RELU,
-    "gelu": Activation.GELU,
-    "gelu_accurate": Activation.GELUTanh,
-    "gelu_fast": Activation.GELUTanh,
-    "swish": Activation.SWISH,
-    "tanh": Activation.Tanh,
-}
-TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
-TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
-# What to use for models that the engine has not.
-INSTEAD = {
-    "lightconv": "--to fairseq",
-    "lightconv_lm": "--to fairseq",
-    "tied_word2vec": "fairseq-tiedemb vectors",
-}
-# Options that the format has no place for, and what it needs instead.
-REFUSED = {
-    "adaptive_softmax_cutoff": "one softmax over all words",
-    "adaptive_input": "one table of input vectors",
-    "character_embeddings": "one table of input vectors",
-    "no_token_positional_embeddings": "positions",
-    "no_cross_attention": "a decoder that looks at the encoder",
-    "cross_self_attention": "self-attention and attention to the encoder apart",
-    "base_layers": "layers without experts",
-}
 
-
-def convert(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> Any:
+def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> Any:
     """The model as the engine's specification, which ``save`` writes.
 
     Args:
         checkpoint: of a Transformer, ours or fairseq's.
-        settings: those of the checkpoint (``cfg``), as torch saved them.
+        state: what is in it, as torch saved it.
         data: folder with the dictionaries of the training; None for the folder of the training.
 
     Raises:
-        ValueError: if the engine has no such model, or the dictionaries are missing.
+        ValueError: if the engine has no such model, the dictionaries are missing, or the checkpoint lacks something.
     """
-    _check(settings)
+    settings = settings_of(state, str(checkpoint))
+    require("ctranslate2", settings)
+    require_weights(state["model"], str(checkpoint))
     return specification(*_load(checkpoint, settings, data))
 
 
@@ -98,44 +73,6 @@ def save(spec: Any, folder: Path, *, quantization: str) -> None:
     spec.save(str(folder))
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    """Raises for what the engine has not.
-
-    Raises:
-        ValueError: naming it, and what to use.
-    """
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY
-
-    options = as_dict(settings["model"])
-    arch = str(options.get("_name") or options.get("arch"))
-    name = ARCH_MODEL_NAME_REGISTRY.get(arch, arch)
-    kind = name.removeprefix("tied_")
-    if kind not in TASKS:
-        instead = INSTEAD.get(name) or INSTEAD.get(kind) or "--user-dir fairseq_tiedemb with fairseq's commands"
-        raise ValueError(
-            f"CHECKPOINT: needs a Transformer, for translation or as a language model; got {arch}, which CTranslate2 "
-            f"has not. Use {instead}."
-        )
-    name_of_task = as_dict(settings["task"]).get("_name")
-    if name_of_task != TASKS[kind]:
-        raise ValueError(
-            f"CHECKPOINT: needs a model of --task {TASKS[kind]}; got {name_of_task}, whose sentences may begin and end "
-            "otherwise. Use --user-dir fairseq_tiedemb with fairseq's commands."
-        )
-    for option, needed in REFUSED.items():
-        if options.get(option):
-            raise ValueError(
-                f"CHECKPOINT: needs {needed}; got --{option.replace('_', '-')} {options[option]}, for which "
-                "CTranslate2 has no place. Use --user-dir fairseq_tiedemb with fairseq's commands."
-            )
-    activation = options.get("activation_fn") or "relu"
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"CHECKPOINT: needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 "
-            "has not. Use --user-dir fairseq_tiedemb with fairseq's commands."
-        )
-
-
 def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
     """The model, its task, and the options of the model.
 
@@ -143,6 +80,7 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
         ValueError: if a dictionary is missing, or the weights do not fit model and dictionaries.
     """
     from fairseq import checkpoint_utils
+    from fairseq.data import Dictionary
     from fairseq.data.data_utils import infer_language_pair
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
@@ -161,14 +99,27 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
                 f"--data: needs the folder of the training, by fairseq-preprocess, for its dictionaries; got {folder}, "
                 f"which has no {name}. Use --data with that folder."
             )
+        try:
+            Dictionary.load(str(Path(folder, name)))
+        except Exception as error:  # of fairseq's, as bare as that
+            raise ValueError(
+                f"--data: needs dictionaries as fairseq-preprocess writes them; got {folder}/{name} "
+                f"({' '.join(str(error).split())}). Use --data with the folder of the training."
+            ) from error
+    # Vectors that the training began with are not needed any more, nor perhaps there.
+    overrides = {"data": folder, "encoder_embed_path": None, "decoder_embed_path": None}
     try:
-        ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task(
-            [str(checkpoint)], arg_overrides={"data": folder}
-        )
-    except RuntimeError as error:  # of torch and fairseq, for shapes, names and dictionaries
+        ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
+    except RuntimeError as error:  # of torch, for shapes and names
+        text = " ".join(str(error).split())
+        if "key(s) in state_dict" in text:
+            raise ValueError(
+                f"CHECKPOINT: needs the weights of its model, all of them and no others; got {checkpoint} ({text}). "
+                "Use the checkpoint of the training as it was saved."
+            ) from error
         raise ValueError(
-            f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder} "
-            f"({' '.join(str(error).split())}). Use --data with the folder of the training."
+            f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder} ({text}). Use --data with "
+            "the folder of the training."
         ) from error
     return ensemble[0], task, config.model
 
@@ -223,6 +174,9 @@ def _translation(model: Any, task: Any, options: Any) -> Any:
     spec.register_target_vocabulary(_vocabulary(task.target_dictionary))
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
+    # What the engine does not tell: how many tokens it has positions for, the end of the sentence among them.
+    spec.config.add_attribute("max_source_positions", len(spec.encoder.position_encodings.encodings))
+    spec.config.add_attribute("max_target_positions", len(spec.decoder.position_encodings.encodings))
     return spec
 
 
@@ -230,8 +184,7 @@ def _language_model(model: Any, task: Any, options: Any) -> Any:
     if len(task.output_dictionary) != len(task.dictionary):
         raise ValueError(
             f"CHECKPOINT: needs one dictionary for input and output; got --output-dictionary-size "
-            f"{len(task.output_dictionary)} of {len(task.dictionary)} words. Use --user-dir fairseq_tiedemb with "
-            "fairseq's commands."
+            f"{len(task.output_dictionary)} of {len(task.dictionary)} words. Use {COMMANDS}."
         )
     decoder = _decoder(model.decoder, options, with_encoder_attention=False)
     spec = transformer_spec.TransformerDecoderModelSpec(decoder)
@@ -256,7 +209,7 @@ def _decoder(decoder: Any, options: Any, *, with_encoder_attention: bool) -> Any
 
 
 def _activation(options: Any) -> Activation:
-    return ACTIVATIONS[getattr(options, "activation_fn", None) or "relu"]
+    return getattr(Activation, ACTIVATIONS[getattr(options, "activation_fn", None) or "relu"])
 
 
 def _vocabulary(dictionary: Any) -> list[str]:

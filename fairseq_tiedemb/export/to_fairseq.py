@@ -3,7 +3,6 @@
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,11 @@ from torch import Tensor, nn
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_input, fold_output
 from fairseq_tiedemb.export.settings import as_dict, settings_of
+from fairseq_tiedemb.export.targets import instead_of, needs_bias, require, sharing_of, stays_tied
+from fairseq_tiedemb.export.weights import require_weights
 from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
 from fairseq_tiedemb.outputs import OutputLayer
-from fairseq_tiedemb.sharing import SharingMethod, sharing_method
+from fairseq_tiedemb.sharing import SharingMethod
 from fairseq_tiedemb.table_names import INPUTS, OUTPUT, PADDING_ROW
 
 # Options that make tables one in fairseq, and those that it does not know.
@@ -43,30 +44,30 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
         there is one; ``state`` is not changed.
 
     Raises:
-        ValueError: if fairseq has no such model, or its method cannot be folded.
+        ValueError: if fairseq has no such model, its method cannot be folded, or the checkpoint lacks something.
     """
-    config = settings_of(state, name)
+    config = settings_of(state, name, sections=("common", "criterion"))
+    require("fairseq", config)
+    require_weights(state["model"], name)
     options = as_dict(config["model"])
-    stock = _stock_architecture(options, name)
-    method = sharing_method(str(options.get("sharing_method") or "plain"))
-    _check(options, method, as_dict(config.get("task") or {}))
+    stock = str(options.get("_name") or options.get("arch")).removeprefix("tied_")
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
-    if not _stays_tied(options, method):
+    if not stays_tied(config):
         stock_options |= {key: False for key in SHARING_FLAGS if key in stock_options}
     as_saved = as_namespace and isinstance(config["model"], Namespace)
     exported = {
         **config,
         "model": Namespace(**stock_options) if as_saved else _plain(stock_options),
-        "common": {**config["common"], "user_dir": None},
+        "common": {**as_dict(config["common"]), "user_dir": None},
         "criterion": _stock_criterion(config["criterion"]),
     }
     kept = {key: value for key, value in state.items() if key != "last_optimizer_state"}
     if "extra_state" in kept:
         # fairseq makes the EMA's float32 copy from the other where it is missing.
         extra = {key: value for key, value in kept["extra_state"].items() if key != "ema_fp32_params"}
-        kept["extra_state"] = extra | ({"ema": _fold(extra["ema"], options, method)} if "ema" in extra else {})
-    return _with_plain_numbers({**kept, "cfg": exported, "model": _fold(state["model"], options, method)})
+        kept["extra_state"] = extra | ({"ema": _fold(extra["ema"], config)} if "ema" in extra else {})
+    return _with_plain_numbers({**kept, "cfg": exported, "model": _fold(state["model"], config)})
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
@@ -100,71 +101,12 @@ def _with_plain_numbers(value: Any) -> Any:
     return value
 
 
-def _stock_architecture(options: dict[str, Any], name: str) -> str:
-    from fairseq.models import ARCH_MODEL_REGISTRY  # seconds, which those who only read a checkpoint do not wait for
-
-    arch = str(options.get("_name") or options.get("arch"))
-    stock = arch.removeprefix("tied_")
-    # fairseq's lstm_lm has no output bias where it is tied, and two biases a gate: another model.
-    if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:
-        raise ValueError(
-            f"CHECKPOINT: needs a model that fairseq has too, such as tied_transformer; got {arch} in {name}. "
-            "Use it with --user-dir fairseq_tiedemb."
-        )
-    return stock
-
-
-def _needs_bias(method: SharingMethod) -> ValueError:
-    return ValueError(
-        f"CHECKPOINT: needs a sharing method that only scales; got --sharing-method {method.name}, which adds a term "
-        "to each word's score, for which fairseq's models have no output bias. Use --to ctranslate2, or --user-dir "
-        "fairseq_tiedemb."
-    )
-
-
-def _check(options: dict[str, Any], method: SharingMethod, task: Mapping[str, Any]) -> None:
-    if method.offset is not None:
-        raise _needs_bias(method)
-    if options.get("projection_bias"):
-        raise ValueError(
-            "CHECKPOINT: needs a projection without a bias; got --projection-bias, which adds a term to each word's "
-            "score, for which fairseq's models have no output bias. Use --to ctranslate2, or --user-dir "
-            "fairseq_tiedemb."
-        )
-    for option in ("adaptive_input", "adaptive_softmax_cutoff"):
-        if options.get(option) and not method.is_plain:
-            raise ValueError(
-                f"CHECKPOINT: needs one table as wide as the model; got --{option.replace('_', '-')} "
-                f"{options[option]}, with --sharing-method {method.name}. Use it with --user-dir fairseq_tiedemb."
-            )
-    if options.get("merge_src_tgt_embed") and not _stays_tied(options, method) and not _has_one_dictionary(task):
-        raise ValueError(
-            "CHECKPOINT: needs one dictionary for both languages, since folding unties the tables, and fairseq's then "
-            "have the words of one language each; got --merge-src-tgt-embed, and not one dictionary in "
-            f"{task.get('data')}. Use --to ctranslate2, with --data where that folder has moved, or train again with "
-            "fairseq-preprocess --joined-dictionary and --share-all-embeddings."
-        )
-
-
-def _has_one_dictionary(task: Mapping[str, Any]) -> bool:
-    """Whether the folder of the training is there, and has the same dictionary for both languages."""
-    folder = Path(str(task.get("data")).split(":")[0])
-    paths = [folder / f"dict.{task.get(side)}.txt" for side in ("source_lang", "target_lang")]
-    return all(path.is_file() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
-
-
-def _stays_tied(options: dict[str, Any], method: SharingMethod) -> bool:
-    """Whether tables that are one are one after folding."""
-    own = method.parameters or method.input_parameters or method.feature_map
-    narrowed = options.get("embedding_rank") or options.get("projection")
-    return method.input_scale is method.scale and not own and not narrowed
-
-
-def _fold(model: dict[str, Tensor], options: dict[str, Any], method: SharingMethod) -> dict[str, Tensor]:
+def _fold(model: dict[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:
     """The parameters of the stock model that computes the same, in the precision of ours."""
-    if method.is_plain and _stays_tied(options, method):
+    method = sharing_of(settings)
+    if method.is_plain and stays_tied(settings):
         return model
-    tables = {OUTPUT: _output_table(model, method)}
+    tables = {OUTPUT: _output_table(model, settings)}
     for key in INPUTS:
         entries = _below(model, key)
         if "weight" in entries or "table.weight" in entries:  # else bands, or made from characters
@@ -189,10 +131,20 @@ def _input_table(entries: dict[str, Tensor], method: SharingMethod) -> Tensor:
     return fold_input(_loaded(embed, entries), len(narrow)).to(narrow.dtype)
 
 
-def _output_table(model: dict[str, Tensor], method: SharingMethod) -> Tensor:
-    """M (V, D), of scores without a bias."""
+def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
+    """M (V, D), of scores without a bias.
+
+    Raises:
+        ValueError: if the model has no such table, or its scores have a bias.
+    """
+    method = sharing_of(settings)
     entries, projection, factor = _below(model, OUTPUT), None, None
-    weight = entries[next(name for name in ("weight", "layer.weight") if name in entries)]
+    weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)
+    if weight is None:
+        raise ValueError(
+            f"CHECKPOINT: needs a table of output vectors; got a model without {OUTPUT}, whose file is incomplete. Use "
+            "the checkpoint of the training as it was saved."
+        )
     table = _table(weight, method, embeds=False)
     width = weight.size(1)
     of_factor = next((entries[name] for name in ("factor.weight", "projection.weight") if name in entries), None)
@@ -204,9 +156,11 @@ def _output_table(model: dict[str, Tensor], method: SharingMethod) -> Tensor:
         projection = nn.Linear(width, len(model[f"{P}weight"]), bias=False).double()
         _loaded(projection, _below(model, f"{P}weight"))
     layer = _loaded(OutputLayer(table, projection=projection, factor=factor), entries)
-    scores = fold_output(layer.scores, width, named=f"--sharing-method {method.name}")
+    named = f"--sharing-method {method.name}"
+    scores = fold_output(layer.scores, width, named=named)
     if scores.bias_V.any():
-        raise _needs_bias(method)
+        lacking = needs_bias("a sharing method that only scales", named)
+        raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of('fairseq', settings)}.")
     return scores.matrix_VD.to(weight.dtype)
 
 

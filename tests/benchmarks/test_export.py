@@ -16,7 +16,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_tiedemb.results.environment import processor
+from fairseq_tiedemb.export.targets import QUANTIZATIONS
 
 from .interleave import interleave, ratio
 from .test_transformer import BEAMS, LENGTH, PRESET, TASK, WORDS, build, sample_of
@@ -28,7 +28,7 @@ FAIRSEQ = "fairseq"
 @pytest.mark.parametrize("bsz", [32, 1])
 def test_beam_search(bsz: int, tmp_path: Path) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install 'fairseq-tiedemb[ctranslate2]'")
-    from fairseq_tiedemb.export.to_ctranslate2 import QUANTIZATIONS, save, specification
+    from fairseq_tiedemb.export.to_ctranslate2 import save, specification
 
     options = argparse.Namespace()
     ARCH_CONFIG_REGISTRY[PRESET](options)
@@ -61,7 +61,7 @@ def test_beam_search(bsz: int, tmp_path: Path) -> None:
     contestants = {FAIRSEQ: search} | {name: lambda name=name: translate(name) for name in engines}
     seconds = interleave(contestants, rounds=5)
     assert {len(words) for hypotheses in found.values() for words in hypotheses} == {LENGTH}
-    print(f"\nbeam {BEAMS}, {PRESET}, {len(WORDS):,} words, {bsz} sentences of {LENGTH} words; {processor()}")
+    print(f"\nbeam {BEAMS}, {PRESET}, {len(WORDS):,} words, {bsz} sentences of {LENGTH} words")
     for name, times in seconds.items():
         same = sum(words == theirs for words, theirs in zip(found[name], found[FAIRSEQ], strict=True))
         print(

@@ -1,5 +1,6 @@
 """Exported checkpoints: fairseq's own classes compute from them what ours compute."""
 
+import sys
 from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
@@ -30,7 +31,7 @@ def checkpoint(options: dict[str, Any], model: Any) -> dict[str, Any]:
     """What fairseq saves: options as a dictionary where the model has a dataclass, else as a Namespace."""
     saved = options if "_name" in options else Namespace(**options)
     criterion = {"_name": "tied_cross_entropy", "label_smoothing": 0.1, "sentence_avg": False}
-    cfg = {"model": saved, "common": {"user_dir": "fairseq_tiedemb", "seed": 1}, "criterion": criterion}
+    cfg = {"model": saved, "common": {"user_dir": "fairseq_tiedemb", "seed": 1}, "criterion": criterion, "task": {}}
     return {"cfg": cfg, "model": model.state_dict(), "last_optimizer_state": {"much": 1}, "args": None}
 
 
@@ -178,15 +179,28 @@ def test_a_single_width_of_convolution_is_repeated() -> None:
             {"projection": True, "projection_bias": True},
             r"CHECKPOINT: needs a projection without a bias; got --projection-bias",
         ),
-        ({"arch": "tied_lstm_lm"}, r"CHECKPOINT: needs a model that fairseq has too, .* got tied_lstm_lm in x.pt"),
-        ({"arch": "dl4mt"}, "got dl4mt in x.pt"),
-        ({"arch": "transformer"}, "got transformer in x.pt"),
+        (
+            {"arch": "tied_lstm_lm"},
+            "CHECKPOINT: needs a model that fairseq has too, .* got tied_lstm_lm. Use --user-dir",
+        ),
+        ({"arch": "dl4mt"}, "got dl4mt. Use --user-dir"),
+        ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it as it is. Use --user-dir"),
+        ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
+        ({"arch": "tied_word2vec"}, "got tied_word2vec. Use fairseq-tiedemb vectors, or --user-dir"),
     ],
 )
 def test_refuses(changes: dict[str, Any], message: str) -> None:
-    args = Namespace(**{"arch": "tied_transformer", "sharing_method": "plain", **changes})
+    options = {"arch": "tied_transformer", "sharing_method": "plain", **changes}
     with pytest.raises(ValueError, match=message):
-        export({"cfg": {"model": args}, "model": {}}, name="x.pt")
+        export(checkpoint(options, nn.Linear(1, 1)), name="x.pt")
+
+
+@pytest.mark.parametrize("changes", [{"sharing_method": "distance"}, {"arch": "transformer"}])
+def test_refuses_and_names_the_target_that_takes_it(changes: dict[str, Any]) -> None:
+    state = checkpoint({"arch": "tied_transformer", **changes}, nn.Linear(1, 1))
+    state["cfg"]["task"] = {"_name": "translation"}
+    with pytest.raises(ValueError, match="Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's commands"):
+        export(state, name="x.pt")
 
 
 def own_method(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
@@ -236,9 +250,50 @@ def test_refuses_a_feature_map_that_is_more_than_a_matrix(
         export(checkpoint({"arch": "tied_transformer", "sharing_method": "own"}, model), name="x")
 
 
-def test_refuses_a_checkpoint_without_settings() -> None:
-    with pytest.raises(ValueError, match=r"CHECKPOINT: needs settings .* got old.pt, which has none"):
-        export({"args": Namespace(), "model": {}}, name="old.pt")
+def without(*path: str) -> dict[str, Any]:
+    state: dict[str, Any] = checkpoint({"arch": "tied_transformer", "sharing_method": "cosine"}, build("transformer"))
+    entries = state
+    for key in path[:-1]:
+        entries = entries[key]
+    del entries[path[-1]]
+    return state
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        *(
+            (("cfg", name), f"got x.pt, which has none of its {name}")
+            for name in ("model", "task", "common", "criterion")
+        ),
+        (("cfg",), "got x.pt, which has none of its model"),
+        (("model", "decoder.output_projection.weight"), "got a model without decoder.output_projection.weight"),
+    ],
+)
+def test_refuses_a_checkpoint_that_is_incomplete(path: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*; {message}"):
+        export(without(*path), name="x.pt")
+
+
+@pytest.mark.parametrize("older", [Namespace(), Namespace(arch="transformer", criterion="cross_entropy")])
+def test_settings_of_fairseq_before_0_10_are_upgraded_or_refused(older: Namespace) -> None:
+    state = {"args": older, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {}, "model": {}}
+    message = (
+        "stock fairseq reads it as it is" if vars(older) else "needs settings that fairseq can upgrade; got old.pt"
+    )
+    with pytest.raises(ValueError, match=f"CHECKPOINT: .*{message}"):
+        export(state, name="old.pt")
+
+
+@pytest.mark.parametrize("method", ["plain", "cosine"])
+def test_refuses_weights_that_are_not_finite(method: str) -> None:
+    model = build("transformer", sharing_method=method)
+    with torch.no_grad():
+        model.encoder.layers[0].fc1.bias[2:4] = torch.tensor([torch.nan, torch.inf])
+    with pytest.raises(ValueError, match=r"got encoder.layers.0.fc1.bias of x.pt with 2 of .* training diverged"):
+        export(checkpoint({"arch": "tied_transformer", "sharing_method": method}, model), name="x.pt")
+    with pytest.raises(ValueError, match="got x.pt, whose model has no weights"):
+        export({**checkpoint({"arch": "tied_transformer"}, model), "model": {}}, name="x.pt")
 
 
 @pytest.mark.parametrize(("flags", "kind"), [([], dict), (["--settings", "namespace"], Namespace)])
@@ -275,8 +330,42 @@ def test_commands(
         assert float(ours[key][0]) == pytest.approx(float(stock[key][0]), abs=1e-4)
 
 
+def test_a_method_of_a_users_own_comes_from_the_folder_that_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "their_methods"
+    own.mkdir()
+    (own / "__init__.py").write_text(
+        "from fairseq_tiedemb import SharingMethod, register_sharing_method\n"
+        "register_sharing_method(SharingMethod(name='halved', summary='', source='', scale=lambda n: 0 * n + 0.5))\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    state = checkpoint({"arch": "tied_transformer", "sharing_method": "halved"}, build("transformer"))
+    state["cfg"]["common"]["user_dir"] = str(own)  # which a checkpoint alone must not run
+    torch.save(state, tmp_path / "in.pt")
+    arguments = ["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt")]
+    try:
+        assert main(arguments) == 2
+        assert "needs a registered method; got 'halved'" in capsys.readouterr().err
+        assert main([*arguments, "--user-dir", str(tmp_path / "gone")]) == 2
+        assert f"--user-dir: needs a folder of Python code; got {tmp_path}/gone" in capsys.readouterr().err
+        assert main([*arguments, "--user-dir", str(own)]) == 0
+    finally:
+        SHARING_METHODS.pop("halved", None)
+    tables = (each["model"]["decoder.output_projection.weight"] for each in (state, torch.load(tmp_path / "out.pt")))
+    torch.testing.assert_close(next(tables) / 2, next(tables))
+
+
 def test_nothing_is_written_if_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save({"cfg": {"model": {"_name": "dl4mt"}}, "model": {}}, tmp_path / "in.pt")
-    assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt")]) == 2
-    assert "got dl4mt" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == [tmp_path / "in.pt"]
+    torch.save(checkpoint({"_name": "dl4mt"}, nn.Linear(1, 1)), tmp_path / "in.pt")
+    saved = (tmp_path / "in.pt").read_bytes()
+    (tmp_path / "link.pt").symlink_to("in.pt")
+    for name, message in (
+        ("out.pt", "got dl4mt"),
+        ("in.pt", f"OUT: needs another name than CHECKPOINT; got {tmp_path}/in.pt"),
+        ("link.pt", f"got {tmp_path}/link.pt"),
+    ):
+        assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / name)]) == 2
+        assert message in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"in.pt", "link.pt"}
+    assert (tmp_path / "in.pt").read_bytes() == saved

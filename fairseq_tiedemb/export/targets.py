@@ -1,0 +1,164 @@
+"""What each target has no place for, and what to use instead.
+
+Each check says what a model has that its target has not, so that an error can send to the other target only where that
+takes the model.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_tiedemb.export.settings import as_dict
+
+if TYPE_CHECKING:
+    from fairseq_tiedemb.sharing import SharingMethod
+
+Settings = Mapping[str, Any]
+
+COMMANDS = "--user-dir fairseq_tiedemb with fairseq's commands"
+QUANTIZATIONS = ("float32", "int8")
+TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
+TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
+# fairseq's names of functions between the two layers of a block, and CTranslate2's.
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_accurate": "GELUTanh", "gelu_fast": "GELUTanh", "tanh": "Tanh"}
+# Options that CTranslate2's format has no place for, and what it needs instead.
+REFUSED = {
+    "adaptive_softmax_cutoff": "one softmax over all words",
+    "adaptive_input": "one table of input vectors",
+    "character_embeddings": "one table of input vectors",
+    "no_token_positional_embeddings": "positions",
+    "no_cross_attention": "a decoder that looks at the encoder",
+    "cross_self_attention": "self-attention and attention to the encoder apart",
+    "base_layers": "layers without experts",
+    "quant_noise_pq": "no layer between vectors and positions",  # transformer_encoder.py:131, _decoder.py:310
+    "quant_noise_scalar": "weights that training did not round",
+}
+
+
+def require(target: str, settings: Settings) -> None:
+    """Raises for a model that a target has not.
+
+    Args:
+        target: fairseq or ctranslate2.
+        settings: of the checkpoint, by section.
+
+    Raises:
+        ValueError: naming what it is, and what to use.
+    """
+    lacking = CHECKS[target](settings)
+    if lacking:
+        raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of(target, settings)}.")
+
+
+def instead_of(target: str, settings: Settings) -> str:
+    """What takes a model that a target does not: another target, a command, and always fairseq's commands."""
+    if _name(settings) == "tied_word2vec":
+        return f"fairseq-tiedemb vectors, or {COMMANDS}"
+    others = [f"--to {other}, or" for other, check in CHECKS.items() if other != target and check(settings) is None]
+    return " ".join([*others, COMMANDS])
+
+
+def sharing_of(settings: Settings) -> "SharingMethod":
+    """The sharing method of a model.
+
+    Raises:
+        ValueError: if nobody has registered it.
+    """
+    from fairseq_tiedemb.sharing import sharing_method  # and torch, which a help text does not wait for
+
+    return sharing_method(str(as_dict(settings["model"]).get("sharing_method") or "plain"))
+
+
+def stays_tied(settings: Settings) -> bool:
+    """Whether tables that are one are one after folding."""
+    options, method = as_dict(settings["model"]), sharing_of(settings)
+    own = method.parameters or method.input_parameters or method.feature_map
+    narrowed = options.get("embedding_rank") or options.get("projection")
+    return method.input_scale is method.scale and not own and not narrowed
+
+
+def needs_bias(needed: str, flag: str) -> str:
+    """What fairseq lacks for scores with a term of their own for each word."""
+    return (
+        f"needs {needed}; got {flag}, which adds a term to each word's score, for which fairseq's models have no "
+        "output bias"
+    )
+
+
+def _architecture(settings: Settings) -> str:
+    options = as_dict(settings["model"])
+    return str(options.get("_name") or options.get("arch"))
+
+
+def _name(settings: Settings) -> str:
+    """The name of the model that an architecture is one of."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY  # seconds, which those who only read one do not wait for
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
+    return str(ARCH_MODEL_NAME_REGISTRY.get(_architecture(settings), _architecture(settings)))
+
+
+def _lacking_in_fairseq(settings: Settings) -> str | None:
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
+    options, arch = as_dict(settings["model"]), _architecture(settings)
+    if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
+        return f"needs a model of fairseq_tiedemb; got {arch}, which is fairseq's own: stock fairseq reads it as it is"
+    stock = arch.removeprefix("tied_")
+    # fairseq's lstm_lm has no output bias where it is tied, and two biases a gate: another model.
+    if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:
+        return f"needs a model that fairseq has too, such as tied_transformer; got {arch}"
+    method = sharing_of(settings)
+    if method.offset is not None:
+        return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}")
+    if options.get("projection_bias"):
+        return needs_bias("a projection without a bias", "--projection-bias")
+    for option in ("adaptive_input", "adaptive_softmax_cutoff"):
+        if options.get(option) and not method.is_plain:
+            return (
+                f"needs one table as wide as the model; got --{option.replace('_', '-')} {options[option]}, with "
+                f"--sharing-method {method.name}"
+            )
+    task = as_dict(settings["task"])
+    if options.get("merge_src_tgt_embed") and not stays_tied(settings) and not _has_one_dictionary(task):
+        return (
+            "needs one dictionary for both languages, since folding unties the tables, and fairseq's then have the "
+            f"words of one language each; got --merge-src-tgt-embed, and not one dictionary in {task.get('data')}"
+        )
+    return None
+
+
+def _has_one_dictionary(task: Mapping[str, Any]) -> bool:
+    """Whether the folder of the training is there, and has the same dictionary for both languages."""
+    folder = Path(str(task.get("data")).split(":")[0])
+    paths = [folder / f"dict.{task.get(side)}.txt" for side in ("source_lang", "target_lang")]
+    return all(path.is_file() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def _lacking_in_ctranslate2(settings: Settings) -> str | None:
+    options, arch, task = as_dict(settings["model"]), _architecture(settings), as_dict(settings["task"]).get("_name")
+    kind = _name(settings).removeprefix("tied_")
+    if kind not in TASKS:
+        return f"needs a Transformer, for translation or as a language model; got {arch}, which CTranslate2 has not"
+    if task != TASKS[kind]:
+        return f"needs a model of --task {TASKS[kind]}; got {task}, whose sentences may begin and end otherwise"
+    for option, needed in REFUSED.items():
+        if options.get(option):
+            return (
+                f"needs {needed}; got --{option.replace('_', '-')} {options[option]}, for which CTranslate2 has no "
+                "place"
+            )
+    activation = options.get("activation_fn") or "relu"
+    if activation not in ACTIVATIONS:
+        return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 has not"
+    return None
+
+
+# What a model has that the target has not; None for nothing.
+CHECKS: dict[str, Callable[[Settings], str | None]] = {
+    "fairseq": _lacking_in_fairseq,
+    "ctranslate2": _lacking_in_ctranslate2,
+}
