@@ -143,6 +143,30 @@ def test_the_tables_are_read_as_those_of_language_models(
         assert name in printed
 
 
+def test_words_that_training_left_out_have_no_vectors(
+    trained: tuple[Path, str], lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(trained[0], weights_only=False)
+    state["cfg"]["task"]["min_count"] = fewest = 60
+    torch.save(state, tmp_path / "x.pt")
+    lines = [line.split() for line in (lm_data / "dict.txt").read_text().splitlines()]
+    frequent = [word for word, count in lines if int(count) >= fewest]
+    assert 4 <= len(frequent) < len(lines)
+    words = f"words, 8 wide, without {len(lines) + 2 - len(frequent)} that training left out"  # </s> and <unk> too
+    table = (f"{tmp_path}/x.pt:in", "--dict", str(lm_data / "dict.txt"))
+    assert main(["vectors", *table, "--output", str(tmp_path / "x.vec")]) == 0
+    assert f": {len(frequent)} {words}" in capsys.readouterr().out
+    assert [line.split()[0] for line in (tmp_path / "x.vec").read_text().splitlines()[1:]] == frequent
+    rare = min(lines, key=lambda line: int(line[1]))[0]
+    (tmp_path / "set.txt").write_text(f"{frequent[0]} {rare} 1\n{frequent[0]} {frequent[1]} 2\n")
+    assert main(["similarity", *table, "--sets", str(tmp_path / "set.txt")]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith(words)
+    assert printed[-1].split()[:3] == ["set", "1", "2"]
+    assert main(["neighbours", *table, "--words", rare]) == 2
+    assert f"got '{rare}'" in capsys.readouterr().err
+
+
 def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm_data: Path) -> None:
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(trained[0])])
     assert task.word_counts.sum() == model.decoder.negatives.counts.sum()

@@ -1,6 +1,6 @@
 """Where tables of word vectors come from: ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,8 @@ class Source:
             words = read_words(dictionary)
             if max(words, default=-1) != len(rows_VD) - 1:
                 raise self._misfit(dictionary, max(words, default=-1) + 1, rows_VD)
-            tables.append(self._table(f"{self.path}:{name}", words, rows_VD))
+            kept = _trained(state, words)
+            tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, untrained=len(words) - len(kept)))
         return tables
 
     def _dictionary_of(self, state: dict[str, Any], role: str) -> Path:
@@ -109,10 +110,10 @@ class Source:
             f"{dictionary}, fairseq's own among them. Use the one of the training."
         )
 
-    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor) -> WordTable:
+    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, *, untrained: int = 0) -> WordTable:
         by_word = {word: row for row, word in words.items()}  # fairseq too takes the last of several
         rows = sorted(by_word.values())
-        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows]))
+        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], untrained))
 
     def _checked(self, table: WordTable) -> WordTable:
         """The table without pieces that are no words.
@@ -123,7 +124,7 @@ class Source:
         if self.word_mark:
             rows = [row for row, word in enumerate(table.words) if word.startswith(self.word_mark)]
             words = [table.words[row].removeprefix(self.word_mark) for row in rows]
-            table = WordTable(table.name, words, table.rows_VD[rows])
+            table = replace(table, words=words, rows_VD=table.rows_VD[rows])
         if not table.words:
             raise ValueError(
                 f"--word-mark: needs what words of {self.path} begin with; got {self.word_mark!r}, with which none "
@@ -136,6 +137,15 @@ class Source:
                 "Use one from before the training diverged."
             )
         return table
+
+
+def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:
+    """The words that training saw: ``--task word_pairs`` leaves rare ones out of the text, and ends of sentences."""
+    counts = (state.get("task_state") or {}).get("word_counts")
+    if counts is None:
+        return words
+    fewest = settings_of(state, "task")["min_count"]
+    return {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
 
 
 def parse_source(
