@@ -47,14 +47,21 @@ class Source:
                 start = file.read(9)
         except OSError as error:
             raise ValueError(f"TABLE: needs a file; got {self.path} ({error.strerror}). Use another path.") from None
-        if start.startswith(CHECKPOINT_STARTS):
+        if self.role is not None and self.tensor is not None:
+            raise ValueError(
+                f"--tensor: needs a table without a role; got {self.tensor} and --role {self.role} for {self.path}. "
+                "Use one of them."
+            )
+        # A safetensors file, too, may begin with the byte of pickles, which is then part of its header's length.
+        is_tensors = is_tensor_file(start, self.path.stat().st_size)
+        if start.startswith(CHECKPOINT_STARTS) and not is_tensors:
             return self._of_checkpoint()
         if self.role is not None:
             raise ValueError(
                 f"--role: needs a checkpoint, whose tables have roles; got {self.role} for {self.path}. Leave it out, "
                 "or use PATH:ROLE with checkpoints."
             )
-        if is_tensor_file(start, self.path.stat().st_size):
+        if is_tensors:
             return [self._of_tensor_file()]
         if self.tensor is not None:
             raise ValueError(
