@@ -141,6 +141,8 @@ def test_the_tables_are_read_as_those_of_language_models(
     printed = capsys.readouterr().out
     for name in ("decoder.embed_tokens.weight", "decoder.output.weight"):
         assert name in printed
+    assert main(["updates", str(lm_data), "--checkpoint", str(trained[0])]) == 2
+    assert "CHECKPOINT: needs a language model; got Word2Vec, which is none" in capsys.readouterr().err
 
 
 def test_words_that_training_left_out_have_no_vectors(
@@ -186,6 +188,12 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
             ("--lr-scheduler", "polynomial_decay", "--max-update", 0, "--max-epoch", 1),
             "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or",
         ),
+        (("--criterion", "cross_entropy"), "--criterion: needs word_pairs with .* family; got CrossEntropyCriterion"),
+        (("--max-tokens", 1), "--max-tokens: needs pairs of words in the first batch of train; got none"),
+        (("--subsampling", 1e-9), "with --max-tokens 40 and --subsampling 1e-09. Use --max-tokens 4000"),
+        (("--word2vec-output", "tree", "--negatives", 7), "--negatives: needs --word2vec-output negative.* got 7 with"),
+        (("--word2vec-output", "full", "--noise-for", "pair"), "--noise-for: needs .* got pair with --word2vec-o"),
+        (("--word2vec-output", "full", "--noise-power", 1), "--noise-power: needs .* got 1.0 with --word2vec-output"),
         (("--valid-subset", "missing"), "split missing: needs the files .*missing.bin"),
     ],
 )

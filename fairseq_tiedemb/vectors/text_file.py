@@ -39,7 +39,8 @@ def read_vectors(path: Path) -> WordTable:
                     since = f", as the header {announced} {width} says" if announced is not None else ""
                     raise ValueError(
                         f"TABLE: needs a word and {width or 'some'} finite numbers a line{since}; got "
-                        f"{line[:60].rstrip()!r} in line {number} of {path}. Use a checkpoint, a safetensors file, or vectors as text."
+                        f"{line[:60].rstrip()!r} in line {number} of {path}. Use a checkpoint, a safetensors "
+                        "file, or vectors as text."
                     )
                 words.setdefault(word, row)
                 read += 1
