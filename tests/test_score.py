@@ -142,7 +142,7 @@ def test_refuses_a_translation_model(
     train(data, *flags.split(), "--save-dir", tmp_path)
     for folder in (data, parallel_data):  # which has no dict.txt
         assert main(["score", str(tmp_path / "checkpoint_last.pt"), "--data", str(folder)]) == 2
-        assert "CHECKPOINT: needs a language model; got LSTMModel, which translates. Use" in capsys.readouterr().err
+        assert "CHECKPOINT: needs a language model; got LSTMModel, which is none. Use" in capsys.readouterr().err
 
 
 def test_refuses_an_empty_text(

@@ -141,6 +141,32 @@ def test_the_tables_are_read_as_those_of_language_models(
     printed = capsys.readouterr().out
     for name in ("decoder.embed_tokens.weight", "decoder.output.weight"):
         assert name in printed
+    assert main(["updates", str(lm_data), "--checkpoint", str(trained[0])]) == 2
+    assert "CHECKPOINT: needs a language model; got word2vec_skipgram, which is none" in capsys.readouterr().err
+
+
+def test_words_that_training_left_out_have_no_vectors(
+    trained: tuple[Path, str], lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(trained[0], weights_only=False)
+    state["cfg"]["task"]["min_count"] = fewest = 60
+    torch.save(state, tmp_path / "x.pt")
+    lines = [line.split() for line in (lm_data / "dict.txt").read_text().splitlines()]
+    frequent = [word for word, count in lines if int(count) >= fewest]
+    assert 4 <= len(frequent) < len(lines)
+    words = f"words, 8 wide, without {len(lines) + 2 - len(frequent)} that training left out"  # </s> and <unk> too
+    table = (f"{tmp_path}/x.pt:in", "--dict", str(lm_data / "dict.txt"))
+    assert main(["vectors", *table, "--output", str(tmp_path / "x.vec")]) == 0
+    assert f": {len(frequent)} {words}" in capsys.readouterr().out
+    assert [line.split()[0] for line in (tmp_path / "x.vec").read_text().splitlines()[1:]] == frequent
+    rare = min(lines, key=lambda line: int(line[1]))[0]
+    (tmp_path / "set.txt").write_text(f"{frequent[0]} {rare} 1\n{frequent[0]} {frequent[1]} 2\n")
+    assert main(["similarity", *table, "--sets", str(tmp_path / "set.txt")]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].endswith(words)
+    assert printed[-1].split()[:3] == ["set", "1", "2"]
+    assert main(["neighbours", *table, "--words", rare]) == 2
+    assert f"got '{rare}'" in capsys.readouterr().err
 
 
 def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm_data: Path) -> None:
@@ -162,6 +188,12 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
             ("--lr-scheduler", "polynomial_decay", "--max-update", 0, "--max-epoch", 1),
             "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or",
         ),
+        (("--criterion", "cross_entropy"), "--criterion: needs word_pairs with .* family; got CrossEntropyCriterion"),
+        (("--max-tokens", 1), "--max-tokens: needs pairs of words in the first batch of train; got none"),
+        (("--subsampling", 1e-9), "with --max-tokens 40 and --subsampling 1e-09. Use --max-tokens 4000"),
+        (("--word2vec-output", "tree", "--negatives", 7), "--negatives: needs --word2vec-output negative.* got 7 with"),
+        (("--word2vec-output", "full", "--noise-for", "pair"), "--noise-for: needs .* got pair with --word2vec-o"),
+        (("--word2vec-output", "full", "--noise-power", 1), "--noise-power: needs .* got 1.0 with --word2vec-output"),
         (("--valid-subset", "missing"), "split missing: needs the files .*missing.bin"),
     ],
 )

@@ -19,22 +19,22 @@ def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple
     Raises:
         ValueError: if a file is missing, or it is no language model.
     """
-    for flag, path in (("CHECKPOINT", checkpoint), ("--data", data / "dict.txt")):
-        if not path.is_file():
-            if flag == "--data":  # which translation has none of, so that it may be the checkpoint that is wrong
-                require_language_model(_model_class(checkpoint))
-            raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
-    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task(
-        [str(checkpoint)], arg_overrides={"data": str(data), **overrides}
-    )
+    if not checkpoint.is_file():
+        raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is none. Use another path.")
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data), **overrides})
+    # First of all, since what translates has no dict.txt, and word vectors have a task with other options.
+    require_language_model(_model_class(state))
+    if not (data / "dict.txt").is_file():
+        raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is none. Use another path.")
+    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     model = ensemble[0].eval()
     require_language_model(type(model))
     return model, task
 
 
-def _model_class(checkpoint: Path) -> Any:
-    """The class of a checkpoint's model."""
-    model = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))["cfg"].model
+def _model_class(state: dict[str, Any]) -> Any:
+    """The class of a checkpoint's model, None if it is not known."""
+    model = state["cfg"].model
     name = getattr(model, "_name", None) or getattr(model, "arch", None)
     return models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
 
@@ -47,8 +47,8 @@ def require_language_model(model: Any) -> None:
     """
     if model is not None and not hasattr(model, "supported_targets"):  # what fairseq asks language models for
         raise ValueError(
-            f"CHECKPOINT: needs a language model; got {model.__name__}, which translates. "
-            "Use fairseq-generate --score-reference."
+            f"CHECKPOINT: needs a language model; got {model.__name__}, which is none. Use another, or "
+            "fairseq-generate --score-reference if it translates."
         )
 
 

@@ -47,9 +47,9 @@ def overlap(source: set[str], target: set[str]) -> Overlap:
     Raises:
         ValueError: if one has none.
     """
-    for name, types in (("SOURCE", source), ("TARGET", target)):
+    for name, types in (("source", source), ("target", target)):
         if not types:
-            raise ValueError(f"{name}: needs a text of a word at least; got none. Use another.")
+            raise ValueError(f"TEXT: needs a word at least on each side; got none of the {name}'s. Use another.")
     return Overlap(len(source - target), len(target - source), len(source & target))
 
 
@@ -60,7 +60,7 @@ def types_of_text(path: Path) -> set[str]:
         ValueError: if there is no such file, or it is not in UTF-8.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             return _types(file)
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"TEXT: needs an encoded text in UTF-8; got {path} ({error}). Use another.") from None
@@ -82,11 +82,13 @@ def languages_of(data: Path) -> tuple[str, str]:
     pairs = sorted({path.name.split(".")[1] for path in data.glob("train.*-*.*.bin")})
     if len(pairs) != 1:
         raise ValueError(
-            f"DATA: needs the training text of one pair of languages, train.SOURCE-TARGET.*.bin; got "
+            f"TEXT: needs the training text of one pair of languages, train.SOURCE-TARGET.*.bin; got "
             f"{', '.join(pairs) or 'none'} in {data}. Use the two encoded texts themselves."
         )
-    source, target = pairs[0].split("-")
-    return source, target
+    (pair,) = pairs
+    # The name of a language may have a hyphen of its own, zh-CN.
+    splits = [(pair[:place], pair[place + 1 :]) for place, character in enumerate(pair) if character == "-"]
+    return max(splits, key=lambda each: sum((data / f"train.{pair}.{language}.bin").is_file() for language in each))
 
 
 def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
@@ -106,12 +108,12 @@ def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
 
     words, path = data / f"dict.{language}.txt", data / f"train.{'-'.join(pair)}.{language}"
     if not words.is_file():
-        raise ValueError(f"DATA: needs a folder of fairseq-preprocess; got {data} without {words.name}. Use another.")
+        raise ValueError(f"TEXT: needs a folder of fairseq-preprocess; got {data} without {words.name}. Use another.")
     dictionary = Dictionary.load(str(words))
     sentences: Any = data_utils.load_indexed_dataset(str(path), dictionary)
     if sentences is None:
         raise ValueError(
-            f"DATA: needs a folder of fairseq-preprocess; got {data} without {path.name}.idx. Use another."
+            f"TEXT: needs a folder of fairseq-preprocess; got {data} without {path.name}.idx. Use another."
         )
     seen = np.zeros(len(dictionary), bool)
     for sentence in sentences:

@@ -64,7 +64,7 @@ def repeats(model: Any, batches: Iterable[dict[str, Any]], dictionary: Any) -> R
         repeated += previous[follows & previous.eq(target)].tolist()
     probabilities = torch.cat(found).numpy() if found else np.empty(0)
     if not len(probabilities):
-        raise ValueError("--subset: needs sentences of two words or more; got none. Use another.")
+        raise ValueError("--gen-subset: needs sentences of two words or more; got none. Use another.")
     return Repeats(probabilities, repeated)
 
 

@@ -44,7 +44,7 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
         pad: the row of padding.
 
     Raises:
-        ValueError: if words come in bands, or a table is not found.
+        ValueError: if words come in bands, or there is no table with a row for each.
     """
     embed, weight_in, weight_out = _tables(model)
     vectors: list[Tensor] = []
@@ -81,8 +81,14 @@ def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
             f"{'bands of words' if adaptive else 'none'}. Use one without --adaptive-input, --adaptive-softmax-cutoff."
         )
     if hasattr(model, "output"):  # ours
-        (table,) = model.output.tables().values()
-        return embed, embed.weight, table.weight
+        tables = [table.weight for table in model.output.tables().values()]
+        if [len(table) for table in tables] != [len(embed.weight)]:
+            shown = ", ".join(str(tuple(table.shape)) for table in tables) or "none"
+            raise ValueError(
+                f"CHECKPOINT: needs an output table with a row for each of {len(embed.weight):,} words; got "
+                f"{type(model).__name__} with {shown}. Use one with the whole softmax."
+            )
+        return embed, embed.weight, tables[0]
     for name in ("output_projection", "fc_out"):
         if getattr(decoder, name, None) is not None:
             return embed, embed.weight, getattr(decoder, name).weight

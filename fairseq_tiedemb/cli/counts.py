@@ -74,6 +74,11 @@ def run(arguments: argparse.Namespace) -> int:
     cells = counts.nnz
     information = positive_mutual_information(counts, smoothing=arguments.smoothing, shift=arguments.shift)
     del counts
+    if information.nnz == 0:
+        raise ValueError(
+            f"--shift: needs a number below which pairs of words still count; got {arguments.shift:g}, which leaves "
+            f"none of {cells:,}. Use 1, say."
+        )
     rows = singular_vectors(information, arguments.dim, power=arguments.power)
     table = WordTable(str(arguments.output), [dictionary[word] for word in words], rows.astype(np.float32))
     with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:

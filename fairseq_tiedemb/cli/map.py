@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         panels.append((about, words, places))
         lines.append(about)
     with written_aside(arguments.output) as aside:
-        labels = draw(panels, aside, picture_format=picture_format)
+        labels = draw(panels, aside, picture_format=picture_format, true_distances=arguments.method == "pca")
     for line, count in zip(lines, labels, strict=True):
         print(f"{line}: {len(words):,} words, {count:,} with labels")
     return 0

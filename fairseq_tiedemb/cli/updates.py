@@ -85,8 +85,11 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
         task.args.tokens_per_sample = LONG
     try:
         task.load_dataset(arguments.gen_subset)
-    except FileNotFoundError as error:
-        raise ValueError(f"--gen-subset: needs a text of {arguments.data}; got {error} Use test.") from None
+    except FileNotFoundError:
+        raise ValueError(
+            f"--gen-subset: needs a text of {arguments.data}; got {arguments.gen_subset}, which it lacks. Use "
+            "test, say."
+        ) from None
     text = task.eval_lm_dataloader(task.dataset(arguments.gen_subset), max_tokens=MAX_TOKENS)
     return [*lines, *repeats(model, text, dictionary).describe(dictionary)]
 

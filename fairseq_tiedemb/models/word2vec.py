@@ -1,7 +1,7 @@
 """word2vec: skip-gram and CBOW, with two tables or one."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar
 
@@ -52,6 +52,9 @@ class Word2VecConfig(FairseqDataclass):
             "contexts, with which tied tables do not converge; or a pair, as word2vec.c has it, which takes longer"
         },
     )
+
+
+DEFAULTS = {each.name: each.default for each in fields(Word2VecConfig)}
 
 
 class WordVectors(nn.Module):
@@ -184,6 +187,28 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         model.reset_parameters()
         logger.info(describe(model, cfg._name or cls.__name__))
         return model
+
+    def check_training(self, criterion: Any, cfg: Any) -> None:
+        """Checks the criterion, and that what is trained has a use for each option of negative sampling.
+
+        Args:
+            criterion: of the training.
+            cfg: options of the model.
+
+        Raises:
+            ValueError: for a criterion that does not take the model's loss, or an option that there is no use for.
+        """
+        if not getattr(criterion, "takes_the_models_loss", False):
+            raise ValueError(
+                f"--criterion: needs word_pairs with a model of word2vec's family; got {type(criterion).__name__}, "
+                "which takes scores of all words. Use --criterion word_pairs."
+            )
+        for name in ("negatives", "noise_power", "noise_for"):
+            if cfg.word2vec_output != "negative" and getattr(cfg, name) != DEFAULTS[name]:
+                raise ValueError(
+                    f"--{name.replace('_', '-')}: needs --word2vec-output negative, which alone has noise words; got "
+                    f"{getattr(cfg, name)} with --word2vec-output {cfg.word2vec_output}. Leave it out."
+                )
 
     def reset_parameters(self) -> None:
         """Draws the tables as word2vec.c does; see the class."""

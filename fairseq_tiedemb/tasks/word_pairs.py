@@ -159,7 +159,7 @@ class WordPairsTask(FairseqTask):
 
         Raises:
             ValueError: without ``--max-tokens``, which says how much of the text is in a batch; for a text without a
-                word.
+                word; if the first batch, which fairseq fills processes without data with, has no pair.
         """
         if max_tokens is None or max_sentences is not None:
             raise ValueError(
@@ -178,6 +178,12 @@ class WordPairsTask(FairseqTask):
         )
         # A resumed training starts its data workers before fairseq tells the data set which epoch it is.
         pairs.set_epoch(epoch)
+        if not pairs[0]["ntokens"]:
+            raise ValueError(
+                f"--max-tokens: needs pairs of words in the first batch of {dataset.split}; got none with --max-tokens "
+                f"{max_tokens} and --subsampling {self.cfg.subsampling}. Use --max-tokens 4000 and --subsampling 1e-3, "
+                "say."
+            )
         return iterators.EpochBatchIterator(
             dataset=pairs,
             collate_fn=pairs.collater,

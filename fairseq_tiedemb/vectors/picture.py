@@ -12,7 +12,13 @@ SIDE = 8.0  # inches of a panel
 GAP = 2.0  # pixels that a label keeps clear around it
 
 
-def draw(panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *, picture_format: str) -> list[int]:
+def draw(
+    panels: Sequence[tuple[str, Sequence[str], np.ndarray]],
+    path: Path,
+    *,
+    picture_format: str,
+    true_distances: bool = False,
+) -> list[int]:
     """Draws points with their words; a label that would cover another one, or leave the panel, is left out.
 
     The first words have theirs before the others.
@@ -21,6 +27,7 @@ def draw(panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *,
         panels: title, words and places (N, 2) of each.
         path: the file to write.
         picture_format: png, svg or another that matplotlib writes.
+        true_distances: one scale for both directions of a panel.
 
     Returns:
         How many labels each panel has.
@@ -38,6 +45,8 @@ def draw(panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *,
         axes.set_xticks([])
         axes.set_yticks([])
         axes.margins(0.06)
+        if true_distances:
+            axes.set_aspect("equal", adjustable="datalim")
         drawn.append(axes)
     canvas.draw()  # settles where the panels are
     figure.set_layout_engine("none")

@@ -3,6 +3,7 @@
 import numpy as np
 
 PERPLEXITY = 30.0  # of t-SNE, where there are words enough
+START_SPREAD = 1e-4  # standard deviation of t-SNE's first places, as scikit-learn has it
 
 
 def principal_components(rows_ND: np.ndarray) -> tuple[np.ndarray, float]:
@@ -31,7 +32,7 @@ def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
         rows_ND: N vectors, N > 3.
 
     Raises:
-        ValueError: without scikit-learn.
+        ValueError: without scikit-learn, or for rows that are all one.
 
     Source: van der Maaten & Hinton 2008; scikit-learn's.
     """
@@ -44,4 +45,13 @@ def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
         ) from None
 
     perplexity = min(PERPLEXITY, (len(rows_ND) - 1) / 3)
-    return TSNE(metric="cosine", init="pca", perplexity=perplexity, random_state=1).fit_transform(rows_ND)
+    start = principal_components(rows_ND)[0]
+    spread = start[:, 0].std()
+    if not spread > 0:
+        raise ValueError(
+            f"--method: needs vectors that differ for tsne; got {len(rows_ND)} that are all one. Use other words, or a "
+            "table that training has changed."
+        )
+    # As wide as scikit-learn's own start, which fails where rows have one number.
+    start = (start / spread * START_SPREAD).astype(np.float32)
+    return TSNE(metric="cosine", init=start, perplexity=perplexity, random_state=1).fit_transform(rows_ND)

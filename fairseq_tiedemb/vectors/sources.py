@@ -1,6 +1,6 @@
 """Where tables of word vectors come from: ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +47,21 @@ class Source:
                 start = file.read(9)
         except OSError as error:
             raise ValueError(f"TABLE: needs a file; got {self.path} ({error.strerror}). Use another path.") from None
-        if start.startswith(CHECKPOINT_STARTS):
+        if self.role is not None and self.tensor is not None:
+            raise ValueError(
+                f"--tensor: needs a table without a role; got {self.tensor} and --role {self.role} for {self.path}. "
+                "Use one of them."
+            )
+        # A safetensors file, too, may begin with the byte of pickles, which is then part of its header's length.
+        is_tensors = is_tensor_file(start, self.path.stat().st_size)
+        if start.startswith(CHECKPOINT_STARTS) and not is_tensors:
             return self._of_checkpoint()
         if self.role is not None:
             raise ValueError(
                 f"--role: needs a checkpoint, whose tables have roles; got {self.role} for {self.path}. Leave it out, "
                 "or use PATH:ROLE with checkpoints."
             )
-        if is_tensor_file(start, self.path.stat().st_size):
+        if is_tensors:
             return [self._of_tensor_file()]
         if self.tensor is not None:
             raise ValueError(
@@ -86,7 +93,8 @@ class Source:
             words = read_words(dictionary)
             if max(words, default=-1) != len(rows_VD) - 1:
                 raise self._misfit(dictionary, max(words, default=-1) + 1, rows_VD)
-            tables.append(self._table(f"{self.path}:{name}", words, rows_VD))
+            kept = _trained(state, words)
+            tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, untrained=len(words) - len(kept)))
         return tables
 
     def _dictionary_of(self, state: dict[str, Any], role: str) -> Path:
@@ -109,10 +117,10 @@ class Source:
             f"{dictionary}, fairseq's own among them. Use the one of the training."
         )
 
-    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor) -> WordTable:
+    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, *, untrained: int = 0) -> WordTable:
         by_word = {word: row for row, word in words.items()}  # fairseq too takes the last of several
         rows = sorted(by_word.values())
-        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows]))
+        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], untrained))
 
     def _checked(self, table: WordTable) -> WordTable:
         """The table without pieces that are no words.
@@ -123,7 +131,7 @@ class Source:
         if self.word_mark:
             rows = [row for row, word in enumerate(table.words) if word.startswith(self.word_mark)]
             words = [table.words[row].removeprefix(self.word_mark) for row in rows]
-            table = WordTable(table.name, words, table.rows_VD[rows])
+            table = replace(table, words=words, rows_VD=table.rows_VD[rows])
         if not table.words:
             raise ValueError(
                 f"--word-mark: needs what words of {self.path} begin with; got {self.word_mark!r}, with which none "
@@ -136,6 +144,15 @@ class Source:
                 "Use one from before the training diverged."
             )
         return table
+
+
+def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:
+    """The words that training saw: ``--task word_pairs`` leaves rare ones out of the text, and ends of sentences."""
+    counts = (state.get("task_state") or {}).get("word_counts")
+    if counts is None:
+        return words
+    fewest = settings_of(state, "task")["min_count"]
+    return {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
 
 
 def parse_source(

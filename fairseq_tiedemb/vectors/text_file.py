@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_tiedemb.vectors.word_table import WordTable
 
-HEADER = re.compile(r"\d+ \d+\s*")
+HEADER = re.compile(r"\d+[ \t]\d+\s*")
 SPACE = " \t\r\n"  # and not what else Python takes for space, of which there are words
 
 
@@ -19,26 +19,31 @@ def read_vectors(path: Path) -> WordTable:
     Of a word that comes twice the first vector counts. A word may have spaces in it, as some of GloVe's.
 
     Raises:
-        ValueError: if a line has another number of numbers than the first, a number is not finite, or there is none.
+        ValueError: if a line has another number of numbers than the first or the header's, a number is not finite,
+            there is none, or there are not as many words as the header has.
     """
     words: dict[str, np.ndarray] = {}
-    width = None
+    width = announced = None
+    read = 0
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 if number == 1 and HEADER.fullmatch(line):
-                    width = int(line.split()[1])
+                    announced, width = map(int, line.split())
                     continue
                 if not line.strip():
                     continue
                 word, row = _parsed(line, width)
                 width = len(row) if width is None else width
                 if not word or len(row) != width or width == 0 or not np.isfinite(row).all():
+                    since = f", as the header {announced} {width} says" if announced is not None else ""
                     raise ValueError(
-                        f"TABLE: needs a word and {width or 'some'} finite numbers a line; got {line[:60].rstrip()!r} "
-                        f"in line {number} of {path}. Use a checkpoint, a safetensors file, or vectors as text."
+                        f"TABLE: needs a word and {width or 'some'} finite numbers a line{since}; got "
+                        f"{line[:60].rstrip()!r} in line {number} of {path}. Use a checkpoint, a safetensors "
+                        "file, or vectors as text."
                     )
                 words.setdefault(word, row)
+                read += 1
     except UnicodeDecodeError as error:
         raise ValueError(
             f"TABLE: needs a checkpoint, a safetensors file, or vectors as text in UTF-8; got {path} ({error}). Use "
@@ -46,6 +51,10 @@ def read_vectors(path: Path) -> WordTable:
         ) from None
     if not words:
         raise ValueError(f"TABLE: needs a word at least; got {path}, which has none. Use another.")
+    if announced not in (None, read):
+        raise ValueError(
+            f"TABLE: needs the {announced:,} words of its header; got {read:,} in {path}. Use a whole file."
+        )
     return WordTable(str(path), list(words), np.stack(list(words.values())))
 
 

@@ -15,11 +15,13 @@ class WordTable:
         name: where they are from, for headings.
         words: V of them, each once, the most frequent first where the source has them so.
         rows_VD: float32, finite.
+        untrained: words of the source that are not here, because training left them out and their rows say nothing.
     """
 
     name: str
     words: list[str]
     rows_VD: np.ndarray
+    untrained: int = 0
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -46,7 +48,8 @@ class WordTable:
     def describe(self) -> str:
         """Name and size."""
         size, width = self.rows_VD.shape
-        return f"{self.name}: {size:,} words, {width} wide"
+        without = f", without {self.untrained:,} that training left out" if self.untrained else ""
+        return f"{self.name}: {size:,} words, {width} wide{without}"
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

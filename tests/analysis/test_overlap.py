@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_tiedemb.analysis.overlap import Overlap, overlap
+from fairseq_tiedemb.analysis.overlap import Overlap, languages_of, overlap, types_of_text
 from fairseq_tiedemb.cli import create_parser
 
 from ..conftest import RunCommand
@@ -54,15 +54,28 @@ def test_preprocessed_text_and_not_its_dictionary(
     assert printed[2][2:4] == ["en", "2"]
     assert printed[3][2] == "2"
     (tmp_path / "bin/train.de-fr.de.bin").touch()
-    with pytest.raises(ValueError, match=r"DATA: needs the training text of one pair .* got de-en, de-fr in"):
+    with pytest.raises(ValueError, match=r"TEXT: needs the training text of one pair .* got de-en, de-fr in"):
         command(tmp_path / "bin")
     (tmp_path / "bin/train.de-fr.de.bin").unlink()
     (tmp_path / "bin/train.de-en.en.idx").unlink()
-    with pytest.raises(ValueError, match=r"DATA: needs a folder .* got .*bin without train.de-en.en.idx"):
+    with pytest.raises(ValueError, match=r"TEXT: needs a folder .* got .*bin without train.de-en.en.idx"):
         command(tmp_path / "bin")
     (tmp_path / "bin/dict.de.txt").unlink()
-    with pytest.raises(ValueError, match=r"DATA: needs a folder .* got .*bin without dict.de.txt"):
+    with pytest.raises(ValueError, match=r"TEXT: needs a folder .* got .*bin without dict.de.txt"):
         command(tmp_path / "bin")
+
+
+def test_languages_with_a_hyphen(tmp_path: Path) -> None:
+    for pair, names in {"zh-CN-en": ("zh-CN", "en"), "en-zh-CN": ("en", "zh-CN"), "de-en": ("de", "en")}.items():
+        (tmp_path / pair).mkdir()
+        for name in names:
+            (tmp_path / pair / f"train.{pair}.{name}.bin").touch()
+        assert languages_of(tmp_path / pair) == names
+
+
+def test_a_byte_order_mark_is_no_part_of_a_word(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a b\n", encoding="utf-8-sig")
+    assert types_of_text(tmp_path / "a") == {"a", "b"}
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -74,9 +87,9 @@ def test_refusals(tmp_path: Path) -> None:
         (["a", "a", "a"], "TEXT: needs two files, or one folder; got 3"),
         (["a", "none"], "TEXT: needs an encoded text in UTF-8; got .*none"),
         (["latin", "a"], "TEXT: needs an encoded text in UTF-8; got .*latin"),
-        (["empty", "a"], "SOURCE: needs a text of a word at least"),
-        (["a", "empty"], "TARGET: needs a text of a word at least"),
-        (["."], "DATA: needs the training text of one pair .* got none in"),
+        (["empty", "a"], "TEXT: needs a word at least on each side; got none of the source's"),
+        (["a", "empty"], "TEXT: needs a word at least on each side; got none of the target's"),
+        (["."], "TEXT: needs the training text of one pair .* got none in"),
     ):
         with pytest.raises(ValueError, match=message):
             command(*(tmp_path / text for text in texts))

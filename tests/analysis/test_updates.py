@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def test_what_is_printed() -> None:
 
 
 def test_no_batch() -> None:
-    with pytest.raises(ValueError, match="--subset: needs a text with a batch at least; got none"):
+    with pytest.raises(ValueError, match="--train-subset: needs a text with a batch at least; got none"):
         input_updates([], 5)
 
 
@@ -95,7 +96,7 @@ def test_only_what_follows_a_word_counts() -> None:
         f"repeat probability p(w_t-1 | history): {known}, over 4 tokens that follow a word",
         "repeats in the text: 0.2500, 1 tokens (word0 1)",
     ]
-    with pytest.raises(ValueError, match="--subset: needs sentences of two words or more; got none"):
+    with pytest.raises(ValueError, match="--gen-subset: needs sentences of two words or more; got none"):
         repeats(Given(probabilities), [batch_of(source[:, :1], target[:, :1])], words)
 
 
@@ -198,6 +199,15 @@ def test_bands_are_refused() -> None:
         role_gradients(model, text(), pad=PAD)
 
 
+@pytest.mark.parametrize(("layer", "shown"), [("tree", "none"), ("short-list", r"\(\d+, \d+\)")])
+def test_outputs_without_a_row_for_each_word_are_refused(layer: str, shown: str) -> None:
+    model = build("transformer_lm", ours=False)
+    table = nn.Embedding(5, 4)
+    model.output = SimpleNamespace(tables=lambda: {} if layer == "tree" else {"words": table})
+    with pytest.raises(ValueError, match=f"CHECKPOINT: needs an output table with a row for each of .* with {shown}"):
+        role_gradients(model, text(), pad=PAD)
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 TRAINING = ("--max-update", 2, "--no-epoch-checkpoints", "--num-workers", 0, "--disable-validation")
@@ -231,6 +241,8 @@ def test_the_command(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> 
     repeated = sum(a == b for each in test for a, b in zip(each, each[1:], strict=False))
     assert printed.count(f"over {follow:,} tokens that follow a word") == 2
     assert printed.count(f"repeats in the text: {repeated / follow:.4f}, {repeated:,} tokens") == 2
+    with pytest.raises(ValueError, match="--gen-subset: needs a text of .*; got none, which it lacks. Use test"):
+        command(lm_data, "--checkpoint", paths[1], *shape, "--gen-subset", "none")
 
 
 def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path) -> None:

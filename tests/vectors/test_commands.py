@@ -203,6 +203,19 @@ def test_hugging_face(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "5 words, 10 pairs" in capsys.readouterr().out
 
 
+def test_a_safetensors_file_that_begins_as_a_pickle(tmp_path: Path) -> None:
+    weight = torch.arange(8.0).view(4, 2)
+    path = write_safetensors(tmp_path / "x", {"wte": weight})
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    path = write_safetensors(
+        tmp_path / "x", {"wte": weight}, wte={"about": "x" * (0x180 - length - len(', "about": ""'))}
+    )
+    assert path.read_bytes()[:1] == b"\x80"
+    (tmp_path / "vocab.txt").write_text("a\nb\nc\nd\n")
+    (found,) = parse_source(f"{path}:wte", dictionary=tmp_path / "vocab.txt").read()
+    assert found.rows_VD.tolist() == weight.tolist()
+
+
 def test_only_pieces_with_the_mark_are_words(tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "model.safetensors", {"wte": torch.arange(8.0).view(4, 2)})
     (tmp_path / "vocab.json").write_text(json.dumps({"the": 0, "Ġthe": 1, "Ġ": 2, "ing": 3}))
@@ -270,6 +283,9 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
     refuses(r"TABLE: needs a file; got .* \(Is a directory\)", tmp_path)
     refuses("--role: needs a checkpoint, .* got in for .*x.vec", text, "--role", "in")
     refuses("--role: needs a checkpoint, .* got out for .*x.safetensors", f"{hugging}:out")
+    refuses(
+        "--tensor: needs a table without a role; got wte and --role in", checkpoint, "--role", "in", "--tensor", "wte"
+    )
     refuses("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte")
     refuses("--dict: needs the words of .*x.safetensors; got none", f"{hugging}:wte")
     refuses("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off")

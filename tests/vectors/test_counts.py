@@ -139,6 +139,10 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
         ((data, "--dim", 0), "--dim: needs 1 or more; got 0"),
         ((data, "--min-count", 0), "--min-count: needs 1 or more; got 0"),
         ((data, "--shift", 0.5), "--shift: needs a number from 1 on; got 0.5"),
+        (
+            (data, "--dim", 2, "--min-count", 1, "--shift", 1e9),
+            "--shift: needs a number below .* got 1e[+]09, which leaves",
+        ),
         ((data, "--power", -1), "--power: needs a number from 0 on; got -1"),
         ((data, "--smoothing", "nan"), "--smoothing: needs a number from 0 on; got nan"),
         (

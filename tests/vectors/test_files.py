@@ -42,6 +42,7 @@ def test_words_that_the_format_cannot_say_are_left_out() -> None:
     "text",
     [
         "2 3\na 1 2 3\nb 4 5 6\n",  # word2vec
+        "2\t3\na\t1\t2\t3\nb\t4\t5\t6\n",
         "2 3 \na 1 2 3 \nb 4 5 6 \n\n",  # word2vec.c ends lines with a space
         "a 1 2 3\nb 4 5 6\n",  # GloVe
         "\ufeffa 1 2 3\r\nb 4 5 6\r\n",
@@ -68,10 +69,13 @@ def test_words_with_spaces_and_numbers(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a 1 2 3\nb 4 5\n", "needs a word and 3 finite numbers a line; got 'b 4 5' in line 2 of"),
-        ("3 4\na 1 2 3\n", "needs a word and 4 finite numbers a line; got 'a 1 2 3' in line 2"),
+        ("3 4\na 1 2 3\n", "needs a word and 4 finite numbers a line, as the header 3 4 says; got 'a 1 2 3' in line 2"),
         ("a 1 2 x\n", "got 'a 1 2 x' in line 1"),
         ("a 1 nan 3\n", "got 'a 1 nan 3' in line 1"),
         ("hello\n", "needs a word and some finite numbers a line; got 'hello' in line 1"),
+        ("3\t4\na 1 2 3\n", "needs a word and 4 finite numbers a line, as the header 3 4 says; got 'a 1 2 3'"),
+        ("3 2\na 1 2\nb 3 4\n", "needs the 3 words of its header; got 2 in .*x.vec"),
+        ("1 2\na 1 2\nb 3 4\n", "needs the 1 words of its header; got 2 in .*x.vec"),
         ("0 3\n", "needs a word at least; got .*x.vec, which has none"),
         (b"\xff\xfe\x00\x00 1 2\n", "or vectors as text in UTF-8; got .*x.vec"),
     ],

@@ -78,6 +78,26 @@ def test_a_label_covers_no_point_where_it_can_stand_elsewhere() -> None:
         assert axes.texts[0].get_ha() == side
 
 
+def test_t_sne_of_rows_that_are_one_or_have_one_number() -> None:
+    pytest.importorskip("sklearn")
+    with pytest.raises(ValueError, match="--method: needs vectors that differ for tsne; got 9 that are all one"):
+        neighbour_embedding(np.ones((9, 4), np.float32))
+    places = neighbour_embedding(np.sign(random_table(12, 1).rows_VD))
+    assert np.isfinite(places).all()
+
+
+@pytest.mark.parametrize("true_distances", [True, False])
+def test_a_panel_has_one_scale_where_distances_count(
+    true_distances: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: seen.extend(figure.axes))
+    places = np.random.default_rng(1).standard_normal((9, 2)) * [10, 1]
+    draw([("", [""] * 9, places)], tmp_path / "x", picture_format="png", true_distances=true_distances)
+    across, down = seen[0].transData.transform([[1, 0], [0, 1]]) - seen[0].transData.transform([0, 0])
+    assert (across[0] == pytest.approx(down[1])) == true_distances
+
+
 def write(path: Path, count: int, seed: int = 1) -> Path:
     table = random_table(count, 5, seed)
     lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(table.words, table.rows_VD, strict=True))
