@@ -6,6 +6,7 @@ number of words; memory does not. Source: Press & Wolf 2016, table 4.
 """
 
 import argparse
+import math
 
 from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables, require_at_least
 
@@ -39,6 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     for number, mark in enumerate(marks[:-1]):
         columns[0].append(mark)
         for other in range(1, len(tables)):
-            columns[other].append(f"{rho[number, other]:.3f}" if other > number else "")
+            cell = "-" if math.isnan(rho[number, other]) else f"{rho[number, other]:.3f}"
+            columns[other].append(cell if other > number else "")
     print("\n".join([*lines, f"{len(words):,} words, {len(words) * (len(words) - 1) // 2:,} pairs", *aligned(columns)]))
     return 0

@@ -40,7 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
         cells = [found.name, f"{found.used:,}", f"{found.total:,}"]
         for rho in found.rhos:
             low, high = interval(rho, found.used)
-            cells.append("-" if math.isnan(rho) else f"{rho:.3f} ({low:.2f} to {high:.2f})")
+            bounds = "-" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
+            cells.append("-" if math.isnan(rho) else f"{rho:.3f} ({bounds})")
         for column, cell in zip(columns, cells, strict=True):
             column.append(cell)
     print("\n".join([*lines, *aligned(columns)]))

@@ -56,7 +56,7 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
 
     Raises:
         ValueError: if the model has no such table, or one in bands, or input and output are not one, or not of one
-            width for their sum.
+            width and basis for their sum.
     """
     names = {each: _name(state, each) for each in ("in", "out", "source")}
     tied = _tied(state, names)
@@ -71,6 +71,12 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
         )
     if role != "sum":
         return {role: _vectors(state, names, role, path)}
+    rank = settings_of(state, "model").get("embedding_rank")
+    if rank and not tied:
+        raise ValueError(
+            f"--role: needs in or out for factorised tables, each of which is {rank} wide in a basis of its own; got "
+            f"sum for {path}, of --embedding-rank {rank}. Use in, out."
+        )
     first, second = _vectors(state, names, "in", path), _vectors(state, names, "out", path)
     if first.shape != second.shape:
         raise ValueError(

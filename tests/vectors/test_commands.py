@@ -216,6 +216,17 @@ def test_a_safetensors_file_that_begins_as_a_pickle(tmp_path: Path) -> None:
     assert found.rows_VD.tolist() == weight.tolist()
 
 
+def test_what_so_few_pairs_cannot_tell_is_a_dash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, equal = tmp_path / "table.txt", tmp_path / "equal.txt"
+    table.write_text("a 1 0\nb 1 1\nc 0 1\nd 1 2\n")
+    equal.write_text("a 1 0\nb 1 0\nc 1 0\nd 1 0\n")
+    (tmp_path / "set.txt").write_text("a b 3\na c 1\nb d 2\n")
+    command("similarity", table, equal, "--sets", tmp_path / "set.txt")
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["set", "3", "3", "0.500", "(-)", "-"]
+    command("correlation", table, equal)
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["[1]", "-"]
+
+
 def test_only_pieces_with_the_mark_are_words(tmp_path: Path) -> None:
     path = write_safetensors(tmp_path / "model.safetensors", {"wte": torch.arange(8.0).view(4, 2)})
     (tmp_path / "vocab.json").write_text(json.dumps({"the": 0, "Ġthe": 1, "Ġ": 2, "ing": 3}))

@@ -146,6 +146,9 @@ def test_refusals() -> None:
     narrow = {"decoder.embed_tokens.weight": torch.ones(9, 4), "decoder.fc_out.weight": torch.ones(9, 5)}
     with pytest.raises(ValueError, match=r"got sum for some.pt, whose input is \(9, 4\) and whose output \(9, 5\)"):
         tables_by_role({"cfg": {}, "model": narrow}, "sum", path=PATH)
+    factorised = {"decoder.embed_tokens.weight": torch.ones(9, 4), "decoder.fc_out.weight": torch.zeros(9, 4)}
+    with pytest.raises(ValueError, match=r"got sum for some.pt, of --embedding-rank 4"):
+        tables_by_role({"cfg": {"model": {"embedding_rank": 4}}, "model": factorised}, "sum", path=PATH)
     flat = {"decoder.embed_tokens.weight": torch.ones(9)}
     with pytest.raises(ValueError, match=r"got in .* which has none"):
         tables_by_role({"cfg": {}, "model": flat}, "in", path=PATH)
