@@ -130,5 +130,7 @@ def test_beam_search(bsz: int, rounds: int) -> None:
         assert {len(each["tokens"]) for sentence in hypotheses for each in sentence} == {LENGTH}
 
     models = {contestant: build(contestant).eval() for contestant in (FAIRSEQ, *SHARING_METHODS)}
+    for model in models.values():
+        model.prepare_for_inference_(None)  # as fairseq-generate does
     runs = {contestant: lambda model=model: search(model) for contestant, model in models.items()}
     show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=rounds))

@@ -26,7 +26,7 @@ criterion:
 optimizer:
   _name: sgd
   lr: ${optimization.lr}
-  momentum: 5e-1
+  momentum: 5.0e-1
 optimization:
   lr: [0.125]
   clip_norm: 2.0

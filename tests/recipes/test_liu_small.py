@@ -60,7 +60,7 @@ def test_settings_from_variables(tmp_path: Path) -> None:
     assert option(train, "--seed") == "7"
     assert option(train, "--max-update") == option(train, "--total-num-update") == "120"
     assert option(train, "--warmup-updates") == "12"
-    assert option(train, "--save-dir") == f"{tmp_path}/multi30k/transformer-distance-7"
+    assert option(train, "--save-dir") == f"{tmp_path}/multi30k/transformer-distance-7-UPDATES-120"
 
 
 @pytest.mark.parametrize(

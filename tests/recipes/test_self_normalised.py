@@ -19,7 +19,7 @@ ROWS["nce"] = [*NOISE, "--noise-samples", "500"]
 def test_commands_of_a_row(row: str, tmp_path: Path) -> None:
     (tmp_path / "ptb" / "bin").mkdir(parents=True)
     commands = dry_run(RECIPE, row, RUNS=tmp_path, ARCH="zaremba_lm_small")
-    train, folder = command_of(commands, "fairseq-train"), f"{tmp_path}/ptb/self-normalised-{row}-1"
+    train, folder = command_of(commands, "fairseq-train"), f"{tmp_path}/ptb/zaremba_lm_small-self-normalised-{row}-1"
     assert train[4 : 6 + len(ROWS[row])] == ["--arch", "zaremba_lm_small", *ROWS[row]]
     args = options.parse_args_and_arch(options.get_training_parser(), train[1:])
     assert (args.z_loss, args.criterion) == (float(row.partition("-")[2] or 0), "tied_cross_entropy")

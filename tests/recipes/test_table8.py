@@ -92,7 +92,7 @@ def test_the_commands_of_a_small_row(row: str, tmp_path: Path) -> None:
     assert (args.data, str(args.cell), args.encoder_hidden_size) == (f"{tmp_path}/tatoeba-fr/bin", "gru", 256)
     assert args.encoder_embed_dim == args.decoder_embed_dim == args.decoder_out_embed_dim == 256
     assert (args.max_update, args.warmup_updates, args.seed) == (200, 10, 3)
-    assert args.save_dir == f"{tmp_path}/tatoeba-fr/gru-{row}-3"
+    assert args.save_dir == f"{tmp_path}/tatoeba-fr/gru-{row}-3-UPDATES-200"
 
 
 @pytest.mark.parametrize(
