@@ -8,6 +8,7 @@ import argparse
 import statistics
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ def test_beam_search(bsz: int, rounds: int) -> None:
         assert {len(each["tokens"]) for sentence in hypotheses for each in sentence} == {LENGTH}
 
     models = {contestant: build(contestant).eval() for contestant in (FAIRSEQ, *SHARING_METHODS)}
-    for model in models.values():
-        model.prepare_for_inference_(None)  # as fairseq-generate does
+    for model in models.values():  # as fairseq-generate does
+        model.prepare_for_inference_(SimpleNamespace(generation=SimpleNamespace(beam=BEAMS)))
     runs = {contestant: lambda model=model: search(model) for contestant, model in models.items()}
     show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=rounds))
