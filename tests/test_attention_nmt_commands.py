@@ -131,12 +131,15 @@ ADADELTA = (
 def test_hydra_trains_what_the_command_line_trains(
     run_command: RunCommand, train: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
+    """By the preset alone, and by flags that say all of it."""
     settings = hydra_settings(parallel_data, tmp_path / "hydra")
     name = ("--config-dir", CONFIG, "--config-name", "dl4mt_wt")
     hydra = run_command("hydra-train", *name, *settings, cwd=tmp_path, fresh=True)
     flags = ("--arch", "dl4mt_wt", *TIED, *ADADELTA, "--max-update", 4)
     command_line = train(parallel_data, *flags, "--save-dir", tmp_path / "command_line")
-    assert losses(hydra.stdout) == losses(command_line)
+    preset = ("--arch", "dl4mt_wt", *sizes(16), "--log-format", "json", "--num-workers", 0, "--max-update", 4)
+    by_preset = train(parallel_data, *preset, "--no-save")
+    assert losses(hydra.stdout) == losses(command_line) == losses(by_preset) != []
     # Tied: one table, though no flag says so.
     assert "dl4mt_wt: shares decoder input = decoder output (weight tying)" in hydra.stdout
     counts = [re.findall(r"num. shared model params: ([\d,]+)", text) for text in (hydra.stdout, command_line)]

@@ -16,6 +16,7 @@ import pytest
 from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
 
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq before its parser begins)
 
@@ -193,6 +194,22 @@ def test_another_optimiser_than_the_recipes_has_its_own_defaults() -> None:
     cfg = given("-agal_lm_large", "--optimizer=adam")
     assert (cfg.optimizer._name, cfg.optimizer.weight_decay) == ("adam", 0.0)
     assert given("--arch", "gal_lm_large", "--optimizer=sgdw").optimizer.weight_decay == 1e-7
+
+
+@pytest.mark.parametrize("arch", ["lstm_nmt", "lstm_nmt_wt", "lstm_nmt_twwt", "dl4mt", "dl4mt_wt", "dl4mt_twwt"])
+def test_a_recipe_that_yields_leaves_a_command_with_an_optimiser_as_it_was(
+    arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as those of versions in which the preset had none: the same settings, of all sections, as without it."""
+    cfg = given("--arch", arch)
+    assert cfg.optimizer._name == ("adam" if arch.startswith("lstm") else "adadelta")
+    assert (cfg.criterion._name, cfg.optimization.clip_norm) == ("tied_cross_entropy", 1.0)
+    for flags in (("--optimizer", "adam"), ("--optimizer=adadelta", "--lr", "1"), ("--optimizer", "sgd")):
+        with_recipe = given("--arch", arch, *flags)
+        assert (with_recipe.criterion._name, with_recipe.optimization.max_update) == ("cross_entropy", 0)
+        with monkeypatch.context() as without:
+            without.setattr(ARCH_MODEL_REGISTRY[arch], "recipe", {})
+            assert with_recipe == given("--arch", arch, *flags)
 
 
 def test_another_schedule_or_criterion_has_the_recipes_numbers_where_it_has_any() -> None:

@@ -31,7 +31,7 @@ FEEDFORWARD = ("feedforward_lm", "feedforward_lm_wt", "bengio_lm")
 PRESETS = (*ZAREMBA, *GAL, *HIGHWAY, *FEEDFORWARD)
 # One of each file in config/recipe; among them one that its preset's own file changes.
 RECIPES = ("zaremba_lm_small_pr", "zaremba_lm_medium", "zaremba_lm_large_wt", "gal_lm_large", "highway_lm_9x860_wt")
-RECIPES += (*FEEDFORWARD[1:], "lstm_nmt_small_wt")
+RECIPES += (*FEEDFORWARD[1:], "lstm_nmt_small_wt", "lstm_nmt_twwt", "dl4mt_wt")
 
 
 @pytest.fixture(autouse=True)

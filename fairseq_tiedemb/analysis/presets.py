@@ -23,7 +23,6 @@ from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageMode
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_tiedemb.compat.help import model_defaults
-from fairseq_tiedemb.models._recipe import CONFIG, training_options
 from fairseq_tiedemb.models._sharing import projection, sharing, tables_by_role
 from fairseq_tiedemb.models.word2vec import Word2Vec
 
@@ -49,7 +48,7 @@ class Preset:
         in_tables: those of the tables of words.
         options: of the model, by name: its sizes, dropout, cell and way of sharing.
         recipe: of training, by name; empty if it has none.
-        by_arch: whether `--arch` alone sets the recipe; else its YAML does.
+        recipe_yields: whether `--optimizer` on the command line leaves nothing of the recipe.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Preset:
     in_tables: int
     options: dict[str, Any]
     recipe: dict[str, Any]
-    by_arch: bool
+    recipe_yields: bool
 
 
 def families() -> dict[str, list[str]]:
@@ -107,8 +106,8 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         in_tables=sum(table.numel() for table in tables),
         options={key: settings[key] for key in own if SIZES.search(key) and settings.get(key) not in (None, "")},
-        recipe=training_options(name) if (CONFIG / f"{name}.yaml").exists() else {},
-        by_arch=bool(getattr(model_class, "recipe", {})),
+        recipe=getattr(model_class, "recipe", {}),
+        recipe_yields=getattr(model_class, "recipe_yields", False),
     )
 
 

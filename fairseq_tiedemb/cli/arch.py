@@ -41,10 +41,8 @@ def lines(preset: Any) -> list[str]:
     ]
     if not preset.recipe:
         return [*text, "recipe      none: --optimizer, --lr, --criterion and the like are yours"]
-    hydra = (
-        f'fairseq-hydra-train --config-dir "$(fairseq-tiedemb path)/config" --config-name {preset.name} task.data=DATA'
-    )
-    how = f"set by --arch {preset.name} in fairseq-train" if preset.by_arch else hydra
+    unless = ", unless --optimizer is given" if preset.recipe_yields else ""
+    how = f"set by --arch {preset.name} in fairseq-train{unless}"
     return [*text, f"recipe      {how}", *(f"    {flag}" for flag in flags(preset.recipe))]
 
 

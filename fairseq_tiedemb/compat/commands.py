@@ -92,13 +92,16 @@ def _recipe(input_args: Any) -> dict[str, Any]:
     """Of the model that a command names, if it brings one; without its optimiser's options if the command has another.
 
     Criterions and schedules have numbers in common (`label_smoothing`, `warmup_updates`); the momentum of one optimiser
-    is no default of another's.
+    is no default of another's. Where the model's `recipe_yields`, an optimiser in the command leaves nothing of it.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--arch", "-a")
     parser.add_argument("--optimizer")
     given = parser.parse_known_args(input_args)[0]
-    recipe = getattr(models.ARCH_MODEL_REGISTRY.get(given.arch), "recipe", {})
+    model = models.ARCH_MODEL_REGISTRY.get(given.arch)
+    recipe = getattr(model, "recipe", {})
+    if given.optimizer is not None and getattr(model, "recipe_yields", False):
+        return {}
     if given.optimizer in (None, recipe.get("optimizer")) or "optimizer" not in recipe:
         return recipe
     of_recipe = argparse.ArgumentParser(add_help=False)

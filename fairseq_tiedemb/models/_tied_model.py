@@ -21,24 +21,29 @@ class TiedModel(BaseFairseqModel):
 
     Attributes:
         recipe: defaults of all of fairseq's options that the preset's training needs, by name; empty if it brings none.
+        recipe_yields: whether nothing of the recipe is left where the command names an optimiser: commands from before
+            the preset had one mean what they meant.
     """
 
     computes_loss: ClassVar[bool] = True
     meaning: ClassVar[tuple[Choice, ...]] = SHARING
     recipe: ClassVar[dict[str, Any]] = {}
+    recipe_yields: ClassVar[bool] = False
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         """fairseq's, with the sharing methods that are registered by now, and the recipe as the command's defaults.
 
         The options of the recipe's optimiser, criterion and schedule come of compat's ``recipes_are_defaults``, which
-        is too late where it is the parser that imports the plugin: there this sets the recipe's numbers.
+        is too late where it is the parser that imports the plugin: there this sets the recipe's numbers, unless
+        they depend on the command.
         """
         super().add_args(parser)
         for action in parser._actions:
             if action.dest == "sharing_method":
                 action.choices = sharing_method_names()
-        parser.set_defaults(**cls.recipe)
+        if not cls.recipe_yields:
+            parser.set_defaults(**cls.recipe)
 
     decoder: Any
 

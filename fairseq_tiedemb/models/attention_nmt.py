@@ -28,7 +28,7 @@ from ._options import (
     first_given,
     load_pretrained,
 )
-from ._recipe import register_preset, with_sizes
+from ._recipe import register_preset, training_options, with_sizes
 from ._recurrent_encoder import RecurrentEncoder
 from ._sharing import describe
 from ._tied_model import TiedModel
@@ -92,6 +92,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     Source: Press & Wolf 2016, section 4 and table 8.
     """
 
+    recipe: ClassVar[dict[str, Any]] = training_options("lstm_nmt")
+    recipe_yields: ClassVar[bool] = True
     shares_decoder: ClassVar[bool] = False
     shares_all: ClassVar[bool] = False
     # The spread of fairseq's lstm, uniform in +-0.1. From DL4MT's 0.01, which goes with Adadelta, Adam at 3e-3 had
@@ -219,6 +221,7 @@ class LSTMNMTTWWT(AttentionNMTModel):
 class DL4MT(AttentionNMTModel):
     """The baseline of Press & Wolf 2016, table 8."""
 
+    recipe = training_options("dl4mt")
     embedding_std = STD
 
 
@@ -237,7 +240,7 @@ class DL4MTTWWT(DL4MT):
 
 
 # Sizes and training: config/NAME.yaml.
-preset = partial(register_preset, AttentionNMTModel, AttentionNMTConfig)
+preset = partial(register_preset, AttentionNMTModel, AttentionNMTConfig, recipe_yields=False)
 preset("lstm_nmt_small", "For some 30,000 pairs, with its whole recipe.")
 preset("lstm_nmt_small_wt", "``lstm_nmt_small`` with weight tying.", shares_decoder=True)
 preset("lstm_nmt_small_twwt", "``lstm_nmt_small`` with three-way weight tying.", shares_all=True)
