@@ -15,6 +15,7 @@ recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repository=$(dirname "$recipes")
 DRY_RUN=${DRY_RUN:-}
 SMOKE=${SMOKE:-}
+GPUS=${GPUS:-}
 RUNS=${RUNS:-$repository/runs}
 PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 
@@ -54,6 +55,18 @@ need_method() {
     case $1 in
         plain | l2-input | square-output | distance | cosine) ;;
         *) stop "METHOD: needs $methods; got $1." ;;
+    esac
+}
+
+# use_gpus: sets what GPUS means to fairseq-train: how many processes, and the options in the array device.
+# shellcheck disable=SC2034 # they are for who calls it
+use_gpus() {
+    processes=1 device=()
+    case $GPUS in
+        '') ;;
+        0) device=(--cpu) ;;
+        *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
+        *) processes=$GPUS device=(--fp16) ;;
     esac
 }
 

@@ -9,7 +9,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
 SPLITS=${SPLITS:-train valid test}
-GPUS=${GPUS:-}
 text_rows=20
 
 # text_of SPLIT SOURCE: makes $WORK/text/SPLIT.txt; with SMOKE=1 from the first lines only.
@@ -55,13 +54,14 @@ need_tokens() {
 # that was interrupted goes on where it stopped.
 train_and_score() {
     local prepare=$1 folder=$2 checkpoint=$2/checkpoint_$3.pt split
-    local training=(--distributed-world-size 1) scoring=(--distributed-world-size 1)
+    local training scoring=(--distributed-world-size 1)
     shift 3
+    use_gpus
+    training=(--distributed-world-size "$processes" "${device[@]}")
     case $GPUS in
         '') ;;
-        0) training+=(--cpu) scoring+=(--cpu) ;;
-        *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
-        *) training=(--distributed-world-size "$GPUS" --fp16 --batch-size "$(((text_rows + GPUS - 1) / GPUS))") ;;
+        0) scoring+=(--cpu) ;;
+        *) training+=(--batch-size "$(((text_rows + GPUS - 1) / GPUS))") ;;
     esac
     [[ -z $SMOKE ]] || training+=(--max-epoch 1 --decoder-embed-dim 100 --decoder-hidden-size 100)
 
@@ -76,4 +76,19 @@ train_and_score() {
             --task contiguous_lm --gen-subset "$split" --tokens-per-sample 200 "${scoring[@]}"
         run tail -n 2 "$folder/score-$split.log" # how many tokens, and the perplexity
     done
+}
+
+# small_row PREPARE TABLE ARGUMENT...: the whole of a recipe for Press & Wolf's table 7: trains the row that the one ARGUMENT
+# names in $WORK, scores it and records it in TABLE. PREPARE: see train_and_score.
+small_row() {
+    local prepare=$1 table=$2 rows="small, wt, pr or wt-pr" preset=zaremba_lm_small
+    shift 2
+    (($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+    case $1 in
+        small) ;;
+        wt | pr | wt-pr) preset+=_${1//-/_} ;;
+        *) stop "ROW: needs $rows; got $1." ;;
+    esac
+    train_and_score "$prepare" "$WORK/$1-$SEED" last --arch "$preset"
+    record "$table" "$1" "$WORK/$1-$SEED"
 }

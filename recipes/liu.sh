@@ -10,20 +10,14 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
-GPUS=${GPUS:-}
 criterion=tied_cross_entropy
 
 # train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options and $criterion. BATCHES of
 # --max-tokens make an update. A training that was interrupted goes on where it stopped.
 train() {
-    local folder=$1 batches=$2 processes=1 device=()
+    local folder=$1 batches=$2
     shift 2
-    case $GPUS in
-        '') ;;
-        0) device=(--cpu) ;;
-        *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
-        *) processes=$GPUS device=(--fp16) ;;
-    esac
+    use_gpus
     if [[ $SMOKE ]]; then
         # Small, and short; everything else as it is.
         set -- "$@" --max-epoch 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-embed-dim 32 --decoder-ffn-embed-dim 32

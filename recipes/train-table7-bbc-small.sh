@@ -21,13 +21,5 @@
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-rows="small, wt, pr or wt-pr"
-(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
 WORK=${WORK:-$RUNS/bbc${SMOKE:+-smoke}}
-case $1 in
-    small) preset=zaremba_lm_small ;;
-    wt | pr | wt-pr) preset=zaremba_lm_small_${1//-/_} ;;
-    *) stop "ROW: needs $rows; got $1." ;;
-esac
-train_and_score prepare-bbc.sh "$WORK/$1-$SEED" last --arch "$preset"
-record table7-bbc "$1" "$WORK/$1-$SEED"
+small_row prepare-bbc.sh table7-bbc "$@"

@@ -38,15 +38,10 @@ case $2 in
 esac
 target=${1#en-}
 WORK=${WORK:-$RUNS/$corpus${SMOKE:+-smoke}}
-SEED=${SEED:-1} GPUS=${GPUS:-}
+SEED=${SEED:-1}
 folder=$WORK/$2-$SEED$training_variant
-batch=80 processes=1 device=() sizes=()
-case $GPUS in
-    '') ;;
-    0) device=(--cpu) ;;
-    *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
-    *) processes=$GPUS device=(--fp16) ;;
-esac
+batch=80 sizes=()
+use_gpus
 if [[ $SMOKE ]]; then
     : "${UPDATES:=10}"
     batch=20
