@@ -6,6 +6,15 @@ import re
 PADDING_ROW = 1
 SPECIAL_ROWS = 4
 
+# The parts that tables play, as --role says them, and what they mean.
+ROLES = {
+    "in": "input of the decoder or language model, U of Press & Wolf",
+    "out": "output, V of Press & Wolf",
+    "tied": "the one table that is both",
+    "sum": "input + output",
+    "source": "input of the encoder",
+}
+
 # Of the families that fairseq has too, with one table for all words.
 INPUTS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "decoder.output_projection.weight"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
+from fairseq_tiedemb.table_names import ROLES
 
-ROLES = ("in", "out", "tied", "sum", "source")  # those of vectors.roles, which imports torch
 TABLE_HELP = (
     "a checkpoint of fairseq's or ours, a safetensors file, or vectors as text (word2vec's, GloVe's); PATH:ROLE and "
     "PATH:TENSOR choose one of its tables; a checkpoint alone is all tables of its decoder, which are one where they "
@@ -20,7 +20,7 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> N
     parser.add_argument("tables", nargs=nargs, metavar="TABLE", help=TABLE_HELP)
     parser.add_argument(
         "--role",
-        choices=ROLES,
+        choices=tuple(ROLES),
         help="of each TABLE without one: input, output or the one that is both, of the decoder or language model; sum "
         "is input + output; source is the encoder's input",
     )

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--missing-as-zero",
         action="store_true",
-        help="count pairs that a table lacks, with the cosine 0: another number than without",
+        help="count pairs that a table lacks, with the cosine 0: another number than without; says how many it has",
     )
 
 
@@ -38,10 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     for each in sets:
         found = agreement(tables, each, missing_as_zero=arguments.missing_as_zero)
         cells = [found.name, f"{found.used:,}", f"{found.total:,}"]
-        for rho in found.rhos:
+        for rho, has in zip(found.rhos, found.found, strict=True):
             low, high = interval(rho, found.used)
             bounds = "-" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
-            cells.append("-" if math.isnan(rho) else f"{rho:.3f} ({bounds})")
+            cell = "-" if math.isnan(rho) else f"{rho:.3f} ({bounds})"
+            cells.append(f"{cell}, has {has:,}" if arguments.missing_as_zero else cell)
         for column, cell in zip(columns, cells, strict=True):
             column.append(cell)
     print("\n".join([*lines, *aligned(columns)]))

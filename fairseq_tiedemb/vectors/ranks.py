@@ -29,14 +29,12 @@ def interval(rho: float, count: int) -> tuple[float, float]:
     """95% confidence interval of Spearman's rho: tanh(atanh rho -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))).
 
     Args:
-        rho: in [-1, 1].
+        rho: in [-1, 1]; of -1 and 1 themselves nothing is known, since Fisher's z is infinite.
         count: n, pairs of values; below 4 nothing is known.
 
     Source: Bonett & Wright 2000, Psychometrika 65, eq. 6 (Fisher's z with the variance of ranks).
     """
-    if math.isnan(rho) or count < 4:
+    if math.isnan(rho) or abs(rho) >= 1 or count < 4:
         return math.nan, math.nan
-    if abs(rho) >= 1:
-        return rho, rho
     half = NORMAL_95 * math.sqrt((1 + rho**2 / 2) / (count - 3))
     return math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half)

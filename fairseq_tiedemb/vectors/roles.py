@@ -9,16 +9,8 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import sharing_method
-from fairseq_tiedemb.table_names import PADDING_ROW, is_table
+from fairseq_tiedemb.table_names import PADDING_ROW, ROLES, is_table
 
-# What --role says, and what it means.
-ROLES = {
-    "in": "input of the decoder or language model, U of Press & Wolf",
-    "out": "output, V of Press & Wolf",
-    "tied": "the one table that is both",
-    "sum": "input + output",
-    "source": "input of the encoder",
-}
 # Under `decoder` or `encoder`; .table and .layer: factorised, the latter as version 0.1.0 called it.
 INPUTS = ("embed_tokens.weight", "embed_tokens.table.weight")
 OUTPUTS = (
@@ -94,7 +86,8 @@ def named_table(state: dict[str, Any], name: str, *, path: Path) -> Tensor:
     """
     entry = state["model"].get(name)
     if not isinstance(entry, Tensor) or entry.dim() != 2:
-        raise _unknown(state, f"--tensor: needs the name of a matrix of {path}; got {name}.")
+        wanted = f"a role ({', '.join(ROLES)}) or the name of a matrix"
+        raise _unknown(state, f"--tensor: needs {wanted} of {path}; got {name}.")
     return entry.float()
 
 

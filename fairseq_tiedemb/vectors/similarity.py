@@ -37,12 +37,14 @@ class Agreement:
         used: pairs that count, the same ones for every table.
         total: pairs of the set.
         rhos: Spearman's rho of each table.
+        found: pairs of which each table has both words.
     """
 
     name: str
     used: int
     total: int
     rhos: list[float]
+    found: list[int]
 
 
 def read_pairs(path: Path) -> PairSet:
@@ -87,12 +89,10 @@ def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: b
             that every table has, so that all are measured on the same.
     """
     rows = [_rows_of_pairs(table, pairs) for table in tables]
-    used = np.ones(len(pairs.pairs), bool)
-    if not missing_as_zero:
-        for each in rows:
-            used &= (each >= 0).all(1)
+    found = [(each >= 0).all(1) for each in rows]
+    used = np.logical_and.reduce(found) | missing_as_zero
     rhos = [spearman(pairs.scores[used], _cosines(table, each[used])) for table, each in zip(tables, rows, strict=True)]
-    return Agreement(pairs.name, int(used.sum()), len(used), rhos)
+    return Agreement(pairs.name, int(used.sum()), len(used), rhos, [int(each.sum()) for each in found])
 
 
 def _rows_of_pairs(table: WordTable, pairs: PairSet) -> np.ndarray:

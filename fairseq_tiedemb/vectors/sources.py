@@ -8,7 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
-from fairseq_tiedemb.vectors.roles import ROLES, named_table, settings_of, tables_by_role
+from fairseq_tiedemb.table_names import ROLES
+from fairseq_tiedemb.vectors.roles import named_table, settings_of, tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
 from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_words

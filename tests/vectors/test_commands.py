@@ -298,6 +298,7 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
         "--tensor: needs a table without a role; got wte and --role in", checkpoint, "--role", "in", "--tensor", "wte"
     )
     refuses("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte")
+    refuses(r"--tensor: needs a role \(in, out, .*\) or the name of a matrix of .*x.pt; got inn", f"{checkpoint}:inn")
     refuses("--dict: needs the words of .*x.safetensors; got none", f"{hugging}:wte")
     refuses("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off")
     refuses("--count: needs 1 or more; got 0", text, "--count", 0)

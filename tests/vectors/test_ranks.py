@@ -49,5 +49,5 @@ def test_interval() -> None:
     low, high = interval(0.5, 103)
     assert np.arctanh(high) - np.arctanh(0.5) == pytest.approx(1.959964 * math.sqrt(1.125 / 100), abs=1e-7)
     assert np.arctanh(0.5) - np.arctanh(low) == pytest.approx(1.959964 * math.sqrt(1.125 / 100), abs=1e-7)
-    assert interval(1.0, 50) == (1.0, 1.0)
-    assert all(map(math.isnan, (*interval(0.5, 3), *interval(math.nan, 50))))
+    unknown = (interval(0.5, 3), interval(math.nan, 50), interval(1.0, 50), interval(-1.0, 4))
+    assert all(math.isnan(bound) for bounds in unknown for bound in bounds)

@@ -167,6 +167,7 @@ def test_a_matrix_by_its_name() -> None:
     name = "decoder.layers.0.fc1.weight"
     assert torch.equal(named_table(state, name, path=PATH), state["model"][name])
     with pytest.raises(
-        ValueError, match=r"--tensor: needs the name of a matrix of some.pt; got fc1. Use --tensor with"
+        ValueError,
+        match=r"--tensor: needs a role \(in, .*\) or the name of a matrix of some.pt; got fc1. Use --tensor with",
     ):
         named_table(state, "fc1", path=PATH)
