@@ -3,6 +3,7 @@
 The tests of one trained model share it, and what is rarer is marked slow.
 """
 
+import json
 import os
 import re
 import tarfile
@@ -70,6 +71,17 @@ def test_training_takes_every_sentence_and_says_nothing_else(translator: tuple[P
     assert logged(command.stdout, "valid_num_updates") == [5]
     assert noise(command.stdout + command.stderr) == []
     assert {"checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"} == {path.name for path in folder.iterdir()}
+
+
+def test_a_log_has_each_line_once(train: Callable[..., str], lm_data: Path, tmp_path: Path) -> None:
+    """Also where a training goes on in it."""
+    flags = (*LANGUAGE_MODEL, "--tokens-per-sample", 20, "--batch-size", 50, "--save-dir", tmp_path / "run")
+    for epochs in (3, 4):
+        train(lm_data, *flags, "--max-epoch", epochs, "--log-file", tmp_path / "log")
+    lines = (tmp_path / "log").read_text().splitlines()
+    progress = [line for line in lines if line.startswith('{"')]  # the rest is of the command itself
+    assert [json.loads(line)["epoch"] for line in progress if "train_loss" in line] == [1, 2, 3, 4]
+    assert len(progress) == len(set(progress)) >= 8
 
 
 def test_every_sentence_is_translated(

@@ -8,7 +8,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     arrays       numpy                     batches     sizes, and what is left over
     checkpoints  what a file may hold      training    precision, averages, losses
     literals     settings, never code      processes   several, without GPUs too
-    saving       whole files or none       noise       warnings
+    saving       whole files or none       noise       warnings, repeated lines
     text         UTF-8                     commands    what they are given
     help         the flags of a model      archives    of models, unpacked
     resume       batches to come           trained     options, dictionaries
@@ -26,7 +26,7 @@ from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read,
 from .commands import data_folder, interactive_alignment, language_models_only, recipes_are_defaults
 from .help import model_help
 from .literals import literal_settings
-from .noise import quiet_warnings
+from .noise import lines_of_a_log_once, quiet_warnings
 from .processes import (
     broadcast_objects,
     cpu_processes,
@@ -105,6 +105,7 @@ ENTRIES = (
     empty_batches,
     broadcast_objects,
     tasks_gather_before_saving,
+    lines_of_a_log_once,
     quiet_warnings,
 )
 

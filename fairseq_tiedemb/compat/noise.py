@@ -1,8 +1,12 @@
-"""Warnings that no user can act upon."""
+"""Warnings that no user can act upon, and what is written again and again."""
 
 import logging
 import os
 import warnings
+from collections.abc import Callable
+from typing import Any
+
+from ._replace import replace
 
 NOISE = (
     r"hydra\.experimental\.\w+\(\) is no longer experimental",
@@ -33,6 +37,29 @@ def quiet_warnings() -> None:
     # One of fairseq's speech models sets the whole process to DEBUG (models/wav2vec/wav2vec2_classification.py:25).
     if logging.getLogger().level == logging.DEBUG and os.environ.get("LOGLEVEL", "").upper() != "DEBUG":
         logging.getLogger().setLevel(logging.INFO)
+
+
+def lines_of_a_log_once() -> None:
+    """Let `--log-file` have each line of the progress once.
+
+    Without it: every epoch opens the file once more (logging/progress_bar.py:46), so that the lines of the tenth stand
+    there ten times, and a training of many epochs runs out of open files.
+    Goes when fairseq closes it, or opens it once.
+    """
+    from fairseq.logging import progress_bar  # not above: see the end of this file
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def make_bar(*args: Any, **kwargs: Any) -> Any:
+            path = kwargs.get("log_file")
+            for handler in list(progress_bar.logger.handlers) if path else []:
+                if isinstance(handler, logging.FileHandler) and handler.baseFilename == os.path.abspath(path):
+                    progress_bar.logger.removeHandler(handler)
+                    handler.close()
+            return original(*args, **kwargs)
+
+        return make_bar
+
+    replace(progress_bar, "progress_bar", make)
 
 
 # When this is imported, which is before fairseq is in `import fairseq_tiedemb`: for what fairseq's own import says.
