@@ -2,7 +2,7 @@
 # Press & Wolf (2016), table 8, on a small scale: attention translation with GRU cells on Tatoeba. Trains one row and scores
 # validation and test set.
 #
-#   recipes/train-table8-tatoeba.sh PAIR ROW     # fr-en de-en
+#   recipes/train-table8-tatoeba.sh PAIR ROW     # fr-en de-en es-en
 #
 #   ROW     the paper's row    command
 #   untied  Baseline           --arch lstm_nmt --cell gru
@@ -24,10 +24,10 @@
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-(($# == 2)) || stop "needs PAIR and ROW; got $# arguments. Use fr-en or de-en; then untied, wt or twwt."
+(($# == 2)) || stop "needs PAIR and ROW; got $# arguments. Use fr-en, de-en or es-en; then untied, wt or twwt."
 case $1 in
-    fr-en | de-en) source=${1%-en} ;;
-    *) stop "PAIR: needs fr-en or de-en; got $1." ;;
+    fr-en | de-en | es-en) source=${1%-en} ;;
+    *) stop "PAIR: needs fr-en, de-en or es-en; got $1." ;;
 esac
 case $2 in
     untied) preset=lstm_nmt ;;

@@ -18,7 +18,7 @@ PRESETS = {"untied": "dl4mt", "wt": "dl4mt_wt", "twwt": "dl4mt_twwt"}
 
 
 def prepared(folder: Path) -> Path:
-    for corpus in (*CORPORA.values(), "tatoeba-de", "tatoeba-fr"):
+    for corpus in (*CORPORA.values(), "tatoeba-de", "tatoeba-es", "tatoeba-fr"):
         (folder / corpus / "bin").mkdir(parents=True)
     return folder
 
@@ -83,16 +83,17 @@ def test_local_archives(tmp_path: Path) -> None:
     assert unpacked[0] == "/a/folder/de-en.tgz"
 
 
+@pytest.mark.parametrize("source", ["fr", "de", "es"])
 @pytest.mark.parametrize("row", PRESETS)
-def test_the_commands_of_a_small_row(row: str, tmp_path: Path) -> None:
-    commands = dry_run(TATOEBA, "fr-en", row, RUNS=prepared(tmp_path), SEED=3, UPDATES=200)
+def test_the_commands_of_a_small_row(row: str, source: str, tmp_path: Path) -> None:
+    commands = dry_run(TATOEBA, f"{source}-en", row, RUNS=prepared(tmp_path), SEED=3, UPDATES=200)
     train = command_of(commands, "fairseq-train")
     args = options.parse_args_and_arch(options.get_training_parser(), train[1:])
     assert args.arch == PRESETS[row].replace("dl4mt", "lstm_nmt")
-    assert (args.data, str(args.cell), args.encoder_hidden_size) == (f"{tmp_path}/tatoeba-fr/bin", "gru", 256)
+    assert (args.data, str(args.cell), args.encoder_hidden_size) == (f"{tmp_path}/tatoeba-{source}/bin", "gru", 256)
     assert args.encoder_embed_dim == args.decoder_embed_dim == args.decoder_out_embed_dim == 256
     assert (args.max_update, args.warmup_updates, args.seed) == (200, 10, 3)
-    assert args.save_dir == f"{tmp_path}/tatoeba-fr/gru-{row}-3-UPDATES-200"
+    assert args.save_dir == f"{tmp_path}/tatoeba-{source}/gru-{row}-3-UPDATES-200"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_the_commands_of_a_small_row(row: str, tmp_path: Path) -> None:
         ([WMT, "de-en", "wt"], "PAIR: needs en-fr or en-de; got de-en"),
         ([WMT, "en-de", "tied"], "ROW: needs untied, wt or twwt; got tied"),
         ([TATOEBA, "wt"], "needs PAIR and ROW; got 1 arguments"),
-        ([TATOEBA, "en-de", "wt"], "PAIR: needs fr-en or de-en; got en-de"),
+        ([TATOEBA, "en-de", "wt"], "PAIR: needs fr-en, de-en or es-en; got en-de"),
         ([TATOEBA, "de-en", "tied"], "ROW: needs untied, wt or twwt; got tied"),
     ],
 )
