@@ -68,11 +68,15 @@ def assert_same(found: Any, expected: Any, place: str = "") -> None:
 @pytest.mark.parametrize(
     ("data", "flags"),
     [
-        ("parallel_data", NMT),
+        pytest.param("parallel_data", NMT, marks=pytest.mark.slow),
         ("parallel_data", (*NMT, "--curriculum", 1, "--update-freq", 2)),
         ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--store-ema", "--ema-decay", 0.9)),
-        ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True")),
-        ("lm_data", (*LM, *SENTENCES)),
+        pytest.param(
+            "parallel_data",
+            (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("lm_data", (*LM, *SENTENCES), marks=pytest.mark.slow),
         ("two_folders", (*LM, *SENTENCES)),
     ],
     ids=["translation", "curriculum", "moving average", "batches of each epoch", "language model", "two folders"],
