@@ -23,7 +23,7 @@ PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 # under a row of its own, ROW,UPDATES=100, where the table has one; and what sets its training apart, for its folder's name.
 recipe_command='' variant='' training_variant=''
 of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
-of_training+=" WORDS INPUTS STATES OUTPUTS DECAY"
+of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY"
 for setting in SMOKE PLUGIN GPUS CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS $of_corpus $of_training $of_scores; do
     value=${!setting:-}
     [[ $value && $value != "$repository/fairseq_tiedemb" ]] || continue

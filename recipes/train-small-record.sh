@@ -24,7 +24,7 @@
 #
 # WORDS, INPUTS, STATES, OUTPUTS   rates of dropout: 0.1, 0.2, 0.1, 0.2
 # DECAY                            of the moving average: 0.999
-# EPOCHS                           40
+# EPOCHS, ANNEAL                   40, and the first of them at a lower rate: 12
 # SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
@@ -40,7 +40,7 @@ case $SPLITS in
     valid | 'valid test') ;;
     *) stop "SPLITS: needs valid, or valid and test; got $SPLITS. The validation set chooses the weights." ;;
 esac
-: "${WORDS:=0.1}" "${INPUTS:=0.2}" "${STATES:=0.1}" "${OUTPUTS:=0.2}" "${EPOCHS:=40}"
+: "${WORDS:=0.1}" "${INPUTS:=0.2}" "${STATES:=0.1}" "${OUTPUTS:=0.2}" "${EPOCHS:=40}" "${ANNEAL:=12}"
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 folder=$WORK/record-$1-$SEED$training_variant
 if [[ $SMOKE ]]; then
@@ -50,7 +50,7 @@ splits=$SPLITS SPLITS=''
 
 train_and_score prepare-ptb.sh "$folder" last --arch "$preset" --tokens-per-sample 35 --max-epoch "$EPOCHS" \
     --dropout-words "$WORDS" --dropout-inputs "$INPUTS" --dropout-states "$STATES" --dropout-outputs "$OUTPUTS" \
-    --force-anneal 12 --lr-shrink 0.8695652173913044 --store-ema --ema-decay "${DECAY:-0.999}"
+    --force-anneal "$ANNEAL" --lr-shrink 0.8695652173913044 --store-ema --ema-decay "${DECAY:-0.999}"
 run python "$recipes/ema.py" "$folder/checkpoint_last.pt" "$folder/checkpoint_ema.pt"
 
 # score CHECKPOINT SPLIT LOG

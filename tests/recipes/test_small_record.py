@@ -37,11 +37,11 @@ def test_the_commands_of_a_row(row: str, tmp_path: Path) -> None:
 
 
 def test_tuning_leaves_the_test_set_alone(tmp_path: Path) -> None:
-    commands = dry_run(RECIPE, "wt", RUNS=prepared(tmp_path), SPLITS="valid", INPUTS="0.3")
+    commands = dry_run(RECIPE, "wt", RUNS=prepared(tmp_path), SPLITS="valid", INPUTS="0.3", ANNEAL=20)
     assert {option(words, "--gen-subset") for words in commands if words[0] == "fairseq-eval-lm"} == {"valid"}
     train = command_of(commands, "fairseq-train")
-    assert option(train, "--dropout-inputs") == "0.3"
-    assert option(train, "--save-dir") == f"{tmp_path}/ptb/record-wt-1-INPUTS-0.3"
+    assert (option(train, "--dropout-inputs"), option(train, "--force-anneal")) == ("0.3", "20")
+    assert option(train, "--save-dir") == f"{tmp_path}/ptb/record-wt-1-INPUTS-0.3-ANNEAL-20"
 
 
 @pytest.mark.parametrize(
