@@ -36,25 +36,22 @@ def run(arguments: argparse.Namespace) -> int:
     positive("--most-frequent", arguments.most_frequent)
     picture_format = check_picture(arguments.output, flag="--output")
     tables = read_tables(arguments)
-    words = common_words(tables)
     if arguments.words is not None:
-        missing = [word for word in arguments.words if word not in set(words)]
-        if missing:
-            raise ValueError(f"--words: needs words that every TABLE has; got {', '.join(missing)}. Use others.")
         words = list(dict.fromkeys(arguments.words))
     else:
-        words = words[: arguments.most_frequent]
+        words = common_words(tables)[: arguments.most_frequent]
+    rows = [[table.row(word) for word in words] for table in tables]
     if len(words) < FEWEST:
         flag = "--words" if arguments.words is not None else "--most-frequent"
         raise ValueError(f"{flag}: needs {FEWEST} words or more that every TABLE has; got {len(words)}. Use more.")
     panels, lines = [], []
-    for table in tables:
-        rows = unit_rows(table.rows_VD[[table.index[word] for word in words]])
+    for table, own in zip(tables, rows, strict=True):
+        vectors = unit_rows(table.rows_VD[own])
         if arguments.method == "pca":
-            places, kept = principal_components(rows)
+            places, kept = principal_components(vectors)
             about = f"{table.name}, principal components, {kept:.0%} of the variance"
         else:
-            places, about = neighbour_embedding(rows), f"{table.name}, t-SNE"
+            places, about = neighbour_embedding(vectors), f"{table.name}, t-SNE"
         panels.append((about, words, places))
         lines.append(about)
     with written_aside(arguments.output) as aside:

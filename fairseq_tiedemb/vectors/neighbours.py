@@ -1,7 +1,5 @@
 """The words that are nearest to a word."""
 
-import difflib
-
 import numpy as np
 
 from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
@@ -18,11 +16,7 @@ def nearest(table: WordTable, word: str, count: int) -> list[tuple[str, float]]:
     Raises:
         ValueError: if the table lacks the word.
     """
-    row = table.index.get(word, table.folded().get(word.lower()))
-    if row is None:
-        near = difflib.get_close_matches(word, table.words, n=3)
-        use = ", ".join(near) if near else "another"
-        raise ValueError(f"--words: needs words that {table.name} has; got {word!r}. Use {use}.")
+    row = table.row(word)
     units = unit_rows(table.rows_VD)
     cosines = units @ units[row]
     cosines[row] = -np.inf

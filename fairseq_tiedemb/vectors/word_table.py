@@ -1,5 +1,6 @@
 """A table of vectors and its words."""
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,20 @@ class WordTable:
     def index(self) -> dict[str, int]:
         """The row of each word."""
         return {word: row for row, word in enumerate(self.words)}
+
+    def row(self, word: str) -> int:
+        """The row of a word as it is, or else in another case.
+
+        Raises:
+            ValueError: if the table has neither.
+        """
+        row = self.index.get(word)
+        if row is None:
+            row = self.folded().get(word.lower())
+        if row is None:
+            use = ", ".join(difflib.get_close_matches(word, self.words, n=3)) or "another"
+            raise ValueError(f"--words: needs words that {self.name} has; got {word!r}. Use {use}.")
+        return row
 
     def folded(self, count: int | None = None) -> dict[str, int]:
         """The row of each word in lower case.
