@@ -50,9 +50,9 @@ def lines_of_a_log_once() -> None:
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def make_bar(*args: Any, **kwargs: Any) -> Any:
-            path = kwargs.get("log_file")
-            for handler in list(progress_bar.logger.handlers) if path else []:
-                if isinstance(handler, logging.FileHandler) and handler.baseFilename == os.path.abspath(path):
+            path = os.path.abspath(kwargs.get("log_file") or "")
+            for handler in list(progress_bar.logger.handlers):
+                if isinstance(handler, logging.FileHandler) and handler.baseFilename == path:
                     progress_bar.logger.removeHandler(handler)
                     handler.close()
             return original(*args, **kwargs)
