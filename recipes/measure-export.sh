@@ -30,7 +30,7 @@ reference=$WORK/text/test_2016_flickr.en
 
 need python sacrebleu
 [[ $DRY_RUN ]] || python -c 'import ctranslate2' 2>/dev/null ||
-    stop "needs the package ctranslate2; got a Python without it. Use pip install 'fairseq-tiedemb[ctranslate2]'."
+    stop "needs the package ctranslate2; got a Python without it. Use pip install ctranslate2."
 [[ -f $folder/test.bleu ]] || WORK=$WORK SEED=$SEED "$recipes/train-liu-small.sh" multi30k "$method"
 export BEAM=${BEAM:-5} LENPEN=${LENPEN:-1}
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import re
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq before its parser begins)
+from fairseq_tiedemb.compat import commands
 
 from .conftest import USER_DIR, RunCommand, configuration
 
@@ -198,10 +200,13 @@ def test_another_optimiser_than_the_recipes_has_its_own_defaults() -> None:
 
 @pytest.mark.parametrize("arch", ["lstm_nmt_wt", "dl4mt"])
 def test_a_recipe_that_yields_leaves_a_command_with_an_optimiser_as_it_was(
-    arch: str, monkeypatch: pytest.MonkeyPatch
+    arch: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as those of versions in which the preset had none: the same settings, of all sections, as without it."""
+    commands._say_that_no_recipe_is_used.cache_clear()
+    caplog.set_level(logging.INFO)
     cfg = given("--arch", arch)
+    assert "nothing of the recipe" not in caplog.text
     assert cfg.optimizer._name == ("adam" if arch.startswith("lstm") else "adadelta")
     assert (cfg.criterion._name, cfg.optimization.clip_norm) == ("tied_cross_entropy", 1.0)
     for flags in (("--optimizer", "adam"), ("--optimizer=adadelta", "--lr", "1")):
@@ -210,6 +215,7 @@ def test_a_recipe_that_yields_leaves_a_command_with_an_optimiser_as_it_was(
         with monkeypatch.context() as without:
             without.setattr(ARCH_MODEL_REGISTRY[arch], "recipe", {})
             assert with_recipe == given("--arch", arch, *flags)
+    assert caplog.text.count(f"--optimizer is given: nothing of the recipe of {arch} is used") == 1
 
 
 def test_another_schedule_or_criterion_has_the_recipes_numbers_where_it_has_any() -> None:

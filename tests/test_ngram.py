@@ -243,7 +243,8 @@ def test_a_fallback_of_the_discounts_is_said(tmp_path, capsys):
     (tmp_path / "train.txt").write_text("a b\n")
     assert cli.main(["ngram", str(tmp_path / "train.txt"), "--order", "2"]) == 0
     assert capsys.readouterr().err.splitlines() == [
-        f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {n}: taking 0.5 1.0 1.5"
+        f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {n}, as is usual of "
+        "small texts: taking 0.5 1.0 1.5"
         for n in (1, 2)
     ]
 

@@ -3,7 +3,7 @@
 #
 #   examples/served/run.sh [FOLDER]
 #
-# Needs CTranslate2: pip install 'fairseq-tiedemb[ctranslate2]'. Every command is printed before it runs, and can be
+# Needs CTranslate2: pip install ctranslate2. Every command is printed before it runs, and can be
 # copied. What is in FOLDER (default .demo) already is not made again.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -16,7 +16,7 @@ cd "$root"
 demo=${demo#"$root"/}
 source "$root/examples/steps.sh"
 if ! python -c 'import ctranslate2' 2>/dev/null; then
-    echo "served: needs the package ctranslate2; got a Python without it. Use pip install 'fairseq-tiedemb[ctranslate2]'." >&2
+    echo "served: needs the package ctranslate2; got a Python without it. Use pip install ctranslate2." >&2
     exit 2
 fi
 

@@ -18,7 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", nargs="+", metavar="LOG", help="a log a run")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw too; .png, .svg, .pdf or the like")
     parser.add_argument("--subset", metavar="NAME", help="validation subset (default: the first of each log)")
-    parser.add_argument("--label", nargs="+", metavar="NAME", help="what to call each run (default: the log's name)")
+    parser.add_argument(
+        "--label", nargs="+", metavar="NAME", help="what to call each run (default: the log's name, or its folder's)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
 def labels(logs: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
     """What to call each log: the label given, else its name without the extension, or its path if names are the same.
 
+    A train.log has the name of its folder.
+
     Raises:
         ValueError: if there are more or fewer labels than logs.
     """
@@ -47,5 +51,5 @@ def labels(logs: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
         if len(given) != len(logs):
             raise ValueError(f"--label: needs one for each log; got {len(given)} for {len(logs)}. Use {len(logs)}.")
         return given
-    names = [Path(log).stem for log in logs]
+    names = [log.stem if log.name != "train.log" else log.absolute().parent.name for log in map(Path, logs)]
     return names if len(set(names)) == len(names) else logs

@@ -1,7 +1,7 @@
 """Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.
 
 By principal components (pca), which keep distances as well as a plane can; or by t-SNE (tsne), which keeps neighbours
-together, and needs `pip install fairseq-tiedemb[map]`. Labels that would cover others are left out; the words that come
+together, and needs `pip install scikit-learn`. Labels that would cover others are left out; the words that come
 first keep theirs.
 """
 

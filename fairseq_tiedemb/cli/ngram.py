@@ -152,8 +152,8 @@ def _estimated(
     )
     for order in model.fallbacks:
         print(
-            f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {order}: taking "
-            f"{' '.join(str(round(value, 4)) for value in model.discounts[order - 1])}",
+            f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {order}, as "
+            f"is usual of small texts: taking {' '.join(str(round(value, 4)) for value in model.discounts[order - 1])}",
             file=sys.stderr,
         )
     return model

@@ -4,6 +4,8 @@ A reason where fairseq ends in an error of its own inside.
 """
 
 import argparse
+import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,8 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ._replace import replace
+
+logger = logging.getLogger(__name__)
 
 
 def data_folder() -> None:
@@ -101,6 +105,7 @@ def _recipe(input_args: Any) -> dict[str, Any]:
     model = models.ARCH_MODEL_REGISTRY.get(given.arch)
     recipe = getattr(model, "recipe", {})
     if given.optimizer is not None and getattr(model, "recipe_yields", False):
+        _say_that_no_recipe_is_used(given.arch)
         return {}
     if given.optimizer in (None, recipe.get("optimizer")) or "optimizer" not in recipe:
         return recipe
@@ -108,6 +113,14 @@ def _recipe(input_args: Any) -> dict[str, Any]:
     REGISTRIES["optimizer"]["registry"][recipe["optimizer"]].add_args(of_recipe)
     left_out = {action.dest for action in of_recipe._actions}
     return {name: value for name, value in recipe.items() if name not in left_out}
+
+
+@functools.cache  # a command asks more than once
+def _say_that_no_recipe_is_used(arch: str) -> None:
+    logger.info(
+        f"--optimizer is given: nothing of the recipe of {arch} is used; criterion, batch, clipping, schedule and end "
+        f"are those of the command (`fairseq-tiedemb arch {arch}` shows the recipe)"
+    )
 
 
 def interactive_alignment() -> None:

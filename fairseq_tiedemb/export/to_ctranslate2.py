@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError as error:
     raise ValueError(
         f"--to ctranslate2: needs the package ctranslate2; got a Python without it, {sys.executable}. Use pip install "
-        "'fairseq-tiedemb[ctranslate2]'."
+        "ctranslate2."
     ) from error
 
 

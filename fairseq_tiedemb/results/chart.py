@@ -97,9 +97,9 @@ def svg(chart: Chart) -> str:
         dashes = ' class="dashed"' if each.dashed else ""
         title = escape(f"{each.label}: {points[-1][1]:.6g} at {points[-1][0]}, lowest {min(each.points.values()):.6g}")
         style = stroke(*rounds[each.label], dashed=each.dashed and len(points) > 1)
-        if len(points) == 1:  # has no length: a dot, which is the round end of a broad line
-            path += "h0"
-            style += ";stroke-width:7;stroke-dasharray:none"
+        if len(points) == 1:  # has no length: a dot, the round end of a broad line; what would be dashed is a ring
+            path += "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0" if each.dashed else "h0"
+            style += ";stroke-dasharray:none" if each.dashed else ";stroke-width:7"
         parts.append(f'<path{dashes} style="{style}" d="M{path}"><title>{title}</title></path>')
     return "".join([*parts, "</svg>"])
 

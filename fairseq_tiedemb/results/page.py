@@ -48,7 +48,7 @@ def page(title: str, introduction: str, sections: Sequence[Section]) -> str:
             '<header><button id="theme" type="button" aria-label="Light or dark">◐</button>',
             f"<h1>{escape(title)}</h1>",
             f"<p>{inline(introduction)}</p></header>",
-            f"<nav><ul>{contents}</ul></nav>",
+            *([f"<nav><ul>{contents}</ul></nav>"] if len(sections) > 1 else []),
             "<main>",
             *map(part, sections),
             "</main>",

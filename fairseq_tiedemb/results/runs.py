@@ -19,6 +19,8 @@ from fairseq_tiedemb.results.usage import Usage, read_usage
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 # Options that differ between any two trainings.
 PLACES = {"save_dir", "log_file"}
+# An option of `common`, by which a section with all arguments of a command is known.
+EVERYWHERE = "no_progress_bar"
 # Where fairseq-train's log tells its settings.
 SETTINGS = "{'_name': None, 'common': {"
 
@@ -125,7 +127,7 @@ def read_training_checkpoint(path: Path, label: str) -> Training:
     best = extra.get("best", extra.get("val_loss"))
     return Training(
         label,
-        options=flat(state.get("cfg") or state.get("args") or {}),
+        options=flat(without_copies(state.get("cfg") or state.get("args") or {})),
         epochs=(extra.get("train_iterator") or {}).get("epoch"),
         best_loss=float(best) if isinstance(best, int | float) else None,
     )
@@ -137,7 +139,7 @@ def options_of_log(text: str) -> dict[str, str]:
     if place < 0:
         return {}
     try:
-        return flat(plain(ast.parse(text[place:].partition("\n")[0], mode="eval").body))
+        return flat(without_copies(plain(ast.parse(text[place:].partition("\n")[0], mode="eval").body)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # a line that breaks off
         return {}
 
@@ -155,12 +157,29 @@ def plain(node: ast.expr) -> Any:
 def flat(settings: Any, section: str = "") -> dict[str, str]:
     """Nested settings as `section.name`, as text; what fairseq writes for itself, and what is not set, is left out."""
     values: dict[str, str] = {}
-    for name, value in (vars(settings) if isinstance(settings, Namespace) else settings).items():
+    for name, value in by_name(settings).items():
         if isinstance(value, dict | Namespace):
             values |= flat(value, f"{section}{name}.")
         elif value is not None and value is not False and (name != "_name" or section == "model."):
             values[f"{section}{name}"] = str(value)
     return values
+
+
+def by_name(settings: Any) -> dict[str, Any]:
+    """Settings as a dictionary."""
+    return vars(settings) if isinstance(settings, Namespace) else settings
+
+
+def without_copies(settings: Any) -> dict[str, Any]:
+    """Settings whose sections have nothing twice: what has no options class, as SGD, brings all of the command's."""
+    settings = by_name(settings)
+    sections = {name: by_name(value) for name, value in settings.items() if isinstance(value, dict | Namespace)}
+    for name, section in sections.items():
+        if name != "common" and EVERYWHERE in section:
+            elsewhere = {option for other in sections if other != name for option in sections[other]}
+            section = {option: value for option, value in section.items() if option not in elsewhere}
+            settings = {**settings, name: section}
+    return settings
 
 
 def sections(trainings: Sequence[Training]) -> list[Section]:

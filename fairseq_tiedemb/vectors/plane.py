@@ -41,7 +41,7 @@ def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
     except ModuleNotFoundError:
         raise ValueError(
             "--method: needs scikit-learn for tsne; got a Python without it. Use pip install "
-            "'fairseq-tiedemb[map]', or --method pca."
+            "scikit-learn, or --method pca."
         ) from None
 
     perplexity = min(PERPLEXITY, (len(rows_ND) - 1) / 3)

@@ -133,15 +133,25 @@ def test_the_command_prints_a_table_of_every_run(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_logs_of_one_name_are_called_by_their_paths(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for folder in ("a", "b"):
-        Path(folder).mkdir()
-        write(Path(folder, "train.log"), text_lines([(1, None, 5)]))
-    assert cli.main(["curves", "a/train.log", "b/train.log"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "epoch  a/train.log train  a/train.log valid  " + (
-        "b/train.log train  b/train.log valid"
-    )
+@pytest.mark.parametrize(
+    ("logs", "names"),
+    [
+        (("a/x.log", "b/x.log"), ("a/x.log", "b/x.log")),
+        (("a/x.log", "b/y.log"), ("x", "y")),
+        (("a/train.log", "b/train.log"), ("a", "b")),
+        (("a/train.log", "b/a/train.log"), ("a/train.log", "b/a/train.log")),
+        (("train.log",), ("here",)),
+    ],
+)
+def test_what_logs_are_called(logs, names, tmp_path, monkeypatch, capsys):
+    (tmp_path / "here/b/a").mkdir(parents=True)
+    (tmp_path / "here/a").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for log in logs:
+        write(Path(log), text_lines([(1, None, 5)]))
+    assert cli.main(["curves", *logs]) == 0
+    header = "  ".join(f"{name} train  {name} valid" for name in names)
+    assert capsys.readouterr().out.splitlines()[0] == f"epoch  {header}"
 
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -198,4 +198,4 @@ def test_jelinek_mercer_on_the_command_line(folder, capsys):
 def test_what_katz_falls_back_to_is_said(folder, capsys):
     assert cli.main(["ngram", "train", "--order", "2", "--smoothing", "katz"]) == 0
     err = capsys.readouterr().err
-    assert re.search(r"too few different counts to estimate the discounts of order 2: taking( [\d.]+){7}\n", err)
+    assert re.search(r"too few different counts to estimate the discounts of order 2, .*: taking( [\d.]+){7}\n", err)

@@ -12,8 +12,8 @@ import pytest
 
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.results.chart import Axis, svg
-from fairseq_tiedemb.results.grid import Chart, Series, number
-from fairseq_tiedemb.results.page import figure, inline
+from fairseq_tiedemb.results.grid import Chart, Grid, Section, Series, number
+from fairseq_tiedemb.results.page import figure, inline, page
 from fairseq_tiedemb.results.tables import read_tables
 
 from .example import EVAL_LM, TABLE, TRAIN, USAGE, Project
@@ -148,15 +148,21 @@ def test_the_page_has_everything_in_it(project: Project) -> None:
     assert project.record("wt", "--folder", project.folder / "run")[0] == 0
     assert report(project)[0] == 0
     text = (project.folder / "report.html").read_text()
-    page = Page(text)
-    loaded = [value for _, attributes in page.tags for name in ("src", "href") if (value := attributes.get(name))]
+    found = Page(text)
+    loaded = [value for _, attributes in found.tags for name in ("src", "href") if (value := attributes.get(name))]
     assert all(value.startswith(("data:", "#")) for value in loaded)
     assert not re.search(r"url\(|@import", text)
     assert "<script>alert" not in text, "a picture is an image, whose scripts do not run"
-    assert sum(tag == "svg" and "role" in each for tag, each in page.tags) == 1, "the learning curves"
-    assert sum(tag == "img" for tag, _ in page.tags) == 1, "the picture"
-    anchors = {attributes["id"] for tag, attributes in page.tags if tag == "section"}
-    assert {value for value in loaded if value.startswith("#")} == {f"#{anchor}" for anchor in anchors}
+    assert sum(tag == "svg" and "role" in each for tag, each in found.tags) == 1, "the learning curves"
+    assert sum(tag == "img" for tag, _ in found.tags) == 1, "the picture"
+    assert [attributes["id"] for tag, attributes in found.tags if tag == "section"] == ["small"]
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
+def test_a_page_of_several_sections_lists_them(names: tuple[str, ...]) -> None:
+    text = page("title", "", [Section(name, name.upper(), (), Grid(("row",), ())) for name in names])
+    links = [attributes["href"] for tag, attributes in Page(text).tags if tag == "a"]
+    assert links == ([f"#{name}" for name in names] if len(names) > 1 else [])
 
 
 def test_markup_is_text() -> None:
@@ -198,7 +204,10 @@ def test_a_chart_puts_points_where_they_belong() -> None:
     assert points[0][0] < points[1][0] < points[2][0]
     assert points[0][1] > points[1][1] > points[2][1], "upwards"
     assert points[1] == pytest.approx([(points[0][axis] + points[2][axis]) / 2 for axis in (0, 1)], abs=0.1)
-    assert second[1] == "{:g} {:g}h0".format(*points[1])
+    # A single value, whose line would be dashed, is a ring around it.
+    assert second[1].startswith("{:g} {:g}m-4 0a4 4".format(*points[1]))
+    (dot,) = re.findall(r'd="M([^"]+)"', svg(Chart("c", "x", "y", (Series("a", {1: 1.0}),))))
+    assert dot.endswith("h0")
     assert "&lt;b&gt;" in text
     # Ratios beyond five have a logarithmic axis: equal ratios, equal distances.
     (wide,) = re.findall(r'd="M([^"]+)"', svg(Chart("c", "x", "y", (Series("a", {1: 1.0, 2: 10.0, 3: 100.0}),))))

@@ -41,6 +41,25 @@ def test_a_folder_with_a_log(tmp_path: Path) -> None:
     assert run.usage.cpu_seconds == 90.5
 
 
+def test_a_section_that_is_the_whole_command_has_what_is_its_own(tmp_path: Path) -> None:
+    """fairseq's SGD, which has no options class, gets all arguments: from logs and from checkpoints."""
+    settings = (
+        "{'_name': None, 'common': {'no_progress_bar': True, 'seed': 1}, 'model': {'_name': 'm', 'cell': 'lstm'}, "
+    )
+    settings += "'optimizer': Namespace(no_progress_bar=True, seed=1, cell='lstm', momentum=0.9)}"
+    (tmp_path / "train.log").write_text(f"x | INFO | fairseq_cli.train | {settings}\n")
+    expected = {"common.no_progress_bar": "True", "common.seed": "1", "model._name": "m", "model.cell": "lstm"}
+    expected |= {"optimizer.momentum": "0.9"}
+    assert runs.read_training(tmp_path, "a").options == expected
+    (tmp_path / "train.log").unlink()
+    optimizer = Namespace(no_progress_bar=True, seed=1, cell="lstm", momentum=0.9)
+    cfg = {"common": {"no_progress_bar": True, "seed": 1}, "model": {"_name": "m", "cell": "lstm"}}
+    torch.save(
+        {"cfg": {**cfg, "optimizer": optimizer}, "model": {"w": torch.zeros(2)}}, tmp_path / "checkpoint_last.pt"
+    )
+    assert runs.read_training(tmp_path, "a").options == expected
+
+
 def test_a_log_that_breaks_off_in_its_settings(tmp_path: Path) -> None:
     first, _, rest = TRAIN.partition("\n")
     log = tmp_path / "train.log"
