@@ -185,10 +185,28 @@ def test_saving_in_mid_epoch_changes_nothing_else(
     assert {"checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"} < names
     for name in names:
         assert_same(saved(tmp_path / "often", name), saved(tmp_path / "by_epoch", name))
-    # Another number is fairseq's.
+    # Another number is fairseq's; that of a recipe which yields to an optimiser, too: see the next test.
     fairseqs = train(lm_data, *flags, "--save-interval-updates", 6, "--save-dir", tmp_path / "fairseqs")
     assert len(logged(fairseqs, "valid_loss")) > 2
     assert (tmp_path / "fairseqs" / "checkpoint_1_6.pt").is_file()
+
+
+def test_a_recipe_that_yields_saves_as_fairseq_does(
+    train: InProcess, parallel_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for commands with an optimiser, which had the flag before the preset had a recipe."""
+    preset = ARCH_MODEL_REGISTRY["lstm_nmt_wt"]
+    assert (preset.recipe["save_interval_updates"], preset.recipe["keep_interval_updates"]) == (1000, 1)
+    monkeypatch.setattr(preset, "recipe", {**preset.recipe, "save_interval_updates": 4})
+    sizes = ("--arch", "lstm_nmt_wt", *NMT_SIZES, "--decoder-out-embed-dim", 8, *LOGS, "--max-update", 9)
+    by_recipe = (*sizes, "--max-tokens", 40)
+    by_flags = (*by_recipe, "--optimizer", "adam", "--save-interval-updates", 4, "--keep-interval-updates", 1)
+    for number, flags in enumerate((by_recipe, by_flags)):
+        text = train(parallel_data, *flags, "--save-dir", tmp_path / str(number))
+        names = {path.name for path in (tmp_path / str(number)).iterdir()}
+        assert {"checkpoint_1_8.pt", "checkpoint_best.pt", "checkpoint_last.pt"} <= names
+        assert "checkpoint_1_4.pt" not in names
+        assert len(logged(text, "valid_loss")) == 3
 
 
 TWO_PROCESSES = ("--distributed-world-size", 2)

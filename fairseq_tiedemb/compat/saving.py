@@ -71,14 +71,16 @@ def recipes_save_in_mid_epoch() -> None:
 
     Without it: a training that is interrupted in its first epoch begins anew, or `--save-interval-updates` validates
     each time too, which chooses another `checkpoint_best.pt` and counts for `--patience` (fairseq_cli/train.py:420),
-    and adds files. With another number than the recipe's that flag is fairseq's; 0 saves by epochs alone. Goes when
-    fairseq saves without validating.
+    and adds files. With another number than the recipe's that flag is fairseq's, and with recipes that yield to an
+    optimiser; 0 saves by epochs alone. Goes when fairseq saves without validating.
     """
 
     def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
         def init(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
             original(self, cfg, task, model, *args, **kwargs)
-            every = getattr(model, "recipe", {}).get("save_interval_updates", 0)
+            # A recipe that yields leaves the flag to commands that had it before the recipe.
+            recipe = {} if getattr(model, "recipe_yields", False) else getattr(model, "recipe", {})
+            every = recipe.get("save_interval_updates", 0)
             self._saves_last_every = every if every == cfg.checkpoint.save_interval_updates else 0
             if self._saves_last_every:
                 cfg.checkpoint.save_interval_updates = 0
