@@ -19,6 +19,7 @@ from fairseq_tiedemb.results.usage import Usage, read_usage
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 # Options that differ between any two trainings.
 PLACES = {"save_dir", "log_file"}
+DATA_DIFFER = "These trainings have different data (task.data): between those, perplexities do not compare."
 # An option of `common`, by which a section with all arguments of a command is known.
 EVERYWHERE = "no_progress_bar"
 # Where fairseq-train's log tells its settings.
@@ -197,7 +198,9 @@ def sections(trainings: Sequence[Training]) -> list[Section]:
     details = {"Options that differ": differing(trainings)} if len(trainings) > 1 else {}
     details |= {f"Options of {each.label}": options(each) for each in trainings if each.options}
     pictures = {f"{each.label}: {path.stem}": path for each in trainings for path in each.pictures}
-    return [Section("runs", "Runs", (), best_figures(trainings), tuple(charts), pictures, details)]
+    data = {each.options["task.data"] for each in trainings if "task.data" in each.options}
+    notes = (DATA_DIFFER,) if len(data) > 1 else ()
+    return [Section("runs", "Runs", notes, best_figures(trainings), tuple(charts), pictures, details)]
 
 
 def best_figures(trainings: Sequence[Training]) -> Grid:

@@ -60,6 +60,13 @@ def test_a_section_that_is_the_whole_command_has_what_is_its_own(tmp_path: Path)
     assert runs.read_training(tmp_path, "a").options == expected
 
 
+def test_trainings_on_different_data_are_told_apart() -> None:
+    same, other = ({"task.data": "a"}, {"task.data": "b"})
+    for options, notes in (([same, same, {}], ()), ([same, other], (runs.DATA_DIFFER,))):
+        (section,) = runs.sections([runs.Training(str(n), options=each) for n, each in enumerate(options)])
+        assert section.paragraphs == notes
+
+
 def test_a_log_that_breaks_off_in_its_settings(tmp_path: Path) -> None:
     first, _, rest = TRAIN.partition("\n")
     log = tmp_path / "train.log"
