@@ -3,8 +3,8 @@
 #
 #   examples/served/run.sh [FOLDER]
 #
-# Needs CTranslate2: pip install ctranslate2. Every command is printed before it runs, and can be
-# copied. What is in FOLDER (default .demo) already is not made again.
+# Needs CTranslate2: pip install ctranslate2. Every command is printed before it runs, and can be copied. What is in
+# FOLDER (default .demo) already is not made again.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 demo=$(realpath -m "${1:-$root/.demo}")

@@ -60,6 +60,18 @@ class Run:
         return self.valid[subset]
 
 
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """What runs are called that are given as folders or logs: by the name, or whole paths if names are the same.
+
+    A folder's is its own, a log's is without its extension, and a train.log has that of its folder.
+    """
+    names = []
+    for path in paths:
+        folder = path if path.is_dir() else path.parent if path.name == "train.log" else None
+        names.append(path.stem if folder is None else folder.resolve().name)
+    return names if len(set(names)) == len(names) else list(map(str, paths))
+
+
 def read_log(path: str | Path) -> Run:
     """Reads the perplexities at the end of epochs from a log of fairseq-train.
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_tiedemb.analysis.curves import Series, draw, read_log, table
+from fairseq_tiedemb.analysis.curves import Series, draw, read_log, run_names, table
 from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
@@ -40,9 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def labels(logs: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
-    """What to call each log: the label given, else its name without the extension, or its path if names are the same.
-
-    A train.log has the name of its folder.
+    """What to call each log: the label given, else see ``run_names``.
 
     Raises:
         ValueError: if there are more or fewer labels than logs.
@@ -51,5 +49,4 @@ def labels(logs: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
         if len(given) != len(logs):
             raise ValueError(f"--label: needs one for each log; got {len(given)} for {len(logs)}. Use {len(logs)}.")
         return given
-    names = [log.stem if log.name != "train.log" else log.absolute().parent.name for log in map(Path, logs)]
-    return names if len(set(names)) == len(names) else logs
+    return run_names([Path(log) for log in logs])

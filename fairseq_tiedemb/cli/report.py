@@ -10,6 +10,7 @@ curves, best figures, what score-NAME.log, NAME.bleu and NAME.svg in the folder 
 import argparse
 from pathlib import Path
 
+from fairseq_tiedemb.analysis.curves import run_names
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.results import markdown, runs
 from fairseq_tiedemb.results.page import page
@@ -78,9 +79,7 @@ def of_results(arguments: argparse.Namespace, output: Path) -> dict[Path, str]:
 
 
 def of_runs(paths: list[Path], output: Path) -> dict[Path, str]:
-    """The page of a user's own trainings, called by their folders or logs, or by whole paths if names are the same."""
-    names = [path.resolve().name if path.is_dir() else path.stem for path in paths]
-    labels = names if len(set(names)) == len(names) else list(map(str, paths))
-    trainings = [runs.read_training(path, label) for path, label in zip(paths, labels, strict=True)]
+    """The page of a user's own trainings."""
+    trainings = [runs.read_training(path, label) for path, label in zip(paths, run_names(paths), strict=True)]
     introduction = "Made by `fairseq-tiedemb report` from logs and checkpoints. A heading sorts its table."
     return {output / "report.html": page("Trainings", introduction, runs.sections(trainings))}

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from fairseq_tiedemb import cli
-from fairseq_tiedemb.analysis.curves import Run, read_log
+from fairseq_tiedemb.analysis.curves import Run, read_log, run_names
 
 # What stands before the message in a terminal, in a `--log-file`, and in a log of hydra.
 PREFIXES = {
@@ -149,6 +149,9 @@ def test_what_logs_are_called(logs, names, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path / "here")
     for log in logs:
         write(Path(log), text_lines([(1, None, 5)]))
+    assert run_names([Path(log) for log in logs]) == list(names)
+    assert run_names([Path("a"), Path("b")]) == ["a", "b"]
+    assert run_names([Path("a"), Path("b/a")]) == ["a", "b/a"]
     assert cli.main(["curves", *logs]) == 0
     header = "  ".join(f"{name} train  {name} valid" for name in names)
     assert capsys.readouterr().out.splitlines()[0] == f"epoch  {header}"

@@ -160,9 +160,11 @@ def test_the_page_has_everything_in_it(project: Project) -> None:
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
 def test_a_page_of_several_sections_lists_them(names: tuple[str, ...]) -> None:
-    text = page("title", "", [Section(name, name.upper(), (), Grid(("row",), ())) for name in names])
-    links = [attributes["href"] for tag, attributes in Page(text).tags if tag == "a"]
-    assert links == ([f"#{name}" for name in names] if len(names) > 1 else [])
+    found = Page(page("title", "", [Section(name, name.upper(), (), Grid(("row",), ())) for name in names]))
+    anchors = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
+    links = [attributes["href"] for tag, attributes in found.tags if tag == "a"]
+    assert anchors == list(names)
+    assert links == ([f"#{anchor}" for anchor in anchors] if len(names) > 1 else [])
 
 
 def test_markup_is_text() -> None:
