@@ -7,20 +7,22 @@
 # Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
 # Hardware   one CPU core, minutes; 4 GB of memory, 300 MB of disk, 31 MB to download
 # Expected   17 million words in three lines, each with an <eos>; never run here on the whole text
-# Check      fairseq-preprocess prints the words and the types; COUNTS are checked where they are given
+# Check      the SHA-256 of text8.zip, which its publisher does not give, but many projects that take it; COUNTS, where
+#            they are given, of the words and the types that fairseq-preprocess prints
 #
 # The paper takes split and vocabulary of Mikolov et al. (2014) and gives no perplexity of a validation set. Here the split
 # is the usual one, 90 / 5 / 5 million characters, and the vocabulary the words that come 10 times or more in train:
 # perplexities compare with each other, not with the paper's.
 #
-# FROM    text8.zip or text8, or its address; SHA256 of it: none is published
+# FROM    text8.zip or text8, or its address
+# SHA256  of it; by default that of text8.zip, and none for another name
 # COUNTS  tokens of train, valid and test, and lines of dict.txt; none by default
 # WORK    where everything goes
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 FROM=${FROM:-http://mattmahoney.net/dc/text8.zip}
-SHA256=${SHA256:-}
+[[ $FROM != *.zip ]] || SHA256=${SHA256-a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232}
 WORK=${WORK:-$RUNS/text8${SMOKE:+-smoke}}
 
 need python fairseq-preprocess sha256sum
@@ -30,6 +32,6 @@ read -ra counts <<<"${COUNTS:-}"
 
 run rm -rf "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/text"
-fetch "$FROM" "$RUNS/download" "$SHA256"
+fetch "$FROM" "$RUNS/download" "${SHA256:-}"
 run python "$recipes/text8_text.py" "$fetched" "$WORK/text" ${SMOKE:+--characters 30000}
 binarize "${counts[@]}"

@@ -1,5 +1,6 @@
 """The texts of table 7's corpora beside BBC news: IMDB reviews and text8, and the recipes that train on them."""
 
+import hashlib
 import io
 import random
 import re
@@ -185,6 +186,14 @@ def test_refused_text8(text: str, message: str, tmp_path: Path) -> None:
     assert process.returncode == 1
     assert f"text8_text.py: {tmp_path}/text8: {message}" in process.stderr
     assert not list(tmp_path.glob("*.txt"))
+
+
+def test_text8_refuses_another_archive(tmp_path: Path) -> None:
+    write_text8(tmp_path / "text8.zip")
+    process = run_recipe("prepare-text8.sh", FROM=tmp_path / "text8.zip", RUNS=tmp_path / "runs")
+    assert process.returncode == 1
+    found = hashlib.sha256((tmp_path / "text8.zip").read_bytes()).hexdigest()
+    assert re.search(rf"text8.zip: needs the SHA-256 a6640522afe8\w+; got {found}\.", process.stderr)
 
 
 @pytest.mark.slow
