@@ -140,15 +140,15 @@ def other_order(parallel_data: Path, tmp_path: Path) -> Path:
     return folder
 
 
-NMT = ("--arch", "lstm_nmt", "--decoder-embed-dim", 8, "--decoder-out-embed-dim", 8, "--optimizer", "adam", *FEW)
+SIZES = "--encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8".split()
+NMT = ("--arch", "lstm_nmt", *SIZES, "--decoder-out-embed-dim", 8, "--optimizer", "adam", "--batch-size", 20, *FEW)
 OTHER_ORDER = r"^dict\.tgt\.txt: needs the 16 words .* in their order; got 16 others, .* Use .* --tgtdict"
 
 
 def test_a_translator_refuses_another_order_of_words(
     run_command: RunCommand, train: InProcess, parallel_data: Path, other_order: Path, tmp_path: Path
 ) -> None:
-    flags = (*NMT, "--batch-size", 20)
-    path = trained(train, parallel_data, tmp_path / "nmt", *flags)
+    path = trained(train, parallel_data, tmp_path / "nmt", *NMT)
     paths = ("--path", path, "--batch-size", 20)
     with pytest.raises(ValueError, match=OTHER_ORDER):
         run("generate", other_order, *paths)
@@ -158,8 +158,8 @@ def test_a_translator_refuses_another_order_of_words(
     with pytest.raises(ValueError, match=OTHER_ORDER):
         TiedLSTMLM.from_pretrained(str(path.parent), path.name, str(other_order))
     with pytest.raises(ValueError, match=OTHER_ORDER):
-        train(other_order, *flags, "--max-update", 4, "--save-dir", path.parent)
-    text = train(other_order, *flags, "--finetune-from-model", path, "--save-dir", tmp_path / "tuned")
+        train(other_order, *NMT, "--max-update", 4, "--save-dir", path.parent)
+    text = train(other_order, *NMT, "--finetune-from-model", path, "--save-dir", tmp_path / "tuned")
     assert "dict.tgt.txt was 16 words in its training, and is 16 others, or another order from here on" in text
     run("generate", parallel_data, *paths)
 

@@ -3,11 +3,11 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from ..conftest import RunCommand
 from .corpora import write_ptb
 from .shell import RECIPES, dry_run, option, refusal, run_recipe
 
@@ -109,14 +109,13 @@ def figures(path: Path) -> dict[str, float]:
     return {name: figure["value"] for name, figure in json.loads(path.read_text())["figures"].items()}
 
 
-def test_overlap_is_recorded(tmp_path: Path) -> None:
+def test_overlap_is_recorded(run_command: RunCommand, tmp_path: Path) -> None:
     data = tmp_path / "runs/tatoeba-es"
     data.mkdir(parents=True)
     (data / "train.es").write_text("a b c d\n" * 5)
     (data / "train.en").write_text("c d e\n" * 5)
     flags = ("--source-lang", "es", "--target-lang", "en", "--joined-dictionary")
-    command = ["-m", "fairseq_cli.preprocess", *flags, "--trainpref", data / "train", "--destdir", data / "bin"]
-    subprocess.run([sys.executable, *command], check=True, capture_output=True)
+    run_command("preprocess", *flags, "--trainpref", data / "train", "--destdir", data / "bin")
     process = run_recipe("measure-table1.sh", "tatoeba-es", RUNS=tmp_path / "runs", RESULTS=tmp_path / "results")
     assert process.returncode == 0, process.stderr
     assert figures(tmp_path / "results/table1/tatoeba-es.json") == {"english": 1, "other": 2, "both": 2, "shared": 40.0}
