@@ -59,7 +59,7 @@ benchmark: $(READY)
 
 report: $(READY)
 	python recipes/draw_sharing.py recipes/figures/sharing.svg
-	fairseq-tiedemb report --fill README.md fairseq_tiedemb/models/README.md
+	fairseq-tiedemb report --fill README.md recipes/FINDINGS.md fairseq_tiedemb/models/README.md
 
 docs: $(READY)
 	rm -rf build/docs

@@ -96,7 +96,7 @@ def test_the_same_data_make_the_same_bytes(project: Project) -> None:
 
 
 def test_the_committed_reports_are_those_of_the_data(tmp_path: Path) -> None:
-    """`make report` rebuilds RESULTS.md, report.html and what README quotes, byte for byte."""
+    """`make report` rebuilds RESULTS.md, report.html and what the texts quote, byte for byte."""
     (command,) = re.findall(r"fairseq-tiedemb (report --fill .*)", (REPOSITORY / "Makefile").read_text())
     _, fill, *quoting = command.split()
     for name in quoting:
@@ -104,7 +104,6 @@ def test_the_committed_reports_are_those_of_the_data(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, tmp_path / name)
     flags = ["--tables", str(TABLES), "--results", str(RESULTS), "--output", str(tmp_path / "recipes")]
-    (tmp_path / "recipes").mkdir()
     assert cli.main(["report", *flags, fill, *(str(tmp_path / name) for name in quoting)]) == 0
     for name in ("recipes/RESULTS.md", "recipes/report.html", *quoting):
         made = (tmp_path / name).read_bytes()
