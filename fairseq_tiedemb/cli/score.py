@@ -65,20 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         ValueError: if a file is missing, the checkpoint is no language model, or none that can do what is asked for, or
             a sentence too long for it.
     """
-    if arguments.max_tokens < 1:
-        raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
-    if arguments.raw_sample < 1:
-        raise ValueError(f"--raw-sample: needs a positive number; got {arguments.raw_sample}. Use 1000, say.")
-    for path in arguments.sentences:
-        if path != "-" and not Path(path).is_file():
-            raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
-    if arguments.per_word is not None and arguments.raw:
-        raise ValueError(
-            f"--per-word: needs logarithms of probabilities; got {arguments.per_word} with --raw, whose scores "
-            "are none. Use one or the other."
-        )
-    if arguments.per_word is not None:
-        check_output(arguments.per_word, flag="--per-word")
+    _check(arguments)
     import torch  # which takes seconds, with fairseq, that no help text has to wait for
 
     from fairseq_tiedemb.analysis.language_models import load_language_model
@@ -95,16 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
-    with fileinput.input(arguments.sentences, encoding="utf-8") as lines:
-        try:
-            texts = [_without_mark(line.rstrip("\n"), first=lines.isfirstline()) for line in lines]
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"SENTENCES: need text in UTF-8; got {lines.filename()} ({error}). Use iconv -f LATIN1 -t UTF-8, say."
-            ) from None
-    if not texts:
-        read = ", ".join("standard input" if path == "-" else path for path in arguments.sentences)
-        raise ValueError(f"SENTENCES: need one line at least; got an empty text, {read}. Use a text with sentences.")
+    texts = _read(arguments.sentences)
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
     tokens = sum(len(sentence) for sentence in sentences)
@@ -133,6 +111,39 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    """Checks options and files, before anything is read."""
+    if arguments.max_tokens < 1:
+        raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
+    if arguments.raw_sample < 1:
+        raise ValueError(f"--raw-sample: needs a positive number; got {arguments.raw_sample}. Use 1000, say.")
+    for path in arguments.sentences:
+        if path != "-" and not Path(path).is_file():
+            raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
+    if arguments.per_word is not None and arguments.raw:
+        raise ValueError(
+            f"--per-word: needs logarithms of probabilities; got {arguments.per_word} with --raw, whose scores "
+            "are none. Use one or the other."
+        )
+    if arguments.per_word is not None:
+        check_output(arguments.per_word, flag="--per-word")
+
+
+def _read(paths: Sequence[str]) -> list[str]:
+    """The lines of all files, without the byte-order mark that the first one of a file may have."""
+    with fileinput.input(paths, encoding="utf-8") as lines:
+        try:
+            texts = [line.rstrip("\n").removeprefix("\ufeff" if lines.isfirstline() else "") for line in lines]
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"SENTENCES: need text in UTF-8; got {lines.filename()} ({error}). Use iconv -f LATIN1 -t UTF-8, say."
+            ) from None
+    if not texts:
+        read = ", ".join("standard input" if path == "-" else path for path in paths)
+        raise ValueError(f"SENTENCES: need one line at least; got an empty text, {read}. Use a text with sentences.")
+    return texts
+
+
 def _as_printed(model: Any, sentences: Sequence[Any], total: float) -> str:
     """Of a short-list, its other perplexity, in words that follow the one of all words; else nothing."""
     import torch
@@ -148,11 +159,6 @@ def _as_printed(model: Any, sentences: Sequence[Any], total: float) -> str:
         f" by counts of the words outside the short-list, {100 * sums['outside'].item() / len(words):.2f}% of the "
         f"tokens; {perplexity:.2f} as printed, with <unk> in their place"
     )
-
-
-def _without_mark(line: str, *, first: bool) -> str:
-    """A line without the byte-order mark that the first one of a file may have."""
-    return line.removeprefix("\ufeff") if first else line
 
 
 def _check_lengths(sentences: Sequence[Any], limit: int) -> None:
