@@ -25,13 +25,13 @@ from .conftest import USER_DIR
 CONFIG = USER_DIR / "config"
 SMALL = ("zaremba_lm_small", "zaremba_lm_small_wt", "zaremba_lm_small_pr", "zaremba_lm_small_wt_pr")
 ZAREMBA = (*SMALL, "zaremba_lm_medium", "zaremba_lm_medium_wt", "zaremba_lm_large", "zaremba_lm_large_wt")
-GAL = ("gal_lm_large", "gal_lm_large_wt")
+GAL = ("gal_lm_small", "gal_lm_small_wt", "gal_lm_large", "gal_lm_large_wt")
 HIGHWAY = tuple(f"highway_lm_{size}{tied}" for size in ("8x890", "9x860", "10x830") for tied in ("", "_wt"))
 FEEDFORWARD = ("feedforward_lm", "feedforward_lm_wt", "bengio_lm")
 PRESETS = (*ZAREMBA, *GAL, *HIGHWAY, *FEEDFORWARD)
 # One of each file in config/recipe; among them one that its preset's own file changes.
 RECIPES = ("zaremba_lm_small_pr", "zaremba_lm_medium", "zaremba_lm_large_wt", "gal_lm_large", "highway_lm_9x860_wt")
-RECIPES += (*FEEDFORWARD[1:], "lstm_nmt_small_wt", "lstm_nmt_twwt", "dl4mt_wt")
+RECIPES += ("gal_lm_small_wt", *FEEDFORWARD[1:], "lstm_nmt_small_wt", "lstm_nmt_twwt", "dl4mt_wt")
 
 
 @pytest.fixture(autouse=True)
@@ -114,6 +114,17 @@ def test_recipes_are_gals(preset: str, decay: float) -> None:
     assert (masks, cfg["model"]["dropout"]) == ([0.3, 0.5, 0.3, 0.5], 0.0)
 
 
+@pytest.mark.parametrize("preset", ["gal_lm_small", "gal_lm_small_wt"])
+def test_the_small_model_with_variational_dropout_is_between_zarembas_and_gals(preset: str) -> None:
+    cfg, zaremba, gal = map(by_command_line, (preset, preset.replace("gal", "zaremba"), "gal_lm_large_wt"))
+    for section, name in (("optimization", "clip_norm"), ("model", "init_range"), ("model", "decoder_hidden_size")):
+        assert cfg[section][name] == zaremba[section][name], name
+    assert cfg["task"]["tokens_per_sample"] == gal["task"]["tokens_per_sample"] == 35
+    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["weight_decay"]) == ("sgd", 0.0)
+    masks = [cfg["model"][f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")]
+    assert (masks, cfg["model"]["dropout"]) == ([0.1, 0.2, 0.1, 0.2], 0.0)
+
+
 @pytest.mark.parametrize("preset", FEEDFORWARD)
 def test_recipes_are_of_the_feedforward_network(preset: str) -> None:
     cfg = by_command_line(preset)
@@ -152,7 +163,8 @@ def test_recipes_are_of_the_highway_network(preset: str) -> None:
 
 # first rate, epochs at it, divisor, epochs
 SCHEDULES = {f"zaremba_lm_{size}": (1.0, *settings[2:5]) for size, settings in SETTINGS.items()}
-SCHEDULES |= {"gal_lm_large": (1.0, 11, 1.15, 55), "highway_lm_9x860": (0.2, 20, 1.02, 500)}
+SCHEDULES |= {"gal_lm_large": (1.0, 11, 1.15, 55), "gal_lm_small": (1.0, 11, 1.15, 40)}
+SCHEDULES |= {"highway_lm_9x860": (0.2, 20, 1.02, 500)}
 
 
 @pytest.mark.parametrize("preset", SCHEDULES)

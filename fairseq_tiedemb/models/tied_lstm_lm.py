@@ -94,6 +94,8 @@ preset("zaremba_lm_medium", "The medium model of Zaremba et al. 2014.")
 preset("zaremba_lm_medium_wt", "The medium model with weight tying.", ties=True)
 preset("zaremba_lm_large", 'The large model of Zaremba et al. 2014; Press & Wolf 2016, table 5, "Large".')
 preset("zaremba_lm_large_wt", 'Press & Wolf 2016, table 5, "Large + WT".', ties=True)
+preset("gal_lm_small", "The small model with variational dropout, in rates for its size.")
+preset("gal_lm_small_wt", "The small model with variational dropout and weight tying.", ties=True)
 preset(
     "gal_lm_large",
     'The large model with variational dropout of Gal & Ghahramani 2016; Press & Wolf 2016, table 5, "Large + BD + WD".',

@@ -246,7 +246,8 @@ ZAREMBA = {
     "zaremba_lm_large": (66_022_000, 1500),
     "zaremba_lm_large_wt": (51_022_000, 1500),
 }
-PAPERS = ZAREMBA | {"gal_lm_large": (66_022_000, 1500), "gal_lm_large_wt": (51_022_000, 1500)}
+GAL = ("gal_lm_small", "gal_lm_small_wt", "gal_lm_large", "gal_lm_large_wt")  # with another dropout
+PAPERS = ZAREMBA | {name: ZAREMBA[name.replace("gal", "zaremba")] for name in GAL}
 for depth, units in ((8, 890), (9, 860), (10, 830)):
     network, table = reference.highway_parameters(units, depth) + 10_000, 10_000 * units
     PAPERS[f"highway_lm_{depth}x{units}"] = network + 2 * table, units

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
@@ -14,7 +15,7 @@ from .corpora import write_ptb
 from .shell import RECIPES, command_of, dry_run, option, refusal, run_python, run_recipe
 
 RECIPE = "train-small-record.sh"
-PRESETS = {"untied": "zaremba_lm_small", "wt": "zaremba_lm_small_wt", "wt-pr": "zaremba_lm_small_wt_pr"}
+PRESETS = {"untied": "gal_lm_small", "wt": "gal_lm_small_wt", "wt-pr": "gal_lm_small_wt"}
 
 
 def prepared(folder: Path) -> Path:
@@ -26,11 +27,14 @@ def prepared(folder: Path) -> Path:
 def test_the_commands_of_a_row(row: str, tmp_path: Path) -> None:
     commands = dry_run(RECIPE, row, RUNS=prepared(tmp_path), GPUS=0)
     train = command_of(commands, "fairseq-train")
-    args = options.parse_args_and_arch(options.get_training_parser(), train[1:])
-    assert (args.arch, args.save_dir) == (PRESETS[row], f"{tmp_path}/ptb/record-{row}-1")
-    assert (args.tokens_per_sample, args.max_epoch, args.store_ema) == (35, 40, True)
-    assert (args.dropout_words, args.dropout_inputs, args.dropout_states, args.dropout_outputs) == (0.1, 0.2, 0.1, 0.2)
-    assert (args.force_anneal, args.clip_norm) == (12, 5.0)
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), train[1:]))
+    assert (cfg.model._name, cfg.checkpoint.save_dir) == (PRESETS[row], f"{tmp_path}/ptb/record-{row}-1")
+    assert (cfg.task.tokens_per_sample, cfg.optimization.max_epoch, cfg.ema.store_ema) == (35, 40, True)
+    assert [cfg.model[f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")] == [0.1, 0.2, 0.1, 0.2]
+    assert (cfg.lr_scheduler.force_anneal, cfg.optimization.clip_norm) == (12, 5.0)
+    projects = row == "wt-pr"
+    assert (cfg.model.projection, cfg.model.projection_bias) == (projects, projects)
+    assert cfg.criterion.projection_regularization == 0.15 * projects
     # The test set is read once, when the validation set has chosen.
     scores = [words for words in commands if words[0] == "fairseq-eval-lm"]
     assert [option(words, "--gen-subset") for words in scores] == ["valid", "valid", "test"]
