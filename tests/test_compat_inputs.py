@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fairseq_cli.eval_lm
@@ -18,6 +19,7 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq before its parser begins)
 from fairseq_tiedemb.compat import commands
@@ -102,6 +104,46 @@ def test_eval_lm_names_a_model_that_translates(
         fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), lm_data, *flags))
     with pytest.raises(ValueError, match="--arch: needs a language model; got lstm, .* Use --task translation"):
         train(lm_data, "--task", "language_modeling", *"--arch lstm --optimizer sgd --batch-size 4".split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            "--task contiguous_lm --arch lstm_nmt_small_twwt",
+            "--arch: needs a language model; got lstm_nmt_small_twwt, .* Use --task translation",
+        ),
+        (
+            "--task word_pairs --arch transformer_lm --optimizer adam --max-tokens 100",
+            "--arch transformer_lm: needs a task with --add-bos-token, .*--tokens-per-sample; got --task word_pairs",
+        ),
+        (
+            "--arch tied_transformer_lm --optimizer adam --max-tokens 100",
+            "--arch: needs a model that translates; got tied_transformer_lm, .* Use --task language_modeling",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_the_task(flags: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        options.parse_args_and_arch(options.get_training_parser(), ["data-bin", *flags.split()])
+
+
+@pytest.mark.parametrize(
+    ("name", "from_checkpoint", "message"),
+    [
+        (
+            "transformer_lm",
+            False,
+            "--arch: needs a model that translates; got transformer_lm, .* --task language_model",
+        ),
+        ("zaremba_lm_small_wt", False, "got zaremba_lm_small_wt, a language model. Use --task contiguous_lm for it"),
+        ("tied_lstm_lm", True, "--path: needs a model that translates; got tied_lstm_lm, .* Use fairseq-eval-lm"),
+    ],
+)
+def test_translation_by_a_language_model(name: str, from_checkpoint: bool, message: str) -> None:
+    task = TranslationTask(TranslationConfig(), Dictionary(), Dictionary())
+    with pytest.raises(ValueError, match=message):
+        task.build_model(SimpleNamespace(_name=name), from_checkpoint)
 
 
 def test_interactive_says_what_it_cannot_print(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
 from .batches import empty_split, eval_lm_blocks, exact_batch_size, last_batch
 from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
-from .commands import data_folder, interactive_alignment, language_models_only, recipes_are_defaults
+from .commands import data_folder, interactive_alignment, models_fit_their_task, recipes_are_defaults
 from .help import model_help
 from .literals import literal_settings
 from .noise import lines_of_a_log_once, quiet_warnings
@@ -71,7 +71,7 @@ ENTRIES = (
     byte_order_marks,
     utf8_text,
     data_folder,
-    language_models_only,
+    models_fit_their_task,
     interactive_alignment,
     recipes_are_defaults,
     model_help,

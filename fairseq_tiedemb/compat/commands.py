@@ -4,14 +4,17 @@ A reason where fairseq ends in an error of its own inside.
 """
 
 import argparse
+import dataclasses
 import functools
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
 from fairseq import models, options, tasks
 from fairseq.registry import REGISTRIES
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
 
 from ._replace import replace
 
@@ -39,29 +42,65 @@ def data_folder() -> None:
     replace(tasks, "setup_task", make)
 
 
-def language_models_only() -> None:
-    """Refuse a translation model in fairseq-eval-lm, and in training with the task of a language model.
+def models_fit_their_task() -> None:
+    """Refuse a translation model where the task is that of a language model, as in fairseq-eval-lm, and the reverse.
 
-    Without it: AttributeError on `supported_targets`, after the model is built (tasks/language_modeling.py:193).
-    Goes when fairseq names the model.
+    Without it: AttributeError on `supported_targets` or `encoder`, after the model is built
+    (tasks/language_modeling.py:193), or hydra's errors of options that the task has not (dataclass/utils.py:408).
+    Goes when fairseq compares the two.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+    def at_once(original: Callable[..., Any]) -> Callable[..., Any]:
+        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
+            parsed = original(*args, **kwargs)
+            given = parsed[0] if isinstance(parsed, tuple) else parsed
+            _check_options_of_task(getattr(given, "task", None), getattr(given, "arch", None))
+            return parsed
+
+        return parse_args_and_arch
+
+    def when_built(original: Callable[..., Any]) -> Callable[..., Any]:
         def build_model(self: Any, args: Any, from_checkpoint: bool = False) -> Any:
             name = getattr(args, "_name", None) or getattr(args, "arch", None)
-            model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
-            if model is not None and not hasattr(model, "supported_targets"):
-                flag, remedy = (
-                    ("--arch", "--task translation") if not from_checkpoint else ("--path", "fairseq-generate")
-                )
-                raise ValueError(
-                    f"{flag}: needs a language model; got {name}, which is none. Use {remedy} for one that translates."
-                )
+            _check_fit(type(self), name, from_checkpoint=from_checkpoint)
             return original(self, args, from_checkpoint)
 
         return build_model
 
-    replace(LanguageModelingTask, "build_model", make)
+    replace(options, "parse_args_and_arch", at_once)
+    for task in (LanguageModelingTask, TranslationTask):
+        replace(task, "build_model", when_built)
+
+
+def _check_options_of_task(task: str | None, arch: str | None) -> None:
+    """Raises ValueError if the model's options are to be taken from options of the task that it has not."""
+    model = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch))
+    config = tasks.TASK_DATACLASS_REGISTRY.get(task)
+    if model is None or config is None:
+        return
+    taken = re.findall(r"\$\{task\.(\w+)\}", " ".join(str(field.default) for field in dataclasses.fields(model)))
+    lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
+    if lacking:
+        _check_fit(tasks.TASK_REGISTRY[task], arch)
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
+        raise ValueError(f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models.")
+
+
+def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -> None:
+    """Raises ValueError if the task is one of language models and the model of this name is none, or the reverse."""
+    model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
+    if model is None:
+        return
+    is_language_model = hasattr(model, "supported_targets")
+    if issubclass(task, LanguageModelingTask) and not is_language_model:
+        flag, remedy = ("--path", "fairseq-generate") if from_checkpoint else ("--arch", "--task translation")
+        raise ValueError(
+            f"{flag}: needs a language model; got {name}, which is none. Use {remedy} for one that translates."
+        )
+    if issubclass(task, TranslationTask) and is_language_model:
+        of_model = getattr(model, "recipe", {}).get("task", "language_modeling")
+        flag, remedy = ("--path", "fairseq-eval-lm") if from_checkpoint else ("--arch", f"--task {of_model}")
+        raise ValueError(f"{flag}: needs a model that translates; got {name}, a language model. Use {remedy} for it.")
 
 
 def recipes_are_defaults() -> None:
