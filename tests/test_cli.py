@@ -1,5 +1,6 @@
 """`fairseq-tiedemb`, in process; tests/test_install.py runs the installed command."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,16 @@ def test_no_help_of_a_command_waits_for_torch_or_fairseq():
     process = subprocess.run([sys.executable, "-c", program], cwd=FOLDER.parent, capture_output=True, text=True)
     assert process.stderr == "[]\n"
     assert process.stdout.count("usage: ") == len(cli.COMMANDS)
+
+
+def test_a_reader_that_has_gone_is_no_fault():
+    """As in `fairseq-tiedemb arch | head`."""
+    command = [sys.executable, "-m", "fairseq_tiedemb.cli", "path"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(command, cwd=FOLDER.parent, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (process.returncode, process.stderr) == (141, "")
 
 
 @pytest.mark.parametrize(("argv", "message"), [([], "COMMAND"), (["paths"], "invalid choice: 'paths'")])

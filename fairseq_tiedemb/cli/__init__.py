@@ -9,6 +9,8 @@ one, write the module and list it in `COMMANDS`. Nothing else in the package imp
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,12 +90,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after `fairseq-tiedemb`; those of the process if None.
 
     Returns:
-        The exit status: 2 for arguments that are refused, or a package that is missing.
+        The exit status: 2 for arguments that are refused, or a package that is missing; 141, as a shell has it, where
+        nobody reads what is printed.
     """
     parser = create_parser()
     try:
         arguments = parser.parse_args(argv)
-        return arguments.run(arguments)
+        status = arguments.run(arguments)
+        sys.stdout.flush()  # not when Python ends, where nothing can be caught
+        return status
+    except BrokenPipeError:  # `| head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
+        return 128 + signal.SIGPIPE
     except ValueError as error:  # what a user can mend has a message that says how
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
     except ModuleNotFoundError as error:
