@@ -109,12 +109,14 @@ def test_no_help_of_a_command_waits_for_torch_or_fairseq():
     assert process.stdout.count("usage: ") == len(cli.COMMANDS)
 
 
-def test_a_reader_that_has_gone_is_no_fault():
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_reader_that_has_gone_is_no_fault(unbuffered):
     """As in `fairseq-tiedemb arch | head`."""
     command = [sys.executable, "-m", "fairseq_tiedemb.cli", "path"]
     reader, writer = os.pipe()
     os.close(reader)
-    process = subprocess.run(command, cwd=FOLDER.parent, stdout=writer, stderr=subprocess.PIPE, text=True)
+    streams = {"stdout": writer, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.run(command, cwd=FOLDER.parent, env={**os.environ, "PYTHONUNBUFFERED": unbuffered}, **streams)
     os.close(writer)
     assert (process.returncode, process.stderr) == (141, "")
 
