@@ -6,7 +6,7 @@
 #
 # Row        the paper explains by dimension that l2-input is best at 1,024 units and square-output at 512. Here the model of
 #            train-liu-small.sh has D units, with inner layers of 4 D
-# Hardware   one core of a CPU; 10 CPU minutes at D = 128 on an AMD EPYC (Zen 4), more at 512
+# Hardware   one core of a CPU; 6 CPU minutes at D = 64 and 10 at 128 on an AMD EPYC (Zen 4), more at 512
 # Expected   seeds of one row differ by more than methods do; tables/liu-dimensions.json says how many it takes to tell
 # Check      the last line: BLEU of tokenised text, as multi-bleu.perl gives it
 #
