@@ -124,8 +124,10 @@ def test_eval_lm_names_a_model_that_translates(
     ],
 )
 def test_a_model_that_does_not_fit_the_task(flags: str, message: str) -> None:
+    """Told when settings are made of options; programs that only parse options may name a model and no task."""
+    args = options.parse_args_and_arch(options.get_training_parser(), ["data-bin", *flags.split()])
     with pytest.raises(ValueError, match=message):
-        options.parse_args_and_arch(options.get_training_parser(), ["data-bin", *flags.split()])
+        convert_namespace_to_omegaconf(args)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq import models, options, tasks
+from fairseq.dataclass import utils as dataclass_utils
 from fairseq.registry import REGISTRIES
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
@@ -51,13 +52,11 @@ def models_fit_their_task() -> None:
     """
 
     def at_once(original: Callable[..., Any]) -> Callable[..., Any]:
-        def parse_args_and_arch(*args: Any, **kwargs: Any) -> Any:
-            parsed = original(*args, **kwargs)
-            given = parsed[0] if isinstance(parsed, tuple) else parsed
-            _check_options_of_task(getattr(given, "task", None), getattr(given, "arch", None))
-            return parsed
+        def override_module_args(args: argparse.Namespace) -> Any:
+            _check_options_of_task(getattr(args, "task", None), getattr(args, "arch", None))
+            return original(args)
 
-        return parse_args_and_arch
+        return override_module_args
 
     def when_built(original: Callable[..., Any]) -> Callable[..., Any]:
         def build_model(self: Any, args: Any, from_checkpoint: bool = False) -> Any:
@@ -67,7 +66,7 @@ def models_fit_their_task() -> None:
 
         return build_model
 
-    replace(options, "parse_args_and_arch", at_once)
+    replace(dataclass_utils, "override_module_args", at_once)  # the first that makes settings of a command's options
     for task in (LanguageModelingTask, TranslationTask):
         replace(task, "build_model", when_built)
 
