@@ -6,7 +6,7 @@
 #   FROM=/path/to/text recipes/prepare-wmt14-enfr.sh     # from a folder with {train,valid,test}.{en,fr}, tokenised
 #
 # Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each language),
-#            anew each time; $WORK/bin appears as the last thing, and whole. Never run here on the whole text
+#            anew each time; $WORK/bin appears as the last thing, and whole. Never run on the whole text
 # Hardware   one CPU core, hours; 32 GB of memory, 30 GB of disk
 # Expected   some 12 million pairs; newstest2013 for validation, newstest2014 for the test; dictionaries of 87,000 and 92,000
 #            types, or of 94,000 together (the paper's table 1)

@@ -7,7 +7,7 @@
 #   FROM=/path/to/text recipes/prepare-wmt15-ende.sh     # from a folder with {train,valid,test,test1}.{en,de}
 #
 # Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each language),
-#            anew each time; $WORK/bin appears as the last thing, and whole. Never run here on the whole text
+#            anew each time; $WORK/bin appears as the last thing, and whole. Never run on the whole text
 # Hardware   a CPU, hours; 16 GB of memory, 15 GB of disk, 1.2 GB to download
 # Expected   some 4.5 million pairs; newstest2013 for validation, newstest2014 and newstest2015 for tests; dictionaries of
 #            83,000 and 91,000 types, or of 94,000 together (the paper's table 1)

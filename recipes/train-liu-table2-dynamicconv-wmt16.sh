@@ -10,7 +10,7 @@
 #   distance       distances                            29.8
 #   cosine         cosine similarities                  29.9
 #
-# Hardware   8 GPUs of 16 GB or more, about two days; the paper had 2080 Ti, P100 and T4. Never run here at full size
+# Hardware   8 GPUs of 16 GB or more, about two days; the paper had 2080 Ti, P100 and T4. Never run at full size
 # Expected   the paper's BLEU, one seed each: a few tenths are noise
 # Check      the last line: BLEU of tokenised text with compounds split, as multi-bleu.perl gives it
 #

@@ -10,7 +10,7 @@
 #   distance       distances                            35.09               34.54   37.22
 #   cosine         cosine similarities                  34.92               34.81   37.34
 #
-# Hardware   one GPU, half a day; the paper had 2080 Ti, P100 and T4. Never run here at full size
+# Hardware   one GPU, half a day; the paper had 2080 Ti, P100 and T4. Never run at full size
 # Expected   the paper's BLEU, one seed each: a few tenths are noise
 # Check      the last line: BLEU of tokenised lower-case text, as multi-bleu.perl gives it
 #

@@ -9,7 +9,7 @@
 #   pr                 Small+PR           4.69M        50.8 / 116.0 / 111.7          --arch zaremba_lm_small_pr
 #   wt-pr              Small+WT+PR        2.69M        53.5 / 104.9 / 100.9          --arch zaremba_lm_small_wt_pr
 #   wt-pr-no-bias      none: wt-pr, but P has no bias                                ... --no-projection-bias
-#   small-early-decay  none: small, by the paper's text (see below)                  ... --force-anneal 5
+#   small-early-decay  none: small, by Zaremba et al.'s text (below)                 ... --force-anneal 5
 #   kn5                KN 5-gram                       - / - / 141                   fairseq-tiedemb ngram
 #
 # Hardware   one core of a CPU, about an hour a row for its 13 epochs (kn5: half a minute); minutes on a GPU
@@ -17,7 +17,7 @@
 # Check      "Evaluated 82,430 tokens" and the perplexity, the last two lines
 #
 # The presets bring the whole recipe of Zaremba et al. (2014); P has the bias that it has in the paper's code. That code
-# halves the learning rate after each epoch from the fifth on; the paper's text does so from the fourth on.
+# halves the learning rate after each epoch from the fifth on; Zaremba et al.'s text does so from the fourth on.
 # The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
 # was interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
 #

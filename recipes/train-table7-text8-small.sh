@@ -9,7 +9,7 @@
 #   pr     S+PR                 92.6 / none / 199.0           --arch zaremba_lm_small_pr
 #   wt-pr  S+WT+PR              95.3 / none / 183.2           --arch zaremba_lm_small_wt_pr
 #
-# Hardware   a GPU; 15 million words and some 45,000 types are days a row on one core of a CPU. Never run here on the whole
+# Hardware   a GPU; 15 million words and some 45,000 types are days a row on one core of a CPU. Never run on the whole
 # Expected   the paper's pattern, but not its numbers: its split and vocabulary are those of Mikolov et al. (2014), and not
 #            the ones here (prepare-text8.sh says which)
 # Check      "Evaluated ... tokens" and the perplexity, the last two lines

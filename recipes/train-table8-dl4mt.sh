@@ -9,7 +9,7 @@
 #   twwt    TWWT, three-way             29.43 / 33.46; 21.02 / 17.15                    --arch dl4mt_twwt
 #
 # Hardware   a GPU of 16 GB or more, days: 300,000 updates of 80 sentences; GPUS=N spreads each over N of them, in half
-#            precision. Never run here at full size
+#            precision. Never run at full size
 # Expected   the paper's pattern: three-way tying as good as the baseline, with half the parameters
 # Check      the last line: BLEU of tokenised text. For en-de it is newstest2015's, before it is newstest2014's: the paper
 #            names both and has one column
