@@ -177,7 +177,15 @@ class SharedEmbedding(nn.Module):
             target_N: the words.
             options: label smoothing, z-loss, and whether to sum.
             never_V: where words have no probability, whatever their score.
+
+        Raises:
+            ValueError: for label smoothing with ``never_V``, which would give these words a part of the target.
         """
+        if never_V is not None and options.label_smoothing:
+            raise ValueError(
+                "--label-smoothing: needs 0 where words have no probability (never_V); got "
+                f"{options.label_smoothing}. Leave it out."
+            )
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)

@@ -16,8 +16,9 @@ ROWS = 512
 # But no more scores than these, 64 MB of float32, as long as this leaves so many rows.
 SCORES = 2**24
 FEWEST_ROWS = 128
-# Gradients of scores are brought below this, from below 1, before they are rounded to half precision: fp16 has nothing
-# below 6e-8, and their products with features stay below its largest number.
+# Gradients of scores are brought below this, from below 1 or the largest scale, before they are rounded to half
+# precision: fp16 has nothing below 6e-8, and their products with features stay below its largest number. So a row whose
+# norm is near 0, with a method that divides by it, costs the others precision: from a hundredth of their norms on.
 HALF_SCALE = 128.0
 # What a scale of 0 is taken for, since its gradient is found by dividing by it: nothing beside any score of float32.
 SMALLEST_SCALE = 1e-30
@@ -50,6 +51,21 @@ class LossOptions:
 
 
 PLAIN_LOSS = LossOptions()
+
+
+def check_plain(options: LossOptions, where: str) -> None:
+    """Checks that neither label smoothing nor z-loss is asked for, which need the scores of all words.
+
+    Args:
+        options: of a loss.
+        where: what does not have these, for the message.
+
+    Raises:
+        ValueError: naming the flag.
+    """
+    for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
+        if value:
+            raise ValueError(f"{flag}: needs 0 with {where}; got {value}. Leave it out.")
 
 
 class OutputLoss(NamedTuple):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fairseq_tiedemb.analysis.checkpoints import average
 from fairseq_tiedemb.embedding import SharedEmbedding, embedding_roles
+from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .processes import in_two_processes
@@ -331,6 +332,13 @@ def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> N
     scores[:, [0, PAD]] = -torch.inf
     expected = F.cross_entropy(scores, target, reduction="sum")
     torch.testing.assert_close(table.loss(features, target, never_V=never).loss, expected)
+
+
+def test_words_without_a_probability_get_no_part_of_the_target() -> None:
+    table = SharedEmbedding(9, 4, PAD)
+    options = LossOptions(label_smoothing=0.25)
+    with pytest.raises(ValueError, match=r"--label-smoothing: needs 0 where words have no probability .*; got 0.25"):
+        table.loss(torch.randn(2, 4), torch.tensor([3, 2]), options, never_V=torch.arange(9) == PAD)
 
 
 def test_rows_of_half_precision_score_in_single() -> None:

@@ -97,6 +97,18 @@ def test_one_stream_is_what_eval_lm_reads(
     assert differences[first:].max() > 1e-4
 
 
+def test_a_diverged_model_has_an_infinite_perplexity(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(checkpoint, weights_only=False)
+    [bias] = [entry for name, entry in state["model"].items() if name.startswith("decoder.output") and "bias" in name]
+    bias[0] = 1e4
+    torch.save(state, tmp_path / "diverged.pt")
+    (tmp_path / "text").write_text("a b\n")
+    assert main(["score", str(tmp_path / "diverged.pt"), str(tmp_path / "text"), "--data", str(lm_data)]) == 0
+    assert "perplexity inf" in capsys.readouterr().err
+
+
 def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a zebra <pad>\n\n")
     command = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data)]

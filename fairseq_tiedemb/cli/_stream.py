@@ -24,12 +24,12 @@ def read_stream(data: Path, subset: str, dictionary: Any) -> Any:
     Raises:
         ValueError: if there is no such text.
     """
-    from fairseq.data import data_utils
-
-    from fairseq_tiedemb.tasks._streams import TokenStream
+    from fairseq_tiedemb.tasks._streams import open_stream
 
     path = data / subset
-    sentences = data_utils.load_indexed_dataset(str(path), dictionary)
-    if sentences is None:
-        raise ValueError(f"--train-subset: needs a text of {data}; got {path}, without .bin and .idx. Use train.")
-    return TokenStream(sentences, dictionary, subset)
+    try:
+        return open_stream(str(path), dictionary)
+    except FileNotFoundError:
+        raise ValueError(
+            f"--train-subset: needs a text of {data}; got {path}, without .bin and .idx. Use train."
+        ) from None

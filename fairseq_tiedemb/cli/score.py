@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     _check(arguments)
     import torch  # which takes seconds, with fairseq, that no help text has to wait for
+    from fairseq.utils import get_perplexity
 
     from fairseq_tiedemb.analysis.language_models import load_language_model
     from fairseq_tiedemb.analysis.normalisers import RawScorer
@@ -106,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.raw:
         found = f"mean raw score {total / tokens:.4f}, which is no log-probability; {model.summary()}"
     else:
-        found = f"perplexity {math.exp(-total / tokens):.2f}" + _as_printed(model, sentences, total)
+        found = f"perplexity {get_perplexity(-total / tokens, base=math.e):.2f}" + _as_printed(model, sentences, total)
     print(f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), {found}", file=sys.stderr)
     return 0
 
@@ -147,6 +148,7 @@ def _read(paths: Sequence[str]) -> list[str]:
 def _as_printed(model: Any, sentences: Sequence[Any], total: float) -> str:
     """Of a short-list, its other perplexity, in words that follow the one of all words; else nothing."""
     import torch
+    from fairseq.utils import get_perplexity
 
     words = torch.cat(list(sentences)).to(next(model.parameters()).device)
     sums = {}
@@ -154,7 +156,7 @@ def _as_printed(model: Any, sentences: Sequence[Any], total: float) -> str:
         sums = model.tally(words.unsqueeze(0), {"src_lengths": torch.tensor([len(words)])})
     if not sums:
         return ""
-    perplexity = math.exp(-(total + sums["outside_nll"].item()) / len(words))
+    perplexity = get_perplexity(-(total + sums["outside_nll"].item()) / len(words), base=math.e)
     return (
         f" by counts of the words outside the short-list, {100 * sums['outside'].item() / len(words):.2f}% of the "
         f"tokens; {perplexity:.2f} as printed, with <unk> in their place"

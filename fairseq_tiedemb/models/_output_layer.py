@@ -5,6 +5,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from typing import Any, Optional
 
 import numpy as np
@@ -103,6 +104,13 @@ def _short_list(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: 
     return ShortList(table, counts, _marks(words), length=cfg.short_list, unknown=words.unk(), size=len(words))
 
 
+def _check_short_list(cfg: Any) -> None:
+    if cfg.short_list < 1:
+        raise ValueError(
+            f"--short-list: needs 1 word or more with --output-layer short-list; got {cfg.short_list}. Use 2000, say."
+        )
+
+
 def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
     return NoiseContrastive(table, counts, _marks(words), log_z=cfg.noise_log_z, **_noise(cfg))
 
@@ -115,29 +123,42 @@ def _noise(cfg: Any) -> dict[str, Any]:
     return {"samples": cfg.noise_samples, "power": cfg.noise_power, "shared": not cfg.own_noise}
 
 
-# Heads over a table by the value of --output-layer; to add one, add a line here.
-HEADS: dict[str, Callable[[Any, SharedEmbedding, Tensor | None, Dictionary], CountedHead]] = {
-    "classes": _classes,
-    "short-list": _short_list,
-    "nce": _nce,
-    "sampled": _sampled,
+@dataclass(frozen=True)
+class HeadOverTable:
+    """A value of ``--output-layer`` whose head scores words by a table.
+
+    Attributes:
+        build: the head, of the options, the table, the counts of the training text and the dictionary.
+        options: the names of its own options, which other layers have no use for.
+        check: refuses what it cannot do, given the options.
+        own_rows: how many rows a table has that is not shared, given the options; a row a word, if not given.
+    """
+
+    build: Callable[[Any, SharedEmbedding, Tensor | None, Dictionary], CountedHead]
+    options: tuple[str, ...]
+    check: Callable[[Any], None] = lambda cfg: None
+    own_rows: Callable[[Any], int] | None = None
+
+
+_NOISE = ("noise_samples", "noise_power", "own_noise")
+# By the value of --output-layer; to add one, add an entry here.
+HEADS = {
+    "classes": HeadOverTable(_classes, ("classes", "class_file")),
+    # Words outside the list have no rows; <unk> has one.
+    "short-list": HeadOverTable(_short_list, ("short_list",), _check_short_list, lambda cfg: cfg.short_list + 1),
+    "nce": HeadOverTable(_nce, (*_NOISE, "noise_log_z")),
+    "sampled": HeadOverTable(_sampled, _NOISE),
 }
 SOFTMAX = "softmax"
 TREE = "tree"
-# Counted at a time.
+# Read at a time to count words.
 SENTENCES = 1024
 BIAS_STARTS = ("zero", "uniform", "unigram")
-# Options that only some layers have a use for.
-_SAMPLING = ("nce", "sampled")
-OPTIONS_OF: dict[str, tuple[str, ...]] = {
-    "classes": ("classes",),
-    "class_file": ("classes", TREE),
-    "short_list": ("short-list",),
-    "noise_samples": _SAMPLING,
-    "noise_power": _SAMPLING,
-    "own_noise": _SAMPLING,
-    "noise_log_z": ("nce",),
-    "tree": (TREE,),
+# Options of some layers, by the layers that have a use for them.
+_OPTIONS = {**{layer: head.options for layer, head in HEADS.items()}, TREE: ("tree", "class_file")}
+LAYERS_OF = {
+    option: [layer for layer, options in _OPTIONS.items() if option in options]
+    for option in dict.fromkeys(chain(*_OPTIONS.values()))
 }
 DEFAULTS = {each.name: each.default for each in fields(OutputLayerConfig)}
 
@@ -157,10 +178,6 @@ def check_output_layer(cfg: Any) -> None:
         )
     if cfg.classes < 1:
         raise ValueError(f"--classes: needs 1 or more; got {cfg.classes}. Use 100.")
-    if cfg.output_layer == "short-list" and cfg.short_list < 1:
-        raise ValueError(
-            f"--short-list: needs 1 word or more with --output-layer short-list; got {cfg.short_list}. Use 2000, say."
-        )
     if cfg.noise_samples < 1:
         raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
     if not 0.0 <= cfg.noise_power < float("inf"):
@@ -174,6 +191,8 @@ def check_output_layer(cfg: Any) -> None:
             f"--tree {BY_CLASSES}: needs --class-file; got none. Use `fairseq-tiedemb classes` to make one, or --tree "
             "huffman."
         )
+    if cfg.output_layer in HEADS:
+        HEADS[cfg.output_layer].check(cfg)
 
 
 def check_every_option_is_used(cfg: Any) -> None:
@@ -184,7 +203,7 @@ def check_every_option_is_used(cfg: Any) -> None:
     Raises:
         ValueError: naming the first that it has none for.
     """
-    for option, layers in OPTIONS_OF.items():
+    for option, layers in LAYERS_OF.items():
         value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
         if value != DEFAULTS[option] and cfg.output_layer not in layers:
             needs = " or ".join(layers)
@@ -197,20 +216,6 @@ def check_every_option_is_used(cfg: Any) -> None:
             f"--class-file: needs --tree {BY_CLASSES}; got --tree {cfg.tree}. Use --tree {BY_CLASSES}, or leave "
             "--class-file out."
         )
-
-
-def rows_of_output(cfg: Any, words: Dictionary) -> tuple[int, int | None]:
-    """How many rows an output table of its own has, and which is that of the padding symbol.
-
-    Of a short-list, only its words and <unk> have rows.
-
-    Args:
-        cfg: options of the model.
-        words: the dictionary.
-    """
-    if cfg.output_layer == "short-list":
-        return cfg.short_list + 1, None
-    return len(words), words.pad()
 
 
 def build_tables(
@@ -232,7 +237,8 @@ def build_tables(
     table = SharedEmbedding(len(words), cfg.decoder_embed_dim, words.pad(), method=method, bias=tied, scores=tied)
     own = table
     if not tied:
-        rows, pad = rows_of_output(cfg, words)
+        own_rows = HEADS[cfg.output_layer].own_rows if cfg.output_layer in HEADS else None
+        rows, pad = (len(words), words.pad()) if own_rows is None else (own_rows(cfg), None)
         width = features_dim if projection is None else projection.out_features
         own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
     return table, _build_output_layer(cfg, task, own, tied=tied, features_dim=features_dim, projection=projection)
@@ -246,7 +252,7 @@ def _build_output_layer(
         return _build_tree(cfg, task, table, tied=tied, projection=projection)
     over = None
     if cfg.output_layer != SOFTMAX:
-        over = HEADS[cfg.output_layer](cfg, table, training_counts(task), task.target_dictionary)
+        over = HEADS[cfg.output_layer].build(cfg, table, training_counts(task), task.target_dictionary)
     return build_output(table, borrowed=tied, features_dim=features_dim, projection=projection, over=over)
 
 
@@ -293,14 +299,18 @@ def training_counts(task: Any) -> Tensor | None:
     fairseq's dictionary does not know how often </s> and <unk> occur, 9% of the words of PTB.
 
     Args:
-        task: with its options, as fairseq sets it up.
+        task: with its options, as fairseq sets it up. The text is ``--train-subset`` where they have it, as those of
+            this package's tasks do, else ``train``.
     """
     options = getattr(task, "args", None) or getattr(task, "cfg", None)
-    folders = (getattr(options, "data", None) or "").split(":")
+    folders, split = (
+        (getattr(options, "data", None) or "").split(":"),
+        getattr(options, "train_subset", None) or "train",
+    )
     dictionary = task.target_dictionary
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for folder in filter(None, folders):
-        text: Any = data_utils.load_indexed_dataset(f"{folder}/train", dictionary, combine=True)
+        text: Any = data_utils.load_indexed_dataset(f"{folder}/{split}", dictionary, combine=True)
         for first in range(0, 0 if text is None else len(text), SENTENCES):
             words = np.concatenate([text[index] for index in range(first, min(first + SENTENCES, len(text)))])
             counts += np.bincount(words, minlength=len(counts))

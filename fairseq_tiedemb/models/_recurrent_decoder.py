@@ -68,7 +68,7 @@ class RecurrentDecoder(StreamDecoder):
         incremental_state: dict[str, Any] | None = None,
         stream_position: int | None = None,
     ) -> Tensor:
-        """Features (B, T, H), of the last column alone (B, 1, H) with an incremental state; see ``forward``."""
+        """Features (B, T, H), of the last column alone (B, 1, H) once a search has a state; see ``forward``."""
         state = self.stack.initial_state(len(prev_output_tokens))
         if stream_position is not None:
             state = self.streams[self.training].at(stream_position, state)

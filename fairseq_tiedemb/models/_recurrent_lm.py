@@ -144,6 +144,11 @@ class RecurrentLM(StreamLM):
                 f"--output-layer {cfg.output_layer}: needs one table for all words; got --adaptive-softmax-cutoff "
                 f"{cfg.adaptive_softmax_cutoff}. Use one or the other."
             )
+        if cfg.output_bias_init is not None:
+            raise ValueError(
+                f"--output-bias-init: needs an output layer with biases; got {cfg.output_bias_init} with "
+                f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff}. Leave it out."
+            )
         factor = cfg.adaptive_softmax_factor
         cutoff = _cutoff(cfg.adaptive_softmax_cutoff, factor, size=size, width=min(embed_dim, width))
         if not tied:

@@ -4,6 +4,7 @@ import argparse
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
@@ -126,7 +127,9 @@ class TiedModel(BaseFairseqModel):
         lengths = net_input.get("src_lengths")
         if hasattr(self, "encoder") or lengths is None:
             return target.ne(self.decoder.dictionary.pad())
-        return torch.arange(target.size(1), device=target.device) < lengths.to(target.device).unsqueeze(1)
+        lengths = lengths.to(target.device)
+        lengths = F.pad(lengths, (0, len(target) - len(lengths)))  # without those of the rows of --pad-to-fixed-bsz
+        return torch.arange(target.size(1), device=target.device) < lengths.unsqueeze(1)
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
         """Checks that a criterion trains the output layer as it is meant: ``compat`` asks before the first update.

@@ -22,7 +22,7 @@ class RecurrentHighwayNetwork(nn.Module):
         s_l = s_{l-1} + (h_l - s_{l-1}) t_l;    s_0 is s_depth of the step before, and the output is s_depth
 
     The dropout masks p and q are drawn once a forward pass in training, for each row, and hold for all steps; h and t
-    and all depths have the same. Weights start uniform in 1 / sqrt(hidden_size), the biases of h zero.
+    and all depths have the same. Weights start uniform in +-1 / sqrt(hidden_size), the biases of h zero.
 
     Args:
         input_size: width of the inputs.

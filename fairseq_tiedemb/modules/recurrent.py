@@ -51,8 +51,8 @@ class RecurrentLayer(nn.Module):
 
     def _cudnn(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
         weights = [self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias)]
-        # has_biases, num_layers, dropout, train, bidirectional, batch_first
-        options = (True, 1, 0.0, self.training, False, False)
+        # As in fused_lstm: has_biases, num_layers, dropout, train, bidirectional, batch_first.
+        options = (True, 1, 0.0, torch.is_grad_enabled(), False, False)
         state = tuple(part.unsqueeze(0).contiguous() for part in state_BK.chunk(self.cell.states, 1))
         if self.cell is LSTM:
             outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *options)

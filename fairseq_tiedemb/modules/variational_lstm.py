@@ -25,7 +25,7 @@ class VariationalLSTM(nn.Module):
 
     Masks are drawn once a forward pass, for each row, and hold for all its steps. Without masks (in evaluation, or
     both probabilities zero) this is torch's LSTM with one bias per gate, and runs in its fused kernel. Weights start
-    uniform in 1 / sqrt(hidden_size) as torch's do, biases zero.
+    uniform in +-1 / sqrt(hidden_size) as torch's do, biases zero.
 
     Args:
         input_size: width of the inputs.

@@ -188,10 +188,14 @@ def check_options(
         ValueError: naming the flag.
     """
     if smoothing not in SMOOTHINGS:
-        raise ValueError(f"--smoothing: needs one of {', '.join(SMOOTHINGS)}; got {smoothing}.")
+        raise ValueError(
+            f"--smoothing: needs one of {', '.join(SMOOTHINGS)}; got {smoothing}. Use modified-kneser-ney."
+        )
     method = SMOOTHINGS[smoothing]
     if order < 1:
         raise ValueError(f"--order: needs a whole number of at least 1; got {order}. Use 5.")
+    if form not in (None, *FORMS):
+        raise ValueError(f"form: needs one of {', '.join(FORMS)}; got {form}. Leave it out for the method's own.")
     if form not in (None, *method.forms):
         ways = [name for name, each in SMOOTHINGS.items() if form in each.forms]
         raise ValueError(f"--{form}: needs a method that has this form; got {smoothing}. Use {' or '.join(ways)}.")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding, draw_norm_one_
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 from ..sharing import sharing_method
 from .layer import OutputLayer
 
@@ -53,9 +53,7 @@ class Bands(nn.Module):
         Raises:
             ValueError: for label smoothing or z-loss, which need the scores of all words.
         """
-        for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
-            if value:
-                raise ValueError(f"{flag}: needs 0 with {self.flag}; got {value}. Leave it out.")
+        check_plain(options, self.flag)
         nll = -self.log_prob(features_ND, target_N)
         nll = nll.sum() if options.reduce else nll
         return OutputLoss(nll, nll.detach())
@@ -72,6 +70,9 @@ class Bands(nn.Module):
                 tail = -F.cross_entropy(tail_scores.to(exact), tail_target, reduction="none")
                 parts = parts.index_add(0, in_band.nonzero().squeeze(1), tail)
         return parts
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Nothing: bands have no biases."""
 
     def tables(self) -> dict[str, SharedEmbedding]:
         """The tables that the input shares, by band; empty where it shares none."""

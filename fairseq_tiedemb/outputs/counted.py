@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 
 
 class CountedHead(nn.Module):
@@ -70,9 +70,7 @@ class CountedHead(nn.Module):
         Raises:
             ValueError: for label smoothing or z-loss.
         """
-        for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
-            if value:
-                raise ValueError(f"{flag}: needs 0 with {self.flag}; got {value}. Leave it out.")
+        check_plain(options, self.flag)
 
     def scores(self, features: Tensor) -> Tensor:
         """Logarithms of the probabilities of all words, up to a constant a row: (*, D) -> (*, V)."""

@@ -48,7 +48,7 @@ class OutputLayer(nn.Module):
     table keeps its name in checkpoints, and the parts stand under ``over``.
 
     Args:
-        head: of the words, or the table that ``over`` scores them by.
+        table: what scores words, which is a head itself, or what ``over`` scores them by.
         borrowed: whether another module owns it.
         projection: P, owned by the decoder.
         factor: Q, owned by this layer.
@@ -59,7 +59,7 @@ class OutputLayer(nn.Module):
 
     def __init__(
         self,
-        head: nn.Module,
+        table: nn.Module,
         *,
         borrowed: bool = False,
         projection: nn.Linear | None = None,
@@ -68,9 +68,11 @@ class OutputLayer(nn.Module):
     ):
         super().__init__()
         if not borrowed:
-            self.owned = head
+            self.owned = table
         self.over = over
-        self._borrowed = (head if borrowed else None, projection)  # in a tuple, which torch does not search for modules
+        # In tuples, which torch does not search for modules.
+        self._borrowed_table = (table if borrowed else None,)
+        self._projection = (projection,)
         self.factor = factor
         self.register_state_dict_post_hook(_name_the_table)
         self.register_load_state_dict_pre_hook(_find_the_table)
@@ -83,12 +85,13 @@ class OutputLayer(nn.Module):
     @property
     def table(self) -> Any:
         """What scores words: a table, or what has no single one."""
-        return self.owned if self._borrowed[0] is None else self._borrowed[0]
+        (borrowed,) = self._borrowed_table
+        return self.owned if borrowed is None else borrowed
 
     @property
     def projection(self) -> nn.Linear | None:
         """P."""
-        return self._borrowed[1]
+        return self._projection[0]
 
     @property
     def weight(self) -> Tensor:
@@ -168,7 +171,7 @@ class OutputLayer(nn.Module):
         return self.head.tables()
 
     def extra_repr(self) -> str:
-        return "" if self._borrowed[0] is None else "tied"
+        return "" if self._borrowed_table[0] is None else "tied"
 
 
 def build_output(
@@ -213,9 +216,9 @@ def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, l
     assert isinstance(layer, OutputLayer)
     for key in [key for key in state_dict if key.startswith(prefix + HEAD)]:
         state_dict[prefix + key.removeprefix(prefix + HEAD)] = state_dict.pop(key)
-    head = layer._borrowed[0]
-    if isinstance(head, SharedEmbedding):
-        for name, entry in head.state_dict().items():
+    (borrowed,) = layer._borrowed_table
+    if isinstance(borrowed, SharedEmbedding):
+        for name, entry in borrowed.state_dict().items():
             state_dict[prefix + name] = entry
 
 
@@ -237,18 +240,18 @@ def _find_the_table(
             if name.startswith(former) and layer.factor is not None:
                 state_dict[prefix + current + name.removeprefix(former)] = state_dict.pop(key)
                 break
-    head = layer._borrowed[0]
-    if head is None:
+    (borrowed,) = layer._borrowed_table
+    if borrowed is None:
         for name in layer.owned.state_dict():
             if prefix + name in state_dict:
                 state_dict[prefix + HEAD + name] = state_dict.pop(prefix + name)
         return
-    if not isinstance(head, SharedEmbedding):
+    if not isinstance(borrowed, SharedEmbedding):
         # fairseq's decoders add this to a checkpoint without it, with an adaptive softmax too, if they share tables.
         state_dict.pop(prefix + "weight", None)
         return
     # Modules load in the order of registration, so the owner has read its own entry before.
-    for name, owned in head.state_dict().items():
+    for name, owned in borrowed.state_dict().items():
         entry = state_dict.pop(prefix + name, None)
         if entry is not None and entry.shape != owned.shape:
             error_msgs.append(

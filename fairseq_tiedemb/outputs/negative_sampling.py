@@ -1,11 +1,13 @@
 """Negative sampling: telling the words that come from words drawn at random."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 
 NOISE_FOR = ("block", "centre", "pair")
 # With noise for a block: features that share noise words, and the fewest words that they share.
@@ -84,6 +86,7 @@ class NegativeSampling(nn.Module):
         self.negatives, self.power, self.noise_for = negatives, power, noise_for
         self.register_buffer("counts", counts.clone())
         self._cumulative: tuple[Tensor, Tensor] | None = None
+        self.register_load_state_dict_post_hook(_forget_the_sums)  # counts are read in place
 
     @property
     def table(self) -> SharedEmbedding:
@@ -161,16 +164,6 @@ class NegativeSampling(nn.Module):
         return f"{self.negatives} negatives, noise c^{self.power}, each {self.noise_for}'s own"
 
 
-def check_plain(options: LossOptions, where: str) -> None:
-    """Checks that neither label smoothing nor z-loss is asked for.
-
-    Args:
-        options: of a loss.
-        where: what it is the loss of, for the message.
-
-    Raises:
-        ValueError: naming the flag.
-    """
-    for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
-        if value:
-            raise ValueError(f"{flag}: needs 0 with {where}; got {value}. Leave it out.")
+def _forget_the_sums(sampling: nn.Module, _: Any) -> None:
+    assert isinstance(sampling, NegativeSampling)
+    sampling._cumulative = None

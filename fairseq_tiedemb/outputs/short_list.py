@@ -18,10 +18,11 @@ class ShortList(CountedHead):
         p(v|h) = softmax over the list(scores(h))_v                         for v in the list, but for <unk>
         p(v|h) = softmax over the list(scores(h))_<unk> c_v / sum of c      over the words outside and <unk>
 
-    with c_v the count of v in the training text: a proper distribution over all V words. Without the second line, as
-    short-lists are often scored, rare words are the easy event ``<unk>``, and perplexity is too low; ``tally`` tells
-    that one too. A word that does not occur in the training text counts as one that occurs once, so that its
-    probability is not 0; a word that is not in the dictionary is ``<unk>``, and gets what the text's own has.
+    with c_v the count of v in the training text, and 1 for a word that does not occur in it: a proper distribution
+    over all V words. Without the second line, as short-lists are often scored, rare words are the easy event
+    ``<unk>``, and perplexity is too low; ``tally`` tells that one too. A word that does not occur in the training
+    text counts as one that occurs once, so that its probability is not 0; a word that is not in the dictionary is
+    ``<unk>``, and gets what the text's own has.
 
     The loss is the exact cross entropy. Its gradient is that of the list's, with words outside as ``<unk>``, since the
     shares of the words outside have no parameters.
@@ -44,7 +45,6 @@ class ShortList(CountedHead):
     by_target = True
     listed: Tensor
     place_of: Tensor
-    log_share: Tensor
 
     def __init__(
         self,
@@ -80,9 +80,17 @@ class ShortList(CountedHead):
         shares = self.counts.double().clamp(min=1).masked_fill(~outside | self.never(), 0.0)
         log_share = (shares / shares.sum()).log().masked_fill(~outside, 0.0).masked_fill(self.never(), -torch.inf)
         self.register_buffer("place_of", place_of, persistent=False)
-        self.register_buffer("log_share", log_share, persistent=False)
+        # No buffer: it stays exact after `.half()`, where the shares would no longer add up to 1.
+        self._log_share = log_share
         is_the_list = self.table.num_embeddings == len(self.listed)
         self.rows_of_list = slice(0, len(self.listed)) if is_the_list else as_slice(self.listed)
+
+    @property
+    def log_share(self) -> Tensor:
+        """What each word has of what the list leaves to it, (V,) in float64: log(c_v / sum of c) outside, 0 on it."""
+        if self._log_share.device != self.counts.device:
+            self._log_share = self._log_share.to(self.counts.device)
+        return self._log_share
 
     def require_counts(self) -> None:
         """Checks that there is a training text behind the list.

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._shapes import check_features
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
 from .class_file import NamedClasses
@@ -173,9 +173,7 @@ class Tree(nn.Module):
         Raises:
             ValueError: for label smoothing or z-loss, which need the scores of all words, and for a tree without words.
         """
-        for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
-            if value:
-                raise ValueError(f"{flag}: needs 0 with {self.flag}; got {value}. Leave it out.")
+        check_plain(options, self.flag)
         nll = -self.log_prob(features_ND, target_N)
         nll = nll.sum() if options.reduce else nll
         return OutputLoss(nll, nll.detach())

@@ -1,12 +1,13 @@
 """A corpus as one stream of tokens, cut into rows that are read side by side, chunk by chunk."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary, FairseqDataset
+from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, data_file_path
 from torch import Tensor
 
@@ -14,6 +15,30 @@ from torch import Tensor
 def empty_split(split: str) -> ValueError:
     """The error for a split without any token."""
     return ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
+
+
+def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, combine: bool = False) -> "TokenStream":
+    """The binarised text of a split as one stream.
+
+    Args:
+        path: of its .bin and .idx files, without these endings; its last part names the split in errors.
+        dictionary: that it was made with.
+        impl: fairseq's ``--dataset-impl``.
+        combine: with the numbered files of the split, as fairseq reads ``train``, ``train1``, ...
+
+    Raises:
+        FileNotFoundError: if there are no such files.
+        ValueError: see ``TokenStream``.
+    """
+    split, text = os.path.basename(path), Path(f"{path}.bin")
+    if text.is_file() and text.stat().st_size == 0:  # numpy maps no empty file
+        raise empty_split(split)
+    # "lazy" is one open file, whose place the data workers would move for each other.
+    kind = "cached" if impl == "lazy" else impl
+    sentences = data_utils.load_indexed_dataset(path, dictionary, kind, combine=combine)
+    if sentences is None:
+        raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
+    return TokenStream(sentences, dictionary, split)
 
 
 class TokenStream(FairseqDataset):

@@ -4,17 +4,16 @@
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Optional
 
 import torch
-from fairseq.data import FairseqDataset, data_utils, iterators
+from fairseq.data import FairseqDataset, iterators
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
 from ._processes import rank_and_world_size, rows_of_all_processes
-from ._streams import StreamRows, TokenStream, empty_split
+from ._streams import StreamRows, TokenStream, open_stream
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +36,7 @@ class ContiguousLMConfig(LanguageModelingConfig):
     """Options of ``contiguous_lm``: those of fairseq's ``language_modeling``."""
 
     post_process: Optional[str] = II("common_eval.post_process")
+    train_subset: str = II("dataset.train_subset")
 
 
 @register_task("contiguous_lm", dataclass=ContiguousLMConfig)
@@ -124,15 +124,7 @@ class ContiguousLMTask(LanguageModelingTask):
         """
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
-        text = Path(f"{path}.bin")
-        if text.is_file() and text.stat().st_size == 0:  # numpy maps no empty file
-            raise empty_split(split)
-        # "lazy" is one open file, whose place the data workers would move for each other.
-        kind = "cached" if self.args.dataset_impl == "lazy" else self.args.dataset_impl
-        sentences = data_utils.load_indexed_dataset(path, self.dictionary, kind, combine=combine)
-        if sentences is None:
-            raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
-        stream = TokenStream(sentences, self.dictionary, split)
+        stream = open_stream(path, self.dictionary, impl=self.args.dataset_impl, combine=combine)
         if self.one_stream:
             self.datasets[split] = stream
         else:

@@ -5,19 +5,18 @@
 import logging
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils, iterators
+from fairseq.data import Dictionary, iterators
 from fairseq.data.indexed_dataset import get_available_dataset_impl
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
 from ._pairs import WordPairs, count_words, keep_probabilities
-from ._streams import TokenStream, empty_split
+from ._streams import TokenStream, open_stream
 
 logger = logging.getLogger(__name__)
 
@@ -100,15 +99,7 @@ class WordPairsTask(FairseqTask):
 
     def _stream(self, folder: str, split: str, combine: bool = False) -> TokenStream:
         path = os.path.join(folder, split)
-        text = Path(f"{path}.bin")
-        if text.is_file() and text.stat().st_size == 0:  # numpy maps no empty file
-            raise empty_split(split)
-        # "lazy" is one open file, whose place the data workers would move for each other.
-        kind = "cached" if self.cfg.dataset_impl == "lazy" else self.cfg.dataset_impl
-        sentences = data_utils.load_indexed_dataset(path, self.dictionary, kind, combine=combine)
-        if sentences is None:
-            raise FileNotFoundError(f"split {split}: needs the files {path}.bin and {path}.idx; found none.")
-        return TokenStream(sentences, self.dictionary, split)
+        return open_stream(path, self.dictionary, impl=self.cfg.dataset_impl, combine=combine)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model.

@@ -80,7 +80,7 @@ def answer(
         3CosMul: argmax_x s(x, b) s(x, c) / (s(x, a) + 0.001)      with s = (cos + 1) / 2
 
     Args:
-        tables: their words in lower case count; of several that are the same then, the first.
+        tables: their words in lower case count; of several that are the same then, the lower-case one, or the first.
         sections: the questions.
         most_frequent: the first words of each table, which alone count.
         multiply: 3CosMul.

@@ -29,7 +29,7 @@ def interval(rho: float, count: int) -> tuple[float, float]:
     """95% confidence interval of Spearman's rho: tanh(atanh rho -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))).
 
     Args:
-        rho: in [-1, 1]; of -1 and 1 themselves nothing is known, since Fisher's z is infinite.
+        rho: in [-1, 1]; at -1 and 1 the result is nan, since Fisher's z is infinite.
         count: n, pairs of values; below 4 nothing is known.
 
     Source: Bonett & Wright 2000, Psychometrika 65, eq. 6 (Fisher's z with the variance of ranks).

@@ -24,7 +24,7 @@ TYING_FLAGS = ("share_decoder_input_output_embed", "share_all_embeddings")
 SHOWN = 8
 
 
-def settings_of(state: dict[str, Any], section: str) -> dict[str, Any]:
+def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
     """The settings of a checkpoint's model or task by name; of fairseq before 0.10 all that it has."""
     config = state.get("cfg")
     found = config.get(section) if isinstance(config, dict) else None
@@ -63,7 +63,7 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
         )
     if role != "sum":
         return {role: _vectors(state, names, role, path)}
-    rank = settings_of(state, "model").get("embedding_rank")
+    rank = section_of(state, "model").get("embedding_rank")
     if rank and not tied:
         raise ValueError(
             f"--role: needs in or out for factorised tables, each of which is {rank} wide in a basis of its own; got "
@@ -103,7 +103,7 @@ def _tied(state: dict[str, Any], names: dict[str, str | None]) -> bool:
     if names["in"] is None or _in_bands(state, "out"):
         return False
     if names["out"] is None:
-        settings = settings_of(state, "model")
+        settings = section_of(state, "model")
         return any(settings.get(flag) for flag in TYING_FLAGS)
     return torch.equal(state["model"][names["in"]], state["model"][names["out"]])
 
@@ -134,7 +134,7 @@ def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, pat
 
 @torch.no_grad()
 def _effective(state: dict[str, Any], name: str, weight_VD: Tensor, *, is_output: bool, path: Path) -> Tensor:
-    method = sharing_method(str(settings_of(state, "model").get("sharing_method") or "plain"))
+    method = sharing_method(str(section_of(state, "model").get("sharing_method") or "plain"))
     if not method.divides_by_norm:
         return weight_VD
     size, width = weight_VD.shape

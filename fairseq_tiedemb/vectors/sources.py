@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
 from fairseq_tiedemb.table_names import ROLES
-from fairseq_tiedemb.vectors.roles import named_table, settings_of, tables_by_role
+from fairseq_tiedemb.vectors.roles import named_table, section_of, tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
 from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_words
@@ -100,7 +100,7 @@ class Source:
 
     def _dictionary_of(self, state: dict[str, Any], role: str) -> Path:
         """dict.txt, or dict.LANGUAGE.txt, beside the checkpoint or in the data folder of its training."""
-        task = settings_of(state, "task")
+        task = section_of(state, "task")
         language = task.get("source_lang" if role == "source" else "target_lang")
         name = f"dict.{language}.txt" if language else "dict.txt"
         folders = [self.path.parent, *(Path(each) for each in str(task.get("data") or "").split(":") if each)]
@@ -152,7 +152,7 @@ def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:
     counts = (state.get("task_state") or {}).get("word_counts")
     if counts is None:
         return words
-    fewest = settings_of(state, "task")["min_count"]
+    fewest = section_of(state, "task")["min_count"]
     return {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
 
 

@@ -42,9 +42,10 @@ def test_output_layers(place: int) -> None:
     features = (0.1 * torch.randn(WORDS, WIDTH)).requires_grad_()
     tables = {name: SharedEmbedding(size, WIDTH, 1, bias=True, std=0.1) for name in (FULL, *HEADS)}
     heads: dict[str, Any] = {}
-    for name, build in HEADS.items():
+    for name, each in HEADS.items():
         options = OPTIONS[name][place] if name in OPTIONS else {}
-        heads[name] = build(OutputLayerConfig(output_layer=name, **options), tables[name], counts, words)
+        cfg = OutputLayerConfig(output_layer=name, **options)
+        heads[name] = each.build(cfg, tables[name], counts, words)
         heads[name].start_bias((counts.clamp(min=1) / counts.sum()).log())
     heads[TREE] = Tree(size, WIDTH, counts, (words.bos(), words.pad()))  # Huffman's, with inner nodes for a table
     full = tables[FULL]

@@ -1,15 +1,29 @@
 """--output-layer and --output-bias-init: the counts they read, where biases start, and what they refuse."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from fairseq import options as fairseq_options
+from fairseq import tasks
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from fairseq_tiedemb import SharedEmbedding
 from fairseq_tiedemb.models._output_layer import DEFAULTS, HEADS, training_counts
+from fairseq_tiedemb.outputs import (
+    Bands,
+    ClassBased,
+    Head,
+    NoiseContrastive,
+    SampledSoftmax,
+    ShortList,
+    Tree,
+)
 
 from ..conftest import MadeOnce, RunCommand
 from . import recurrent_lms
@@ -66,6 +80,30 @@ def test_there_are_no_counts_without_a_training_text(tmp_path: Path, folders: li
         assert training_counts(here) is None
 
 
+def test_counts_are_those_of_the_text_that_is_trained_on(folders: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(folders[0], tmp_path / "bin")
+    for ending in (".bin", ".idx"):
+        shutil.copy(folders[1] / f"train{ending}", tmp_path / f"bin/other{ending}")
+    found = []
+    for split in ("train", "other"):
+        command = [str(tmp_path / "bin"), "--task", "contiguous_lm", "--arch", "tied_lstm_lm", "--train-subset", split]
+        arguments = fairseq_options.parse_args_and_arch(fairseq_options.get_training_parser(), command)
+        found.append(training_counts(tasks.setup_task(convert_namespace_to_omegaconf(arguments).task)))
+    for counts, folder in zip(found, folders, strict=True):
+        torch.testing.assert_close(counts, training_counts(task([folder])))
+    assert not found[0].equal(found[1])
+
+
+@pytest.mark.parametrize(
+    "head", [SharedEmbedding, Bands, Tree, ClassBased, ShortList, NoiseContrastive, SampledSoftmax]
+)
+def test_every_head_keeps_the_contract(head: type) -> None:
+    assert isinstance(head.by_target, bool)
+    methods = [name for name in vars(Head) if not name.startswith("_")]
+    assert "start_bias" in methods
+    assert [name for name in methods if not callable(getattr(head, name, None))] == []
+
+
 def test_biases_start_as_they_are_told(folders: list[Path]) -> None:
     here = task(folders)
     counts = training_counts(here)
@@ -106,6 +144,11 @@ def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> No
         ({"output_layer": "nce", "noise_samples": 0}, r"--noise-samples: needs 1 or more; got 0"),
         ({"output_layer": "nce", "noise_power": -1.0}, r"--noise-power: needs 0 or more; got -1"),
         ({"output_layer": "nce", "noise_power": float("nan")}, r"--noise-power: needs 0 or more; got nan"),
+        ({"output_layer": "short-list"}, r"--short-list: needs 1 word or more with .* short-list; got 0"),
+        (
+            {"output_bias_init": "zero", "adaptive_softmax_cutoff": "8,12"},
+            r"--output-bias-init: needs an output layer with biases; got zero with --adaptive-softmax-cutoff 8,12",
+        ),
         (
             {"output_layer": "nce", "adaptive_softmax_cutoff": "8,12"},
             r"--output-layer nce: needs one table for all words; got --adaptive-softmax-cutoff 8,12",

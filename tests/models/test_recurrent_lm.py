@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, monolingual_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -584,3 +584,15 @@ def test_what_cannot_work_is_refused(options: dict, message: str) -> None:
 def test_a_highway_network_without_depth_is_refused() -> None:
     with pytest.raises(ValueError, match="--decoder-depth: needs a positive whole number; got 0. Use 10"):
         build("highway_lm", decoder_depth=0)
+
+
+def test_rows_that_fill_a_batch_have_no_words() -> None:
+    """``--pad-to-fixed-bsz``: fairseq adds rows of padding, and no lengths of theirs."""
+    model = build().eval()
+    samples = [{"id": number, "source": row[:-1], "target": row[1:]} for number, row in enumerate(text(3, 7).unbind())]
+    losses = []
+    for size in (None, 4):
+        batch = monolingual_dataset.collate(samples, WORDS.pad(), WORDS.eos(), pad_to_bsz=size)
+        assert len(batch["target"]) == (size or 3)
+        losses.append(model(target=batch["target"], **batch["net_input"]).loss)
+    torch.testing.assert_close(losses[1], losses[0])

@@ -37,6 +37,15 @@ def build(name: str = "word2vec_skipgram", **options: Any) -> Any:
     return grown(ARCH_MODEL_REGISTRY[name].build_model(cfg, task).double())
 
 
+def test_noise_is_drawn_by_the_counts_of_a_checkpoint() -> None:
+    sampling = next(module for module in build().modules() if isinstance(module, negative_sampling.NegativeSampling))
+    assert sampling.noise((200,)).unique().numel() > 1
+    only_seven = torch.zeros_like(sampling.counts)
+    only_seven[7] = 3
+    sampling.load_state_dict({"counts": only_seven})
+    assert sampling.noise((200,)).unique().tolist() == [7]
+
+
 def batch(model: Any) -> dict[str, torch.Tensor]:
     centres = torch.tensor([centre for centre, _ in WINDOWS])
     contexts = torch.tensor([context for _, contexts in WINDOWS for context in contexts])

@@ -52,6 +52,19 @@ def test_the_gpu_path_computes_the_same(cell: str) -> None:
 
 
 @every_cell
+def test_the_gpu_path_is_prepared_for_gradients_in_evaluation(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cuDNN refuses a backward pass that its forward pass was not told of, whatever the mode of the module."""
+    layer, _ = layer_and_oracle(cell)
+    inputs, state = torch.randn(6, 2, 3).double(), torch.randn(2, 4 * CELLS[cell].states).double()
+    kernel, told = getattr(torch, cell), []
+    monkeypatch.setattr(torch, cell, lambda *arguments: (told.append(arguments[6]), kernel(*arguments))[1])
+    layer.eval()._cudnn(inputs, state)
+    with torch.no_grad():
+        layer.train()._cudnn(inputs, state)
+    assert told == [True, False]
+
+
+@every_cell
 def test_autocast_leaves_the_layer_in_the_precision_of_its_weights(cell: str) -> None:
     layer = RecurrentLayer(3, 4, CELLS[cell])
     inputs, state = torch.randn(6, 2, 3), torch.zeros(2, 4 * CELLS[cell].states)

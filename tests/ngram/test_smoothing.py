@@ -229,7 +229,8 @@ def test_a_held_out_text_shorter_than_the_order(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"smoothing": "good"}, r"--smoothing: needs one of jelinek-mercer, .*; got good\."),
+        ({"smoothing": "good"}, r"--smoothing: needs one of jelinek-mercer, .*; got good\. Use modified-kneser-ney\."),
+        ({"form": "backing"}, r"form: needs one of interpolated, back-off; got backing\."),
         ({"smoothing": "jelinek-mercer"}, r"--held-out: needs text .* of --smoothing jelinek-mercer; got none"),
         (
             {"smoothing": "jelinek-mercer", "form": "back-off"},

@@ -137,6 +137,14 @@ def test_half_precision_of_tables(dtype: torch.dtype) -> None:
     torch.testing.assert_close(found.double(), expected, rtol=0, atol=16 * torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_shares_stay_exact_when_the_model_is_cast(dtype: torch.dtype) -> None:
+    _, head = build()
+    head.to(dtype)
+    outside = head.place_of == head.place_of[UNK]
+    assert head.log_share[outside].exp().sum().item() == pytest.approx(1.0, abs=1e-12)
+
+
 @pytest.mark.parametrize(("length", "of_the_list"), [(0, False), (12, False), (12, True), (-3, False)])
 def test_impossible_lengths_are_refused(length: int, of_the_list: bool) -> None:
     with pytest.raises(ValueError, match=f"--short-list: needs 1 to 11 words, .* got {length}. Use 2000"):
