@@ -46,7 +46,7 @@ class Regularizer:
         """
         found = self.penalty(model)
         if found is None:
-            raise ValueError(f"{self.flag}: needs {self.needs[0]}; got one without, and {strength}. {self.needs[1]}.")
+            raise ValueError(f"{self.flag}: needs {self.needs[0]}; got {strength} for one without. {self.needs[1]}.")
         return strength * found
 
 

@@ -16,8 +16,9 @@ from fairseq_tiedemb.analysis.curves import read_log
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.environment import current
+from fairseq_tiedemb.results.fields import read_object
 from fairseq_tiedemb.results.logs import Measured
-from fairseq_tiedemb.results.records import Figure, Result, pictures_of, write_result
+from fairseq_tiedemb.results.records import Figure, Result, pictures_beside, pictures_of, write_result
 from fairseq_tiedemb.results.summary import as_text
 from fairseq_tiedemb.results.tables import Column, Row, Table, find_table
 from fairseq_tiedemb.results.usage import read_usage
@@ -62,9 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
     result, pictures = collect(arguments, table, table.row(arguments.row, flag="ROW"))
     said = f"{table.name}, {as_text(result, table)}"
     folder = arguments.results / table.name
+    path = folder / f"{result.stem}.json"
+    _check_place(path, result)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in pictures_of(folder, f"{result.stem}.*.svg"):
+        for old in pictures_beside(path).values():
             old.unlink()
     except OSError as error:
         raise ValueError(
@@ -73,11 +76,26 @@ def run(arguments: argparse.Namespace) -> int:
     for kind, content in pictures.items():
         with written_aside(folder / f"{result.stem}.{kind}.svg") as aside:
             aside.write_bytes(content)
-    path = folder / f"{result.stem}.json"
     with written_aside(path) as aside:
         write_result(result, aside)
     print(f"recorded: {said}: {path}", file=sys.stderr)
     return 0
+
+
+def _check_place(path: Path, result: Result) -> None:
+    """Checks that the file is free, or has an earlier result of the same row and seed.
+
+    Row `a` with seed 1 and row `a-1` without one would have the same file.
+    """
+    if not path.exists():
+        return
+    fields = read_object(path)
+    row, seed = fields.text("row"), fields.count("seed", optional=True)
+    if (row, seed) != (result.row, result.seed):
+        raise ValueError(
+            f"ROW, --seed: need a file of their own; got {path}, which has the row {row} with the seed {seed}. Use "
+            "another name of the row in the table."
+        )
 
 
 def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Result, dict[str, bytes]]:

@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 
 from ..embedding import SharedEmbedding
 from ..modules.factorized import gaussian_linear
+from ..reading.word_vectors import read_word_vectors
 from ..sharing import SHARING_METHODS, load_entry_points
 
 logger = logging.getLogger(__name__)
@@ -123,44 +124,36 @@ def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:
 
 
 def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
-    """Fills rows from a text file of vectors, one ``word x_1 ... x_D`` a line, with or without a header ``words D``.
+    """Fills rows from a text file of vectors; see ``read_word_vectors``.
 
     Words that the file lacks keep their initial row.
 
     Raises:
-        ValueError: if the file does not exist, or a line is no vector of the table's width or has a number that is not
-            finite in the table's precision.
+        ValueError: if the file does not exist or is damaged, or has vectors of another width than the table, or no word
+            of the dictionary.
     """
     if not Path(path).is_file():
         raise ValueError(
             f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use another path; or, for a "
             f"model that is trained already, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
         )
-    found = 0
-    with open(path, encoding="utf-8-sig") as file, torch.no_grad():
-        for number, line in enumerate(file, start=1):
-            word, *numbers = line.rstrip().split(" ")
-            if number == 1 and len(numbers) == 1:  # the header
-                continue
-            try:
-                vector = torch.tensor([float(x) for x in numbers])
-            except ValueError:
-                vector = torch.empty(0)
-            if len(vector) != table.embedding_dim:
-                raise ValueError(
-                    f"{flag}: needs a word and {table.embedding_dim} numbers a line; got {len(vector)} in line "
-                    f"{number} of {path!r}, {line[:60].rstrip()!r}. Use the embedding dimension of the file."
-                )
-            if not vector.to(table.weight.dtype).isfinite().all():
-                raise ValueError(
-                    f"{flag}: needs finite numbers; got {line[:60].rstrip()!r} in line {number} of {path!r}. Use "
-                    "the file without that line: a word that it lacks keeps its initial row."
-                )
-            index = dictionary.index(word)
-            if index != dictionary.unk() or word == dictionary.unk_word:
-                table.weight[index] = vector
-                found += 1
-    logger.info(f"{flag}: {found:,} of {len(dictionary):,} words found in {path}")
+    vectors = read_word_vectors(Path(path), flag=flag, kinds="word vectors as text")
+    width = len(next(iter(vectors.values())))
+    if width != table.embedding_dim:
+        raise ValueError(
+            f"{flag}: needs {table.embedding_dim} numbers a word, as wide as the table; got {width} in {path!r}. Use "
+            "the embedding dimension of the file."
+        )
+    known = [word for word in vectors if dictionary.index(word) != dictionary.unk() or word == dictionary.unk_word]
+    if not known:
+        raise ValueError(
+            f"{flag}: needs words of the dictionary; got {path!r}, which has none of its {len(dictionary):,} words. "
+            "Use vectors of words as they are in dict.txt."
+        )
+    with torch.no_grad():
+        for word in known:
+            table.weight[dictionary.index(word)] = torch.from_numpy(vectors[word]).to(table.weight)
+    logger.info(f"{flag}: {len(known):,} of {len(dictionary):,} words found in {path}")
 
 
 def first_given(*values: Any) -> Any:

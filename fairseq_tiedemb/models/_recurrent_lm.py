@@ -23,6 +23,9 @@ from ._output_layer import SOFTMAX, OutputLayerConfig, build_tables, check_outpu
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
 from ._stream_lm import StreamLM
 
+# By which each band of an adaptive softmax is narrower than the one before.
+FACTOR = 4.0
+
 
 @dataclass
 class RecurrentLMConfig(OutputLayerConfig):
@@ -50,7 +53,7 @@ class RecurrentLMConfig(OutputLayerConfig):
         },
     )
     adaptive_softmax_factor: float = field(
-        default=4.0, metadata={"help": "each band is narrower than the one before by this factor"}
+        default=FACTOR, metadata={"help": "each band is narrower than the one before by this factor"}
     )
     dropout_words: float = field(
         default=0.0, metadata={"help": "variational dropout: probability with which a word type is dropped from a row"}
@@ -88,6 +91,23 @@ class RecurrentLM(StreamLM):
         """Builds the dropout of input vectors and of the last layer's outputs: variational."""
         return nn.Identity(), VariationalDropout(cfg.dropout_outputs)
 
+    def check_training(self, criterion: Any, cfg: Any) -> None:
+        """Checks the criterion, and that there is a use for each option of the output layer.
+
+        Args:
+            criterion: of the training.
+            cfg: options of the model.
+
+        Raises:
+            ValueError: for a criterion that would train another layer, or an option of another layer.
+        """
+        super().check_training(criterion, cfg)
+        if cfg.adaptive_softmax_cutoff is None and cfg.adaptive_softmax_factor != FACTOR:
+            raise ValueError(
+                f"--adaptive-softmax-factor: needs --adaptive-softmax-cutoff; got {cfg.adaptive_softmax_factor} "
+                "without it. Use --adaptive-softmax-cutoff 2000,6000, say, or leave it out."
+            )
+
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "RecurrentLM":
         """Builds the model from its options.
@@ -97,8 +117,8 @@ class RecurrentLM(StreamLM):
         """
         check_ranges(cfg)
         check_output_layer(cfg)
-        if not cfg.init_range > 0:
-            raise ValueError(f"--init-range: needs a positive number; got {cfg.init_range}. Use 0.1, say.")
+        if not 0 < cfg.init_range < float("inf"):
+            raise ValueError(f"--init-range: needs a positive, finite number; got {cfg.init_range}. Use 0.1, say.")
         dictionary = task.target_dictionary
         tied = cfg.share_decoder_input_output_embed or cls.ties
         projects = cfg.projection or cls.projects

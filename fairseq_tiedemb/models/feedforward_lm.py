@@ -105,8 +105,8 @@ class FeedForwardLM(StreamLM):
         check_output_layer(cfg)
         if cfg.ngram_order < 2:
             raise ValueError(f"--ngram-order: needs 2 or more; got {cfg.ngram_order}. Use 5, say.")
-        if not cfg.init_range > 0:
-            raise ValueError(f"--init-range: needs a positive number; got {cfg.init_range}. Use 0.1, say.")
+        if not 0 < cfg.init_range < float("inf"):
+            raise ValueError(f"--init-range: needs a positive, finite number; got {cfg.init_range}. Use 0.1, say.")
         sharing_method(cfg.sharing_method, flag="--sharing-method")
         tied, deep = cfg.share_decoder_input_output_embed or cls.ties, str(cfg.deep_output)
         skip = cfg.skip_connections or cls.skips

@@ -1,4 +1,5 @@
-"""How a checkpoint's file is read: by fairseq's commands and by ours, and without fairseq.
+"""How a checkpoint's file is read: by fairseq's commands and by ours, and without fairseq. And word vectors as text.
 
-`files` reads one, with `pickles` for what it asks for, `stand_ins` for what is no tensor, and `settings`.
+`files` reads a checkpoint, with `pickles` for what it asks for, `stand_ins` for what is no tensor, and `settings`;
+`word_vectors` what word2vec and GloVe write.
 """

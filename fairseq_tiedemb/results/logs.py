@@ -13,6 +13,8 @@ PERPLEXITY = re.compile(r"Perplexity: (\S+)")
 NGRAM = re.compile(r" *([\d,]+) +[\d,]+ +(\S+)  (\S.*)")
 # sacreBLEU's text; its JSON is read as such.
 BLEU = re.compile(r"^BLEU\|(\S+) = (\S+) ", re.MULTILINE)
+# A number in English print, and no decimal comma.
+THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 # fairseq-train.
 PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) ")
 ACCELERATOR = re.compile(r"^.*rank +\d+: capabilities = .*; name = (.+?) *$", re.MULTILINE)
@@ -139,7 +141,7 @@ def finite(text: str, *, flag: str, path: Path | None = None) -> float:
         ValueError: naming the flag and the file, if it is none or not finite.
     """
     try:
-        value = float(text.replace(",", ""))
+        value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):

@@ -115,7 +115,7 @@ def read_result(path: Path, table: Table) -> Result:
         usage=_optional(fields, "usage", Usage.of_fields),
         curve=_curve(fields.object("curve", optional=True)),
         note=fields.text("note", optional=True),
-        pictures={each.suffixes[-2][1:]: each for each in pictures_of(path.parent, f"{path.stem}.*.svg")},
+        pictures=pictures_beside(path),
     )
     fields.end()
     if path.stem != result.stem:
@@ -151,6 +151,14 @@ def require_tables(folder: Path, tables: list[Table], *, flag: str) -> None:
 def pictures_of(folder: Path, pattern: str) -> list[Path]:
     """The files of a folder whose names follow a pattern, in order; a folder of such a name is no picture."""
     return sorted(path for path in folder.glob(pattern) if path.is_file())
+
+
+def pictures_beside(path: Path) -> dict[str, Path]:
+    """The pictures of a result by kind: files NAME.KIND.svg beside NAME.json, where a kind has no dot."""
+    found = {
+        each.name[len(path.stem) + 1 : -len(".svg")]: each for each in pictures_of(path.parent, f"{path.stem}.*.svg")
+    }
+    return {kind: each for kind, each in found.items() if "." not in kind}
 
 
 def _figure(fields: Fields, column: Column, paper: float | None) -> Figure:

@@ -1,81 +1,22 @@
 """Word vectors as text, as word2vec and GloVe write them: ``word x_1 ... x_D`` a line."""
 
-import re
-import warnings
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
+from fairseq_tiedemb.reading.word_vectors import read_word_vectors
 from fairseq_tiedemb.vectors.word_table import WordTable
-
-HEADER = re.compile(r"\d+[ \t]\d+\s*")
-SPACE = " \t\r\n"  # and not what else Python takes for space, of which there are words
 
 
 def read_vectors(path: Path) -> WordTable:
-    """Reads word vectors with word2vec's header ``V D``, or without one as GloVe's are.
-
-    Of a word that comes twice the first vector counts. A word may have spaces in it, as some of GloVe's.
+    """Reads word vectors; see ``read_word_vectors``.
 
     Raises:
-        ValueError: if a line has another number of numbers than the first or the header's, a number is not finite,
-            there is none, or there are not as many words as the header has.
+        ValueError: if the file is damaged.
     """
-    words: dict[str, np.ndarray] = {}
-    width = announced = None
-    read = 0
-    try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                if number == 1 and HEADER.fullmatch(line):
-                    announced, width = map(int, line.split())
-                    continue
-                if not line.strip():
-                    continue
-                word, row = _parsed(line, width)
-                width = len(row) if width is None else width
-                if not word or len(row) != width or width == 0 or not np.isfinite(row).all():
-                    since = f", as the header {announced} {width} says" if announced is not None else ""
-                    raise ValueError(
-                        f"TABLE: needs a word and {width or 'some'} finite numbers a line{since}; got "
-                        f"{line[:60].rstrip()!r} in line {number} of {path}. Use a checkpoint, a safetensors "
-                        "file, or vectors as text."
-                    )
-                words.setdefault(word, row)
-                read += 1
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"TABLE: needs a checkpoint, a safetensors file, or vectors as text in UTF-8; got {path} ({error}). Use "
-            "another, or convert it."
-        ) from None
-    if not words:
-        raise ValueError(f"TABLE: needs a word at least; got {path}, which has none. Use another.")
-    if announced not in (None, read):
-        raise ValueError(
-            f"TABLE: needs the {announced:,} words of its header; got {read:,} in {path}. Use a whole file."
-        )
-    return WordTable(str(path), list(words), np.stack(list(words.values())))
-
-
-def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
-    """Word and numbers of a line; as many numbers as can be read."""
-    line = line.strip(SPACE)
-    word, _, rest = line.partition(" ") if " " in line else line.partition("\t")
-    row = _numbers(rest)
-    if width and len(row) != width and len(fields := line.rsplit(" ", width)) == width + 1:
-        word, row = fields[0], _numbers(" ".join(fields[1:]))
-    return word, row
-
-
-def _numbers(text: str) -> np.ndarray:
-    # Text is not deprecated, but text that has more than numbers in it.
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)
-        try:
-            return np.fromstring(text, dtype=np.float32, sep=" ")
-        except (DeprecationWarning, ValueError):
-            return np.empty(0, np.float32)
+    vectors = read_word_vectors(path, flag="TABLE", kinds="a checkpoint, a safetensors file, or vectors as text")
+    return WordTable(str(path), list(vectors), np.stack(list(vectors.values())))
 
 
 def write_vectors(table: WordTable, file: TextIO) -> int:

@@ -355,26 +355,39 @@ def test_dictionaries_of_one_size_that_differ_are_refused_with_the_place() -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "message"),
     [
-        ("2 4\nword0 1 2 3 4\n", "got 4 in line 2"),
-        ("word0 1 2 3 4 5 6\nword1 1 2 three 4 5 6\n", "got 0 in line 2 .*, 'word1 1 2 three"),
+        ("word0 1 2 3 4\n", "needs 6 numbers a word, as wide as the table; got 4 in '.*vectors.txt'"),
+        (
+            "word0 1 2 3 4 5 6\nword1 1 2 three 4 5 6\n",
+            "needs a word and 6 finite .*; got 'word1 1 2 three 4 5 6' in li",
+        ),
+        (
+            "word0 1 2 3 4 5 6\nword1 1 2 nan 4 5 6\n",
+            "needs .* finite .*; got 'word1 1 2 nan 4 5 6' in line 2 of .*vec",
+        ),
+        (
+            "word0 1 2 3 4 5 6\nword1 1 2 1e39 4 5 6\n",
+            "needs .* finite numbers a line; got 'word1 1 2 1e39 4 5 6' in li",
+        ),
+        ("3 6\nword0 1 2 3 4 5 6\n", "needs the 3 words of its header; got 1 in .*vectors.txt"),
+        ("", "needs a word at least; got .*vectors.txt, which has none"),
+        ("Word0 1 2 3 4 5 6\n", "needs words of the dictionary; got '.*vectors.txt', which has none of its 1. words"),
+        (b"\xff\xfe 1 2 3 4 5 6\n", "needs word vectors as text, in UTF-8; got .*vectors.txt"),
     ],
 )
-def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str, found: str) -> None:
+def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
     path = tmp_path / "vectors.txt"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=f"--decoder-embed-path: needs a word and 6 numbers a line; {found}"):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ValueError, match=f"--decoder-embed-path: {message}"):
         build("lstm_nmt", decoder_embed_path=str(path))
 
 
-@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e39"])
-def test_vectors_that_are_not_finite_are_refused(number: str, tmp_path: Path) -> None:
+def test_of_a_word_that_comes_twice_the_first_vector_counts(tmp_path: Path) -> None:
     path = tmp_path / "vectors.txt"
-    path.write_text(f"word0 1 2 3 4 5 6\nword1 1 2 {number} 4 5 6\n")
-    message = f"--decoder-embed-path: needs finite numbers; got 'word1 1 2 {number} 4 5 6' in line 2 of .*vectors.txt"
-    with pytest.raises(ValueError, match=message):
-        build("lstm_nmt", decoder_embed_path=str(path))
+    path.write_text("word0 1 2 3 4 5 6\nword0 6 5 4 3 2 1\n")
+    table = build("lstm_nmt", decoder_embed_path=str(path)).decoder.embed_tokens
+    assert table.weight[WORDS.index("word0")].tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_vectors_without_a_header_are_all_read(tmp_path: Path) -> None:

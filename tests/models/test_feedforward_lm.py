@@ -480,7 +480,7 @@ def test_there_is_no_longest_sentence() -> None:
             "none. Use --deep-output linear.",
         ),
         ("feedforward_lm", {"ngram_order": 1}, "--ngram-order: needs 2 or more; got 1. Use 5"),
-        ("feedforward_lm", {"init_range": 0.0}, "--init-range: needs a positive number; got 0.0. Use 0.1"),
+        ("feedforward_lm", {"init_range": 0.0}, "--init-range: needs a positive, finite number; got 0.0. Use 0.1"),
         ("feedforward_lm", {"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
         ("feedforward_lm", {"decoder_dropout_in": 1.0}, "--decoder-dropout-in: needs a probability .*; got 1.0"),
         ("feedforward_lm", {"decoder_embed_path": "none.txt"}, "--decoder-embed-path: needs a text file .* 'none.txt'"),

@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.losses import LossOptions
-from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.models._recurrent_lm import RecurrentLM, RecurrentLMConfig
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
@@ -566,8 +567,9 @@ def test_beam_search_scores_are_those_of_the_model() -> None:
             "--decoder-embed-path, --decoder-freeze-embed: need one table .* got bands .* 5,8 with tied embeddings",
         ),
         ({"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use --proj"),
-        ({"init_range": 0.0}, "--init-range: needs a positive number; got 0.0. Use 0.1"),
-        ({"init_range": -0.5}, "--init-range: needs a positive number; got -0.5"),
+        ({"init_range": 0.0}, "--init-range: needs a positive, finite number; got 0.0. Use 0.1"),
+        ({"init_range": math.inf}, "--init-range: needs a positive, finite number; got inf"),
+        ({"init_range": -0.5}, "--init-range: needs a positive, finite number; got -0.5"),
         ({"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
         ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
         ({"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
@@ -596,3 +598,14 @@ def test_rows_that_fill_a_batch_have_no_words() -> None:
         assert len(batch["target"]) == (size or 3)
         losses.append(model(target=batch["target"], **batch["net_input"]).loss)
     torch.testing.assert_close(losses[1], losses[0])
+
+
+def test_trains_with_no_factor_of_bands_that_are_not_there() -> None:
+    model = build(adaptive_softmax_factor=2.0)  # as a checkpoint of version 0.1.8 may have it
+    criterion = SimpleNamespace(takes_the_models_loss=True)
+    cfg = RecurrentLMConfig(adaptive_softmax_factor=2.0)
+    with pytest.raises(ValueError, match="--adaptive-softmax-factor: needs --adaptive-softmax-cutoff; got 2.0 without"):
+        model.check_training(criterion, cfg)
+    build(adaptive_softmax_cutoff="5,8", adaptive_softmax_factor=2.0).check_training(
+        criterion, RecurrentLMConfig(adaptive_softmax_cutoff="5,8", adaptive_softmax_factor=2.0)
+    )

@@ -10,8 +10,10 @@ import pytest
 import fairseq_tiedemb
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.results.environment import versions
+from fairseq_tiedemb.results.records import read_results
+from fairseq_tiedemb.results.tables import find_table
 
-from .example import BLEU, EVAL_LM, NGRAM, SIGNATURE, TRAIN, USAGE, Project
+from .example import BLEU, EVAL_LM, NGRAM, SIGNATURE, TABLE, TRAIN, USAGE, Project
 
 
 def test_a_folder_of_a_training(project: Project) -> None:
@@ -144,6 +146,7 @@ def test_a_row_of_other_settings(project: Project) -> None:
         (["small", "wt", "--figure", "test=2[1-many]"], "--figure: needs a finite number; got many."),
         (["small", "wt", "--figure", "test=2[1]"], "--figure: needs VALUE or VALUE[LOW-HIGH]; got 2[1]. Use"),
         (["small", "wt", "--figure", "test=3[1-2]"], "--figure: needs a value within its range; got 3[1-2]."),
+        (["small", "wt", "--figure", "test=1,5"], "--figure: needs a finite number; got 1,5."),
         (["small", "wt", "--figure", "test=many"], "--figure: needs a finite number; got many."),
         (["small", "wt", "--eval-lm", "bleu={log}"], "--eval-lm: needs a column of perplexity; got bleu, of BLEU."),
         (["small", "wt", "--bleu", "bleu={log}"], "needs what sacrebleu printed, `BLEU|... = X` or JSON; got {log}"),
@@ -165,6 +168,25 @@ def test_refused(arguments: list[str], message: str, project: Project) -> None:
     assert status == 2
     assert message.format(**places) in stderr
     assert not list(project.results.rglob("*.json"))
+
+
+def test_a_file_is_of_one_row_and_seed(project: Project) -> None:
+    """`wt` with seed 1 and `wt-1` without one would have the same file, and pictures of `wt` stand beside `wt.b`'s."""
+    project.write_table(
+        {**TABLE, "rows": [*TABLE["rows"], *({"name": name, "label": name} for name in ("wt-1", "wt.b"))]}
+    )
+    assert project.record("wt", "--figure", "test=1", seed=1)[0] == 0
+    status, stderr = project.record("wt-1", "--figure", "test=2", seed=None)
+    assert status == 2
+    assert "ROW, --seed: need a file of their own; got " in stderr
+    assert "/small/wt-1.json, which has the row wt with the seed 1. Use another name" in stderr
+    assert project.result("wt-1")["figures"]["test"]["value"] == 1
+    run = project.write("run/map.svg", "<svg/>").parent
+    assert project.record("wt.b", "--figure", "test=3", "--folder", run, seed=None)[0] == 0
+    assert project.record("wt", "--figure", "test=4", seed=None)[0] == 0
+    assert (project.results / "small/wt.b.map.svg").exists()
+    results = read_results(project.results, find_table(project.tables, "small", flag="--tables"))
+    assert {result.stem: [*result.pictures] for result in results} == {"wt-1": [], "wt": [], "wt.b": ["map"]}
 
 
 def test_refused_usage(project: Project) -> None:

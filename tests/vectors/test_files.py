@@ -77,7 +77,7 @@ def test_words_with_spaces_and_numbers(tmp_path: Path) -> None:
         ("3 2\na 1 2\nb 3 4\n", "needs the 3 words of its header; got 2 in .*x.vec"),
         ("1 2\na 1 2\nb 3 4\n", "needs the 1 words of its header; got 2 in .*x.vec"),
         ("0 3\n", "needs a word at least; got .*x.vec, which has none"),
-        (b"\xff\xfe\x00\x00 1 2\n", "or vectors as text in UTF-8; got .*x.vec"),
+        (b"\xff\xfe\x00\x00 1 2\n", "or vectors as text, in UTF-8; got .*x.vec"),
     ],
 )
 def test_refused_text(text: str | bytes, message: str, tmp_path: Path) -> None:

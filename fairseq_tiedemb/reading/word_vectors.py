@@ -1,0 +1,81 @@
+"""Word vectors as text, as word2vec and GloVe write them: ``word x_1 ... x_D`` a line."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+HEADER = re.compile(r"\d+[ \t]\d+\s*")
+SPACE = " \t\r\n"  # and not what else Python takes for space, of which there are words
+
+
+def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndarray]:
+    """Reads word vectors with word2vec's header ``V D``, or without one as GloVe's are.
+
+    Of a word that comes twice the first vector counts. A word may have spaces in it, as some of GloVe's.
+
+    Args:
+        path: of the file.
+        flag: that names it, for messages.
+        kinds: what may be used in its place, for messages.
+
+    Returns:
+        The vector of each word, (D,) in float32, in the order of the file.
+
+    Raises:
+        ValueError: if a line has another number of numbers than the first or the header's, a number is not finite,
+            there is none, or there are not as many words as the header has.
+    """
+    words: dict[str, np.ndarray] = {}
+    width = announced = None
+    read = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                if number == 1 and HEADER.fullmatch(line):
+                    announced, width = map(int, line.split())
+                    continue
+                if not line.strip():
+                    continue
+                word, row = _parsed(line, width)
+                width = len(row) if width is None else width
+                if not word or len(row) != width or width == 0 or not np.isfinite(row).all():
+                    since = f", as the header {announced} {width} says" if announced is not None else ""
+                    raise ValueError(
+                        f"{flag}: needs a word and {width or 'some'} finite numbers a line{since}; got "
+                        f"{line[:60].rstrip()!r} in line {number} of {path}. Use {kinds}."
+                    )
+                words.setdefault(word, row)
+                read += 1
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{flag}: needs {kinds}, in UTF-8; got {path} ({error}). Use another, or convert it."
+        ) from None
+    if not words:
+        raise ValueError(f"{flag}: needs a word at least; got {path}, which has none. Use another.")
+    if announced not in (None, read):
+        raise ValueError(
+            f"{flag}: needs the {announced:,} words of its header; got {read:,} in {path}. Use a whole file."
+        )
+    return words
+
+
+def _parsed(line: str, width: int | None) -> tuple[str, np.ndarray]:
+    """Word and numbers of a line; as many numbers as can be read."""
+    line = line.strip(SPACE)
+    word, _, rest = line.partition(" ") if " " in line else line.partition("\t")
+    row = _numbers(rest)
+    if width and len(row) != width and len(fields := line.rsplit(" ", width)) == width + 1:
+        word, row = fields[0], _numbers(" ".join(fields[1:]))
+    return word, row
+
+
+def _numbers(text: str) -> np.ndarray:
+    # Text is not deprecated, but text that has more than numbers in it.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        try:
+            return np.fromstring(text, dtype=np.float32, sep=" ")
+        except (DeprecationWarning, ValueError):
+            return np.empty(0, np.float32)
