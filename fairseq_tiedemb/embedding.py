@@ -53,6 +53,7 @@ class SharedEmbedding(nn.Module):
 
     bias: Tensor | None
     by_target = False
+    loss_is_its_own = False
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class SharedEmbedding(nn.Module):
         if method.input_scale is None:
             return vectors
         # A number for all words, or one for each of the table's.
-        factor = method.input_factor(self._squared_norms(vectors, tokens), self._own_rows(tokens))
+        factor = method.input_factor(self._bounded(squared_norms(vectors), tokens), self._own_rows(tokens))
         return vectors * factor.unsqueeze(-1).to(vectors.dtype)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -248,7 +249,7 @@ class SharedEmbedding(nn.Module):
 
         In float32 (float64 of a float64 table), or where that overflows in float64.
         """
-        return self._squared_norms(self.weight, self._words())
+        return self._bounded(squared_norms(self.weight), self._words())
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
         """The tables that words are scored by, here one, by the name of their words."""
@@ -257,14 +258,12 @@ class SharedEmbedding(nn.Module):
     def _words(self) -> Tensor:
         return torch.arange(self.num_embeddings, device=self.weight.device)
 
-    def _squared_norms(self, rows: Tensor, words: Tensor) -> Tensor:
-        return self._bounded(squared_norms(rows), words)
-
-    def _bounded(self, squared_norms: Tensor, words: Tensor) -> Tensor:
+    def _bounded(self, norms: Tensor, words: Tensor) -> Tensor:
+        """n of the words, given their rows' squared norms: away from 0."""
         # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.
         if self.padding_idx is not None:
-            squared_norms = squared_norms.masked_fill(words.eq(self.padding_idx), 1.0)
-        return squared_norms.clamp(min=SMALLEST_SQUARED_NORM)
+            norms = norms.masked_fill(words.eq(self.padding_idx), 1.0)
+        return norms.clamp(min=SMALLEST_SQUARED_NORM)
 
     def _own_rows(self, tokens: Tensor) -> dict[str, Tensor]:
         """The method's parameters, of those with a row a word the rows of these words."""
@@ -284,11 +283,11 @@ class SharedEmbedding(nn.Module):
             self._kept = (key, *self._norm_terms(self.squared_norms(), self.method_parameters))
         return self._kept[1:]
 
-    def _norm_terms(self, squared_norms: Tensor, own: Any) -> tuple[Tensor | None, Tensor | None]:
-        """Scale and offset of the method in float32 (float64 for a float64 table), one number each per squared norm."""
+    def _norm_terms(self, n: Tensor, own: Any) -> tuple[Tensor | None, Tensor | None]:
+        """Scale and offset of the method in float32 (float64 for a float64 table), one number each for each n."""
         exact = torch.promote_types(self.weight.dtype, torch.float32)
-        terms = sharing_method(self.method).score_terms(squared_norms, own)
-        scale, offset = (None if term is None else term.expand_as(squared_norms).to(exact) for term in terms)
+        terms = sharing_method(self.method).score_terms(n, own)
+        scale, offset = (None if term is None else term.expand_as(n).to(exact) for term in terms)
         return scale, offset
 
     def keep_norms(self, keep: bool = True) -> None:

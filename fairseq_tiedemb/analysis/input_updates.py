@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_tiedemb.analysis.columns import aligned
+from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
 
 FEW = 10
-BANDS = (10, 100, 1_000, 10_000, 100_000)  # of words by rank of frequency
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,7 @@ class InputUpdates:
         per_batch = f"{rows.mean():.0f} different rows of {size:,} ({rows.mean() / size:.1%})"
         columns = [["words by frequency"], ["updates an epoch"], ["share of batches"]]
         order = np.argsort(-self.counts_V, kind="stable")
-        edges = [0, *(band for band in BANDS if band < size), size]
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in bands_of_ranks(size):
             mean = self.updates_V[order[low:high]].mean()
             for column, cell in zip(
                 columns, (f"{low + 1:,}-{high:,}", f"{mean:,.1f}", f"{mean / batches:.2%}"), strict=True

@@ -14,12 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.columns import aligned
+from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
 from fairseq_tiedemb.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
-# Words by rank of frequency, in the printed table.
-BANDS = (10, 100, 1_000, 10_000, 100_000)
 
 
 @dataclass
@@ -167,8 +165,7 @@ def with_counts(tables: Sequence[Norms], counts: np.ndarray, *, path: Path) -> l
 def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
     """Mean norm by rank of frequency as text: a line a band of ranks, a column a table."""
     highest = max((count > 0).sum() for _, count in tables)
-    edges = [0, *(band for band in BANDS if band < highest), int(highest)]
-    bands = list(zip(edges, edges[1:], strict=False))
+    bands = bands_of_ranks(int(highest))
     columns = [["mean norm, words by frequency", *(f"{low + 1:,}-{high:,}" for low, high in bands)]]
     for one, count in tables:
         order = np.argsort(-count, kind="stable")[: (count > 0).sum()]

@@ -25,6 +25,7 @@ SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; 
     for method in SHARING_METHODS.values()
 )
 
+DROPOUT_HELP = "dropout probability {}; --dropout if not given"
 PROJECTION_HELP = "a matrix P between features and the output table (Press & Wolf 2016)"
 PROJECTION_BIAS_HELP = "P has a bias, as in the paper's code; its presets have it"
 

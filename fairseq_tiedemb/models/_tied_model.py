@@ -144,11 +144,11 @@ class TiedModel(BaseFairseqModel):
         Raises:
             ValueError: for another criterion than this package's with such a layer.
         """
-        flag = str(getattr(self.output.head, "flag", ""))
-        if flag.startswith("--output-layer") and not getattr(criterion, "takes_the_models_loss", False):
+        head = self.output.head
+        if head.loss_is_its_own and not getattr(criterion, "takes_the_models_loss", False):
             raise ValueError(
-                f"--criterion: needs tied_cross_entropy with {flag}; got {type(criterion).__name__}, which trains the "
-                "scores of all words. Use --criterion tied_cross_entropy."
+                f"--criterion: needs tied_cross_entropy with {head.flag}; got {type(criterion).__name__}, which trains "
+                "the scores of all words. Use --criterion tied_cross_entropy."
             )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:

@@ -19,6 +19,7 @@ from ..outputs import build_output
 from ..sharing import sharing_method
 from ._conditional_decoder import ConditionalDecoder
 from ._options import (
+    DROPOUT_HELP,
     SharingConfig,
     build_projection,
     check_joined_dictionary,
@@ -34,8 +35,6 @@ from ._sharing import describe
 from ._tied_model import TiedModel
 
 logger = logging.getLogger(__name__)
-
-DROPOUT_HELP = "dropout probability {}; --dropout if not given"
 
 
 @dataclass

@@ -16,14 +16,13 @@ from ..modules.feedforward import ACTIVATIONS, FeedForwardStack
 from ..sharing import sharing_method
 from ._feedforward_decoder import FeedForwardDecoder
 from ._meaning import SHARING_AND_OUTPUT_LAYER, Choice
-from ._options import SHARING_METHOD_HELP, check_ranges, first_given
+from ._options import DROPOUT_HELP, SHARING_METHOD_HELP, check_ranges, first_given
 from ._output_layer import OutputLayerConfig, build_tables, check_output_layer
 from ._recipe import register_preset, training_options, with_sizes
 from ._stream_lm import StreamLM
 
 logger = logging.getLogger(__name__)
 
-DROPOUT_HELP = "dropout probability {}; --dropout if not given"
 LINEAR = "linear"
 
 

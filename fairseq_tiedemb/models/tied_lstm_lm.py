@@ -12,11 +12,9 @@ from torch import nn
 
 from ..modules.lstm import LSTMStack
 from ..modules.variational_lstm import VariationalLSTM
-from ._options import first_given
+from ._options import DROPOUT_HELP, first_given
 from ._recipe import register_preset
 from ._recurrent_lm import RecurrentLM, RecurrentLMConfig
-
-DROPOUT_HELP = "dropout probability {}; --dropout if not given"
 
 
 @dataclass

@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+# Written into a tensor that is given.
+sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 def without_autocast(function: Callable[..., Any]) -> Any:
@@ -88,9 +89,9 @@ class GRU:
         reset, update, candidate, recurrent_n = saved.chunk(4, 1)
         grad_reset, grad_update, grad_candidate = grad_inputs_BG.chunk(3, 1)
         kept = grad_state_BK * update
-        _tanh_backward(grad_state_BK - kept, candidate, grad_input=grad_candidate)
-        _sigmoid_backward(grad_state_BK * (state_BK - candidate), update, grad_input=grad_update)
-        _sigmoid_backward(grad_candidate * recurrent_n, reset, grad_input=grad_reset)
+        tanh_backward(grad_state_BK - kept, candidate, grad_input=grad_candidate)
+        sigmoid_backward(grad_state_BK * (state_BK - candidate), update, grad_input=grad_update)
+        sigmoid_backward(grad_candidate * recurrent_n, reset, grad_input=grad_reset)
         size = state_BK.size(1)
         grad_recurrent_BG[:, : 2 * size] = grad_inputs_BG[:, : 2 * size]
         torch.mul(grad_candidate, reset, out=grad_recurrent_BG[:, 2 * size :])
@@ -140,11 +141,11 @@ class LSTM:
         input_gate, forget, candidate, output, tanh_cell = saved.chunk(5, 1)
         grad_input_gate, grad_forget, grad_candidate, grad_output = grad_inputs_BG.chunk(4, 1)
         grad_hidden = grad_state_BK[:, :size]
-        _sigmoid_backward(grad_hidden * tanh_cell, output, grad_input=grad_output)
+        sigmoid_backward(grad_hidden * tanh_cell, output, grad_input=grad_output)
         grad_cell = torch.ops.aten.tanh_backward(grad_hidden * output, tanh_cell).add_(grad_state_BK[:, size:])
-        _sigmoid_backward(grad_cell * candidate, input_gate, grad_input=grad_input_gate)
-        _sigmoid_backward(grad_cell * state_BK[:, size:], forget, grad_input=grad_forget)
-        _tanh_backward(grad_cell * input_gate, candidate, grad_input=grad_candidate)
+        sigmoid_backward(grad_cell * candidate, input_gate, grad_input=grad_input_gate)
+        sigmoid_backward(grad_cell * state_BK[:, size:], forget, grad_input=grad_forget)
+        tanh_backward(grad_cell * input_gate, candidate, grad_input=grad_candidate)
         grad_recurrent_BG.copy_(grad_inputs_BG)
         grad_previous = torch.empty_like(grad_state_BK)
         torch.mul(grad_cell, forget, out=grad_previous[:, size:])

@@ -7,11 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .cells import without_autocast
+from .cells import sigmoid_backward, tanh_backward, without_autocast
 from .dropout import variational_mask
-
-_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 class RecurrentHighwayNetwork(nn.Module):
@@ -157,8 +154,8 @@ class _HighwayRecurrence(torch.autograd.Function):
         # The derivatives of each new state with respect to its sums, for the whole chain; the loop multiplies them by
         # the gradients of the states.
         grad_gates = torch.empty_like(gates)
-        _tanh_backward(transform, candidate, grad_input=grad_gates[..., :size])
-        _sigmoid_backward(candidate - states[:-1], transform, grad_input=grad_gates[..., size:])
+        tanh_backward(transform, candidate, grad_input=grad_gates[..., :size])
+        sigmoid_backward(candidate - states[:-1], transform, grad_input=grad_gates[..., size:])
         grad_state = torch.zeros_like(states[0])
         for k in reversed(range(len(gates))):
             t, layer = divmod(k, depth)

@@ -7,14 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .cells import without_autocast
+from .cells import sigmoid_backward, tanh_backward, without_autocast
 from .dropout import variational_mask
 from .lstm import fused_lstm
 
 GATES = 4  # i, f, g, o: torch's order
-
-_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 class VariationalLSTM(nn.Module):
@@ -161,11 +158,11 @@ class _MaskedRecurrence(torch.autograd.Function):
             grad_hidden += grad_hidden_TBH[t]
             input_gate, forget, candidate, output = gates[t]
             grad_input_gate, grad_forget, grad_candidate, grad_output = grad_gates[:, t]
-            _sigmoid_backward(grad_hidden * tanh_cells[t], output, grad_input=grad_output)
+            sigmoid_backward(grad_hidden * tanh_cells[t], output, grad_input=grad_output)
             grad_cell += torch.ops.aten.tanh_backward(grad_hidden * output, tanh_cells[t])
-            _sigmoid_backward(grad_cell * candidate, input_gate, grad_input=grad_input_gate)
-            _sigmoid_backward(grad_cell * cells[t], forget, grad_input=grad_forget)
-            _tanh_backward(grad_cell * input_gate, candidate, grad_input=grad_candidate)
+            sigmoid_backward(grad_cell * candidate, input_gate, grad_input=grad_input_gate)
+            sigmoid_backward(grad_cell * cells[t], forget, grad_input=grad_forget)
+            tanh_backward(grad_cell * input_gate, candidate, grad_input=grad_candidate)
             grad_cell *= forget
             grad_hidden = torch.bmm(grad_gates[:, t], weight_4HH).mul_(mask_4BH).sum(0)
         masked_4NH = (hidden[:-1] * mask_4BH.unsqueeze(1)).flatten(1, 2)

@@ -10,6 +10,7 @@
     start_bias(log_prob)        sets the biases to a distribution of words
     tables()                    the tables that words are scored by, by name
     by_target                   whether log_prob takes less than scores
+    loss_is_its_own             whether criterions that train the scores of all words would train something else
 
 The heads: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), and those that know the
 counts of the training text: ``Tree`` (hierarchical softmax), which scores no words and has no table, and, over a table

@@ -32,6 +32,7 @@ class Bands(nn.Module):
     flag = "--adaptive-softmax-cutoff"
     # fairseq asks the adaptive softmax itself for the probabilities of given words.
     by_target = False
+    loss_is_its_own = False
 
     def __init__(self, adaptive_softmax: Any):
         super().__init__()

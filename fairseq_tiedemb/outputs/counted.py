@@ -28,6 +28,7 @@ class CountedHead(nn.Module):
 
     flag = "--output-layer"
     by_target = False
+    loss_is_its_own = True
     counts: Tensor
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):

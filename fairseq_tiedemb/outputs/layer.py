@@ -18,9 +18,12 @@ class Head(Protocol):
     Attributes:
         by_target: whether the probability of a given word takes less than the scores of all words. Then decoders hand
             on features, and not scores, until it is known which words are asked for.
+        loss_is_its_own: whether training by the scores of all words, as fairseq's criterions do, would train something
+            else.
     """
 
     by_target: bool
+    loss_is_its_own: bool
 
     def scores(self, features: Tensor) -> Tensor: ...
 

@@ -65,6 +65,7 @@ class Tree(nn.Module):
 
     flag = "--output-layer tree"
     by_target = True
+    loss_is_its_own = True
     node_bias: Tensor | None
     parents: Tensor
     turns: Tensor

@@ -99,6 +99,7 @@ def test_counts_are_those_of_the_text_that_is_trained_on(folders: list[Path], tm
 )
 def test_every_head_keeps_the_contract(head: type) -> None:
     assert isinstance(head.by_target, bool)
+    assert isinstance(head.loss_is_its_own, bool)
     methods = [name for name in vars(Head) if not name.startswith("_")]
     assert "start_bias" in methods
     assert [name for name in methods if not callable(getattr(head, name, None))] == []
