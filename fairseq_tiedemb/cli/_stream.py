@@ -4,6 +4,11 @@ from pathlib import Path
 from typing import Any
 
 
+def files_of(data: Path, subset: str) -> list[Path]:
+    """What is read of the folder, which no output may replace."""
+    return [data / "dict.txt", *(data / f"{subset}.{ending}" for ending in ("bin", "idx"))]
+
+
 def read_dictionary(data: Path) -> Any:
     """fairseq's dictionary of a folder of fairseq-preprocess --only-source.
 

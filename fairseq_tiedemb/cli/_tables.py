@@ -51,15 +51,33 @@ def read_tables(arguments: argparse.Namespace) -> list[Any]:
     Raises:
         ValueError: if one cannot be read, or there are several dictionaries, but not one for each.
     """
-    from fairseq_tiedemb.vectors.sources import parse_source
-
     import_user_dir(arguments.user_dir)
+    found = []
+    for source in _sources(arguments):
+        found += source.read()
+    return found
+
+
+def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
+    """What `read_tables` reads, which no output may replace: also the dictionaries that a checkpoint finds beside it.
+
+    Raises:
+        ValueError: if there are several dictionaries, but not one for each.
+    """
+    paths = [source.path for source in _sources(arguments)]
+    return [*paths, *arguments.dict, *(each for path in paths for each in path.parent.glob("dict*.txt"))]
+
+
+def _sources(arguments: argparse.Namespace) -> list[Any]:
+    """What is asked for (``Source``), in its order."""
+    from fairseq_tiedemb.vectors.sources import parse_source  # and torch, which takes a second
+
     texts: Sequence[str] = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
     options = {"role": arguments.role, "tensor": arguments.tensor, "word_mark": arguments.word_mark}
-    found = []
-    for text, dictionary in zip(texts, _dictionaries(arguments.dict, len(texts)), strict=True):
-        found += parse_source(text, dictionary=dictionary, **options).read()
-    return found
+    return [
+        parse_source(text, dictionary=dictionary, **options)
+        for text, dictionary in zip(texts, _dictionaries(arguments.dict, len(texts)), strict=True)
+    ]
 
 
 def _dictionaries(given: Sequence[Path], count: int) -> Iterator[Path | None]:

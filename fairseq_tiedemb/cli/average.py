@@ -41,9 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         updates=arguments.num_update_checkpoints,
         upper_bound=arguments.checkpoint_upper_bound,
     )
-    check_output(arguments.output, flag="--output")
-    if arguments.output.resolve() in [path.resolve() for path in paths]:
-        raise ValueError(f"--output: needs a name that is not among the inputs; got {arguments.output}. Use another.")
+    check_output(arguments.output, flag="--output", inputs=paths)
     from fairseq_tiedemb.analysis.checkpoints import average
 
     state = average(paths)

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._stream import files_of, read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 
 
@@ -38,10 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the file, and prints what is in it."""
     classes = positive("--classes", arguments.classes)
     positive("--rounds", arguments.rounds)
-    check_output(arguments.output, flag="--output")
+    inputs = files_of(arguments.data, arguments.train_subset)
+    check_output(arguments.output, flag="--output", inputs=inputs)
     import numpy as np
 
-    from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
     from fairseq_tiedemb.ngram.word_classes import codes_of_classes, exchange
 
     dictionary = read_dictionary(arguments.data)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._stream import files_of, read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 
 
@@ -52,10 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         if not (math.isfinite(value) and value >= lowest):
             raise ValueError(f"{flag}: needs a number from {lowest:g} on; got {value}. Use 1, say.")
-    check_output(arguments.output, flag="--output")
+    inputs = files_of(arguments.data, arguments.train_subset)
+    check_output(arguments.output, flag="--output", inputs=inputs)
     import numpy as np
 
-    from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
     from fairseq_tiedemb.tasks._pairs import count_words
     from fairseq_tiedemb.vectors.counts import positive_mutual_information, singular_vectors, window_counts
     from fairseq_tiedemb.vectors.text_file import write_vectors

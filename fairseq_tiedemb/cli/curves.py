@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the table and draws the picture."""
     picture = arguments.output
     if picture is not None:
-        picture_format = check_picture(picture, flag="--output")
+        picture_format = check_picture(picture, flag="--output", inputs=map(Path, arguments.logs))
     series = []
     for label, path in zip(labels(arguments.logs, arguments.label), arguments.logs, strict=True):
         log = read_log(path)

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from fairseq_tiedemb.cli._output import check_picture, written_aside
-from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
+from fairseq_tiedemb.cli._tables import add_tables, files_of_tables, positive, read_tables
 
 METHODS = ("pca", "tsne")
 FEWEST = 4
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     from fairseq_tiedemb.vectors.word_table import common_words, unit_rows
 
     positive("--most-frequent", arguments.most_frequent)
-    picture_format = check_picture(arguments.output, flag="--output")
+    picture_format = check_picture(arguments.output, flag="--output", inputs=files_of_tables(arguments))
     tables = read_tables(arguments)
     if arguments.words is not None:
         words = list(dict.fromkeys(arguments.words))

@@ -9,6 +9,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -205,5 +206,7 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.arpa is not None:
         if not arguments.train and arguments.read_arpa is None:
             raise ValueError(f"--arpa: needs a model of n-grams to write; got none for {arguments.arpa}. Use TRAIN.")
-        check_output(arguments.arpa, flag="--arpa")
+        one_each = [arguments.held_out, arguments.dict, arguments.read_arpa]
+        inputs = [*arguments.train, *arguments.test, *one_each, *chain.from_iterable(arguments.interpolate)]
+        check_output(arguments.arpa, flag="--arpa", inputs=[Path(path) for path in inputs if path is not None])
     check_files(arguments.interpolate, 1 + len(arguments.test))

@@ -25,7 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     picture = arguments.output
     if picture is not None:
-        picture_format = check_picture(picture, flag="--output")
+        inputs = [arguments.checkpoint, *([] if arguments.dictionary is None else [arguments.dictionary])]
+        picture_format = check_picture(picture, flag="--output", inputs=inputs)
     model = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")["model"]
     tables = norms.table_norms(model, path=arguments.checkpoint)
     counted = []

@@ -46,8 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
         texts = of_runs(arguments.runs, arguments.output or Path())
     else:
         texts = of_results(arguments, arguments.output or Path("recipes"))
+    for path in texts:
+        check_output(path, flag="--output", inputs=arguments.runs)
     for path, text in texts.items():
-        check_output(path, flag="--output")
         with written_aside(path) as aside:
             aside.write_text(text, encoding="utf-8")
         print(path)

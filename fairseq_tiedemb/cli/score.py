@@ -127,7 +127,9 @@ def _check(arguments: argparse.Namespace) -> None:
             "are none. Use one or the other."
         )
     if arguments.per_word is not None:
-        check_output(arguments.per_word, flag="--per-word")
+        texts = [Path(path) for path in arguments.sentences if path != "-"]
+        inputs = [arguments.checkpoint, arguments.data / "dict.txt", *texts]
+        check_output(arguments.per_word, flag="--per-word", inputs=inputs)
 
 
 def _read(paths: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from fairseq_tiedemb.cli._output import check_output, written_aside
-from fairseq_tiedemb.cli._tables import add_tables, read_tables
+from fairseq_tiedemb.cli._tables import add_tables, files_of_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the file, and prints what is in it."""
     from fairseq_tiedemb.vectors.text_file import write_vectors
 
-    check_output(arguments.output, flag="--output")
+    check_output(arguments.output, flag="--output", inputs=files_of_tables(arguments))
     tables = read_tables(arguments)
     if len(tables) > 1:
         names = ", ".join(table.name for table in tables)

@@ -398,8 +398,6 @@ def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
     from ctranslate2.specs import model_spec
 
     write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
-    (tmp_path / ".engine.part").mkdir()  # of a process that was killed
-    (tmp_path / ".engine.part" / "model.bin").touch()
 
     def save(spec: Any, folder: str) -> None:
         Path(folder, "model.bin").write_text("half")
