@@ -16,6 +16,8 @@ from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._stream import files_of, read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 
+WIDEST = 100_000_000  # that counts of pairs times windows may be whole numbers of 64 bits
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the counts, the vectors and where they go."""
@@ -46,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the file, and prints what is in it."""
     for flag in ("window", "min_count", "dim"):
         positive(f"--{flag.replace('_', '-')}", getattr(arguments, flag))
+    if arguments.window > WIDEST:
+        raise ValueError(f"--window: needs {WIDEST:,} at most; got {arguments.window:,}. Use 5, say.")
     for flag, value, lowest in (
         ("--smoothing", arguments.smoothing, 0.0),
         ("--shift", arguments.shift, 1.0),
@@ -73,15 +77,27 @@ def run(arguments: argparse.Namespace) -> int:
         )
     counts = window_counts(numbered(stream, words, len(dictionary)), len(words), arguments.window)
     cells = counts.nnz
-    information = positive_mutual_information(counts, smoothing=arguments.smoothing, shift=arguments.shift)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        information = positive_mutual_information(counts, smoothing=arguments.smoothing, shift=arguments.shift)
     del counts
+    if not np.isfinite(information.data).all():
+        raise ValueError(
+            f"--smoothing: needs a power of counts that is a finite number; got {arguments.smoothing:g}, whose are "
+            "not. Use 0.75, say."
+        )
     if information.nnz == 0:
         raise ValueError(
             f"--shift: needs a number below which pairs of words still count; got {arguments.shift:g}, which leaves "
             f"none of {cells:,}. Use 1, say."
         )
-    rows = singular_vectors(information, arguments.dim, power=arguments.power)
-    table = WordTable(str(arguments.output), [dictionary[word] for word in words], rows.astype(np.float32))
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        rows = singular_vectors(information, arguments.dim, power=arguments.power).astype(np.float32)
+    if not (np.isfinite(rows).all() and rows.any()):
+        raise ValueError(
+            f"--power: needs a power of singular values that float32 can hold; got {arguments.power:g}, which makes "
+            f"{'nothing but 0' if np.isfinite(rows).all() else 'numbers that are not finite'}. Use 0.5, say."
+        )
+    table = WordTable(str(arguments.output), [dictionary[word] for word in words], rows)
     with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
         write_vectors(table, file)
     print(f"{table.describe()}; of {cells:,} pairs of words that stand near each other {information.nnz:,} count")

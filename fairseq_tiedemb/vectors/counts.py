@@ -36,6 +36,8 @@ def window_counts(text: Iterable[tuple[np.ndarray, np.ndarray]], size: int, wind
             before.append(words[:-distance][together])
             after.append(words[distance:][together])
             weights.append(np.full(len(before[-1]), window + 1 - distance, np.int64))
+            if not together.any():  # a window may be wider than every sentence
+                break
         places = (np.concatenate(before), np.concatenate(after))
         total += coo_array((np.concatenate(weights), places), total.shape).tocsr()
     return (total + total.T).tocsr()

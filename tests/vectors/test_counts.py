@@ -74,6 +74,13 @@ def test_information_is_that_of_the_equation(smoothing: float, shift: float) -> 
     assert (counts.toarray() == kept).all()
 
 
+def test_a_window_may_be_wider_than_every_sentence() -> None:
+    words, window = "abcdef", 10**8
+    found = window_counts(parts(sentences(), words), len(words), window)
+    exact = exact_counts(sentences(), window)
+    assert {(words[i], words[j]): n for (i, j), n in found.todok().items()} == dict(exact)
+
+
 def test_independent_words_have_none() -> None:
     counts = scipy.sparse.csr_array(np.outer([1, 2, 3], [1, 2, 3]))
     assert positive_mutual_information(counts, smoothing=1.0, shift=1.0).toarray() == pytest.approx(0, abs=1e-12)
@@ -136,12 +143,25 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "x.vec")
     for flags, message in (
         ((data, "--window", 0), "--window: needs 1 or more; got 0"),
+        ((data, "--window", 10**9), "--window: needs 100,000,000 at most; got 1,000,000,000"),
         ((data, "--dim", 0), "--dim: needs 1 or more; got 0"),
         ((data, "--min-count", 0), "--min-count: needs 1 or more; got 0"),
         ((data, "--shift", 0.5), "--shift: needs a number from 1 on; got 0.5"),
         (
             (data, "--dim", 2, "--min-count", 1, "--shift", 1e9),
             "--shift: needs a number below .* got 1e[+]09, which leaves",
+        ),
+        (
+            (data, "--dim", 2, "--min-count", 1, "--window", 1, "--power", 1e9),
+            "--power: needs a power .*; got 1e[+]09, which makes numbers that are not finite. Use 0.5",
+        ),
+        (
+            (data, "--dim", 2, "--min-count", 1, "--window", 5, "--power", 1e9),
+            "--power: needs a power .*; got 1e[+]09, which makes nothing but 0. Use 0.5",
+        ),
+        (
+            (data, "--dim", 2, "--min-count", 1, "--smoothing", 1e9),
+            "--smoothing: needs a power .* a finite number; got 1e[+]09, whose",
         ),
         ((data, "--power", -1), "--power: needs a number from 0 on; got -1"),
         ((data, "--smoothing", "nan"), "--smoothing: needs a number from 0 on; got nan"),
