@@ -133,6 +133,10 @@ def test_reads_standard_input(checkpoint: Path, lm_data: Path, run_command: RunC
             ["CHECKPOINT", "--data", "DATA", "--per-word", "none/words"],
             "--per-word: needs a folder that exists; got none",
         ),
+        (
+            ["CHECKPOINT", "--data", "DATA", "--raw-sample", "5"],
+            "--raw-sample: needs --raw, whose log Z it is of; got 5",
+        ),
         (["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"], "--max-tokens: needs a positive number; got 0"),
     ],
 )

@@ -23,7 +23,7 @@ def read_dictionary(data: Path) -> Any:
     return Dictionary.load(str(path))
 
 
-def read_stream(data: Path, subset: str, dictionary: Any) -> Any:
+def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--train-subset") -> Any:
     """One split of its text as a ``TokenStream``.
 
     Raises:
@@ -36,5 +36,5 @@ def read_stream(data: Path, subset: str, dictionary: Any) -> Any:
         return open_stream(str(path), dictionary)
     except FileNotFoundError:
         raise ValueError(
-            f"--train-subset: needs a text of {data}; got {path}, without .bin and .idx. Use train."
+            f"{flag}: needs a text of {data}; got {path}, without .bin and .idx. Use train or test, say."
         ) from None

@@ -23,6 +23,9 @@ from typing import Any
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
+# What is taken where nothing is asked for. None in the arguments tells that it was not.
+RAW_SAMPLE = 1000
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments."""
@@ -50,9 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw-sample",
         type=int,
-        default=1000,
         metavar="N",
-        help="tokens whose log Z is computed, with --raw (default: 1000)",
+        help=f"tokens whose log Z is computed, with --raw (default: {RAW_SAMPLE})",
     )
     parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
     add_user_dir(parser)
@@ -88,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
     tokens = sum(len(sentence) for sentence in sentences)
     if arguments.raw:
-        model = RawScorer(model, tokens, arguments.raw_sample)
+        model = RawScorer(model, tokens, arguments.raw_sample or RAW_SAMPLE)
     if arguments.stream:
         scores = stream_scores(model, dictionary, sentences, arguments.max_tokens)
     else:
@@ -116,7 +118,12 @@ def _check(arguments: argparse.Namespace) -> None:
     """Checks options and files, before anything is read."""
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
-    if arguments.raw_sample < 1:
+    if arguments.raw_sample is not None and not arguments.raw:
+        raise ValueError(
+            f"--raw-sample: needs --raw, whose log Z it is of; got {arguments.raw_sample} without it. Leave it out, or "
+            "use that."
+        )
+    if arguments.raw_sample is not None and arguments.raw_sample < 1:
         raise ValueError(f"--raw-sample: needs a positive number; got {arguments.raw_sample}. Use 1000, say.")
     for path in arguments.sentences:
         if path != "-" and not Path(path).is_file():

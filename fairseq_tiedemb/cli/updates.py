@@ -16,6 +16,9 @@ from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
+# What is taken where nothing is asked for. None in the arguments tells that it was not, since both need a model.
+GEN_SUBSET, BATCHES = "test", 20
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the model and the shape of a batch."""
@@ -24,15 +27,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=20, metavar="N", help="rows of a batch (default: 20)")
     parser.add_argument("--tokens-per-sample", type=int, default=20, metavar="N", help="tokens of a row (default: 20)")
     parser.add_argument("--train-subset", default="train", metavar="NAME", help="text of updates (default: train)")
-    parser.add_argument("--gen-subset", default="test", metavar="NAME", help="text of repeats (default: test)")
+    parser.add_argument("--gen-subset", metavar="NAME", help=f"text of repeats (default: {GEN_SUBSET})")
     parser.add_argument(
-        "--batches", type=int, default=20, metavar="N", help="first batches whose gradients are taken (default: 20)"
+        "--batches", type=int, metavar="N", help=f"first batches whose gradients are taken (default: {BATCHES})"
     )
     add_user_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the figures of the text, then those of each model."""
+    for flag, value in (("--gen-subset", arguments.gen_subset), ("--batches", arguments.batches)):
+        if value is not None and not arguments.checkpoint:
+            raise ValueError(f"{flag}: needs --checkpoint, whose figures it is for; got {value}. Leave it out.")
+    arguments.gen_subset = arguments.gen_subset or GEN_SUBSET
+    arguments.batches = BATCHES if arguments.batches is None else arguments.batches
     for flag in ("batch_size", "tokens_per_sample", "batches"):
         positive(f"--{flag.replace('_', '-')}", getattr(arguments, flag))
     for path in arguments.checkpoint:
@@ -42,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     import_user_dir(arguments.user_dir)
     dictionary = read_dictionary(arguments.data)
+    if arguments.checkpoint:  # a text that is missing shows before the gradients
+        read_stream(arguments.data, arguments.gen_subset, dictionary, flag="--gen-subset")
     batches = stream_batches(arguments, dictionary)
     words = (batch["net_input"]["src_tokens"].numpy() for batch in batches)
     not_words = (dictionary.bos(), dictionary.pad())
@@ -83,13 +93,7 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     lines = [str(checkpoint), *describe(gradients())]
     if carries:
         task.args.tokens_per_sample = LONG
-    try:
-        task.load_dataset(arguments.gen_subset)
-    except FileNotFoundError:
-        raise ValueError(
-            f"--gen-subset: needs a text of {arguments.data}; got {arguments.gen_subset}, which it lacks. Use "
-            "test, say."
-        ) from None
+    task.load_dataset(arguments.gen_subset)
     text = task.eval_lm_dataloader(task.dataset(arguments.gen_subset), max_tokens=MAX_TOKENS)
     return [*lines, *repeats(model, text, dictionary).describe(dictionary)]
 

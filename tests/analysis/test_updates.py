@@ -241,11 +241,9 @@ def test_the_command(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> 
     repeated = sum(a == b for each in test for a, b in zip(each, each[1:], strict=False))
     assert printed.count(f"over {follow:,} tokens that follow a word") == 2
     assert printed.count(f"repeats in the text: {repeated / follow:.4f}, {repeated:,} tokens") == 2
-    with pytest.raises(ValueError, match="--gen-subset: needs a text of .*; got none, which it lacks. Use test"):
-        command(lm_data, "--checkpoint", paths[1], *shape, "--gen-subset", "none")
 
 
-def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path) -> None:
+def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match=r"DATA: needs a file; got .*dict.txt, which is none"):
         command(parallel_data)
     with pytest.raises(ValueError, match=r"--checkpoint: needs a file; got nothing.pt"):
@@ -254,3 +252,14 @@ def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path) -> None:
         command(lm_data, "--batch-size", 0)
     with pytest.raises(ValueError, match=r"--train-subset: needs a text of .*; got .*/none, without"):
         command(lm_data, "--train-subset", "none")
+    with pytest.raises(ValueError, match=r"--gen-subset: needs --checkpoint, .*; got test. Leave it out"):
+        command(lm_data, "--gen-subset", "test")
+    with pytest.raises(ValueError, match=r"--batches: needs --checkpoint, .*; got 20. Leave it out"):
+        command(lm_data, "--batches", 20)
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(ValueError, match=r"--batches: needs 1 or more; got 0"):
+        command(lm_data, "--checkpoint", tmp_path / "model.pt", "--batches", 0)
+    capsys.readouterr()
+    with pytest.raises(ValueError, match=r"--gen-subset: needs a text of .*; got .*/none, without"):
+        command(lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none")
+    assert capsys.readouterr().out == ""
