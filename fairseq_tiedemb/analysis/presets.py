@@ -29,6 +29,7 @@ from fairseq_tiedemb.models.word2vec import Word2Vec
 PACKAGE = Path(__file__).resolve().parent.parent
 
 WORDS = 10_000
+MOST_WORDS = 10_000_000  # fairseq's dictionary holds every one of them in memory
 # The options that tell one size from another, and how tables are used.
 SIZES = re.compile(
     r"_dim$|_size$|_layers$|_heads$|_depth$|dropout|^cell$|^sharing_method$|^projection|_cutoff$|_order$|^deep_output$"
@@ -80,7 +81,7 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         words: the size of each dictionary; 10,000 if None, or twice the last cutoff of a preset with bands of words.
 
     Raises:
-        ValueError: there is no such preset, or the dictionary is too small for its bands.
+        ValueError: there is no such preset, or the dictionary is too small for its bands, or too large.
     """
     known = [each for names in families().values() for each in names]
     if name not in known:
@@ -96,6 +97,8 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         raise ValueError(
             f"--words: needs {needed:,} or more for {name}; got {words}. Use {max(WORDS, 2 * needed - 2)}."
         )
+    if words > MOST_WORDS:
+        raise ValueError(f"--words: needs {MOST_WORDS:,} at most; got {words:,}. Use {max(WORDS, 2 * needed - 2)}.")
     model = _build(model_class, name, settings, words)
     tables = {table.weight for tables in tables_by_role(model).values() for table in tables}
     return Preset(

@@ -86,6 +86,11 @@ def test_bands_need_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--words: needs 60,001 or more for tied_transformer_lm_wiki103; got 60000" in capsys.readouterr().err
 
 
+def test_refuses_too_many_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", "zaremba_lm_small", "--words", "10000001"]) == 2
+    assert "--words: needs 10,000,000 at most; got 10,000,001. Use 10000." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", ["0", "-5"])
 def test_refuses_too_few_words(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["arch", "lstm_nmt", "--words", words]) == 2
