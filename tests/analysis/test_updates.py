@@ -1,5 +1,6 @@
 """`updates`: rows that batches update, repeat probabilities, and gradients by role, each against its definition."""
 
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -263,3 +264,31 @@ def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path, capsys: py
     with pytest.raises(ValueError, match=r"--gen-subset: needs a text of .*; got .*/none, without"):
         command(lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none")
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("size", [0, 5, 20, 100])
+def test_an_index_that_was_cut_is_named(size: int, lm_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    index = data / "train.idx"
+    whole = index.read_bytes()
+    index.write_bytes(whole[:size])
+    needed = 26 if size < 26 else len(whole)
+    message = f"DATA: needs files as .* wrote them; got {index} with {size} bytes of {needed:,}. Use whole ones"
+    with pytest.raises(ValueError, match=message):
+        command(data)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (b"foo bar baz", 'Incorrect dictionary format, .*"foo bar'),
+        (b"a 1\na 1", "Duplicate word found .*'a'"),
+        (b"\xe9 1", "Incorrect encoding"),
+    ],
+)
+def test_a_dictionary_that_is_not_fairseqs_is_named(line: bytes, cause: str, lm_data: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(lm_data, tmp_path / "data")
+    (data / "dict.txt").write_bytes(line + b"\n")
+    with pytest.raises(ValueError, match=f"DATA: needs the dictionary .*; got {data}/dict.txt .{cause}.*Use the one"):
+        command(data)
