@@ -94,6 +94,9 @@ def test_commands_that_look_a_sharing_method_up_import_the_users_code_first(argv
     monkeypatch.chdir(tmp_path)
     assert cli.main([*argv, "--user-dir", "gone"]) == 2
     assert "error: --user-dir: needs a folder of Python code; got gone. Use" in capsys.readouterr().err
+    Path("code.py").touch()
+    assert cli.main([*argv, "--user-dir", "code.py"]) == 2
+    assert "error: --user-dir: needs a folder of Python code; got code.py, a file. Use" in capsys.readouterr().err
 
 
 def test_no_help_of_a_command_waits_for_torch_or_fairseq():

@@ -1,6 +1,7 @@
 """The folder of a user's own code, which registers what a checkpoint was trained with."""
 
 import argparse
+import os
 
 
 def add_user_dir(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +19,8 @@ def import_user_dir(folder: str | None) -> None:
     """
     if folder is None:
         return
+    if os.path.isfile(folder):  # fairseq would look for a package of that name
+        raise ValueError(f"--user-dir: needs a folder of Python code; got {folder}, a file. Use its folder.")
     from fairseq import utils  # which takes seconds
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
