@@ -6,6 +6,7 @@ resumed or started again in the same log, the last values count.
 """
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the table and draws the picture."""
+    """Prints the table and draws the picture.
+
+    Raises:
+        ValueError: if a log is given twice, whose curves nobody could tell apart.
+    """
+    for number, log in enumerate(arguments.logs):
+        if os.path.realpath(log) in map(os.path.realpath, arguments.logs[:number]):
+            raise ValueError(f"LOG: needs each log once; got {log} twice. Leave one out.")
     picture = arguments.output
     if picture is not None:
         picture_format = check_picture(picture, flag="--output", inputs=map(Path, arguments.logs))

@@ -241,6 +241,7 @@ REFUSED = [
     (["bare", "--subset", "test"], "got 'test', but bare has no validation. Use logs of runs with validation."),
     (["good", "bare", "--label", "a"], "--label: needs one for each log; got 1 for 2. Use 2."),
     (["good", "--output", "a.txt"], ".png, .ps, .raw, .rgba, .svg, .svgz, .tif, .tiff, .webp; got a.txt. Use a.png."),
+    (["good", "./good"], "LOG: needs each log once; got ./good twice. Leave one out."),
     (["good", "--output", "curves"], "got curves. Use curves.png."),
     (["good", "--output", "no/a.png"], "--output: needs a folder that exists; got no. Use mkdir -p no."),
 ]
