@@ -6,6 +6,7 @@ be mixed with others, whose probabilities come from ARPA files or, for neural on
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -202,6 +203,12 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError(
             f"--held-out: needs weights to estimate, of --smoothing jelinek-mercer or --interpolate; got {weighted}. "
             "Use --test, to score the text."
+        )
+    if arguments.held_out is not None and os.path.realpath(arguments.held_out) in map(
+        os.path.realpath, arguments.train
+    ):
+        raise ValueError(
+            f"--held-out: needs text that is not in TRAIN; got {arguments.held_out}, which is. Use the validation text."
         )
     if arguments.arpa is not None:
         if not arguments.train and arguments.read_arpa is None:

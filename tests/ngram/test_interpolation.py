@@ -151,6 +151,11 @@ REFUSED = [
     (["train", "--weights-by", "order"], "--weights-by: needs --smoothing jelinek-mercer; got modified-kneser-ney"),
     (["train", "--smoothing", "jelinek-mercer"], "--held-out: needs text that is not in TRAIN, for the weights of"),
     (["train", "--interpolate", "wb.arpa"], "--held-out: needs text that is not in TRAIN, for the weights of --inter"),
+    (
+        ["valid", "train", "--held-out", "./train", "--smoothing", "jelinek-mercer"],
+        "--held-out: needs text that is not in TRAIN; got ./train, which is. Use the validation text.",
+    ),
+    (["valid", "--held-out", "link", "--interpolate", "wb.arpa"], "not in TRAIN; got link, which is. Use"),
     (["train", "--held-out", "valid"], "--held-out: needs weights to estimate, of --smoothing jelinek-mercer or"),
     (["train", "--cutoff", "0"], "--cutoff: needs 1 to 5 whole numbers of at least 1, for --order 5; got 0"),
     (["train", "--smoothing", "jelinek-mercer", "--back-off", *TEXTS], "--back-off: needs a method that has this form"),
@@ -178,6 +183,8 @@ def test_what_is_refused(words, message, folder, capsys):
     first = (folder / "valid.scores").read_text().splitlines()[0]
     (folder / "short").write_text(f"{first}\n")
     (folder / "small.arpa").write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-99 <s>\n-0.1 </s>\n\n\\end\\\n")
+    (folder / "link").unlink(missing_ok=True)
+    (folder / "link").symlink_to("valid")
     before = sorted(folder.iterdir())
     assert cli.main(["ngram", *words]) == 2
     assert message in capsys.readouterr().err
