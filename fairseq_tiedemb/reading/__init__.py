@@ -1,4 +1,5 @@
 """How a checkpoint's file is read: by fairseq's commands and by ours, and without fairseq.
 
-`files` reads one, with `pickles` for what it asks for, `stand_ins` for what is no tensor, and `settings`.
+`files` reads one, with `pickles` for what it asks for, `stand_ins` for what is no tensor, and `settings`;
+`dictionaries` tells whether words are those of its training.
 """
