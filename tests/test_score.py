@@ -109,6 +109,28 @@ def test_a_diverged_model_has_an_infinite_perplexity(
     assert "perplexity inf" in capsys.readouterr().err
 
 
+def test_refuses_weights_that_are_not_finite(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(checkpoint, weights_only=False)
+    name = "decoder.stack.weight_hh.0"
+    state["model"][name].view(-1)[0] = torch.nan
+    poisoned, words = tmp_path / "poisoned.pt", tmp_path / "words"
+    torch.save(state, poisoned)
+    (tmp_path / "text").write_text("a b\n")
+    message = (
+        f"CHECKPOINT: needs weights that are finite; got {poisoned} with others in {name}. Use a checkpoint from before"
+    )
+    options = ["--data", str(lm_data), "--per-word", str(words)]
+    assert main(["score", str(poisoned), str(tmp_path / "text"), *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert not words.exists()
+    assert main(["updates", str(lm_data), "--checkpoint", str(poisoned)]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a zebra <pad>\n\n")
     command = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data)]

@@ -38,6 +38,8 @@ MEANING = {
 }
 # Those that a preset may choose by its name alone, so that only checkpoints of one --arch tell.
 BY_PRESET = {"share_all_embeddings", "share_decoder_input_output_embed", "projection"}
+# Of fairseq's adaptive layers, and of its positions once: memory as it was found, which nobody reads.
+NEVER_FILLED = "_float_tensor"
 
 
 def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
@@ -71,6 +73,25 @@ def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
     found = config.get(section) if isinstance(config, dict) else None
     found = state.get("args") if found is None else found
     return vars(found) if isinstance(found, Namespace) else dict(found or {})
+
+
+def require_finite(model: dict[str, Any], name: str, *, flag: str) -> None:
+    """Raises unless all weights of a model are finite.
+
+    Args:
+        model: its state dict.
+        name: where it is from.
+        flag: that the error names.
+
+    Raises:
+        ValueError: naming the first entry that is not.
+    """
+    for key, entry in model.items():
+        if _is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
+            raise ValueError(
+                f"{flag}: needs weights that are finite; got {name} with others in {key}. Use a checkpoint from before "
+                "the training diverged."
+            )
 
 
 def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
@@ -126,8 +147,9 @@ class MeanOfModels:
             name: where it is from, for errors.
 
         Raises:
-            ValueError: if its entries or their shapes are others than the first one's.
+            ValueError: if a weight is not finite, or its entries or their shapes are others than the first one's.
         """
+        require_finite(model, name, flag="--inputs")
         if self.count == 0:
             self._first = dict(model)
             self._sums = {key: _as_sum(entry).clone() for key, entry in model.items() if _is_weight(entry)}

@@ -231,6 +231,22 @@ def test_every_option_of_a_meaning_is_compared() -> None:
     assert {choice.option for choice in choices if choice.presets} == BY_PRESET
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("poisoned", ["a.pt", "b.pt"])
+def test_weights_that_are_not_finite_are_refused(value: float, poisoned: str, tmp_path: Path) -> None:
+    for name in ("a.pt", "b.pt"):
+        weight = torch.tensor([1, value if name == poisoned else 2])
+        # The first is memory that fairseq's adaptive layers save and never fill.
+        save(tmp_path / name, **{"adaptive_softmax._float_tensor": torch.tensor([value]), "weight": weight})
+    output = tmp_path / "average.pt"
+    message = f"^--inputs: needs weights that are finite; got .*{poisoned} with others in weight. Use .* diverged.$"
+    with pytest.raises(ValueError, match=message):
+        command("--inputs", tmp_path / "a.pt", tmp_path / "b.pt", "--output", output)
+    assert not output.exists()
+    clean = next(tmp_path / name for name in ("a.pt", "b.pt") if name != poisoned)
+    assert command("--inputs", clean, "--output", output) == 0
+
+
 class RunsCode:
     def __reduce__(self):
         return (print, ("this ran",))
