@@ -109,6 +109,118 @@ def test_a_diverged_model_has_an_infinite_perplexity(
     assert "perplexity inf" in capsys.readouterr().err
 
 
+SMALL = ("--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--decoder-layers", 1, "--decoder-attention-heads", 1)
+SMALL += ("--decoder-input-dim", 8, "--decoder-output-dim", 8)
+
+
+@pytest.mark.parametrize(
+    ("flags", "options"),
+    [
+        (
+            "--task contiguous_lm --arch zaremba_lm_small_wt --decoder-embed-dim 8 --decoder-hidden-size 8".split(),
+            ["--add-bos-token"],
+        ),
+        (("--task", "language_modeling", "--arch", "tied_transformer_lm", *SMALL), ["--add-bos-token"]),
+        (
+            ("--task", "language_modeling", "--arch", "transformer_lm", *SMALL),
+            ["--add-bos-token", "--output-dictionary-size", 9],
+        ),
+    ],
+    ids=["recurrent", "exported", "fairseq's, with fewer words"],
+)
+def test_sentences_have_the_context_of_their_training(
+    flags: list,
+    options: list,
+    lm_data: Path,
+    text_folder: Path,
+    tmp_path: Path,
+    run_command: RunCommand,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What fairseq-eval-lm gives, and CTranslate2 where a model can be exported."""
+    options = [*options, "--sample-break-mode", "eos"]
+    run_command(
+        *("train", lm_data, *flags, *options, "--tokens-per-sample", 20, "--optimizer", "adam", "--lr", 0.1),
+        *("--batch-size", 20, "--max-update", 5, "--disable-validation", "--num-workers", 0, "--save-dir", tmp_path),
+    )
+    checkpoint, text = tmp_path / "checkpoint_last.pt", text_folder / "test.src"
+    evaluated = run_command(
+        *("eval-lm", lm_data, "--path", checkpoint, *flags[:2], *options, "--gen-subset", "test"),
+        *("--tokens-per-sample", 20, "--output-word-probs"),
+    ).stderr
+    command = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--per-word", str(tmp_path / "words")]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    expected = {  # by the sentence's number
+        int(number): re.findall(r"(\S+) \[(.*?)\]", line)
+        for number, line in re.findall(r"(?: |:)(\d+) (\S+ \[-.*\])$", evaluated, re.MULTILINE)
+    }
+    assert len(expected) == len(rows(out)) == 100
+    words = read_word_scores(tmp_path / "words", flag="WORDS")
+    tokens, logs = zip(*(pair for _, sentence in sorted(expected.items()) for pair in sentence), strict=True)
+    assert words.tokens == list(tokens)
+    assert words.logs.tolist() == pytest.approx([float(log) for log in logs], abs=1e-4)
+    assert err.strip().endswith(f"perplexity {re.findall('Perplexity: (.*)', evaluated)[0]}")
+    assert ("(0 unknown)" in err) == ("<unk>" not in words.tokens) == (len(options) < 4)
+    if "tied_transformer_lm" in flags:
+        ctranslate2 = pytest.importorskip("ctranslate2")
+        assert main(["export", str(checkpoint), str(tmp_path / "engine"), "--to", "ctranslate2"]) == 0
+        first = text.read_text().splitlines()[0].split()
+        (found,) = ctranslate2.Generator(str(tmp_path / "engine")).score_batch([["<s>", "</s>", *first, "</s>"]])
+        assert found.log_probs[1:] == pytest.approx(words.logs[: len(first) + 1].tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "flag", "message"),
+    [
+        ("add_bos_token", True, "--stream", "--stream: needs a model that .* got one of --add-bos-token True"),
+        ("output_dictionary_size", 16, "--stream", "--stream: needs a model that .* of --output-dictionary-size 16"),
+        ("add_bos_token", True, "--raw", "--raw: needs a model that .* got .*x.pt, trained with --add-bos-token"),
+    ],
+)
+def test_refuses_sentences_of_another_kind(
+    option: str,
+    value: object,
+    flag: str,
+    message: str,
+    checkpoint: Path,
+    lm_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    state = torch.load(checkpoint, weights_only=False)
+    task = state["cfg"]["task"]
+    (task if isinstance(task, dict) else vars(task)).update({option: value, "sample_break_mode": "eos"})
+    torch.save(state, tmp_path / "x.pt")
+    (tmp_path / "text").write_text("a b\n")
+    assert main(["score", str(tmp_path / "x.pt"), str(tmp_path / "text"), "--data", str(lm_data), flag]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.search(message, err), err
+
+
+def test_refuses_weights_that_are_not_finite(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(checkpoint, weights_only=False)
+    name = "decoder.stack.weight_hh.0"
+    state["model"][name].view(-1)[0] = torch.nan
+    poisoned, words = tmp_path / "poisoned.pt", tmp_path / "words"
+    torch.save(state, poisoned)
+    (tmp_path / "text").write_text("a b\n")
+    message = (
+        f"CHECKPOINT: needs weights that are finite; got {poisoned} with others in {name}. Use a checkpoint from before"
+    )
+    options = ["--data", str(lm_data), "--per-word", str(words)]
+    assert main(["score", str(poisoned), str(tmp_path / "text"), *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert not words.exists()
+    assert main(["updates", str(lm_data), "--checkpoint", str(poisoned)]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a zebra <pad>\n\n")
     command = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data)]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from fairseq import options
 
+from fairseq_tiedemb.cli import create_parser
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.models.transformer import TiedTransformerModel
 
@@ -162,6 +163,49 @@ def test_a_translator_refuses_another_order_of_words(
     text = train(other_order, *NMT, "--finetune-from-model", path, "--save-dir", tmp_path / "tuned")
     assert "dict.tgt.txt was 16 words in its training, and is 16 others, or another order from here on" in text
     run("generate", parallel_data, *paths)
+
+
+def command(name: str, *args: object) -> int:
+    arguments = create_parser().parse_args([name, *map(str, args)])
+    return arguments.run(arguments)
+
+
+OTHER_WORDS = "{flag}: needs the 16 words that .* trained with, in their order; got {path}, with others, or in another"
+
+
+def test_tables_refuse_another_order_of_words(
+    train: InProcess, parallel_data: Path, other_order: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    languages = ("--source-lang", "src", "--target-lang", "tgt")
+    path = trained(train, parallel_data, tmp_path / "nmt", *NMT, *languages)
+    right, wrong, output = parallel_data / "dict.tgt.txt", other_order / "dict.tgt.txt", tmp_path / "x.vec"
+    tables = (f"{path}:in", f"{path}:source", f"{path}:encoder.embed_tokens.weight")
+    refusal = OTHER_WORDS.format(flag="^--dict", path=wrong)
+    for table in tables:
+        with pytest.raises(ValueError, match=refusal):
+            command("vectors", table, "--dict", wrong, "--output", output)
+        assert not output.exists()
+        command("vectors", table, "--dict", right, "--output", output)
+        output.unlink()
+    with pytest.raises(ValueError, match=OTHER_WORDS.format(flag="^--dictionary", path=wrong)):
+        command("norms", path, "--dictionary", wrong)
+    command("norms", path, "--dictionary", right)
+    # The file that is found where nobody names one.
+    command("neighbours", tables[0], "--words", "a")
+    beside = path.parent / wrong.name
+    shutil.copy(wrong, beside)
+    with pytest.raises(ValueError, match=OTHER_WORDS.format(flag="^--dict", path=beside)):
+        command("neighbours", tables[0], "--words", "a")
+    beside.write_text("\ufeff" + right.read_text())  # a mark at its beginning, which is part of no word
+    command("neighbours", tables[0], "--words", "a")
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    del state["task_state"]
+    torch.save(state, path)
+    capsys.readouterr()
+    command("norms", path, "--dictionary", wrong)
+    assert "words by frequency" in capsys.readouterr().out
+    for table in tables:
+        command("vectors", table, "--dict", wrong, "--output", output)
 
 
 def test_a_checkpoint_without_a_fingerprint_loads_as_ever(

@@ -1,18 +1,45 @@
 """Checkpoints of fairseq-train as files: reading them without running anything, choosing the last, averaging."""
 
 import re
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from fairseq_tiedemb.reading.dictionaries import fingerprints_of_training
 from fairseq_tiedemb.reading.files import read_file
 
 # Names that fairseq-train gives: checkpointEPOCH.pt, checkpoint_EPOCH_UPDATE.pt.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+# Options of models that settle what weights mean, as models/_meaning.py has them, which needs fairseq, and what a
+# checkpoint without one means; None where that is not known, or not the same for every model.
+MEANING = {
+    "sharing_method": "plain",
+    "share_all_embeddings": False,
+    "share_decoder_input_output_embed": False,
+    "projection": False,
+    "output_layer": "softmax",
+    "classes": None,
+    "tree": "huffman",
+    "tie_adaptive_weights": False,
+    "tie_adaptive_proj": False,
+    "merge_src_tgt_embed": False,
+    "no_scale_embedding": False,
+    "no_token_positional_embeddings": False,
+    "weight_softmax": None,
+    "deep_output": "none",
+    "activation_fn": None,
+    "encoder_attention_heads": None,
+    "decoder_attention_heads": None,
+}
+# Those that a preset may choose by its name alone, so that only checkpoints of one --arch tell.
+BY_PRESET = {"share_all_embeddings", "share_decoder_input_output_embed", "projection"}
+# Of fairseq's adaptive layers, and of its positions once: memory as it was found, which nobody reads.
+NEVER_FILLED = "_float_tensor"
 
 
 def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
@@ -38,6 +65,33 @@ def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
     if not isinstance(state.get("model"), dict):
         raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {path}, which holds no model. Use another.")
     return state
+
+
+def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
+    """The settings of a checkpoint's model or task by name; of fairseq before 0.10 all that it has."""
+    config = state.get("cfg")
+    found = config.get(section) if isinstance(config, dict) else None
+    found = state.get("args") if found is None else found
+    return vars(found) if isinstance(found, Namespace) else dict(found or {})
+
+
+def require_finite(model: dict[str, Any], name: str, *, flag: str) -> None:
+    """Raises unless all weights of a model are finite.
+
+    Args:
+        model: its state dict.
+        name: where it is from.
+        flag: that the error names.
+
+    Raises:
+        ValueError: naming the first entry that is not.
+    """
+    for key, entry in model.items():
+        if _is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
+            raise ValueError(
+                f"{flag}: needs weights that are finite; got {name} with others in {key}. Use a checkpoint from before "
+                "the training diverged."
+            )
 
 
 def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
@@ -93,8 +147,9 @@ class MeanOfModels:
             name: where it is from, for errors.
 
         Raises:
-            ValueError: if its entries or their shapes are others than the first one's.
+            ValueError: if a weight is not finite, or its entries or their shapes are others than the first one's.
         """
+        require_finite(model, name, flag="--inputs")
         if self.count == 0:
             self._first = dict(model)
             self._sums = {key: _as_sum(entry).clone() for key, entry in model.items() if _is_weight(entry)}
@@ -138,16 +193,43 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
         paths: the checkpoints; with `last_checkpoints` the newest comes first.
 
     Raises:
-        ValueError: if one cannot be read, or has another model.
+        ValueError: if one cannot be read, or has another model, or weights that mean something else.
     """
     first: dict[str, Any] = {}
     mean = MeanOfModels()
     for path in paths:
         state = read_checkpoint(path, flag="--inputs")
+        _require_same_meaning(first or state, state, path)
         mean.add(state.pop("model"), str(path))
         state.pop("last_optimizer_state", None)
         first = first or state
     return {**first, "model": mean.model()}
+
+
+def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Path) -> None:
+    for flag, old, new in _other_meaning(section_of(first, "model"), section_of(state, "model")):
+        raise ValueError(
+            f"--inputs: needs models whose weights mean the same; got {flag} {old} in the first and {new} in {path}. "
+            "Use checkpoints of one training."
+        )
+    kept, found = (fingerprints_of_training(each.get("task_state")) for each in (first, state))
+    for side in kept.keys() & found.keys():
+        if kept[side] != found[side]:
+            raise ValueError(
+                f"--inputs: needs models of the same words in the same order; got {path}, whose {side} dictionary in "
+                "training was not that of the first. Use checkpoints of one training."
+            )
+
+
+def _other_meaning(first: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Options by which the weights of two models mean different things: flag, the first one's value, the other's."""
+    one_preset = first.get("_name", first.get("arch")) == other.get("_name", other.get("arch"))
+    for option, unset in MEANING.items():
+        if option in BY_PRESET and not one_preset:
+            continue
+        old, new = (unset if each.get(option) in (None, "") else each[option] for each in (first, other))
+        if old is not None and new is not None and str(old) != str(new):
+            yield "--" + option.replace("_", "-"), old, new
 
 
 def _is_weight(entry: Any) -> bool:

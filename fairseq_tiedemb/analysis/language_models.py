@@ -6,6 +6,7 @@ from typing import Any
 from fairseq import checkpoint_utils, models
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+from fairseq_tiedemb.analysis.checkpoints import require_finite
 
 
 def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple[Any, Any]:
@@ -17,7 +18,7 @@ def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple
         overrides: settings to take instead of the checkpoint's.
 
     Raises:
-        ValueError: if a file is missing, or it is no language model.
+        ValueError: if a file is missing, or it is no language model, or a weight is not finite.
     """
     if not checkpoint.is_file():
         raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is none. Use another path.")
@@ -26,6 +27,7 @@ def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple
     require_language_model(_model_class(state))
     if not (data / "dict.txt").is_file():
         raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is none. Use another path.")
+    require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     model = ensemble[0].eval()
     require_language_model(type(model))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
+from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS, is_another, side_of
 from fairseq_tiedemb.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -124,8 +125,8 @@ def summary(tables: Sequence[Norms]) -> str:
     return "\n".join([*lines, *aligned(columns)])
 
 
-def read_counts(path: Path) -> np.ndarray:
-    """The counts of a dictionary's words by row, 0 for those that training never saw.
+def read_counts(path: Path) -> tuple[list[str], np.ndarray]:
+    """The words of a dictionary by row, and their counts, 0 for those that training never saw.
 
     Args:
         path: dict.txt of fairseq-preprocess.
@@ -133,33 +134,54 @@ def read_counts(path: Path) -> np.ndarray:
     Raises:
         ValueError: if it is none.
     """
-    counts = [0.0] * SPECIAL_ROWS
+    words, counts = list(FAIRSEQ_WORDS), [0.0] * SPECIAL_ROWS
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for line in file:
-                _, count = line.rstrip().removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
+                word, count = line.rstrip().removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
+                words.append(word)
                 counts.append(int(count))
     except (OSError, ValueError) as error:
         raise ValueError(
             f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use that of the training."
         ) from None
-    return np.array(counts)
+    return words, np.array(counts)
 
 
-def with_counts(tables: Sequence[Norms], counts: np.ndarray, *, path: Path) -> list[tuple[Norms, np.ndarray]]:
+def with_counts(
+    tables: Sequence[Norms], words: Sequence[str], counts: np.ndarray, trained_with: dict[str, Any], *, path: Path
+) -> list[tuple[Norms, np.ndarray]]:
     """The tables that the dictionary is of, and the count of each row.
+
+    Args:
+        tables: of a model.
+        words: of the dictionary, by row.
+        counts: of the words.
+        trained_with: the fingerprints in the checkpoint, by side.
+        path: of the dictionary, for errors.
 
     Raises:
         ValueError: if it is of none of them.
     """
-    found = [(one, counts[one.rows]) for one in tables if one.size == len(counts)]
-    if not found:
+    fitting = [one for one in tables if one.size == len(counts)]
+    if not fitting:
         sizes = ", ".join(f"{one.size:,}" for one in tables)
         raise ValueError(
             f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(counts):,} with fairseq's own "
             f"in {path}. Use the dict.txt of the training."
         )
-    return found
+    # Two languages may have as many words.
+    found = [
+        one
+        for one in fitting
+        if not all(is_another(words, trained_with.get(side)) for side in {side_of(name) for name in one.names})
+    ]
+    if not found:
+        raise ValueError(
+            f"--dictionary: needs the {len(words):,} words that the model was trained with, in their order; got "
+            f"{path}, with others, or in another order. Use the dict.txt of the training."
+        )
+    return [(one, counts[one.rows]) for one in found]
 
 
 def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:

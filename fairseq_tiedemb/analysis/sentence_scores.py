@@ -4,23 +4,49 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from fairseq.data import data_utils
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.language_models import log_probabilities
 
 
-def sentence_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
-    """Scores of the tokens of sentences, each by itself; for arguments and result see ``stream_scores``."""
+def begins_with_bos(task: Any) -> bool:
+    """Whether sentences were trained with ``<s>`` before all else, by ``--add-bos-token``."""
+    return bool(getattr(getattr(task, "args", None), "add_bos_token", False))
+
+
+def predicted_words(task: Any, words: Tensor) -> Tensor:
+    """Words as a model predicts them: ``<unk>`` for those beyond its ``--output-dictionary-size``."""
+    return words.masked_fill(words >= len(task.target_dictionary), task.source_dictionary.unk())
+
+
+def sentence_scores(model: Any, task: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
+    """Scores of the tokens of sentences, each by itself and in the context that training and fairseq-eval-lm give it.
+
+    The model reads ``</s> w_1 w_2 ...``, and with ``--add-bos-token`` ``<s> </s> w_1 w_2 ...``.
+
+    Args:
+        model: a language model.
+        task: its task.
+        sentences: indices of words, each with the end of sentence last.
+        max_tokens: tokens of a batch.
+
+    Returns:
+        For each sentence (T,), float64.
+    """
+    dictionary, before = task.source_dictionary, int(begins_with_bos(task))
     scores = [torch.empty(0)] * len(sentences)
     for batch in _batches([len(sentence) for sentence in sentences], max_tokens):
         chosen = [sentences[index] for index in batch]
-        target = data_utils.collate_tokens(chosen, dictionary.pad())
+        target = predicted_words(task, data_utils.collate_tokens(chosen, dictionary.pad()))
         previous = data_utils.collate_tokens(chosen, dictionary.pad(), dictionary.eos(), move_eos_to_beginning=True)
-        lengths = torch.tensor([len(sentence) for sentence in chosen])
+        # <s> is a target too, which fairseq-eval-lm leaves out of its sum.
+        target, previous = (F.pad(each, (before, 0), value=dictionary.bos()) for each in (target, previous))
+        lengths = torch.tensor([before + len(sentence) for sentence in chosen])
         # By length: a text may have a word "<pad>".
         for index, row, length in zip(batch, score(model, target, previous, lengths), lengths.tolist(), strict=True):
-            scores[index] = row[:length]
+            scores[index] = row[before:length]
     return scores
 
 

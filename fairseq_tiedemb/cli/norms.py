@@ -22,17 +22,20 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the tables and draws the picture."""
     from fairseq_tiedemb.analysis import norms  # and torch, which takes a second
     from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+    from fairseq_tiedemb.reading.dictionaries import fingerprints_of_training
 
     picture = arguments.output
     if picture is not None:
         inputs = [arguments.checkpoint, *([] if arguments.dictionary is None else [arguments.dictionary])]
         picture_format = check_picture(picture, flag="--output", inputs=inputs)
-    model = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")["model"]
+    state = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")
+    model = state["model"]
     tables = norms.table_norms(model, path=arguments.checkpoint)
     counted = []
     if arguments.dictionary is not None:
-        counts = norms.read_counts(arguments.dictionary)
-        counted = norms.with_counts(tables, counts, path=arguments.dictionary)
+        words, counts = norms.read_counts(arguments.dictionary)
+        trained_with = fingerprints_of_training(state.get("task_state"))
+        counted = norms.with_counts(tables, words, counts, trained_with, path=arguments.dictionary)
     print(norms.summary(tables))
     if counted:
         print(norms.by_frequency(counted))

@@ -73,7 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     from fairseq_tiedemb.analysis.language_models import load_language_model
     from fairseq_tiedemb.analysis.normalisers import RawScorer
-    from fairseq_tiedemb.analysis.sentence_scores import sentence_scores, stream_scores
+    from fairseq_tiedemb.analysis.sentence_scores import (
+        begins_with_bos,
+        predicted_words,
+        sentence_scores,
+        stream_scores,
+    )
     from fairseq_tiedemb.ngram import write_word_scores
 
     import_user_dir(arguments.user_dir)
@@ -83,33 +88,41 @@ def run(arguments: argparse.Namespace) -> int:
             f"--stream: needs a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb; "
             f"got {type(model).__name__}. Leave it out."
         )
+    if arguments.raw and begins_with_bos(task):
+        raise ValueError(
+            f"--raw: needs a model that does not predict <s>, whose log Z would count; got {arguments.checkpoint}, "
+            "trained with --add-bos-token. Leave it out."
+        )
+    if arguments.stream:
+        _check_stream(task)
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     texts = _read(arguments.sentences)
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
+    predicted = [predicted_words(task, sentence) for sentence in sentences]
     tokens = sum(len(sentence) for sentence in sentences)
     if arguments.raw:
         model = RawScorer(model, tokens, arguments.raw_sample or RAW_SAMPLE)
     if arguments.stream:
         scores = stream_scores(model, dictionary, sentences, arguments.max_tokens)
     else:
-        _check_lengths(sentences, model.max_positions())
-        scores = sentence_scores(model, dictionary, sentences, arguments.max_tokens)
+        _check_lengths(sentences, model.max_positions() - begins_with_bos(task))
+        scores = sentence_scores(model, task, sentences, arguments.max_tokens)
     total = 0.0
     for text, of_tokens in zip(texts, scores, strict=True):
         value = of_tokens.sum().item()
         total += value
         print(value, len(of_tokens), text, sep="\t")
     if arguments.per_word is not None:
-        words = [dictionary[index] for sentence in sentences for index in sentence.tolist()]
+        words = [dictionary[index] for sentence in predicted for index in sentence.tolist()]
         with written_aside(arguments.per_word) as aside, aside.open("w", encoding="utf-8") as file:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
-    unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in sentences)
+    unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in predicted)
     if arguments.raw:
         found = f"mean raw score {total / tokens:.4f}, which is no log-probability; {model.summary()}"
     else:
-        found = f"perplexity {get_perplexity(-total / tokens, base=math.e):.2f}" + _as_printed(model, sentences, total)
+        found = f"perplexity {get_perplexity(-total / tokens, base=math.e):.2f}" + _as_printed(model, predicted, total)
     print(f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), {found}", file=sys.stderr)
     return 0
 
@@ -137,6 +150,17 @@ def _check(arguments: argparse.Namespace) -> None:
         texts = [Path(path) for path in arguments.sentences if path != "-"]
         inputs = [arguments.checkpoint, arguments.data / "dict.txt", *texts]
         check_output(arguments.per_word, flag="--per-word", inputs=inputs)
+
+
+def _check_stream(task: Any) -> None:
+    """Checks that a model's training is one that ``--task contiguous_lm`` can go on with."""
+    for name, neutral in (("add_bos_token", False), ("output_dictionary_size", -1)):
+        value = getattr(task.args, name, neutral)
+        if value not in (None, neutral):
+            raise ValueError(
+                f"--stream: needs a model that can be trained on one stream of text; got one of --"
+                f"{name.replace('_', '-')} {value}. Leave it out."
+            )
 
 
 def _read(paths: Sequence[str]) -> list[str]:

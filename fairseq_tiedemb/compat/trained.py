@@ -2,7 +2,6 @@
 
 import contextvars
 import copy
-import hashlib
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +12,11 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
+from ..reading.dictionaries import KEY, fingerprint, fingerprints_of_training
 from ._replace import replace
 
 logger = logging.getLogger(__name__)
 
-# Of the fingerprints in a task's state.
-KEY = "dictionaries_of_training"
 # The training that is about to read a checkpoint: its settings of checkpoints, and the trainer.
 _resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
 
@@ -155,13 +153,12 @@ def model_class(cfg: Any) -> type:
 
 
 def fingerprints(task: Any) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of the words of a task's dictionaries, in their order, by side."""
+    """The fingerprints of a task's dictionaries by side."""
     found = {}
     for side in ("source", "target"):
         dictionary = getattr(task, f"{side}_dictionary", None)
         if isinstance(dictionary, Dictionary):
-            words = dictionary.symbols
-            found[side] = {"size": len(words), "sha256": hashlib.sha256("\n".join(words).encode()).hexdigest()}
+            found[side] = fingerprint(dictionary.symbols)
     return found
 
 
@@ -170,9 +167,9 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
 
     Args:
         task: the task.
-        state: its state in a checkpoint. Version 0.1.0 kept one fingerprint, for streams of text alone.
+        state: its state in a checkpoint.
     """
-    kept = state.get(KEY) or {"source": state.get("dictionary")}
+    kept = fingerprints_of_training(state)
     for side, found in fingerprints(task).items():
         expected = kept.get(side) or found
         if found != expected:

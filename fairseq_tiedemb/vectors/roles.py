@@ -1,12 +1,12 @@
 """The tables of a checkpoint by the part they play: words going in, scores coming out, both in one, or their sum."""
 
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fairseq_tiedemb.analysis.checkpoints import section_of
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import sharing_method
 from fairseq_tiedemb.table_names import PADDING_ROW, ROLES, is_table
@@ -22,14 +22,6 @@ OUTPUTS = (
 BANDS = {"in": "embed_tokens.embeddings.", "out": "adaptive_softmax."}
 TYING_FLAGS = ("share_decoder_input_output_embed", "share_all_embeddings")
 SHOWN = 8
-
-
-def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
-    """The settings of a checkpoint's model or task by name; of fairseq before 0.10 all that it has."""
-    config = state.get("cfg")
-    found = config.get(section) if isinstance(config, dict) else None
-    found = state.get("args") if found is None else found
-    return vars(found) if isinstance(found, Namespace) else dict(found or {})
 
 
 def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> dict[str, Tensor]:

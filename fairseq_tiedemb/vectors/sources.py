@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint, section_of
+from fairseq_tiedemb.reading.dictionaries import fingerprints_of_training, is_another, side_of
 from fairseq_tiedemb.table_names import ROLES
-from fairseq_tiedemb.vectors.roles import named_table, section_of, tables_by_role
+from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
 from fairseq_tiedemb.vectors.text_file import read_vectors
-from fairseq_tiedemb.vectors.word_lists import read_words
+from fairseq_tiedemb.vectors.word_lists import read_rows, read_words, without_marks
 from fairseq_tiedemb.vectors.word_table import WordTable
 
 # torch's archives, and its files before 1.6, which are pickles.
@@ -41,7 +42,8 @@ class Source:
         """Reads the table, or each table of the decoder where no role was asked for.
 
         Raises:
-            ValueError: if there is no such file, table or dictionary, or they do not fit.
+            ValueError: if there is no such file, table or dictionary, or they do not fit, or the dictionary is not that
+                of the training.
         """
         try:
             with self.path.open("rb") as file:
@@ -88,20 +90,27 @@ class Source:
             found = {self.tensor: named_table(state, self.tensor, path=self.path)}
         else:
             found = tables_by_role(state, self.role, path=self.path)
-        tables = []
+        tables, trained_with = [], fingerprints_of_training(state.get("task_state"))
         for name, rows_VD in found.items():
-            dictionary = self.dictionary or self._dictionary_of(state, name)
-            words = read_words(dictionary)
-            if max(words, default=-1) != len(rows_VD) - 1:
-                raise self._misfit(dictionary, max(words, default=-1) + 1, rows_VD)
+            side = "source" if name == "source" else side_of(name)
+            dictionary = self.dictionary or self._dictionary_of(state, side)
+            rows = read_rows(dictionary)
+            if max(rows, default=-1) != len(rows_VD) - 1:
+                raise self._misfit(dictionary, max(rows, default=-1) + 1, rows_VD)
+            if is_another([rows[row] for row in sorted(rows)], trained_with.get(side)):
+                raise ValueError(
+                    f"--dict: needs the {len(rows):,} words that {self.path} was trained with, in their order; got "
+                    f"{dictionary}, with others, or in another order. Use the one of the training."
+                )
+            words = without_marks(rows)
             kept = _trained(state, words)
             tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, untrained=len(words) - len(kept)))
         return tables
 
-    def _dictionary_of(self, state: dict[str, Any], role: str) -> Path:
+    def _dictionary_of(self, state: dict[str, Any], side: str) -> Path:
         """dict.txt, or dict.LANGUAGE.txt, beside the checkpoint or in the data folder of its training."""
         task = section_of(state, "task")
-        language = task.get("source_lang" if role == "source" else "target_lang")
+        language = task.get(f"{side}_lang")
         name = f"dict.{language}.txt" if language else "dict.txt"
         folders = [self.path.parent, *(Path(each) for each in str(task.get("data") or "").split(":") if each)]
         for folder in folders:

@@ -4,14 +4,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-FAIRSEQ_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]  # that dict.txt leaves out
+from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS
+
 OVERWRITE = " #fairseq:overwrite"
 # Rows that stand for no part of a text, by their names in the dictionaries that have one.
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
 
 
 def read_words(path: Path, *, flag: str = "--dict") -> dict[int, str]:
-    """The word of each row, without those that stand for no part of a text, ``<s>`` and ``<pad>`` among them.
+    """The word of each row, without those that stand for no part of a text; for arguments see ``read_rows``."""
+    return without_marks(read_rows(path, flag=flag))
+
+
+def without_marks(words: dict[int, str]) -> dict[int, str]:
+    """The words without those that stand for no part of a text, ``<s>`` and ``<pad>`` among them."""
+    return {row: word for row, word in words.items() if word not in NO_WORDS}
+
+
+def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
+    """The word of each row.
 
     Args:
         path: dict.txt of fairseq (a word and its count a line; rows begin with fairseq's own four symbols), vocab.txt
@@ -22,8 +33,8 @@ def read_words(path: Path, *, flag: str = "--dict") -> dict[int, str]:
         ValueError: if it is none of these.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-        words = _from_json(json.loads(text)) if path.suffix == ".json" else _from_lines(text)
+        text = path.read_text(encoding="utf-8-sig")
+        return _from_json(json.loads(text)) if path.suffix == ".json" else _from_lines(text)
     except OSError as error:
         raise ValueError(f"{flag}: needs a dictionary; got {path} ({error.strerror}). Use another path.") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -31,7 +42,6 @@ def read_words(path: Path, *, flag: str = "--dict") -> dict[int, str]:
             f"{flag}: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
             f"got {path} ({error}). Use the one that belongs to the table."
         ) from None
-    return {row: word for row, word in words.items() if word not in NO_WORDS}
 
 
 def _from_lines(text: str) -> dict[int, str]:

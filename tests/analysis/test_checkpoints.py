@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.models import MODEL_REGISTRY
 
-from fairseq_tiedemb.analysis.checkpoints import average, last_checkpoints, read_checkpoint
+import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+from fairseq_tiedemb.analysis.checkpoints import BY_PRESET, MEANING, average, last_checkpoints, read_checkpoint
 from fairseq_tiedemb.cli import create_parser, main
 
 
@@ -174,6 +176,75 @@ def test_other_models_are_refused(other: dict[str, torch.Tensor], message: str, 
     with pytest.raises(ValueError, match=f"--inputs: needs models .*{message}"):
         command("--inputs", *paths, "--output", tmp_path / "average.pt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt"]
+
+
+def save_trained(path: Path, *, words: str = "ab", **options: object) -> Path:
+    """A checkpoint whose model has these options, trained with these words on one side."""
+    state = torch.load(save(path, weight=torch.ones(2)), weights_only=False)
+    kept = {"target": {"size": len(words), "sha256": words}} if words else {}
+    task_state = {"dictionaries_of_training": kept} if words else {}
+    torch.save({**state, "cfg": {"model": {"_name": "tied_lstm_lm", **options}}, "task_state": task_state}, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "message"),
+    [
+        ({"sharing_method": "cosine"}, {}, "got --sharing-method cosine in the first and plain in .*b.pt"),
+        ({}, {"output_layer": "tree"}, "got --output-layer softmax in the first and tree in .*b.pt"),
+        (
+            {"share_decoder_input_output_embed": True},
+            {"share_decoder_input_output_embed": False},
+            "got --share-decoder-input-output-embed True in the first and False",
+        ),
+        ({"decoder_attention_heads": 4}, {"decoder_attention_heads": 2}, "got --decoder-attention-heads 4 .* and 2 in"),
+        ({}, {"words": "ba"}, "of the same words in the same order; got .*b.pt, whose target dictionary"),
+    ],
+)
+def test_models_that_mean_something_else_are_refused(first: dict, other: dict, message: str, tmp_path: Path) -> None:
+    paths = [save_trained(tmp_path / "a.pt", **first), save_trained(tmp_path / "b.pt", **other)]
+    with pytest.raises(ValueError, match=f"^--inputs: needs models .*{message}"):
+        command("--inputs", *paths, "--output", tmp_path / "average.pt")
+    assert not (tmp_path / "average.pt").exists()
+    for path in paths:
+        command("--inputs", path, path, "--output", tmp_path / "average.pt")
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ({"sharing_method": "plain", "words": ""}, {"sharing_method": None}),
+        ({"_name": "zaremba_lm_small_wt"}, {"_name": "zaremba_lm_small", "share_decoder_input_output_embed": True}),
+        ({"activation_fn": "relu"}, {}),
+    ],
+    ids=["unset", "by a preset", "unknown"],
+)
+def test_the_same_said_otherwise_is_averaged(first: dict, other: dict, tmp_path: Path) -> None:
+    paths = [save_trained(tmp_path / "a.pt", **first), save_trained(tmp_path / "b.pt", **other)]
+    assert command("--inputs", *paths, "--output", tmp_path / "average.pt") == 0
+
+
+def test_every_option_of_a_meaning_is_compared() -> None:
+    choices = {choice for model in MODEL_REGISTRY.values() for choice in getattr(model, "meaning", ())}
+    unset = {choice.option: {each.unset for each in choices if each.option == choice.option} for choice in choices}
+    assert {option: values.pop() if len(values) == 1 else None for option, values in unset.items()} == MEANING
+    assert {choice.option for choice in choices if choice.presets} == BY_PRESET
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("poisoned", ["a.pt", "b.pt"])
+def test_weights_that_are_not_finite_are_refused(value: float, poisoned: str, tmp_path: Path) -> None:
+    for name in ("a.pt", "b.pt"):
+        weight = torch.tensor([1, value if name == poisoned else 2])
+        # The first is memory that fairseq's adaptive layers save and never fill.
+        save(tmp_path / name, **{"adaptive_softmax._float_tensor": torch.tensor([value]), "weight": weight})
+    output = tmp_path / "average.pt"
+    message = f"^--inputs: needs weights that are finite; got .*{poisoned} with others in weight. Use .* diverged.$"
+    with pytest.raises(ValueError, match=message):
+        command("--inputs", tmp_path / "a.pt", tmp_path / "b.pt", "--output", output)
+    assert not output.exists()
+    clean = next(tmp_path / name for name in ("a.pt", "b.pt") if name != poisoned)
+    assert command("--inputs", clean, "--output", output) == 0
 
 
 class RunsCode:

@@ -1,5 +1,6 @@
 """Row norms: which tables are found, the statistics against numpy, the pictures, and what is refused."""
 
+import hashlib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -178,6 +179,26 @@ def test_norms_of_all_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "0",
     ]
     assert "20 x 3" in lines[0]
+
+
+def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two tables of one size with words of two languages: a dictionary is that of one of them."""
+    kept = {}
+    for side, words in (("source", "ab"), ("target", "cd"), (None, "dc")):
+        (tmp_path / words).write_text("".join(f"{word} 1\n" for word in words))
+        text = "\n".join(["<s>", "<pad>", "</s>", "<unk>", *words])
+        kept[side] = {"size": SPECIAL + 2, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    model = {f"{side}.embed_tokens.weight": table(SPECIAL + 2) for side in ("encoder", "decoder")}
+    path = tmp_path / "x.pt"
+    torch.save({"model": model, "task_state": {"dictionaries_of_training": kept}}, path)
+    for words, label in (("ab", "[1]"), ("cd", "[2]")):
+        assert command(str(path), "--dictionary", str(tmp_path / words)) == 0
+        heads = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("mean norm")]
+        assert heads == [["mean", "norm,", "words", "by", "frequency", label]]
+    with pytest.raises(
+        ValueError, match="--dictionary: needs the 6 words that the model .*; got .*dc, with others, or"
+    ):
+        command(str(path), "--dictionary", str(tmp_path / "dc"))
 
 
 def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

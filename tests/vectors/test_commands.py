@@ -1,5 +1,6 @@
 """The commands on word vectors as they are run: on checkpoints of stock fairseq's and ours, safetensors files, text."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from itertools import pairwise
@@ -250,6 +251,44 @@ def test_dictionaries_of_translation(tmp_path: Path) -> None:
         assert np.array_equal(
             found.rows_VD, model[f"{'encoder' if role == 'source' else 'decoder'}.embed_tokens.weight"][2:]
         )
+
+
+def fingerprint(*words: str) -> dict[str, object]:
+    rows = ["<s>", "<pad>", "</s>", "<unk>", *words]
+    return {"size": len(rows), "sha256": hashlib.sha256("\n".join(rows).encode()).hexdigest()}
+
+
+def test_each_side_has_the_words_of_its_training(tmp_path: Path) -> None:
+    """Two dictionaries of one size, of which each is one side's, and the output table has some of the words only."""
+    model = {f"{side}.embed_tokens.weight": torch.randn(6, 4) for side in ("encoder", "decoder")}
+    model["decoder.output.weight"] = torch.randn(5, 4)
+    kept = {"source": fingerprint("a", "b"), "target": fingerprint("c", "d")}
+    torch.save({"cfg": {}, "model": model, "task_state": {"dictionaries_of_training": kept}}, tmp_path / "x.pt")
+    of = {words: write_dictionary(tmp_path / words, list(words)) for words in ("ab", "cd", "c", "x")}
+    for part, right, wrong in (
+        ("source", "ab", "cd"),
+        ("encoder.embed_tokens.weight", "ab", "cd"),
+        ("in", "cd", "ab"),
+        ("decoder.embed_tokens.weight", "cd", "ab"),
+    ):
+        (found,) = parse_source(f"{tmp_path}/x.pt:{part}", dictionary=of[right]).read()
+        assert found.words[2:] == list(right)
+        with pytest.raises(
+            ValueError, match=f"--dict: needs the 6 words that .*x.pt was trained with.*; got .*{wrong},"
+        ):
+            parse_source(f"{tmp_path}/x.pt:{part}", dictionary=of[wrong]).read()
+    for words in ("c", "x"):  # of which the checkpoint tells nothing
+        (found,) = parse_source(f"{tmp_path}/x.pt:out", dictionary=of[words]).read()
+        assert found.words[2:] == list(words)
+
+
+def test_the_fingerprint_of_version_0_1_0(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    model = {"decoder.embed_tokens.weight": torch.randn(6, 4)}
+    torch.save({"cfg": {}, "model": model, "task_state": {"dictionary": fingerprint("a", "b")}}, path)
+    assert parse_source(f"{path}:in", dictionary=write_dictionary(tmp_path / "ab", "ab")).read()
+    with pytest.raises(ValueError, match="--dict: needs the 6 words .*; got .*ba, with others, or in another order"):
+        parse_source(f"{path}:in", dictionary=write_dictionary(tmp_path / "ba", "ba")).read()
 
 
 def test_a_word_that_a_dictionary_has_again_is_its_last_row(tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""Which words a model was trained with, and in which order: the fingerprints of dictionaries in checkpoints.
+
+``compat`` has fairseq's tasks keep them; whoever reads a dictionary for a checkpoint's rows compares it.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+# fairseq's own, which dict.txt leaves out.
+FAIRSEQ_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]
+# Of the fingerprints in a task's state.
+KEY = "dictionaries_of_training"
+
+
+def fingerprint(words: Sequence[str]) -> dict[str, Any]:
+    """Size and SHA-256 of the words of a dictionary, in their order.
+
+    Args:
+        words: of all rows, fairseq's own among them.
+    """
+    return {"size": len(words), "sha256": hashlib.sha256("\n".join(words).encode()).hexdigest()}
+
+
+def fingerprints_of_training(task_state: Any) -> dict[str, Any]:
+    """The fingerprints in a checkpoint by side, "source" and "target"; none where fairseq alone has trained.
+
+    Version 0.1.0 kept one, for streams of text alone.
+
+    Args:
+        task_state: of the checkpoint.
+    """
+    state = task_state if isinstance(task_state, dict) else {}
+    kept = state.get(KEY) or dict.fromkeys(("source", "target"), state.get("dictionary"))
+    return {side: found for side, found in kept.items() if isinstance(found, dict)}
+
+
+def side_of(name: str) -> str:
+    """The side whose words the rows of a table are, by the table's name in a state dict; a language model's is one."""
+    return "source" if name.startswith("encoder.") else "target"
+
+
+def is_another(words: Sequence[str], trained: dict[str, Any] | None) -> bool:
+    """Whether as many words as a model was trained with are others, or in another order.
+
+    What has another number of words is not compared: a table may have some of them only, as of
+    ``--output-dictionary-size`` or a band.
+
+    Args:
+        words: of all rows, fairseq's own among them.
+        trained: the fingerprint, or None if the checkpoint has none.
+    """
+    return trained is not None and trained.get("size") == len(words) and trained != fingerprint(words)
