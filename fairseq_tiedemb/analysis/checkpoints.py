@@ -2,7 +2,7 @@
 
 import re
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
     return vars(found) if isinstance(found, Namespace) else dict(found or {})
 
 
-def require_finite(model: dict[str, Any], name: str, *, flag: str) -> None:
+def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
     """Raises unless all weights of a model are finite.
 
     Args:
@@ -89,8 +89,8 @@ def require_finite(model: dict[str, Any], name: str, *, flag: str) -> None:
     for key, entry in model.items():
         if _is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
             raise ValueError(
-                f"{flag}: needs weights that are finite; got {name} with others in {key}. Use a checkpoint from before "
-                "the training diverged."
+                f"{flag}: needs weights that are finite; got {name}, where {int((~entry.isfinite()).sum()):,} of "
+                f"{entry.numel():,} of {key} are not. Use a checkpoint from before the training diverged."
             )
 
 

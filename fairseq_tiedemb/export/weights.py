@@ -5,6 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from fairseq_tiedemb.analysis.checkpoints import require_finite
+
 
 def require_weights(model: Mapping[str, Any], name: str) -> None:
     """Raises unless a state dict has weights, all of them finite.
@@ -16,13 +18,6 @@ def require_weights(model: Mapping[str, Any], name: str) -> None:
     Raises:
         ValueError: naming the first tensor that is not.
     """
-    weights = {key: value for key, value in model.items() if isinstance(value, Tensor) and value.is_floating_point()}
-    if not weights:
+    if not any(isinstance(value, Tensor) and value.is_floating_point() for value in model.values()):
         raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")
-    for key, value in weights.items():
-        if not value.isfinite().all():
-            raise ValueError(
-                f"CHECKPOINT: needs weights that are finite; got {key} of {name} with "
-                f"{int((~value.isfinite()).sum()):,} of {value.numel():,} values that are not: the training diverged. "
-                "Use an earlier checkpoint."
-            )
+    require_finite(model, name, flag="CHECKPOINT")

@@ -239,7 +239,9 @@ def test_weights_that_are_not_finite_are_refused(value: float, poisoned: str, tm
         # The first is memory that fairseq's adaptive layers save and never fill.
         save(tmp_path / name, **{"adaptive_softmax._float_tensor": torch.tensor([value]), "weight": weight})
     output = tmp_path / "average.pt"
-    message = f"^--inputs: needs weights that are finite; got .*{poisoned} with others in weight. Use .* diverged.$"
+    message = (
+        f"^--inputs: needs weights that are finite; got .*{poisoned}, where 1 of 2 of weight are not. Use .* diverged.$"
+    )
     with pytest.raises(ValueError, match=message):
         command("--inputs", tmp_path / "a.pt", tmp_path / "b.pt", "--output", output)
     assert not output.exists()
