@@ -208,9 +208,7 @@ def test_refuses_weights_that_are_not_finite(
     poisoned, words = tmp_path / "poisoned.pt", tmp_path / "words"
     torch.save(state, poisoned)
     (tmp_path / "text").write_text("a b\n")
-    message = (
-        f"CHECKPOINT: needs weights that are finite; got {poisoned}, where 1 of 1,024 of {name} are not. Use a che"
-    )
+    message = f"CHECKPOINT: needs weights that are finite; got {poisoned}, where 1 of 256 of {name} are not. Use a che"
     options = ["--data", str(lm_data), "--per-word", str(words)]
     assert main(["score", str(poisoned), str(tmp_path / "text"), *options]) == 2
     out, err = capsys.readouterr()
