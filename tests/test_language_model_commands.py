@@ -538,7 +538,10 @@ def test_a_translation_model_takes_it_as_its_language_model(
         ("--batch-size 100000", r"--batch-size: needs at most \d+ rows .* of split train; got 100000. Use a smaller"),
         ("--sample-break-mode complete", "--sample-break-mode: needs none .* got complete"),
         ("--projection-regularization -1", "--projection-regularization: needs 0 or more; got -1.0"),
-        ("--arch zaremba_lm_small --projection-regularization 0.1", "needs a model with --projection; got 0.1 and"),
+        (
+            "--arch zaremba_lm_small --projection-regularization 0.1",
+            "needs a model with --projection; got 0.1 for one without",
+        ),
         ("--train-subset other", "split other: needs the files"),
         ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
         ("--cpu --fp16", "--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp"),
