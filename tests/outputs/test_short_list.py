@@ -140,9 +140,11 @@ def test_half_precision_of_tables(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_shares_stay_exact_when_the_model_is_cast(dtype: torch.dtype) -> None:
     _, head = build()
-    head.to(dtype)
     outside = head.place_of == head.place_of[UNK]
     assert head.log_share[outside].exp().sum().item() == pytest.approx(1.0, abs=1e-12)
+    expected = head.log_share.clone()
+    head.to(dtype)
+    torch.testing.assert_close(head.log_share, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("length", "of_the_list"), [(0, False), (12, False), (12, True), (-3, False)])
