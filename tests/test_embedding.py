@@ -15,8 +15,9 @@ from fairseq.optim.adam import Adam
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.checkpoints import average
-from fairseq_tiedemb.embedding import SharedEmbedding, embedding_roles
+from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
+from fairseq_tiedemb.models._embedding_roles import embedding_roles
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .processes import in_two_processes

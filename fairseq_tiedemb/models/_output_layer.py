@@ -303,10 +303,8 @@ def training_counts(task: Any) -> Tensor | None:
             this package's tasks do, else ``train``.
     """
     options = getattr(task, "args", None) or getattr(task, "cfg", None)
-    folders, split = (
-        (getattr(options, "data", None) or "").split(":"),
-        getattr(options, "train_subset", None) or "train",
-    )
+    folders = (getattr(options, "data", None) or "").split(":")
+    split = getattr(options, "train_subset", None) or "train"
     dictionary = task.target_dictionary
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for folder in filter(None, folders):

@@ -92,14 +92,10 @@ class RecurrentLM(StreamLM):
         return nn.Identity(), VariationalDropout(cfg.dropout_outputs)
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks the criterion, and that there is a use for each option of the output layer.
-
-        Args:
-            criterion: of the training.
-            cfg: options of the model.
+        """``StreamLM.check_training``, and that a factor of bands has bands.
 
         Raises:
-            ValueError: for a criterion that would train another layer, or an option of another layer.
+            ValueError: if it has none.
         """
         super().check_training(criterion, cfg)
         if cfg.adaptive_softmax_cutoff is None and cfg.adaptive_softmax_factor != FACTOR:

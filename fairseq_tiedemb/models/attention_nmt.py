@@ -12,12 +12,12 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from omegaconf import II, MISSING
 
-from ..embedding import EmbeddingRoles, embedding_roles
 from ..modules.cells import CELLS
 from ..modules.initialization import STD
 from ..outputs import build_output
 from ..sharing import sharing_method
 from ._conditional_decoder import ConditionalDecoder
+from ._embedding_roles import EmbeddingRoles, embedding_roles
 from ._options import (
     DROPOUT_HELP,
     SharingConfig,
