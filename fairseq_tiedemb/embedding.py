@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ._shapes import check_features, check_table_size
+from .head import Head, check_unset
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
@@ -16,7 +17,7 @@ from .squared_norms import squared_norms, with_squared_norms
 SMALLEST_SQUARED_NORM = 1e-6
 
 
-class SharedEmbedding(nn.Module):
+class SharedEmbedding(Head):
     """A table W (V, D) that turns words into vectors (``embed``) and features into word scores (``scores``).
 
     With n_v = ||w_v||^2, the functions of a sharing method (see ``sharing.py``) and its feature map f, the identity
@@ -51,9 +52,10 @@ class SharedEmbedding(nn.Module):
     Source: Press & Wolf 2016, section 3; Liu et al. 2020, section 3.
     """
 
+    flag = "--output-layer softmax"
+    has_raw_scores = True
+    refuses = ()
     bias: Tensor | None
-    by_target = False
-    loss_is_its_own = False
 
     def __init__(
         self,
@@ -182,11 +184,8 @@ class SharedEmbedding(nn.Module):
         Raises:
             ValueError: for label smoothing with ``never_V``, which would give these words a part of the target.
         """
-        if never_V is not None and options.label_smoothing:
-            raise ValueError(
-                "--label-smoothing: needs 0 where words have no probability (never_V); got "
-                f"{options.label_smoothing}. Leave it out."
-            )
+        if never_V is not None:
+            check_unset(options, ("label_smoothing",), "words that have no probability (never_V)")
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
@@ -200,6 +199,24 @@ class SharedEmbedding(nn.Module):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words (N,), without the scores of all in memory."""
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+
+    def loss_of_sets(
+        self, features_nD: Tensor, target_N: Tensor, rows_N: Tensor, options: LossOptions = PLAIN_LOSS
+    ) -> OutputLoss:
+        """``Head.loss_of_sets`` with one log Z for all words of a feature.
+
+            -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 one of the words
+
+        Raises:
+            ValueError: for label smoothing or z-loss.
+        """
+        check_unset(options, ("label_smoothing", "z_loss"), "several target words a feature")
+        first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
+        of_first_n = self.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
+        scores_N = self.rows(target_N).scores_one_by_one(self.mapped(features_nD).index_select(0, rows_N))
+        losses_N = of_first_n[rows_N] + scores_N[first_n][rows_N] - scores_N
+        loss = losses_N.sum() if options.reduce else losses_N
+        return OutputLoss(loss, loss.detach())
 
     def mapped(self, features: Tensor) -> Tensor:
         """f(h): what meets the rows; (*, D) -> (*, D).

@@ -54,21 +54,6 @@ class LossOptions:
 PLAIN_LOSS = LossOptions()
 
 
-def check_plain(options: LossOptions, where: str) -> None:
-    """Checks that neither label smoothing nor z-loss is asked for, which need the scores of all words.
-
-    Args:
-        options: of a loss.
-        where: what does not have these, for the message.
-
-    Raises:
-        ValueError: naming the flag.
-    """
-    for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
-        if value:
-            raise ValueError(f"{flag}: needs 0 with {where}; got {value}. Leave it out.")
-
-
 class OutputLoss(NamedTuple):
     """Losses of the N predicted words in nats: their sums, or (N,) without ``reduce``.
 

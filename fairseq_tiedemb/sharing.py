@@ -14,24 +14,17 @@ To add a method, add one ``register_sharing_method`` call: at the end of this fi
 Flags, settings, checkpoints and the contract tests read the registry.
 """
 
-import functools
-import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .registry import Registry
+
 # n (V,) -> (V,); of a method with parameters: n and the parameters by name.
 NormFunction = Callable[..., Tensor]
-ENTRY_POINTS = "fairseq_tiedemb.sharing_methods"
-# What a command line takes as a value, and a file name as a part.
-NAME = re.compile(r"\w[\w.+-]*")
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -137,77 +130,22 @@ class SharingMethod:
         return initial
 
 
-SHARING_METHODS: dict[str, SharingMethod] = {}
+SHARING_METHODS: Registry[SharingMethod] = Registry(SharingMethod, "sharing method", "fairseq_tiedemb.sharing_methods")
 
 
 def register_sharing_method(method: SharingMethod) -> SharingMethod:
-    """Adds a method to the registry.
-
-    Raises:
-        ValueError: if it is no method, or its name is taken or is none that a command line takes.
-    """
-    if not isinstance(method, SharingMethod):
-        raise ValueError(f"sharing method: needs a SharingMethod; got {method!r}. Use SharingMethod(name=..., ...).")
-    if not isinstance(method.name, str) or not NAME.fullmatch(method.name):
-        raise ValueError(
-            f"sharing method: needs a name of letters, digits and . + - _; got {method.name!r}. Use 'my-method', say."
-        )
-    if method.name in SHARING_METHODS:
-        raise ValueError(
-            f"sharing method: needs a name that is free; got {method.name!r}, which is "
-            f"{SHARING_METHODS[method.name].summary!r}. Use another name."
-        )
-    SHARING_METHODS[method.name] = method
-    return method
+    """Adds a method to the registry; see ``Registry.register``."""
+    return SHARING_METHODS.register(method)
 
 
 def sharing_method(name: str, *, flag: str = "sharing method") -> SharingMethod:
-    """Looks a method up.
-
-    Args:
-        name: of the method.
-        flag: what the error calls the place that the name is from.
-
-    Raises:
-        ValueError: if no method has this name; the error lists those that exist.
-    """
-    if not isinstance(name, str):
-        raise ValueError(f"{flag}: needs the name of a registered method; got {name!r}. Use 'plain', say.")
-    if name not in SHARING_METHODS:
-        load_entry_points()
-    if name not in SHARING_METHODS:
-        known = ", ".join(SHARING_METHODS)
-        raise ValueError(
-            f"{flag}: needs a registered method; got {name!r}. Use one of: {known}; or import the code that registers "
-            f"{name!r} first, with --user-dir or by an entry point {ENTRY_POINTS!r}."
-        )
-    return SHARING_METHODS[name]
+    """Looks a method up; see ``Registry.find``."""
+    return SHARING_METHODS.find(name, flag=flag)
 
 
 def sharing_method_names() -> list[str]:
     """The names of all methods, those of installed packages with them."""
-    load_entry_points()
-    return list(SHARING_METHODS)
-
-
-@functools.cache
-def load_entry_points() -> None:
-    """Imports what installed packages have under ``ENTRY_POINTS``: a ``SharingMethod``, or a module that registers it.
-
-    Once a process; which packages are installed does not change meanwhile. One that cannot be loaded is named in the
-    log, and its methods are missing: whoever does not use them shall not be stopped by it.
-    """
-    for entry in entry_points(group=ENTRY_POINTS):
-        try:
-            found = entry.load()
-            if isinstance(found, SharingMethod) and SHARING_METHODS.get(found.name) is not found:
-                register_sharing_method(found)
-        except Exception as error:
-            package = entry.dist.name if entry.dist else "unknown"
-            logger.warning(
-                f"sharing methods of the package {package!r}: need an entry point that can be loaded; got "
-                f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another of its versions."
-            )
+    return SHARING_METHODS.names()
 
 
 register_sharing_method(

@@ -13,9 +13,11 @@ LAYERS = [
     "table_names",
     "reading",
     "compat",
+    "registry",
     "sharing",
     "squared_norms",
     "losses",
+    "head",
     "scored_rows",
     "regularizers",
     "embedding",
@@ -32,7 +34,18 @@ LAYERS = [
     "cli",
 ]
 NUMPY_ONLY = {"ngram", "table_names"}
-TORCH_ONLY = {"sharing", "squared_norms", "losses", "scored_rows", "regularizers", "embedding", "modules", "outputs"}
+TORCH_ONLY = {
+    "registry",
+    "sharing",
+    "head",
+    "squared_norms",
+    "losses",
+    "scored_rows",
+    "regularizers",
+    "embedding",
+    "modules",
+    "outputs",
+}
 TORCH_AND_NUMPY = {"reading"}
 # Of a folder that needs torch alone until they are imported.
 NUMPY_FILES = {"outputs/binary_trees.py"}

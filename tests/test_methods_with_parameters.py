@@ -417,7 +417,7 @@ def test_methods_of_installed_packages(tmp_path: Path) -> None:
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(
-        f"[{sharing.ENTRY_POINTS}]\nthirds = other_methods:METHOD\nmodule = more_methods\n"
+        f"[{SHARING_METHODS.group}]\nthirds = other_methods:METHOD\nmodule = more_methods\n"
     )
     code = (
         "from fairseq_tiedemb import sharing, SharedEmbedding; import torch\n"
@@ -447,15 +447,15 @@ def test_a_package_that_cannot_be_loaded_is_named_and_stops_nobody(
     information = tmp_path / "broken-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(f"[{sharing.ENTRY_POINTS}]\nmine = broken_methods:METHOD\n")
+    (information / "entry_points.txt").write_text(f"[{SHARING_METHODS.group}]\nmine = broken_methods:METHOD\n")
     if source is not None:
         (tmp_path / "broken_methods.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "broken_methods", raising=False)
-    sharing.load_entry_points.cache_clear()
+    SHARING_METHODS.load.cache_clear()
     assert "plain" in sharing.sharing_method_names()
     assert re.search(f"of the package 'broken': need .*; got {got}.* for mine = broken_methods:METHOD", caplog.text)
-    sharing.load_entry_points.cache_clear()
+    SHARING_METHODS.load.cache_clear()
 
 
 def test_a_percent_sign_in_a_summary_is_no_format(run_command: Callable[..., Any], tmp_path: Path) -> None:
@@ -465,7 +465,7 @@ def test_a_percent_sign_in_a_summary_is_no_format(run_command: Callable[..., Any
     information = tmp_path / "half-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: half\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text(f"[{sharing.ENTRY_POINTS}]\nhalf = half_methods:METHOD\n")
+    (information / "entry_points.txt").write_text(f"[{SHARING_METHODS.group}]\nhalf = half_methods:METHOD\n")
     environment = {"PYTHONPATH": f"{tmp_path}:{CONFIG.parent.parent}"}
     printed = run_command("train", "--arch", "tied_lstm_lm", "--help", fresh=True, env=environment).stdout
     assert "half (50% of it)" in " ".join(printed.split())

@@ -158,16 +158,16 @@ def test_other_criterions_are_refused_before_the_first_step(
     [
         (
             (*UNTIED, "--output-layer", "tree", "--share-decoder-input-output-embed"),
-            "--output-layer tree: needs input embeddings of their own, for the inner nodes of a tree are no words; got "
+            "--output-layer tree: needs input embeddings of their own, since it scores words by no table; got "
             "--share-decoder-input-output-embed. Use",
         ),
         (
             (*TIED, "--output-layer", "tree"),
-            "for the inner nodes of a tree are no words; got --arch zaremba_lm_small_wt, which ties its embeddings",
+            "since it scores words by no table; got --arch zaremba_lm_small_wt, which ties its embeddings",
         ),
         (
             (*UNTIED, "--output-layer", "tree", "--sharing-method", "cosine"),
-            "--output-layer tree: needs --sharing-method plain, for the inner nodes of a tree are no words; got cosine",
+            "--output-layer tree: needs --sharing-method plain, since it scores words by no table; got cosine",
         ),
         (
             (*UNTIED, "--output-layer", "tree", "--tree", "oak"),

@@ -171,7 +171,7 @@ def test_words_that_training_left_out_have_no_vectors(
 
 def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm_data: Path) -> None:
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(trained[0])])
-    assert task.word_counts.sum() == model.decoder.negatives.counts.sum()
+    assert task.word_counts.sum() == model.output.head.counts.sum()
     words = torch.arange(4, 8)
     assert model(words).shape == (4, len(task.source_dictionary))
     with pytest.raises(ValueError, match="got negative"):

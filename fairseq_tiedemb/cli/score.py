@@ -122,7 +122,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.raw:
         found = f"mean raw score {total / tokens:.4f}, which is no log-probability; {model.summary()}"
     else:
-        found = f"perplexity {get_perplexity(-total / tokens, base=math.e):.2f}" + _as_printed(model, predicted, total)
+        found = f"perplexity {get_perplexity(-total / tokens, base=math.e):.2f}" + _tallied(model, predicted, total)
     print(f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), {found}", file=sys.stderr)
     return 0
 
@@ -178,22 +178,24 @@ def _read(paths: Sequence[str]) -> list[str]:
     return texts
 
 
-def _as_printed(model: Any, sentences: Sequence[Any], total: float) -> str:
-    """Of a short-list, its other perplexity, in words that follow the one of all words; else nothing."""
+def _tallied(model: Any, sentences: Sequence[Any], total: float) -> str:
+    """What the model's head tallies beside the perplexity (``Head.tally``), in words that follow it; else nothing."""
     import torch
     from fairseq.utils import get_perplexity
 
     words = torch.cat(list(sentences)).to(next(model.parameters()).device)
-    sums = {}
-    if hasattr(model, "tally"):
-        sums = model.tally(words.unsqueeze(0), {"src_lengths": torch.tensor([len(words)])})
-    if not sums:
-        return ""
-    perplexity = get_perplexity(-(total + sums["outside_nll"].item()) / len(words), base=math.e)
-    return (
-        f" by counts of the words outside the short-list, {100 * sums['outside'].item() / len(words):.2f}% of the "
-        f"tokens; {perplexity:.2f} as printed, with <unk> in their place"
+    tallies = (
+        model.tally(words.unsqueeze(0), {"src_lengths": torch.tensor([len(words)])}) if hasattr(model, "tally") else {}
     )
+    text = ""
+    for name, value in tallies.items():
+        kind, _, label = name.partition(":")
+        if kind == "share":
+            text += f"; {100 * value.item() / len(words):.2f}% of the tokens {label}"
+        else:
+            perplexity = get_perplexity(-(total + value.item()) / len(words), base=math.e)
+            text += f"; perplexity {perplexity:.2f} {label.replace('_', ' ')}"
+    return text
 
 
 def _check_lengths(sentences: Sequence[Any], limit: int) -> None:

@@ -188,26 +188,29 @@ class TiedCrossEntropy(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
         """Logs loss (per ``sample_size``) and, but for surrogates, nll_loss (per token) in bits, and perplexity."""
-        total = {
-            key: sum(log.get(key, 0) for log in logging_outputs)
-            for key in ("loss", "nll_loss", "ntokens", "sample_size", "penalty", "outside", "outside_nll")
-        }
+        names = dict.fromkeys(name for log in logging_outputs for name in log)
+        total = {name: sum(log.get(name, 0) for log in logging_outputs) for name in names}
+        tokens = total["ntokens"]
         metrics.log_scalar("loss", total["loss"] / total["sample_size"] / math.log(2), total["sample_size"], round=3)
-        if any("nll_loss" in log for log in logging_outputs):
-            bits = total["nll_loss"] / total["ntokens"] / math.log(2)
-            metrics.log_scalar("nll_loss", bits, total["ntokens"], round=3)
-            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
-        if any("outside" in log for log in logging_outputs):
-            metrics.log_scalar("outside", 100 * total["outside"] / total["ntokens"], total["ntokens"], round=2)
-            as_printed = (total["nll_loss"] - total["outside_nll"]) / total["ntokens"] / math.log(2)
-            metrics.log_scalar("nll_loss_as_printed", as_printed, total["ntokens"], round=3)
-            metrics.log_derived(
-                "ppl_as_printed", lambda meters: utils.get_perplexity(meters["nll_loss_as_printed"].avg)
-            )
-        if any("penalty" in log for log in logging_outputs):
+        if "nll_loss" in total:
+            cls._log_perplexity(total["nll_loss"], tokens)
+        # What the head tallies: see `Head.tally`.
+        for name, value in total.items():
+            kind, _, label = name.partition(":")
+            if kind == "share" and label:
+                metrics.log_scalar(label, 100 * value / tokens, tokens, round=2)
+            elif kind == "nll" and label:
+                cls._log_perplexity(total["nll_loss"] - value, tokens, f"_{label}")
+        if "penalty" in total:
             metrics.log_scalar(
                 "penalty", total["penalty"] / total["sample_size"] / math.log(2), total["sample_size"], round=6
             )
+
+    @staticmethod
+    def _log_perplexity(nll: Any, tokens: Any, suffix: str = "") -> None:
+        loss = f"nll_loss{suffix}"
+        metrics.log_scalar(loss, nll / tokens / math.log(2), tokens, round=3)
+        metrics.log_derived(f"ppl{suffix}", lambda meters: utils.get_perplexity(meters[loss].avg))
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -14,11 +14,11 @@ from omegaconf import DictConfig
 from ..embedding import SharedEmbedding
 from ..modules.factorized import gaussian_linear
 from ..reading.word_vectors import read_word_vectors
-from ..sharing import SHARING_METHODS, load_entry_points
+from ..sharing import SHARING_METHODS
 
 logger = logging.getLogger(__name__)
 
-load_entry_points()
+SHARING_METHODS.load()
 SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
     # argparse replaces what follows a percent sign
     f"{method.name} ({method.summary})".replace("%", "%%")

@@ -2,32 +2,33 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
+import dataclasses
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from itertools import chain
 from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..outputs import (
     BY_CLASSES,
+    OUTPUT_HEADS,
     TREES,
     ClassBased,
-    CountedHead,
     NamedClasses,
     NoiseContrastive,
+    OutputHead,
     OutputLayer,
     SampledSoftmax,
     ShortList,
     Tree,
     build_output,
     read_classes,
+    register_output_layer,
     unigram,
 )
 from ..sharing import sharing_method
@@ -35,22 +36,13 @@ from ..sharing import sharing_method
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class OutputLayerConfig(FairseqDataclass):
-    """Options of the output layer of a language model."""
+SOFTMAX = "softmax"
 
-    output_layer: str = field(default="softmax", metadata={"help": "what gives words their probabilities"})
-    output_bias_init: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "what the output biases start as: zero, uniform (log 1/V) or unigram (logarithms of the words' "
-            "frequencies in the training text). Default: like all parameters with the full softmax, else unigram"
-        },
-    )
-    classes: int = field(
-        default=100,
-        metadata={"help": "with classes: how many, by frequency; each has about the same sum of its counts' roots"},
-    )
+
+@dataclass
+class ClassFileConfig(FairseqDataclass):
+    """The classes of words that a file has."""
+
     class_file: Optional[str] = field(
         default=None,
         metadata={
@@ -58,10 +50,32 @@ class OutputLayerConfig(FairseqDataclass):
             "and count as Brown clustering and `fairseq-tiedemb classes` write them; --tree classes needs it"
         },
     )
+
+
+@dataclass
+class ClassesConfig(ClassFileConfig):
+    """Options of ``--output-layer classes``."""
+
+    classes: int = field(
+        default=100,
+        metadata={"help": "with classes: how many, by frequency; each has about the same sum of its counts' roots"},
+    )
+
+
+@dataclass
+class ShortListConfig(FairseqDataclass):
+    """Options of ``--output-layer short-list``."""
+
     short_list: int = field(
         default=0,
         metadata={"help": "with short-list: how many words, the most frequent, have scores of their own"},
     )
+
+
+@dataclass
+class NoiseConfig(FairseqDataclass):
+    """Options of the heads that are trained by noise words."""
+
     noise_samples: int = field(default=100, metadata={"help": "noise words that a word is told from, k"})
     noise_power: float = field(
         default=1.0, metadata={"help": "noise words are drawn by their counts in the training text to this power"}
@@ -69,9 +83,21 @@ class OutputLayerConfig(FairseqDataclass):
     own_noise: bool = field(
         default=False, metadata={"help": "each word has noise of its own; without, all words of a batch share theirs"}
     )
+
+
+@dataclass
+class NCEConfig(NoiseConfig):
+    """Options of ``--output-layer nce``."""
+
     noise_log_z: float = field(
         default=0.0, metadata={"help": "with nce: logarithm of the number that stands for all normalisers"}
     )
+
+
+@dataclass
+class TreeConfig(ClassFileConfig):
+    """Options of ``--output-layer tree``."""
+
     tree: str = field(
         default="huffman",
         metadata={
@@ -81,18 +107,39 @@ class OutputLayerConfig(FairseqDataclass):
     )
 
 
-def _marks(words: Dictionary) -> tuple[int, int]:
+@dataclass
+class OutputLayerConfig(TreeConfig, NCEConfig, ShortListConfig, ClassesConfig):
+    """Options of the output layer of a language model."""
+
+    output_layer: str = field(default=SOFTMAX, metadata={"help": "what gives words their probabilities"})
+    output_layer_options: Optional[str] = field(
+        default=None, metadata={"help": "options of a registered output layer, NAME=VALUE,..."}
+    )
+    output_bias_init: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "what the output biases start as: zero, uniform (log 1/V) or unigram (logarithms of the words' "
+            "frequencies in the training text). Default: like all parameters with the full softmax, else unigram"
+        },
+    )
+
+
+def _marks(words: Any) -> tuple[int, int]:
     """fairseq's symbols that are no words."""
     return words.bos(), words.pad()
 
 
-def _classes(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+def _softmax(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Any) -> SharedEmbedding:
+    return table
+
+
+def _classes(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Any) -> ClassBased:
     given, problem = _class_file(cfg, words)
     class_of = None if given is None else given.class_of
     return ClassBased(table, counts, _marks(words), classes=cfg.classes, class_of=class_of, problem=problem)
 
 
-def _class_file(cfg: Any, words: Dictionary) -> tuple[NamedClasses | None, ValueError | None]:
+def _class_file(cfg: Any, words: Any) -> tuple[NamedClasses | None, ValueError | None]:
     """The classes of ``--class-file``, or why there are none: they may come with a checkpoint."""
     try:
         return read_classes(cfg.class_file, words.indices, _marks(words)) if cfg.class_file else None, None
@@ -100,7 +147,13 @@ def _class_file(cfg: Any, words: Dictionary) -> tuple[NamedClasses | None, Value
         return None, error
 
 
-def _short_list(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+def _tree(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Any) -> Tree:
+    classes, problem = _class_file(cfg, words) if cfg.tree == BY_CLASSES else (None, None)
+    marks, width = _marks(words), table.embedding_dim
+    return Tree(len(words), width, counts, marks, kind=cfg.tree, classes=classes, problem=problem)
+
+
+def _short_list(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Any) -> ShortList:
     return ShortList(table, counts, _marks(words), length=cfg.short_list, unknown=words.unk(), size=len(words))
 
 
@@ -111,11 +164,11 @@ def _check_short_list(cfg: Any) -> None:
         )
 
 
-def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+def _nce(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Any) -> NoiseContrastive:
     return NoiseContrastive(table, counts, _marks(words), log_z=cfg.noise_log_z, **_noise(cfg))
 
 
-def _sampled(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dictionary) -> CountedHead:
+def _sampled(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Any) -> SampledSoftmax:
     return SampledSoftmax(table, counts, _marks(words), **_noise(cfg))
 
 
@@ -123,44 +176,41 @@ def _noise(cfg: Any) -> dict[str, Any]:
     return {"samples": cfg.noise_samples, "power": cfg.noise_power, "shared": not cfg.own_noise}
 
 
-@dataclass(frozen=True)
-class HeadOverTable:
-    """A value of ``--output-layer`` whose head scores words by a table.
-
-    Attributes:
-        build: the head, of the options, the table, the counts of the training text and the dictionary.
-        options: the names of its own options, which other layers have no use for.
-        check: refuses what it cannot do, given the options.
-        own_rows: how many rows a table has that is not shared, given the options; a row a word, if not given.
-    """
-
-    build: Callable[[Any, SharedEmbedding, Tensor | None, Dictionary], CountedHead]
-    options: tuple[str, ...]
-    check: Callable[[Any], None] = lambda cfg: None
-    own_rows: Callable[[Any], int] | None = None
-
-
-_NOISE = ("noise_samples", "noise_power", "own_noise")
-# By the value of --output-layer; to add one, add an entry here.
-HEADS = {
-    "classes": HeadOverTable(_classes, ("classes", "class_file")),
-    # Words outside the list have no rows; <unk> has one.
-    "short-list": HeadOverTable(_short_list, ("short_list",), _check_short_list, lambda cfg: cfg.short_list + 1),
-    "nce": HeadOverTable(_nce, (*_NOISE, "noise_log_z")),
-    "sampled": HeadOverTable(_sampled, _NOISE),
-}
-SOFTMAX = "softmax"
-TREE = "tree"
+# To add a layer of this package, add its options above and an entry here.
+OURS = (
+    OutputHead(SOFTMAX, "the full softmax", _softmax),
+    OutputHead("classes", "first the word's class, then the word in it", _classes, ClassesConfig),
+    OutputHead(
+        "short-list",
+        "a softmax over the most frequent words, the others by their counts",
+        _short_list,
+        ShortListConfig,
+        check=_check_short_list,
+        # Words outside the list have no rows; <unk> has one.
+        own_rows=lambda cfg: cfg.short_list + 1,
+    ),
+    OutputHead("nce", "noise-contrastive estimation", _nce, NCEConfig),
+    OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig),
+    OutputHead("tree", "the hierarchical softmax, which shares no table", _tree, TreeConfig, over_table=False),
+)
+for _head in OURS:
+    register_output_layer(dataclasses.replace(_head, has_flags=True))
 # Read at a time to count words.
 SENTENCES = 1024
 BIAS_STARTS = ("zero", "uniform", "unigram")
-# Options of some layers, by the layers that have a use for them.
-_OPTIONS = {**{layer: head.options for layer, head in HEADS.items()}, TREE: ("tree", "class_file")}
-LAYERS_OF = {
-    option: [layer for layer, options in _OPTIONS.items() if option in options]
-    for option in dict.fromkeys(chain(*_OPTIONS.values()))
-}
-DEFAULTS = {each.name: each.default for each in fields(OutputLayerConfig)}
+DEFAULTS = {option.name: option.default for option in fields(OutputLayerConfig)}
+# The layers that have a use for each option.
+LAYERS_OF: dict[str, list[str]] = {}
+for _head in OURS:
+    for _option in fields(_head.options):
+        if _option.name != "_name":
+            LAYERS_OF.setdefault(_option.name, []).append(_head.name)
+
+
+def _options_of(cfg: Any) -> Any:
+    """The options of the head that the model has."""
+    head = OUTPUT_HEADS[cfg.output_layer]
+    return cfg if head.has_flags else head.parse(cfg.output_layer_options)
 
 
 def check_output_layer(cfg: Any) -> None:
@@ -169,9 +219,8 @@ def check_output_layer(cfg: Any) -> None:
     Raises:
         ValueError: naming the first that is out of range, or has no such choice.
     """
-    names = (SOFTMAX, *HEADS, TREE)
-    if cfg.output_layer not in names:
-        raise ValueError(f"--output-layer: needs one of {', '.join(names)}; got {cfg.output_layer}. Use softmax.")
+    if cfg.output_layer not in OUTPUT_HEADS.names():
+        raise ValueError(f"--output-layer: needs one of {OUTPUT_HEADS}; got {cfg.output_layer}. Use softmax.")
     if cfg.output_bias_init not in (None, *BIAS_STARTS):
         raise ValueError(
             f"--output-bias-init: needs one of {', '.join(BIAS_STARTS)}; got {cfg.output_bias_init}. Use unigram."
@@ -191,8 +240,7 @@ def check_output_layer(cfg: Any) -> None:
             f"--tree {BY_CLASSES}: needs --class-file; got none. Use `fairseq-tiedemb classes` to make one, or --tree "
             "huffman."
         )
-    if cfg.output_layer in HEADS:
-        HEADS[cfg.output_layer].check(cfg)
+    OUTPUT_HEADS[cfg.output_layer].check(_options_of(cfg))
 
 
 def check_every_option_is_used(cfg: Any) -> None:
@@ -211,7 +259,12 @@ def check_every_option_is_used(cfg: Any) -> None:
                 f"{flag}: needs --output-layer {needs}; got {value} with --output-layer {cfg.output_layer}. Use "
                 f"--output-layer {layers[0]}, or leave {flag} out."
             )
-    if cfg.class_file and cfg.output_layer == TREE and cfg.tree != BY_CLASSES:
+    if cfg.output_layer_options and OUTPUT_HEADS[cfg.output_layer].has_flags:
+        raise ValueError(
+            f"--output-layer-options: needs a registered output layer; got {cfg.output_layer_options} with "
+            f"--output-layer {cfg.output_layer}, whose options are flags. Leave it out."
+        )
+    if cfg.class_file and cfg.output_layer == "tree" and cfg.tree != BY_CLASSES:
         raise ValueError(
             f"--class-file: needs --tree {BY_CLASSES}; got --tree {cfg.tree}. Use --tree {BY_CLASSES}, or leave "
             "--class-file out."
@@ -231,48 +284,36 @@ def build_tables(
         projection: P.
 
     Raises:
-        ValueError: for a tree that is to share a table.
+        ValueError: for an output layer without a table that is to share one.
     """
     words, method = task.target_dictionary, cfg.sharing_method
+    head, options = OUTPUT_HEADS[cfg.output_layer], _options_of(cfg)
+    if not head.over_table:
+        _check_nothing_is_shared(cfg, tied=tied)
     table = SharedEmbedding(len(words), cfg.decoder_embed_dim, words.pad(), method=method, bias=tied, scores=tied)
     own = table
     if not tied:
-        own_rows = HEADS[cfg.output_layer].own_rows if cfg.output_layer in HEADS else None
-        rows, pad = (len(words), words.pad()) if own_rows is None else (own_rows(cfg), None)
+        rows, pad = (len(words), words.pad()) if head.own_rows is None else (head.own_rows(options), None)
         width = features_dim if projection is None else projection.out_features
         own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
-    return table, _build_output_layer(cfg, task, own, tied=tied, features_dim=features_dim, projection=projection)
+    over = head.build(options, own, None if head.name == SOFTMAX else training_counts(task), words)
+    if not head.over_table:
+        return table, OutputLayer(over, projection=projection)
+    over_own = None if over is own else over
+    return table, build_output(own, borrowed=tied, features_dim=features_dim, projection=projection, over=over_own)
 
 
-def _build_output_layer(
-    cfg: Any, task: Any, table: SharedEmbedding, *, tied: bool, features_dim: int, projection: nn.Linear | None
-) -> OutputLayer:
-    """The output layer over a table, of which a tree takes the width alone."""
-    if cfg.output_layer == TREE:
-        return _build_tree(cfg, task, table, tied=tied, projection=projection)
-    over = None
-    if cfg.output_layer != SOFTMAX:
-        over = HEADS[cfg.output_layer].build(cfg, table, training_counts(task), task.target_dictionary)
-    return build_output(table, borrowed=tied, features_dim=features_dim, projection=projection, over=over)
-
-
-def _build_tree(
-    cfg: Any, task: Any, table: SharedEmbedding, *, tied: bool, projection: nn.Linear | None
-) -> OutputLayer:
-    needs = f"--output-layer {TREE}: needs {{}}, for the inner nodes of a tree are no words; got {{}}. Use {{}}"
+def _check_nothing_is_shared(cfg: Any, *, tied: bool) -> None:
+    """Checks that a model whose output layer scores words by no table shares none."""
+    needs = f"--output-layer {cfg.output_layer}: needs {{}}, since it scores words by no table; got {{}}. Use {{}}"
     if tied:
         by_flag = cfg.share_decoder_input_output_embed
         got = "--share-decoder-input-output-embed" if by_flag else f"--arch {cfg._name}, which ties its embeddings"
         raise ValueError(
             needs.format("input embeddings of their own", got, "a model that is not tied, or another layer.")
         )
-    if not sharing_method(table.method).is_plain:
-        raise ValueError(needs.format("--sharing-method plain", table.method, "plain."))
-    words = task.target_dictionary
-    classes, problem = _class_file(cfg, words) if cfg.tree == BY_CLASSES else (None, None)
-    counts, marks = training_counts(task), _marks(words)
-    tree = Tree(len(words), table.embedding_dim, counts, marks, kind=cfg.tree, classes=classes, problem=problem)
-    return OutputLayer(tree, projection=projection)
+    if not sharing_method(cfg.sharing_method).is_plain:
+        raise ValueError(needs.format("--sharing-method plain", cfg.sharing_method, "plain."))
 
 
 def start_biases(cfg: Any, task: Any, output: OutputLayer) -> None:

@@ -9,7 +9,7 @@ from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from ..outputs import CountedHead, OutputLayer
+from ..outputs import OutputLayer
 from ..sharing import sharing_method_names
 from ._meaning import SHARING, Choice
 
@@ -115,8 +115,7 @@ class TiedModel(BaseFairseqModel):
             target: right words (B, T).
             net_input: as for ``forward``.
         """
-        head = self.output.head
-        return head.tally(target[self.is_word(target, net_input)]) if isinstance(head, CountedHead) else {}
+        return self.output.head.tally(target[self.is_word(target, net_input)])
 
     def is_word(self, target: Tensor, net_input: dict[str, Any]) -> Tensor:
         """Where the target (B, T) has a word to predict.

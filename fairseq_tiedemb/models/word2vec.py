@@ -11,9 +11,9 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..losses import PLAIN_LOSS, LossOptions
 from ..outputs import OutputLayer, Tree, build_output
-from ..outputs.negative_sampling import NOISE_FOR, NegativeSampling, check_plain
+from ..outputs.negative_sampling import NOISE_FOR, NegativeSampling
 from ..sharing import sharing_method
 from ._options import SHARING_METHOD_HELP, check_ranges
 from ._recipe import register_preset
@@ -64,56 +64,13 @@ class WordVectors(nn.Module):
         dictionary: of the words.
         embed_tokens: C, the input table.
         output: the output layer, over W' or the tree.
-        negatives: negative sampling over the output layer's table; None for the cross entropy.
     """
 
-    def __init__(
-        self, dictionary: Any, embed_tokens: SharedEmbedding, output: OutputLayer, negatives: NegativeSampling | None
-    ):
+    def __init__(self, dictionary: Any, embed_tokens: SharedEmbedding, output: OutputLayer):
         super().__init__()
         self.dictionary = dictionary
         self.embed_tokens = embed_tokens
         self.output = output
-        self.negatives = negatives
-
-    def loss(self, features_nD: Tensor, target_N: Tensor, options: LossOptions, rows_N: Tensor | None) -> OutputLoss:
-        """The model's loss of predicting words.
-
-        Args:
-            features_nD: one for each target, or those that ``rows_N`` points to.
-            target_N: the words.
-            options: without label smoothing and z-loss.
-            rows_N: which of the features each target belongs to, each one's side by side; None for its own.
-        """
-        if self.negatives is not None:
-            return self.negatives.loss(features_nD, target_N, options, rows_N=rows_N)
-        head = self.output.head
-        if isinstance(head, Tree):
-            return head.loss(features_nD if rows_N is None else features_nD[rows_N], target_N, options)
-        check_plain(options, "--arch word2vec_skipgram and word2vec_cbow")
-        if rows_N is None:
-            return head.loss(features_nD, target_N, options)
-        losses_N = _losses_of_sets(head, features_nD, target_N, rows_N)
-        loss = losses_N.sum() if options.reduce else losses_N
-        return OutputLoss(loss, loss.detach())
-
-
-def _losses_of_sets(table: SharedEmbedding, features_nD: Tensor, target_N: Tensor, rows_N: Tensor) -> Tensor:
-    """Cross entropy of several words for each feature, with one log Z for all of them.
-
-        -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 one of the words
-
-    Args:
-        table: of the words.
-        features_nD: h, each with a word at least.
-        target_N: the words t.
-        rows_N: which of the features each belongs to, not falling.
-    """
-    first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
-    of_first_n = table.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
-    rows = table.rows(target_N)
-    scores_N = rows.scores_one_by_one(table.mapped(features_nD).index_select(0, rows_N))
-    return of_first_n[rows_N] + scores_N[first_n][rows_N] - scores_N
 
 
 class Word2Vec(TiedModel, BaseFairseqModel):
@@ -173,17 +130,17 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         size, width, pad = len(task.source_dictionary), cfg.decoder_embed_dim, task.source_dictionary.pad()
         counts = torch.from_numpy(task.word_counts)
         table = SharedEmbedding(size, width, pad, method=method, scores=tied)
-        negatives = None
         if what == "tree":
             output = OutputLayer(Tree(size, width, counts, (), bias=False))
         else:
             own = table if tied else SharedEmbedding(size, width, pad, method=method, embeds=False)
-            output = build_output(own, borrowed=tied, features_dim=width)
+            over = None
             if what == "negative":
-                negatives = NegativeSampling(
+                over = NegativeSampling(
                     own, counts, negatives=cfg.negatives, power=cfg.noise_power, noise_for=str(cfg.noise_for)
                 )
-        model = cls(WordVectors(task.source_dictionary, table, output, negatives))
+            output = build_output(own, borrowed=tied, features_dim=width, over=over)
+        model = cls(WordVectors(task.source_dictionary, table, output))
         model.reset_parameters()
         logger.info(describe(model, cfg._name or cls.__name__))
         return model
@@ -212,7 +169,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     def reset_parameters(self) -> None:
         """Draws the tables as word2vec.c does; see the class."""
-        table, output = self.decoder.embed_tokens, self.output.head
+        table, output = self.decoder.embed_tokens, self.output.table
         for each in (output, table):
             if isinstance(each, SharedEmbedding):
                 limit = 0.5 / each.embedding_dim if each is table else 0.0
@@ -221,8 +178,8 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     def set_sparse_gradients(self, sparse: bool) -> None:
         """Whether gradients hold the rows that a batch touches alone, as ``row_sgd`` takes them."""
-        for each in (self.decoder.embed_tokens, self.output.head):
-            each.sparse_gradients = sparse
+        for module in (self.decoder.embed_tokens, self.output.table):
+            module.sparse_gradients = sparse
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None
@@ -258,7 +215,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         features = self.extract_features(src_tokens, centres)[0]
         if target is None:
             return self.output.scores(features)
-        return self.decoder.loss(features, target, loss_options, None if self.predicts_centre else centres)
+        if self.predicts_centre or centres is None:
+            return self.output.loss(features, target, loss_options)
+        return self.output.loss_of_sets(features, target, centres, loss_options)
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
         """Logarithms of the probabilities of the target words.
@@ -266,11 +225,18 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         Raises:
             ValueError: with negative sampling, which has no probabilities.
         """
-        if self.decoder.negatives is not None:
-            raise ValueError(
-                "--word2vec-output: needs full or tree for probabilities of words; got negative. Use one of these."
-            )
-        return -self(**net_input, target=target, loss_options=LossOptions(reduce=False)).loss
+        features, centres = self.extract_features(**net_input)[0], net_input.get("centres")
+        if centres is not None and not self.predicts_centre:
+            features = features.index_select(0, centres)
+        return self.output.log_prob(features, target)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
+        """Takes the counts of negative sampling from where checkpoints before 0.2.0 have them."""
+        prefix = f"{name}." if name else ""
+        if f"{prefix}decoder.negatives.counts" in state_dict:
+            counts = state_dict.pop(f"{prefix}decoder.negatives.counts")
+            state_dict[f"{prefix}decoder.output.over.counts"] = counts
+        super().upgrade_state_dict_named(state_dict, name)
 
 
 class CBOW(Word2Vec):

@@ -2,23 +2,13 @@
 
     features h (N, D)  -- projection P -->  -- factor Q -->  head: probabilities of words
 
-``OutputLayer`` is what models hold, whatever the head is. A head answers
-
-    scores(h)                   (*, V)  log-probabilities up to a constant a row
-    loss(h, target, options)    their sum over words, or one number a word, with gradients, without N x V in memory
-    log_prob(h, target)         (N,)  of given words only
-    start_bias(log_prob)        sets the biases to a distribution of words
-    tables()                    the tables that words are scored by, by name
-    by_target                   whether log_prob takes less than scores
-    loss_is_its_own             whether criterions that train the scores of all words would train something else
-
-The heads: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), and those that know the
-counts of the training text: ``Tree`` (hierarchical softmax), which scores no words and has no table, and, over a table
-(``CountedHead``), ``ClassBased``, ``ShortList``, ``NoiseContrastive`` and ``SampledSoftmax``. These have a ``flag``,
-the option that chooses them. Heads whose scores may stand for log-probabilities have ``raw_scores(h, target)``, those
-of given words only.
+A model holds an ``OutputLayer``, whichever head it has. The contract of heads is ``fairseq_tiedemb.head.Head``. The
+heads are siblings: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), ``Tree``
+(hierarchical softmax), ``ClassBased``, ``ShortList``, ``NoiseContrastive``, ``SampledSoftmax`` and
+``NegativeSampling``. ``registry`` has those that ``--output-layer`` can name, and takes heads of users.
 """
 
+from ..head import Head as Head
 from .bands import Bands as Bands
 from .bands import embed_bands as embed_bands
 from .bands import tie_bands as tie_bands
@@ -27,9 +17,13 @@ from .class_file import read_classes as read_classes
 from .classes import ClassBased as ClassBased
 from .counted import CountedHead as CountedHead
 from .counted import unigram as unigram
-from .layer import Head as Head
 from .layer import OutputLayer as OutputLayer
 from .layer import build_output as build_output
+from .negative_sampling import NegativeSampling as NegativeSampling
+from .registry import OUTPUT_HEADS as OUTPUT_HEADS
+from .registry import NoOptions as NoOptions
+from .registry import OutputHead as OutputHead
+from .registry import register_output_layer as register_output_layer
 from .sampled import NoiseContrastive as NoiseContrastive
 from .sampled import SampledSoftmax as SampledSoftmax
 from .short_list import ShortList as ShortList

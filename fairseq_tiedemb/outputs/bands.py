@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding, draw_norm_one_
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
+from ..head import Head
 from ..sharing import sharing_method
 from .layer import OutputLayer
 
 
-class Bands(nn.Module):
+class Bands(Head):
     """A head over fairseq's ``AdaptiveSoftmax``, which the decoder owns.
 
         p(v) = p_head(v)                          for words of the first band
@@ -29,10 +29,8 @@ class Bands(nn.Module):
     Source: Grave et al. 2017, section 4.
     """
 
+    # Not by_target: fairseq asks the adaptive softmax itself for the probabilities of given words.
     flag = "--adaptive-softmax-cutoff"
-    # fairseq asks the adaptive softmax itself for the probabilities of given words.
-    by_target = False
-    loss_is_its_own = False
 
     def __init__(self, adaptive_softmax: Any):
         super().__init__()
@@ -48,17 +46,6 @@ class Bands(nn.Module):
         flat = features.reshape(1, -1, features.size(-1))
         return self.layers.get_log_prob(flat, None).view(*features.shape[:-1], -1)
 
-    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """Cross entropy of the target words.
-
-        Raises:
-            ValueError: for label smoothing or z-loss, which need the scores of all words.
-        """
-        check_plain(options, self.flag)
-        nll = -self.log_prob(features_ND, target_N)
-        nll = nll.sum() if options.reduce else nll
-        return OutputLoss(nll, nll.detach())
-
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words, (N,)."""
         layers = self.layers
@@ -71,9 +58,6 @@ class Bands(nn.Module):
                 tail = -F.cross_entropy(tail_scores.to(exact), tail_target, reduction="none")
                 parts = parts.index_add(0, in_band.nonzero().squeeze(1), tail)
         return parts
-
-    def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Nothing: bands have no biases."""
 
     def tables(self) -> dict[str, SharedEmbedding]:
         """The tables that the input shares, by band; empty where it shares none."""

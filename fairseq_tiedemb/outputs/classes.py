@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..embedding import ScoredRows, SharedEmbedding
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .counted import CountedHead
 from .segments import as_slice, segments
 
@@ -125,17 +124,6 @@ class ClassBased(CountedHead):
         """
         scores = self.classes(mapped)
         return scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
-
-    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """Cross entropy of the target words.
-
-        Raises:
-            ValueError: for label smoothing or z-loss, or if there are no classes.
-        """
-        self.refuse(options)
-        nll = -self.log_prob(features_ND, target_N)
-        nll = nll.sum() if options.reduce else nll
-        return OutputLoss(nll, nll.detach())
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words (N,), by the scores of the words of their classes alone."""

@@ -4,30 +4,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..embedding import SharedEmbedding
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
+from ..head import Head, no_counts
 
 
-class CountedHead(nn.Module):
+class CountedHead(Head):
     """A head over a table, with the counts of words in the training text, which stay in the checkpoint.
 
-    Exact probabilities are those of the full softmax, unless a head has others; marks that the training text lacks
-    (``<s>``, ``<pad>``), whose rows are never trained, have none.
+    Marks that the training text lacks (``<s>``, ``<pad>``), whose rows are never trained, have no probability.
 
     Args:
-        table: which scores words; another module owns it.
+        table: scores the words; another module owns it.
         counts: of the words (V,); None if they come with a checkpoint.
         marks: indices of fairseq's symbols that are no words.
-        size: V, where the table has not a row for each word.
-
-    Attributes:
-        flag: that chooses this head, for messages.
+        size: V, where the table has fewer rows than words.
     """
 
-    flag = "--output-layer"
-    by_target = False
     loss_is_its_own = True
     counts: Tensor
 
@@ -36,7 +30,7 @@ class CountedHead(nn.Module):
         self._table = (table,)  # in a tuple, which torch does not search for modules
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
-        self.register_buffer("counts", unknown if counts is None else counts.to(unknown))
+        self.register_buffer("counts", unknown if counts is None else counts.to(unknown, copy=True))
         self.register_load_state_dict_post_hook(_prepare)
 
     @property
@@ -54,53 +48,17 @@ class CountedHead(nn.Module):
         return marks & self.counts.eq(0)
 
     def require_counts(self) -> None:
-        """Checks that there is a training text behind the head.
+        """Checks that the head has the counts of a training text.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: if it has none.
         """
         if not self.counts.any():
-            raise ValueError(
-                f"{self.flag}: needs the counts of the training text; got a data folder without split train. Use the "
-                "folder that fairseq-preprocess wrote for training."
-            )
-
-    def refuse(self, options: LossOptions) -> None:
-        """Refuses losses that need the scores of all words.
-
-        Raises:
-            ValueError: for label smoothing or z-loss.
-        """
-        check_plain(options, self.flag)
+            raise no_counts(self.flag)
 
     def scores(self, features: Tensor) -> Tensor:
         """Logarithms of the probabilities of all words, up to a constant a row: (*, D) -> (*, V)."""
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
-
-    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """In training the surrogate, which has no likelihood; else the exact cross entropy.
-
-        Raises:
-            ValueError: for label smoothing or z-loss, and for training without a training text.
-        """
-        self.refuse(options)
-        if not self.training:
-            return self.table.loss(features_ND, target_N, options, self.never())
-        self.require_counts()
-        losses = self.surrogate(features_ND, target_N)
-        return OutputLoss(losses.sum() if options.reduce else losses, None)
-
-    def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """What training minimises instead of the cross entropy: a number a word (N,)."""
-        raise NotImplementedError
-
-    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words, (N,)."""
-        return -self.table.loss(features_ND, target_N, LossOptions(reduce=False), self.never()).loss
-
-    def tally(self, target_N: Tensor) -> dict[str, Tensor]:
-        """Sums over the target words that are to be logged beside the loss, by name; here none."""
-        return {}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the biases so that, without features, words have these probabilities; None for biases of 0."""

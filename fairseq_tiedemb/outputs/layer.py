@@ -1,6 +1,6 @@
 """The output layer of every model: projection, factor, head."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,31 +9,6 @@ from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..modules.factorized import narrowing
 from ..regularizers import half_squared_norm
-from .counted import CountedHead
-
-
-class Head(Protocol):
-    """What turns features into probabilities of words; see ``fairseq_tiedemb.outputs``.
-
-    Attributes:
-        by_target: whether the probability of a given word takes less than the scores of all words. Then decoders hand
-            on features, and not scores, until it is known which words are asked for.
-        loss_is_its_own: whether training by the scores of all words, as fairseq's criterions do, would train something
-            else.
-    """
-
-    by_target: bool
-    loss_is_its_own: bool
-
-    def scores(self, features: Tensor) -> Tensor: ...
-
-    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = ...) -> OutputLoss: ...
-
-    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor: ...
-
-    def start_bias(self, log_prob_V: Tensor | None) -> None: ...
-
-    def tables(self) -> dict[str, SharedEmbedding]: ...
 
 
 class OutputLayer(nn.Module):
@@ -119,6 +94,12 @@ class OutputLayer(nn.Module):
         """Cross entropy of the target words; see ``output_loss``."""
         return self.head.loss(self.transformed(features_ND), target_N, options)
 
+    def loss_of_sets(
+        self, features_nD: Tensor, target_N: Tensor, rows_N: Tensor, options: LossOptions = PLAIN_LOSS
+    ) -> OutputLoss:
+        """``loss`` where several targets share a feature; see ``Head.loss_of_sets``."""
+        return self.head.loss_of_sets(self.transformed(features_nD), target_N, rows_N, options)
+
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words, (N,)."""
         return self.head.log_prob(self.transformed(features_ND), target_N)
@@ -138,10 +119,9 @@ class OutputLayer(nn.Module):
         Raises:
             ValueError: for a head that has no scores of words, or one for each part of a word's probability.
         """
-        if not hasattr(self.head, "raw_scores"):
-            found = getattr(self.head, "flag", type(self.head).__name__)
+        if not self.head.has_raw_scores:
             raise ValueError(
-                f"--raw: needs an output layer that scores words, softmax or nce; got {found}. Leave it out."
+                f"--raw: needs an output layer that scores words, softmax or nce; got {self.head.flag}. Leave it out."
             )
 
     def penalty(self) -> Tensor | None:
@@ -157,9 +137,8 @@ class OutputLayer(nn.Module):
         Raises:
             ValueError: if it has not.
         """
-        if isinstance(self.head, CountedHead):
-            self.head.require_counts()
-            self.head.refuse(options)
+        self.head.require_counts()
+        self.head.check_options(options)
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the biases so that, without features, words have these probabilities.

@@ -1,13 +1,12 @@
 """Negative sampling: telling the words that come from words drawn at random."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..embedding import SharedEmbedding
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from .noise import NoiseHead
 
 NOISE_FOR = ("block", "centre", "pair")
 # With noise for a block: features that share noise words, and the fewest words that they share.
@@ -30,7 +29,7 @@ def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return found, place[words]
 
 
-class NegativeSampling(nn.Module):
+class NegativeSampling(NoiseHead):
     """The loss of a table whose scores are to tell words apart from noise, without those of all words.
 
     With features h, the target t, and noise words w_j drawn from q(w) = c(w)^power / sum_v c(v)^power,
@@ -67,12 +66,12 @@ class NegativeSampling(nn.Module):
     3.1 (what s_w is); Ji et al. 2016, section 4 (noise that a batch shares).
     """
 
-    counts: Tensor
+    flag = "--word2vec-output negative"
+    has_probabilities = False
 
     def __init__(
         self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, noise_for: str = "block"
     ):
-        super().__init__()
         if negatives < 1:
             raise ValueError(f"--negatives: needs at least 1; got {negatives}. Use 5, say.")
         if not 0.0 <= power <= 1.0:
@@ -82,88 +81,77 @@ class NegativeSampling(nn.Module):
                 f"counts: needs one for each of {table.num_embeddings} words, some above 0; got {counts}. Use counts "
                 "of the training text."
             )
-        self._table = (table,)  # in a tuple, which torch does not search for modules
-        self.negatives, self.power, self.noise_for = negatives, power, noise_for
-        self.register_buffer("counts", counts.clone())
-        self._cumulative: tuple[Tensor, Tensor] | None = None
-        self.register_load_state_dict_post_hook(_forget_the_sums)  # counts are read in place
+        super().__init__(table, counts, (), samples=negatives, power=power)
+        self.noise_for = noise_for
 
-    @property
-    def table(self) -> SharedEmbedding:
-        """The table of the scores."""
-        return self._table[0]
+    def undrawn(self) -> Tensor:
+        """Mask of the words that are no noise (V,): those that the training text lacks."""
+        return self.counts.eq(0)
 
-    def noise_distribution(self) -> Tensor:
-        """q (V,), in float64."""
-        weights = torch.where(self.counts > 0, self.counts.double() ** self.power, 0.0)
-        return weights / weights.sum()
+    def scores(self, features: Tensor) -> Tensor:
+        """Scores of all words, which are no log-probabilities: (*, D) -> (*, V)."""
+        return self.table.scores(features)
 
-    def noise(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        """Words drawn from q, with replacement.
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """None.
 
-        Args:
-            shape: how many.
-            generator: on the CPU; None for torch's own of the device.
+        Raises:
+            ValueError: always.
         """
-        if self._cumulative is None or self._cumulative[0] is not self.counts:
-            sums = self.noise_distribution().cumsum(0)
-            self._cumulative = self.counts, sums / sums[-1]
-        device = self.counts.device
-        points = torch.rand(
-            shape, dtype=torch.float64, generator=generator, device="cpu" if generator is not None else device
+        raise ValueError(
+            "--word2vec-output: needs full or tree for probabilities of words; got negative. Use one of these."
         )
-        # The first sum above the point, which is never that of a word with count 0.
-        return torch.searchsorted(self._cumulative[1], points.to(device), right=True)
 
-    def loss(
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """``loss_of_sets`` of targets with a feature of their own."""
+        return self.loss_of_sets(features_ND, target_N, torch.arange(len(target_N), device=target_N.device), options)
+
+    def loss_of_sets(
         self,
-        features_ND: Tensor,
+        features_nD: Tensor,
         target_N: Tensor,
+        rows_N: Tensor,
         options: LossOptions = PLAIN_LOSS,
         *,
-        rows_N: Tensor | None = None,
         noise: Tensor | None = None,
     ) -> OutputLoss:
         """The loss of the target words, and no ``nll_loss``.
 
         Args:
-            features_ND: h; one for each target, or those that ``rows_N`` points to.
+            features_nD: h, of one target or several.
             target_N: the words.
+            rows_N: the feature of each target.
             options: without label smoothing and z-loss.
-            rows_N: which of the features each target belongs to; None for its own.
             noise: noise words (G, m) of each pair, feature or block in turn; None to draw them.
 
         Raises:
             ValueError: for label smoothing or z-loss, which are of probabilities.
         """
-        check_plain(options, "negative sampling")
-        features_ND = self.table.mapped(features_ND)
-        if rows_N is None or self.noise_for == "pair":
-            features_ND = features_ND if rows_N is None else features_ND.index_select(0, rows_N)
+        self.check_options(options)
+        features_nD = self.table.mapped(features_nD)
+        if self.noise_for == "pair":
+            features_nD = features_nD.index_select(0, rows_N)
             rows_N = torch.arange(len(target_N), device=target_N.device)
-        each = BLOCK if self.noise_for == "block" else 1
-        groups = -(-len(features_ND) // each)
+        together = BLOCK if self.noise_for == "block" else 1
+        groups = -(-len(features_nD) // together)
         if noise is None:
             generator = None
             if not self.training:
                 generator = torch.Generator().manual_seed(int(target_N.sum()))
-            noise = self.noise((groups, max(BLOCK_NOISE, self.negatives) if each > 1 else self.negatives), generator)
+            noise = self.noise.draw(
+                (groups, max(BLOCK_NOISE, self.samples) if together > 1 else self.samples), generator
+            )
         words_U, places = distinct(torch.cat((target_N, noise.flatten())), self.table.num_embeddings)
         known = self.table.rows(words_U)
         target_rows, noise_rows = (known.take(part) for part in places.split((len(target_N), noise.numel())))
-        scores_N = target_rows.scores_one_by_one(features_ND.index_select(0, rows_N))
-        features_GBD = F.pad(features_ND, (0, 0, 0, groups * each - len(features_ND))).view(groups, each, -1)
+        scores_N = target_rows.scores_one_by_one(features_nD.index_select(0, rows_N))
+        features_GBD = F.pad(features_nD, (0, 0, 0, groups * together - len(features_nD))).view(groups, together, -1)
         of_noise = F.softplus(noise_rows.scores_in_turn(features_GBD)).sum(1).flatten().index_select(0, rows_N)
         # Noise that is the target has the target's score.
-        repeats_N = noise.index_select(0, rows_N // each).eq(target_N.unsqueeze(1)).sum(1)
+        repeats_N = noise.index_select(0, rows_N // together).eq(target_N.unsqueeze(1)).sum(1)
         of_noise = of_noise - repeats_N * F.softplus(scores_N)
-        losses_N = F.softplus(-scores_N) + self.negatives / noise.size(1) * of_noise
+        losses_N = F.softplus(-scores_N) + self.samples / noise.size(1) * of_noise
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
 
     def extra_repr(self) -> str:
-        return f"{self.negatives} negatives, noise c^{self.power}, each {self.noise_for}'s own"
-
-
-def _forget_the_sums(sampling: nn.Module, _: Any) -> None:
-    assert isinstance(sampling, NegativeSampling)
-    sampling._cumulative = None
+        return f"{self.samples} negatives, noise c^{self.power}, each {self.noise_for}'s own"

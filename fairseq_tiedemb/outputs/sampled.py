@@ -7,26 +7,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..embedding import SharedEmbedding
-from .counted import CountedHead, unigram
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from .noise import NoiseHead
 
 
-class SampledHead(CountedHead):
-    """A head that is trained by each word of the text and k words of noise; in evaluation it is the full softmax.
+class SampledHead(NoiseHead):
+    """A head that is trained by each target word and k noise words; in evaluation it is the full softmax.
 
-        q_v = max(counts_v, 1)^power / sum_u max(counts_u, 1)^power     over the words that can be targets
-
-    Noise is drawn with replacement by torch's random numbers of the features' device, which fairseq seeds anew before
-    each update. A batch's targets and noise are gathered from the table at once, so that it gets one gradient.
+    fairseq seeds torch's random numbers anew before each update, and with them the noise. The rows of a batch's targets
+    and noise are gathered at once, so that the table gets one gradient.
 
     Args:
-        table: which scores words.
+        table: scores the words.
         counts: of the words (V,); None if they come with a checkpoint.
         marks: indices of fairseq's symbols that are no words.
         samples: k.
         power: of the counts in q.
-        shared: whether all words of a batch have the same noise, which makes it one product; k should be larger then.
-            Noise of its own for each word takes N k rows in memory.
+        shared: whether all targets of a batch have the same noise, which makes it one product; k should be larger then.
+            Noise of its own for each target takes N k rows in memory.
     """
+
+    has_raw_scores = True
 
     def __init__(
         self,
@@ -38,39 +39,26 @@ class SampledHead(CountedHead):
         power: float = 1.0,
         shared: bool = True,
     ):
-        super().__init__(table, counts, marks)
-        self.samples = samples
-        self.power = power
+        super().__init__(table, counts, marks, samples=samples, power=power)
         self.shared = shared
-        # Cumulated q and log(k q), both (V,) and float64. Not buffers: they stay exact after `.half()`.
-        self._noise: tuple[Tensor, Tensor] | None = None
 
-    def prepare(self) -> None:
-        """Forgets q, which is made anew when it is needed."""
-        self._noise = None
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """In training the surrogate, which is no likelihood; else the exact cross entropy.
 
-    def noise(self) -> tuple[Tensor, Tensor]:
-        """Cumulated q, and log(k q), the logarithm of how often each word is expected in the noise: (V,), float64."""
-        if self._noise is None or self._noise[0].device != self.counts.device:
-            q = unigram(self.counts, self.power).masked_fill(self.never(), 0.0)
-            cumulated = q.cumsum(0)
-            self._noise = cumulated / cumulated[-1], (q / cumulated[-1] * self.samples).log()
-        return self._noise
-
-    def draw(self, *shape: int) -> Tensor:
-        """Noise words of this shape.
-
-        By inversion, in logarithmic time a word; ``torch.multinomial`` takes time linear in V and at most 2^24 words.
+        Raises:
+            ValueError: for label smoothing or z-loss, and for training without a training text.
         """
-        cumulated, _ = self.noise()
-        return torch.searchsorted(
-            cumulated, torch.rand(shape, dtype=cumulated.dtype, device=cumulated.device), right=True
-        )
+        self.check_options(options)
+        if not self.training:
+            return self.table.loss(features_ND, target_N, options, self.never())
+        self.require_counts()
+        losses = self.surrogate(features_ND, target_N)
+        return OutputLoss(losses.sum() if options.reduce else losses, None)
 
     def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """The loss of each word (N,)."""
         count = len(target_N)
-        noise = self.draw(self.samples) if self.shared else self.draw(count, self.samples)
+        noise = self.noise.draw((self.samples,) if self.shared else (count, self.samples))
         mapped_ND = self.table.mapped(features_ND)
         rows = self.table.rows(torch.cat((target_N, noise.flatten())))
         noise_rows = rows.part(slice(count, None))
@@ -92,13 +80,17 @@ class SampledHead(CountedHead):
         """
         raise NotImplementedError
 
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Log-probabilities (N,) of the target words by the full softmax."""
+        return -self.table.loss(features_ND, target_N, LossOptions(reduce=False), self.never()).loss
+
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Scores of given words (N,), not normalised, at the cost of these words alone."""
         return self.table.raw_scores(features_ND, target_N)
 
     def log_expected(self, words: Tensor, scores: Tensor) -> Tensor:
         """log(k q) of words, in the precision of scores."""
-        return self.noise()[1][words].to(scores.dtype)
+        return (self.noise.q[words] * self.samples).log().to(scores.dtype)
 
 
 class NoiseContrastive(SampledHead):

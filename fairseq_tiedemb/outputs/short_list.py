@@ -1,6 +1,5 @@
 """The softmax over a short list of words, with what it gives to ``<unk>`` given back to the words outside."""
 
-import dataclasses
 from collections.abc import Sequence
 
 import torch
@@ -43,6 +42,7 @@ class ShortList(CountedHead):
 
     flag = "--output-layer short-list"
     by_target = True
+    refuses = ("label_smoothing",)  # the list has a z-loss of its own
     listed: Tensor
     place_of: Tensor
 
@@ -101,14 +101,6 @@ class ShortList(CountedHead):
         if not self.has_words:
             super().require_counts()
 
-    def refuse(self, options: LossOptions) -> None:
-        """Refuses what needs the scores of all words; the list has a z-loss of its own.
-
-        Raises:
-            ValueError: for label smoothing.
-        """
-        super().refuse(dataclasses.replace(options, z_loss=0.0))
-
     def rows(self) -> ScoredRows:
         """What the scores of the list's words are made of."""
         self.require_counts()
@@ -129,7 +121,7 @@ class ShortList(CountedHead):
         Raises:
             ValueError: for label smoothing, or if there is no training text.
         """
-        self.refuse(options)
+        self.check_options(options)
         list_, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of[target_N]
         found = output_loss(mapped, list_.rows, place_N, scale=list_.scale, offset=list_.offset, options=options)
         share = self.log_share[target_N].to(found.loss.dtype)
@@ -143,7 +135,7 @@ class ShortList(CountedHead):
     def tally(self, target_N: Tensor) -> dict[str, Tensor]:
         """How many words are outside the list, and -log of their shares, which the perplexity as printed leaves out."""
         outside = self.place_of[target_N] == self.place_of[self.unknown]
-        return {"outside": outside.sum(), "outside_nll": -self.log_share[target_N].sum()}
+        return {"share:outside": outside.sum(), "nll:as_printed": -self.log_share[target_N].sum()}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the biases so that, without features, words have these probabilities; None for biases of 0.

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._shapes import check_features
-from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
+from ..head import Head, no_counts
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
 from .class_file import NamedClasses
@@ -32,7 +32,7 @@ TREES: dict[str, Callable[[Tensor, NamedClasses | None], BinaryTree]] = {
 ROWS = 1024
 
 
-class Tree(nn.Module):
+class Tree(Head):
     """A head whose words are the leaves of a binary tree.
 
         u_j = nodes_j . h + bias_j      for each inner node j
@@ -168,16 +168,14 @@ class Tree(nn.Module):
         found = found.index_copy(1, self.by_depth, torch.cat(parts, 1))
         return found[:, self.size - 1 :].reshape(*features.shape[:-1], self.size)
 
-    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """Cross entropy of the target words, by their paths alone.
+    def require_counts(self) -> None:
+        """Checks that the tree has words.
 
         Raises:
-            ValueError: for label smoothing or z-loss, which need the scores of all words, and for a tree without words.
+            ValueError: if it has none: there is no training text, or the file of classes cannot be used.
         """
-        check_plain(options, self.flag)
-        nll = -self.log_prob(features_ND, target_N)
-        nll = nll.sum() if options.reduce else nll
-        return OutputLoss(nll, nll.detach())
+        if not len(self.path_nodes):
+            raise self.problem or no_counts(self.flag)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words, (N,), in float32 at least.
@@ -186,11 +184,7 @@ class Tree(nn.Module):
             ValueError: for a tree without words.
         """
         check_features(features_ND, self.nodes.size(1))
-        if not len(self.path_nodes):
-            raise self.problem or ValueError(
-                f"{self.flag}: needs the counts of the training text; got a data folder without split train. Use the "
-                "folder that fairseq-preprocess wrote for training."
-            )
+        self.require_counts()
         rows = len(target_N) if torch.is_grad_enabled() else ROWS
         pairs = zip(features_ND.split(max(rows, 1)), target_N.split(max(rows, 1)), strict=True)
         return torch.cat([self._log_prob(features, target) for features, target in pairs])
@@ -225,10 +219,6 @@ class Tree(nn.Module):
             bias[used] = sides[0][used].log() - sides[1][used].log()
         with torch.no_grad():
             self.node_bias.copy_(bias)
-
-    def tables(self) -> dict[str, Any]:
-        """No table: nodes are no words."""
-        return {}
 
     def extra_repr(self) -> str:
         return f"{self.size} words, {self.nodes.size(1)} wide"

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.models._output_layer import HEADS, TREE, OutputLayerConfig
-from fairseq_tiedemb.outputs import Tree
+from fairseq_tiedemb.models._output_layer import SOFTMAX, OutputLayerConfig
+from fairseq_tiedemb.outputs import OUTPUT_HEADS
 
 from .interleave import interleave, ratio
 
@@ -26,7 +26,7 @@ OPTIONS = {
     "classes": ({"classes": 100}, {"classes": 316}),
     "short-list": ({"short_list": 2_000}, {"short_list": 2_000}),
 }
-ASKED = {"classes": (6, 12), "nce": (15, 30), TREE: (6, 20)}
+ASKED = {"classes": (6, 12), "nce": (15, 30), "tree": (6, 20)}
 
 
 @pytest.mark.benchmark
@@ -40,14 +40,15 @@ def test_output_layers(place: int) -> None:
     counts = (1e9 * zipf / zipf.sum()).long()
     target = torch.multinomial(zipf, WORDS, replacement=True)
     features = (0.1 * torch.randn(WORDS, WIDTH)).requires_grad_()
-    tables = {name: SharedEmbedding(size, WIDTH, 1, bias=True, std=0.1) for name in (FULL, *HEADS)}
+    tables = {name: SharedEmbedding(size, WIDTH, 1, bias=True, std=0.1) for name in (FULL, *OUTPUT_HEADS)}
     heads: dict[str, Any] = {}
-    for name, each in HEADS.items():
+    for name, entry in OUTPUT_HEADS.items():
+        if name == SOFTMAX:
+            continue
         options = OPTIONS[name][place] if name in OPTIONS else {}
         cfg = OutputLayerConfig(output_layer=name, **options)
-        heads[name] = each.build(cfg, tables[name], counts, words)
+        heads[name] = entry.build(cfg, tables[name], counts, words)
         heads[name].start_bias((counts.clamp(min=1) / counts.sum()).log())
-    heads[TREE] = Tree(size, WIDTH, counts, (words.bos(), words.pad()))  # Huffman's, with inner nodes for a table
     full = tables[FULL]
 
     def full_loss() -> torch.Tensor:

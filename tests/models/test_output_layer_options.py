@@ -14,8 +14,9 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb import SharedEmbedding
-from fairseq_tiedemb.models._output_layer import DEFAULTS, HEADS, training_counts
+from fairseq_tiedemb.models._output_layer import DEFAULTS, training_counts
 from fairseq_tiedemb.outputs import (
+    OUTPUT_HEADS,
     Bands,
     ClassBased,
     Head,
@@ -182,7 +183,7 @@ def test_trains_with_no_option_that_has_no_use(options: dict[str, Any], message:
         model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
 
 
-@pytest.mark.parametrize("layer", ["softmax", "tree", *HEADS])
+@pytest.mark.parametrize("layer", OUTPUT_HEADS)
 def test_checkpoints_carry_the_counts_and_keep_the_tables_names(layer: str, folders: list[Path]) -> None:
     here = task(folders)
     options = {"output_layer": layer, "short_list": 2 if layer == "short-list" else 0}

@@ -39,11 +39,11 @@ def build(name: str = "word2vec_skipgram", **options: Any) -> Any:
 
 def test_noise_is_drawn_by_the_counts_of_a_checkpoint() -> None:
     sampling = next(module for module in build().modules() if isinstance(module, negative_sampling.NegativeSampling))
-    assert sampling.noise((200,)).unique().numel() > 1
+    assert sampling.noise.draw((200,)).unique().numel() > 1
     only_seven = torch.zeros_like(sampling.counts)
     only_seven[7] = 3
     sampling.load_state_dict({"counts": only_seven})
-    assert sampling.noise((200,)).unique().tolist() == [7]
+    assert sampling.noise.draw((200,)).unique().tolist() == [7]
 
 
 def batch(model: Any) -> dict[str, torch.Tensor]:
@@ -55,7 +55,7 @@ def batch(model: Any) -> dict[str, torch.Tensor]:
 
 
 def tables(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    output = model.output.head
+    output = model.output.table
     rows = output.nodes if hasattr(output, "nodes") else output.weight
     return model.decoder.embed_tokens.weight.detach().numpy(), rows.detach().numpy()
 
@@ -63,7 +63,7 @@ def tables(model: Any) -> tuple[np.ndarray, np.ndarray]:
 def check(model: Any, loss: torch.Tensor, expected: tuple[float, np.ndarray, np.ndarray], *, tied: bool) -> None:
     loss.backward()
     np.testing.assert_allclose(loss.item(), expected[0], rtol=1e-12)
-    output = model.output.head
+    output = model.output.table
     of_outputs = output.nodes.grad if hasattr(output, "nodes") else output.weight.grad
     if tied:
         np.testing.assert_allclose(of_outputs.to_dense(), expected[1] + expected[2], rtol=1e-10, atol=1e-13)
@@ -102,8 +102,8 @@ def test_negative_sampling(
         for (words, target), own in zip(pairs, of_pair, strict=True)
     ]
     features = model.extract_features(inputs["src_tokens"], inputs["centres"])[0]
-    rows = None if model.predicts_centre else inputs["centres"]
-    losses = model.decoder.negatives.loss(features, inputs["target"], rows_N=rows, noise=noise)
+    rows = torch.arange(len(features)) if model.predicts_centre else inputs["centres"]
+    losses = model.output.head.loss_of_sets(features, inputs["target"], rows, noise=noise)
     assert losses.nll_loss is None, "it is of no probability"
     check(model, losses.loss, reference.logistic_word2vec(*tables(model), predictions), tied=tied)
 
@@ -164,8 +164,8 @@ def test_sharing_methods_score_some_words_as_they_score_all(method: str, what: s
         of_noise = of_noise.masked_fill(own == inputs["target"].unsqueeze(1), 0.0)
         expected = torch.nn.functional.softplus(-of_target) + of_noise.sum(1)
         features = model.extract_features(inputs["src_tokens"])[0]
-        found = model.decoder.negatives.loss(
-            features, inputs["target"], LossOptions(reduce=False), rows_N=inputs["centres"], noise=noise
+        found = model.output.head.loss_of_sets(
+            features, inputs["target"], inputs["centres"], LossOptions(reduce=False), noise=noise
         ).loss
     torch.testing.assert_close(found, expected)
 
@@ -181,9 +181,9 @@ def test_sparse_gradients_have_the_rows_of_the_batch_alone() -> None:
 
 def test_shared_noise_has_the_expectation_of_own_noise() -> None:
     model = build(negatives=3)
-    head, inputs = model.decoder.negatives, batch(model)
+    head, inputs = model.output.head, batch(model)
     features = model.extract_features(inputs["src_tokens"])[0].detach()
-    q = head.noise_distribution()
+    q = head.noise.q
     scores = (features @ head.table.weight.t())[inputs["centres"]]
     of_word = torch.nn.functional.softplus(scores) * q
     of_word.scatter_(1, inputs["target"].unsqueeze(1), 0.0)
@@ -194,19 +194,19 @@ def test_shared_noise_has_the_expectation_of_own_noise() -> None:
         head.noise_for = noise_for
         with torch.no_grad():
             losses = torch.stack(
-                [head.loss(features, inputs["target"], rows_N=inputs["centres"]).loss for _ in range(3000)]
+                [head.loss_of_sets(features, inputs["target"], inputs["centres"]).loss for _ in range(3000)]
             )
         error = losses.std() / len(losses) ** 0.5
         assert abs(losses.mean() - expected) < 4 * error
 
 
 def test_noise_is_drawn_by_counts_to_a_power() -> None:
-    head = build().decoder.negatives
+    head = build().output.head
     weights = np.where(COUNTS > 0, COUNTS**0.75, 0.0)
     expected = weights / weights.sum()
-    np.testing.assert_allclose(head.noise_distribution(), expected, rtol=1e-14)
+    np.testing.assert_allclose(head.noise.q, expected, rtol=1e-14)
     torch.manual_seed(1)
-    drawn = np.bincount(head.noise((200_000,)).numpy(), minlength=len(COUNTS)) / 200_000
+    drawn = np.bincount(head.noise.draw((200_000,)).numpy(), minlength=len(COUNTS)) / 200_000
     np.testing.assert_allclose(drawn, expected, atol=0.005)
     assert not drawn[:4].any(), "fairseq's symbols are no noise"
 
@@ -221,13 +221,13 @@ def test_a_batch_has_one_loss_in_validation_and_many_in_training() -> None:
 def test_tables_begin_as_word2vecs() -> None:
     model = build(decoder_embed_dim=8)
     model.reset_parameters()
-    table, output = model.decoder.embed_tokens.weight, model.output.head.weight
+    table, output = model.decoder.embed_tokens.weight, model.output.table.weight
     assert not output.any()
     assert 0.9 / 16 < table.abs().max() <= 1 / 16
     assert not table[WORDS.pad()].any()
     tied = build(share_decoder_input_output_embed=True)
     tied.reset_parameters()
-    assert tied.output.head.weight.any()
+    assert tied.output.table.weight.any()
     divided = build(sharing_method="cosine", share_decoder_input_output_embed=True, decoder_embed_dim=64)
     divided.reset_parameters()
     assert 0.7 < divided.decoder.embed_tokens.weight[4:].norm(dim=1).mean() < 1.3
@@ -244,7 +244,7 @@ def test_checkpoints_have_the_names_of_language_models(what: str, tied: bool) ->
     tree = {"decoder.output.nodes", "decoder.output.parents", "decoder.output.turns"}
     expected |= tree if what == "tree" else {"decoder.output.weight"}
     if what == "negative":
-        expected.add("decoder.negatives.counts")
+        expected.add("decoder.output.over.counts")
     assert set(entries) == expected
     other = build(word2vec_output=what, share_decoder_input_output_embed=tied)
     grown(other)
@@ -290,6 +290,6 @@ def test_refused_elsewhere() -> None:
             model = build(word2vec_output=what)
             with pytest.raises(ValueError, match=f"{flag}: needs 0 with .* got 0.1"):
                 model(**batch(model), loss_options=LossOptions(**{option: 0.1}))
-    table = build().output.head
+    table = build().output.table
     with pytest.raises(ValueError, match="counts: needs one for each of 11 words, some above 0; got"):
-        type(build().decoder.negatives)(table, torch.zeros(11), negatives=5, power=0.75)
+        type(build().output.head)(table, torch.zeros(11), negatives=5, power=0.75)

@@ -57,7 +57,16 @@ def test_losses_are_the_papers(kind: Any, shared: bool, method: str) -> None:
     found = head(kind, method, shared=shared, power=0.75, **({"log_z": 0.5} if kind is NoiseContrastive else {}))
     h = features()
     torch.manual_seed(5)
-    noise = found.draw(5) if shared else found.draw(len(TARGET), 5)
+    noise = (
+        found.noise.draw((5,))
+        if shared
+        else found.noise.draw(
+            (
+                len(TARGET),
+                5,
+            )
+        )
+    )
     torch.manual_seed(5)
     losses = found.loss(h, TARGET, LossOptions(reduce=False)).loss
     np.testing.assert_allclose(losses.detach(), expected_losses(found, h, noise, method), rtol=1e-10)
@@ -84,7 +93,12 @@ def test_gradients_are_those_of_the_losses(kind: Any, shared: bool) -> None:
 @pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
 def test_noise_is_drawn_by_its_probabilities(power: float) -> None:
     found = head(power=power)
-    drawn = found.draw(100, 2000)
+    drawn = found.noise.draw(
+        (
+            100,
+            2000,
+        )
+    )
     assert drawn.shape == (100, 2000)
     frequencies = torch.bincount(drawn.flatten(), minlength=SIZE).double() / drawn.numel()
     q = noise_probabilities(power)
@@ -100,7 +114,7 @@ def test_every_random_number_gives_a_word_that_can_be_a_target(monkeypatch: pyte
         monkeypatch.setattr(
             torch, "rand", lambda shape, number=number, **_: torch.full(shape, number, dtype=torch.float64)
         )
-        assert found.draw(3).tolist() == [word] * 3
+        assert found.noise.draw((3,)).tolist() == [word] * 3
 
 
 def maximum_likelihood(found: Any, h: Any) -> list[torch.Tensor]:
@@ -187,7 +201,7 @@ def test_half_precision_sums_in_float32(kind: Any, shared: bool, dtype: torch.dt
     assert found[0].dtype == torch.float32
     for one, other in zip(found, expected, strict=True):
         assert (one.double() - other).norm() <= 2 * torch.finfo(dtype).eps * other.norm()
-    assert half.noise()[0].dtype == torch.float64
+    assert half.noise.q.dtype == torch.float64
 
 
 @every_head
@@ -231,5 +245,5 @@ def test_training_needs_counts_and_evaluation_none(kind: Any) -> None:
         found.loss(features(), TARGET)
     other = head(kind)
     found.load_state_dict(other.state_dict())
-    torch.testing.assert_close(found.noise()[0], other.noise()[0])
+    torch.testing.assert_close(found.noise.q, other.noise.q)
     found.loss(features(), TARGET).loss.backward()

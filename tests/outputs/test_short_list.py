@@ -92,11 +92,11 @@ def test_both_perplexities() -> None:
     _, head = build()
     features, target = torch.randn(N, D, **double), torch.tensor([2, 3, 4, 5, 13, 13, 7, 12, 6])
     tally = head.tally(target)
-    assert tally["outside"] == 5  # with the text's own <unk>
+    assert tally["share:outside"] == 5  # with the text's own <unk>
     of_list = head.rows().scores(features).log_softmax(1)
     places = [LISTED.index(word if word in LISTED else UNK) for word in target.tolist()]
     as_printed = -sum(of_list[row, place].item() for row, place in enumerate(places))
-    assert head.loss(features, target).nll_loss.item() - tally["outside_nll"].item() == pytest.approx(as_printed)
+    assert head.loss(features, target).nll_loss.item() - tally["nll:as_printed"].item() == pytest.approx(as_printed)
 
 
 def test_z_loss_is_of_the_list_and_label_smoothing_is_refused() -> None:

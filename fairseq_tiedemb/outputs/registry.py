@@ -1,0 +1,113 @@
+"""The output heads by the value of ``--output-layer``: this package's, and those of users."""
+
+import dataclasses
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ..embedding import SharedEmbedding
+from ..head import Head
+from ..registry import Registry
+
+
+class Words(Protocol):
+    """The part of fairseq's ``Dictionary`` that heads read."""
+
+    indices: dict[str, int]
+
+    def __len__(self) -> int: ...
+
+    def bos(self) -> int: ...
+
+    def pad(self) -> int: ...
+
+    def unk(self) -> int: ...
+
+
+@dataclass
+class NoOptions:
+    """The options of a head that has none."""
+
+
+@dataclass(frozen=True)
+class OutputHead:
+    """A value of ``--output-layer``.
+
+    Attributes:
+        name: the value.
+        summary: what the head does, one line, for help texts.
+        build: the head, from its options, the table, the counts of the training text (V,) or None, and the dictionary.
+        options: dataclass of its options, with defaults, of ``KINDS``; ``--output-layer-options NAME=VALUE,...`` sets
+            them.
+        check: raises ValueError for options that cannot work.
+        own_rows: number of rows of a table that is not shared, from the options; None for a row a word.
+        over_table: whether the head scores words by the table; without, it takes its width alone, and nothing can be
+            shared.
+        has_flags: whether its options are flags of their own, as those of this package are.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[Any, SharedEmbedding, Tensor | None, Words], Head]
+    options: type = NoOptions
+    check: Callable[[Any], None] = lambda options: None
+    own_rows: Callable[[Any], int] | None = None
+    over_table: bool = True
+    has_flags: bool = False
+
+    def parse(self, text: str | None) -> Any:
+        """The options in ``NAME=VALUE,...``.
+
+        Raises:
+            ValueError: for a name that the head does not have, or a value of another type.
+        """
+        types = typing.get_type_hints(self.options)
+        fields = [field.name for field in dataclasses.fields(self.options)]
+        values: dict[str, Any] = {}
+        for item in filter(None, (text or "").split(",")):
+            name, _, value = item.strip().partition("=")
+            if name not in fields:
+                raise ValueError(
+                    f"--output-layer-options: needs options of {self.name}; got {name!r}. Use {', '.join(fields)}."
+                    if fields
+                    else f"--output-layer-options: needs an output layer with options; got {name!r} with {self.name}, "
+                    "which has none. Leave it out."
+                )
+            values[name] = _typed(name, value, types[name])
+        return self.options(**values)
+
+
+KINDS = (int, float, bool, str)
+TRUTH = {"true": True, "false": False}
+
+
+def _typed(name: str, value: str, kind: Any) -> Any:
+    try:
+        return TRUTH[value.lower()] if kind is bool else kind(value)
+    except (KeyError, ValueError):
+        raise ValueError(
+            f"--output-layer-options: needs {name}={kind.__name__.upper()}; got {name}={value}. Use another value."
+        ) from None
+
+
+OUTPUT_HEADS: Registry[OutputHead] = Registry(OutputHead, "output layer", "fairseq_tiedemb.output_layers")
+
+
+def register_output_layer(head: OutputHead) -> OutputHead:
+    """Adds a value of ``--output-layer``; see ``Registry.register``.
+
+    Raises:
+        ValueError: for what is no ``OutputHead``, options that are no dataclass, or a name that is taken.
+    """
+    if isinstance(head, OutputHead) and not head.has_flags:
+        if not dataclasses.is_dataclass(head.options):
+            raise ValueError(f"output layer: needs options that are a dataclass; got {head.options!r}. Use @dataclass.")
+        for name, kind in typing.get_type_hints(head.options).items():
+            if kind not in KINDS:
+                raise ValueError(
+                    f"output layer: needs options of type int, float, bool or str; got {name}: {kind}. Use one of them."
+                )
+    return OUTPUT_HEADS.register(head)

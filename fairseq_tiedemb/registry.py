@@ -1,0 +1,99 @@
+"""Named entries of one kind, which packages and files of users may add to."""
+
+import functools
+import logging
+import re
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+Entry = TypeVar("Entry")
+# What a command line takes as a value, and a file name as a part.
+NAME = re.compile(r"\w[\w.+-]*")
+
+logger = logging.getLogger("fairseq_tiedemb.registry")
+
+
+class Registry(dict[str, Entry], Generic[Entry]):
+    """Entries by name. An entry has a ``name`` and a ``summary``.
+
+    Args:
+        kind: class of the entries.
+        noun: what an entry is called in messages.
+        group: entry points of installed packages, each an entry or a module that registers one.
+    """
+
+    def __init__(self, kind: type[Entry], noun: str, group: str):
+        super().__init__()
+        self.kind, self.noun, self.group = kind, noun, group
+        self.word = noun.rpartition(" ")[2]
+        # Once a process: which packages are installed does not change meanwhile.
+        self.load = functools.cache(self._load)
+
+    def register(self, entry: Any) -> Entry:
+        """Adds an entry.
+
+        Raises:
+            ValueError: if it is of another kind, or its name is taken or is none that a command line takes.
+        """
+        if not isinstance(entry, self.kind):
+            kind = self.kind.__name__
+            raise ValueError(f"{self.noun}: needs {_a(kind)}; got {entry!r}. Use {kind}(name=..., ...).")
+        name = entry.name  # type: ignore[attr-defined]
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise ValueError(
+                f"{self.noun}: needs a name of letters, digits and . + - _; got {name!r}. Use 'my-own', say."
+            )
+        if name in self:
+            taken = self[name].summary  # type: ignore[attr-defined]
+            raise ValueError(
+                f"{self.noun}: needs a name that is free; got {name!r}, which is {taken!r}. Use another name."
+            )
+        self[name] = entry
+        return entry
+
+    def find(self, name: str, *, flag: str) -> Entry:
+        """The entry of this name.
+
+        Args:
+            name: of the entry.
+            flag: the place that the name comes from, for the message.
+
+        Raises:
+            ValueError: if there is none; the message lists the names.
+        """
+        if not isinstance(name, str):
+            raise ValueError(f"{flag}: needs the name of a registered {self.word}; got {name!r}. Use one of: {self}.")
+        if name not in self:
+            self.load()
+        if name not in self:
+            raise ValueError(
+                f"{flag}: needs a registered {self.word}; got {name!r}. Use one of: {self}; or import the code that "
+                f"registers {name!r} first, with --user-dir or by an entry point {self.group!r}."
+            )
+        return self[name]
+
+    def names(self) -> list[str]:
+        """All names, those of installed packages with them."""
+        self.load()
+        return list(self)
+
+    def __str__(self) -> str:
+        return ", ".join(self)
+
+    def _load(self) -> None:
+        """Imports the entry points; the log names one that fails, which stops nobody who does not use it."""
+        for entry in entry_points(group=self.group):
+            try:
+                value = entry.load()
+                if isinstance(value, self.kind) and self.get(value.name) is not value:  # type: ignore[attr-defined]
+                    self.register(value)
+            except Exception as error:
+                package = entry.dist.name if entry.dist else "unknown"
+                logger.warning(
+                    f"{self.noun}s of the package {package!r}: need an entry point that can be loaded; got "
+                    f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another of its versions."
+                )
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'AEIOU' else 'a'} {noun}"
