@@ -1,22 +1,21 @@
-"""From features to the probabilities of words: one contract, one way a file.
+"""Output layers: from features to token probabilities, one head per file.
 
-    features h (N, D)  -- projection P -->  -- factor Q -->  head: probabilities of words
+    features h (N, D)  -- projection P -->  -- factor Q -->  head: probabilities of tokens
 
-``OutputLayer`` is what models hold, whatever the head is. A head answers
+Models hold an ``OutputLayer``, whatever its head is. Every head has
 
-    scores(h)                   (*, V)  log-probabilities up to a constant a row
-    loss(h, target, options)    their sum over words, or one number a word, with gradients, without N x V in memory
-    log_prob(h, target)         (N,)  of given words only
-    start_bias(log_prob)        sets the biases to a distribution of words
-    tables()                    the tables that words are scored by, by name
-    by_target                   whether log_prob takes less than scores
-    loss_is_its_own             whether criterions that train the scores of all words would train something else
+    scores(h)                   (*, V)  log-probabilities up to a constant per row
+    loss(h, target, options)    summed over tokens or (N,), with gradients, without N x V in memory
+    log_prob(h, target)         (N,)  of the target tokens only
+    start_bias(log_prob)        sets the biases to a distribution over tokens
+    tables()                    the output embeddings, by name
+    by_target                   whether log_prob is cheaper than scores
+    loss_is_its_own             whether a criterion that trains on scores would train another objective
 
-The heads: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), and those that know the
-counts of the training text: ``Tree`` (hierarchical softmax), which scores no words and has no table, and, over a table
-(``CountedHead``), ``ClassBased``, ``ShortList``, ``NoiseContrastive`` and ``SampledSoftmax``. These have a ``flag``,
-the option that chooses them. Heads whose scores may stand for log-probabilities have ``raw_scores(h, target)``, those
-of given words only.
+``SharedEmbedding`` is the full softmax over one table, ``Bands`` the adaptive softmax. The other heads know the counts
+of the training text and have a ``flag``, the option that selects them: ``Tree`` (hierarchical softmax), which has no
+table, and the heads over a table (``CountedHead``): ``ClassBased``, ``ShortList``, ``NoiseContrastive`` and
+``SampledSoftmax``. A head whose scores approximate log-probabilities has ``raw_scores(h, target)``, target logits only.
 """
 
 from .bands import Bands as Bands

@@ -1,4 +1,4 @@
-"""What the heads over a table that know the counts of words have in common."""
+"""Base class of heads over a table that need the token counts of the training text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,19 +11,19 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 
 
 class CountedHead(nn.Module):
-    """A head over a table, with the counts of words in the training text, which stay in the checkpoint.
+    """A head over a table, with the token counts of the training text, which are saved in checkpoints.
 
-    Exact probabilities are those of the full softmax, unless a head has others; marks that the training text lacks
-    (``<s>``, ``<pad>``), whose rows are never trained, have none.
+    By default probabilities are those of the full softmax, without special symbols that the training text lacks (such
+    as ``<s>`` and ``<pad>``): their rows are never trained, so their probability is 0.
 
     Args:
-        table: which scores words; another module owns it.
-        counts: of the words (V,); None if they come with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
-        size: V, where the table has not a row for each word.
+        table: output embedding, owned by another module.
+        counts: counts of the tokens (V,); None if a checkpoint brings them.
+        marks: indices of fairseq's special symbols.
+        size: V, if the table has fewer rows than the vocabulary.
 
     Attributes:
-        flag: that chooses this head, for messages.
+        flag: option that selects this head, for messages.
     """
 
     flag = "--output-layer"
@@ -33,7 +33,7 @@ class CountedHead(nn.Module):
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
         super().__init__()
-        self._table = (table,)  # in a tuple, which torch does not search for modules
+        self._table = (table,)  # a tuple hides the module from torch's registry
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.register_buffer("counts", unknown if counts is None else counts.to(unknown))
@@ -41,24 +41,20 @@ class CountedHead(nn.Module):
 
     @property
     def table(self) -> SharedEmbedding:
-        """Which scores words."""
+        """The output embedding."""
         return self._table[0]
 
     def prepare(self) -> None:
-        """Makes what follows from the counts; called again when a checkpoint has been read."""
+        """Derives tensors from the counts; called again after a checkpoint is loaded."""
 
     def never(self) -> Tensor:
-        """Where words have no probability (V,): marks that do not occur in the training text."""
+        """Mask of tokens with probability 0 (V,): special symbols that do not occur in the training text."""
         marks = torch.zeros_like(self.counts, dtype=torch.bool)
         marks[list(self.marks)] = True
         return marks & self.counts.eq(0)
 
     def require_counts(self) -> None:
-        """Checks that there is a training text behind the head.
-
-        Raises:
-            ValueError: if there is none.
-        """
+        """Raises ValueError if the counts of a training text are unknown."""
         if not self.counts.any():
             raise ValueError(
                 f"{self.flag}: needs the counts of the training text; got a data folder without split train. Use the "
@@ -66,22 +62,18 @@ class CountedHead(nn.Module):
             )
 
     def refuse(self, options: LossOptions) -> None:
-        """Refuses losses that need the scores of all words.
-
-        Raises:
-            ValueError: for label smoothing or z-loss.
-        """
+        """Raises ValueError for label smoothing and z-loss, which need the logits of the whole vocabulary."""
         check_plain(options, self.flag)
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logarithms of the probabilities of all words, up to a constant a row: (*, D) -> (*, V)."""
+        """Logits of the whole vocabulary, -inf for tokens with probability 0: (*, D) -> (*, V)."""
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """In training the surrogate, which has no likelihood; else the exact cross entropy.
+        """Surrogate loss in training mode, exact cross entropy in evaluation mode.
 
         Raises:
-            ValueError: for label smoothing or z-loss, and for training without a training text.
+            ValueError: for label smoothing or z-loss, and for training without counts.
         """
         self.refuse(options)
         if not self.training:
@@ -91,23 +83,23 @@ class CountedHead(nn.Module):
         return OutputLoss(losses.sum() if options.reduce else losses, None)
 
     def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """What training minimises instead of the cross entropy: a number a word (N,)."""
+        """The training objective that replaces the cross entropy, one number per token (N,)."""
         raise NotImplementedError
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words, (N,)."""
+        """Log-probabilities of the target tokens (N,)."""
         return -self.table.loss(features_ND, target_N, LossOptions(reduce=False), self.never()).loss
 
     def tally(self, target_N: Tensor) -> dict[str, Tensor]:
-        """Sums over the target words that are to be logged beside the loss, by name; here none."""
+        """Sums over the target tokens to log beside the loss, by name; none by default."""
         return {}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that, without features, words have these probabilities; None for biases of 0."""
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         self.table.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The tables that words are scored by, by the name of their words."""
+        """The output embeddings by the name of their tokens."""
         return {"words": self.table}
 
 
@@ -116,11 +108,9 @@ def _prepare(head: CountedHead, _: Any) -> None:
 
 
 def unigram(counts: Tensor, power: float = 1.0) -> Tensor:
-    """q_v = c_v^power / sum_u c_u^power (V,), float64, where a word that does not occur counts as one that occurs once.
+    """Unigram distribution q_v = c_v^power / sum_u c_u^power (V,) in float64, where a count of 0 counts as 1.
 
-    Args:
-        counts: c (V,).
-        power: 1 for the words' own distribution, 0 for the same probability of all.
+    ``power`` 1 gives relative frequencies, 0 the uniform distribution.
     """
     powers = counts.double().clamp(min=1.0).pow(power)
     return powers / powers.sum()

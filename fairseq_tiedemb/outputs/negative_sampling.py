@@ -1,4 +1,4 @@
-"""Negative sampling: telling the words that come from words drawn at random."""
+"""Negative sampling: a binary loss that separates the target word from words drawn at random."""
 
 from typing import Any
 
@@ -10,20 +10,13 @@ from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 
 NOISE_FOR = ("block", "centre", "pair")
-# With noise for a block: features that share noise words, and the fewest words that they share.
+# For noise per block: feature vectors per block, and the smallest number of noise words.
 BLOCK = 16
 BLOCK_NOISE = 64
 
 
 def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The words that come, each once and rising, and where each of the given ones stands among them.
-
-    Linear in the number of words and V, where ``torch.unique`` sorts.
-
-    Args:
-        words: indices in [0, V), (N,).
-        size: V.
-    """
+    """Distinct words in rising order, and each word's position among them; linear, where ``torch.unique`` sorts."""
     found = torch.bincount(words, minlength=size).nonzero().squeeze(1)
     place = words.new_empty(size)
     place[found] = torch.arange(len(found), device=words.device)
@@ -31,40 +24,42 @@ def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 class NegativeSampling(nn.Module):
-    """The loss of a table whose scores are to tell words apart from noise, without those of all words.
+    """Loss of a table that scores target words above noise words, without the logits of the whole vocabulary.
 
     With features h, the target t, and noise words w_j drawn from q(w) = c(w)^power / sum_v c(v)^power,
 
         loss = -log sigmoid(s_t) - (k / m) sum_{j=1..m, w_j != t} log sigmoid(-s_{w_j})
 
-    Who shares the m noise words is the ``noise_for``: a "pair" has m = k of its own, as word2vec.c has it; a "centre"
-    has m = k for all the predictions from its feature; a "block" of 16 features that follow each other has m = 64 (k,
-    if that is more) for all of theirs. The expectation is the same, and so is the gradient's; cost and variance differ.
-    What a centre shares makes long steps along few words: its c predictions go k ways, where those of a block go m.
-    By that variance a tied table, whose noise moves the inputs too, grows until its loss is above that of a table of
-    zeros. Less noise for more features would cost less yet, but what is noise for a whole batch is moved by all of it.
+    ``noise_for`` says which predictions share their m noise words:
 
-    It is no estimate of -log p(t): at its minimum s_w is log p(w | h) - log(k q(w)), a pointwise mutual information
-    less log k where q is the unigram distribution, so there is no perplexity, and ``OutputLoss.nll_loss`` is None.
+        pair      no sharing, m = k, as in word2vec.c
+        centre    all predictions from one feature vector, m = k
+        block     all predictions from 16 consecutive feature vectors, m = max(64, k)
 
-    In training the noise comes from torch's global generator; else from one that is seeded by the batch's words, so
-    that a batch has one loss.
+    The expectations of loss and gradient are equal; cost and variance differ. Noise per centre has the largest
+    variance: all of a centre's predictions move the same k noise words. A tied table, where noise moves the inputs too,
+    then grows until its loss exceeds that of a zero table. Noise shared by a whole batch would be cheaper, but the
+    batch's steps would add up on a few noise words.
 
-    The gradient is the true one of this loss, where word2vec.c and gensim differ: their sigmoid is a table of 1,000
-    steps over [-6, 6], beyond which word2vec.c takes the label less 0 or 1 and gensim leaves the pair out.
+    The loss is no estimate of -log p(t): at its minimum s_w = log p(w | h) - log(k q(w)), which for unigram q is the
+    pointwise mutual information less log k. So there is no perplexity, and ``OutputLoss.nll_loss`` is None. Training
+    draws noise from torch's global generator; evaluation seeds a generator from the batch, so a batch has one loss.
+
+    The gradient is exact. word2vec.c and gensim instead tabulate the sigmoid in 1,000 steps over [-6, 6]; beyond it
+    word2vec.c uses the label minus 0 or 1, and gensim skips the pair.
 
     Args:
-        table: of the scores; owned by another module.
-        counts: c, how often words come, (V,).
+        table: output embedding, owned by another module.
+        counts: c, counts of the words (V,).
         negatives: k.
-        power: of the counts.
-        noise_for: who has noise words of its own, of ``NOISE_FOR``.
+        power: exponent of the counts.
+        noise_for: one of ``NOISE_FOR``.
 
     Raises:
         ValueError: if an argument is out of range, or all counts are 0.
 
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
-    3.1 (what s_w is); Ji et al. 2016, section 4 (noise that a batch shares).
+    3.1 (optimal s_w); Ji et al. 2016, section 4 (noise shared by a batch).
     """
 
     counts: Tensor
@@ -82,15 +77,15 @@ class NegativeSampling(nn.Module):
                 f"counts: needs one for each of {table.num_embeddings} words, some above 0; got {counts}. Use counts "
                 "of the training text."
             )
-        self._table = (table,)  # in a tuple, which torch does not search for modules
+        self._table = (table,)  # a tuple hides the module from torch's registry
         self.negatives, self.power, self.noise_for = negatives, power, noise_for
         self.register_buffer("counts", counts.clone())
         self._cumulative: tuple[Tensor, Tensor] | None = None
-        self.register_load_state_dict_post_hook(_forget_the_sums)  # counts are read in place
+        self.register_load_state_dict_post_hook(_forget_the_sums)  # loading writes counts in place
 
     @property
     def table(self) -> SharedEmbedding:
-        """The table of the scores."""
+        """The output embedding."""
         return self._table[0]
 
     def noise_distribution(self) -> Tensor:
@@ -99,12 +94,7 @@ class NegativeSampling(nn.Module):
         return weights / weights.sum()
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-        """Words drawn from q, with replacement.
-
-        Args:
-            shape: how many.
-            generator: on the CPU; None for torch's own of the device.
-        """
+        """Words drawn from q with replacement, on a CPU generator or, for None, on torch's generator of the device."""
         if self._cumulative is None or self._cumulative[0] is not self.counts:
             sums = self.noise_distribution().cumsum(0)
             self._cumulative = self.counts, sums / sums[-1]
@@ -112,7 +102,7 @@ class NegativeSampling(nn.Module):
         points = torch.rand(
             shape, dtype=torch.float64, generator=generator, device="cpu" if generator is not None else device
         )
-        # The first sum above the point, which is never that of a word with count 0.
+        # `right=True` picks the first cumulative sum above the point, never a word with count 0.
         return torch.searchsorted(self._cumulative[1], points.to(device), right=True)
 
     def loss(
@@ -124,17 +114,14 @@ class NegativeSampling(nn.Module):
         rows_N: Tensor | None = None,
         noise: Tensor | None = None,
     ) -> OutputLoss:
-        """The loss of the target words, and no ``nll_loss``.
+        """The loss of the target words, without ``nll_loss``.
 
         Args:
-            features_ND: h; one for each target, or those that ``rows_N`` points to.
-            target_N: the words.
-            options: without label smoothing and z-loss.
-            rows_N: which of the features each target belongs to; None for its own.
-            noise: noise words (G, m) of each pair, feature or block in turn; None to draw them.
-
-        Raises:
-            ValueError: for label smoothing or z-loss, which are of probabilities.
+            features_ND: h, one row per target, or the rows that ``rows_N`` selects.
+            target_N: target words.
+            options: options without label smoothing and z-loss, which raise ValueError.
+            rows_N: row of ``features_ND`` for each target; None for one row per target.
+            noise: noise words (G, m), one row per pair, centre or block; None to draw them.
         """
         check_plain(options, "negative sampling")
         features_ND = self.table.mapped(features_ND)
@@ -154,7 +141,7 @@ class NegativeSampling(nn.Module):
         scores_N = target_rows.scores_one_by_one(features_ND.index_select(0, rows_N))
         features_GBD = F.pad(features_ND, (0, 0, 0, groups * each - len(features_ND))).view(groups, each, -1)
         of_noise = F.softplus(noise_rows.scores_in_turn(features_GBD)).sum(1).flatten().index_select(0, rows_N)
-        # Noise that is the target has the target's score.
+        # Noise equal to the target is subtracted again; its logit is the target's.
         repeats_N = noise.index_select(0, rows_N // each).eq(target_N.unsqueeze(1)).sum(1)
         of_noise = of_noise - repeats_N * F.softplus(scores_N)
         losses_N = F.softplus(-scores_N) + self.negatives / noise.size(1) * of_noise
