@@ -1,4 +1,4 @@
-"""Which output layer a language model has: options, the registry of layers, the counts of the training text."""
+"""The output layers of language models: options, registry, and the token counts of the training text."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class OutputLayerConfig(FairseqDataclass):
-    """Options of the output layer of a language model."""
+    """Options of a language model's output layer."""
 
     output_layer: str = field(default="softmax", metadata={"help": "what gives words their probabilities"})
     output_bias_init: Optional[str] = field(
@@ -82,7 +82,7 @@ class OutputLayerConfig(FairseqDataclass):
 
 
 def _marks(words: Dictionary) -> tuple[int, int]:
-    """fairseq's symbols that are no words."""
+    """fairseq's special symbols that are never predicted, ``<s>`` and ``<pad>``."""
     return words.bos(), words.pad()
 
 
@@ -93,7 +93,7 @@ def _classes(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Dic
 
 
 def _class_file(cfg: Any, words: Dictionary) -> tuple[NamedClasses | None, ValueError | None]:
-    """The classes of ``--class-file``, or why there are none: they may come with a checkpoint."""
+    """The classes of ``--class-file``, or the error that prevents them; a checkpoint may still bring classes."""
     try:
         return read_classes(cfg.class_file, words.indices, _marks(words)) if cfg.class_file else None, None
     except ValueError as error:
@@ -125,13 +125,13 @@ def _noise(cfg: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class HeadOverTable:
-    """A value of ``--output-layer`` whose head scores words by a table.
+    """A value of ``--output-layer`` whose head uses a table.
 
     Attributes:
-        build: the head, of the options, the table, the counts of the training text and the dictionary.
-        options: the names of its own options, which other layers have no use for.
-        check: refuses what it cannot do, given the options.
-        own_rows: how many rows a table has that is not shared, given the options; a row a word, if not given.
+        build: function of options, table, token counts and dictionary that returns the head.
+        options: names of options that other output layers ignore.
+        check: raises ValueError for options that the head does not support.
+        own_rows: function from the options to the number of rows of an unshared table; None for V rows.
     """
 
     build: Callable[[Any, SharedEmbedding, Tensor | None, Dictionary], CountedHead]
@@ -141,20 +141,20 @@ class HeadOverTable:
 
 
 _NOISE = ("noise_samples", "noise_power", "own_noise")
-# By the value of --output-layer; to add one, add an entry here.
+# Values of --output-layer with a table; add an entry here to add an output layer.
 HEADS = {
     "classes": HeadOverTable(_classes, ("classes", "class_file")),
-    # Words outside the list have no rows; <unk> has one.
+    # The rows are those of the list and of <unk>.
     "short-list": HeadOverTable(_short_list, ("short_list",), _check_short_list, lambda cfg: cfg.short_list + 1),
     "nce": HeadOverTable(_nce, (*_NOISE, "noise_log_z")),
     "sampled": HeadOverTable(_sampled, _NOISE),
 }
 SOFTMAX = "softmax"
 TREE = "tree"
-# Read at a time to count words.
+# Sentences read at a time to count tokens.
 SENTENCES = 1024
 BIAS_STARTS = ("zero", "uniform", "unigram")
-# Options of some layers, by the layers that have a use for them.
+# Output layers and the options that only they use.
 _OPTIONS = {**{layer: head.options for layer, head in HEADS.items()}, TREE: ("tree", "class_file")}
 LAYERS_OF = {
     option: [layer for layer, options in _OPTIONS.items() if option in options]
@@ -167,7 +167,7 @@ def check_output_layer(cfg: Any) -> None:
     """Checks the options of the output layer.
 
     Raises:
-        ValueError: naming the first that is out of range, or has no such choice.
+        ValueError: for the first option that is out of range or names an unknown choice.
     """
     names = (SOFTMAX, *HEADS, TREE)
     if cfg.output_layer not in names:
@@ -196,12 +196,12 @@ def check_output_layer(cfg: Any) -> None:
 
 
 def check_every_option_is_used(cfg: Any) -> None:
-    """Checks, before a training, that the output layer has a use for each of its options.
+    """Checks, before training, that the output layer uses every option that was set.
 
-    Not whenever a model is built: checkpoints of version 0.1.2 may have options that were ignored.
+    Loading does not check this: checkpoints of version 0.1.2 may hold ignored options.
 
     Raises:
-        ValueError: naming the first that it has none for.
+        ValueError: for the first option that the layer ignores.
     """
     for option, layers in LAYERS_OF.items():
         value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
@@ -221,17 +221,17 @@ def check_every_option_is_used(cfg: Any) -> None:
 def build_tables(
     cfg: Any, task: Any, *, tied: bool, features_dim: int, projection: nn.Linear | None
 ) -> tuple[SharedEmbedding, OutputLayer]:
-    """The input table, and the output layer that ``--output-layer`` names.
+    """Builds the input table and the output layer that ``--output-layer`` names.
 
     Args:
         cfg: options of the model.
-        task: whose data tell the counts of words.
-        tied: whether the output layer scores words by the input table.
+        task: the task, whose data give the token counts.
+        tied: whether the output layer uses the input table.
         features_dim: width of the features.
         projection: P.
 
     Raises:
-        ValueError: for a tree that is to share a table.
+        ValueError: for a tree with a shared table.
     """
     words, method = task.target_dictionary, cfg.sharing_method
     table = SharedEmbedding(len(words), cfg.decoder_embed_dim, words.pad(), method=method, bias=tied, scores=tied)
@@ -247,7 +247,7 @@ def build_tables(
 def _build_output_layer(
     cfg: Any, task: Any, table: SharedEmbedding, *, tied: bool, features_dim: int, projection: nn.Linear | None
 ) -> OutputLayer:
-    """The output layer over a table, of which a tree takes the width alone."""
+    """The output layer over a table; a tree uses only the table's width."""
     if cfg.output_layer == TREE:
         return _build_tree(cfg, task, table, tied=tied, projection=projection)
     over = None
@@ -276,11 +276,7 @@ def _build_tree(
 
 
 def start_biases(cfg: Any, task: Any, output: OutputLayer) -> None:
-    """Sets the output biases as ``--output-bias-init`` says.
-
-    Raises:
-        ValueError: if the text's frequencies are asked for, and there is none.
-    """
+    """Initialises the output biases by ``--output-bias-init``; without a training text, unigram changes nothing."""
     start = cfg.output_bias_init or (None if cfg.output_layer == SOFTMAX else "unigram")
     if start is None:
         return
@@ -294,13 +290,10 @@ def start_biases(cfg: Any, task: Any, output: OutputLayer) -> None:
 
 
 def training_counts(task: Any) -> Tensor | None:
-    """How often each word occurs in the binarised training text, all folders and shards of it; None without one.
+    """Token counts (V,) of the binarised training text over all its folders and shards; None without a text.
 
-    fairseq's dictionary does not know how often </s> and <unk> occur, 9% of the words of PTB.
-
-    Args:
-        task: with its options, as fairseq sets it up. The text is ``--train-subset`` where they have it, as those of
-            this package's tasks do, else ``train``.
+    fairseq's dictionary lacks the counts of ``</s>`` and ``<unk>``, 9% of PTB's tokens. The split is ``--train-subset``
+    for this package's tasks, else ``train``.
     """
     options = getattr(task, "args", None) or getattr(task, "cfg", None)
     folders = (getattr(options, "data", None) or "").split(":")

@@ -27,7 +27,7 @@ OUTPUTS = ("negative", "full", "tree")
 
 @dataclass
 class Word2VecConfig(FairseqDataclass):
-    """Options of the family."""
+    """Options of word2vec models."""
 
     share_decoder_input_output_embed: bool = field(
         default=False, metadata={"help": "weight tying: input and output embeddings are one table"}
@@ -58,13 +58,13 @@ DEFAULTS = {each.name: each.default for each in fields(Word2VecConfig)}
 
 
 class WordVectors(nn.Module):
-    """The tables of a model of word2vec's family, under the names that a language model's have.
+    """Holds the tables of a word2vec model under the names of a language model's decoder.
 
     Args:
-        dictionary: of the words.
+        dictionary: the dictionary.
         embed_tokens: C, the input table.
-        output: the output layer, over W' or the tree.
-        negatives: negative sampling over the output layer's table; None for the cross entropy.
+        output: output layer with W', or with the tree.
+        negatives: negative sampling on the output table; None for cross entropy.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class WordVectors(nn.Module):
         self.negatives = negatives
 
     def loss(self, features_nD: Tensor, target_N: Tensor, options: LossOptions, rows_N: Tensor | None) -> OutputLoss:
-        """The model's loss of predicting words.
+        """The model's loss of the target words.
 
         Args:
-            features_nD: one for each target, or those that ``rows_N`` points to.
-            target_N: the words.
-            options: without label smoothing and z-loss.
-            rows_N: which of the features each target belongs to, each one's side by side; None for its own.
+            features_nD: h, one row per target, or the rows that ``rows_N`` selects.
+            target_N: target words.
+            options: options without label smoothing and z-loss.
+            rows_N: row of ``features_nD`` for each target, not falling; None for one row per target.
         """
         if self.negatives is not None:
             return self.negatives.loss(features_nD, target_N, options, rows_N=rows_N)
@@ -99,15 +99,11 @@ class WordVectors(nn.Module):
 
 
 def _losses_of_sets(table: SharedEmbedding, features_nD: Tensor, target_N: Tensor, rows_N: Tensor) -> Tensor:
-    """Cross entropy of several words for each feature, with one log Z for all of them.
+    """Cross entropy of several target words per feature vector, with one log Z per vector.
 
-        -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 one of the words
+        -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 the first target of h
 
-    Args:
-        table: of the words.
-        features_nD: h, each with a word at least.
-        target_N: the words t.
-        rows_N: which of the features each belongs to, not falling.
+    Every feature vector has at least one target, and ``rows_N``, the vectors of the targets, does not fall.
     """
     first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
     of_first_n = table.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
@@ -117,7 +113,7 @@ def _losses_of_sets(table: SharedEmbedding, features_nD: Tensor, target_N: Tenso
 
 
 class Word2Vec(TiedModel, BaseFairseqModel):
-    """Word embeddings from predicting words by those around them, with one table or two.
+    """Word embeddings trained to predict words from their neighbours, with one table or two.
 
     With input vectors C, output vectors W', and the words in the window of centre t, this minimises the sum over the
     text of
@@ -125,23 +121,22 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         skip-gram: sum over contexts o of  L(o, c_t)
         CBOW:      L(t, mean over contexts o of c_o)
 
-    where L(w, h) is the cross entropy of the softmax over W' h, of the tree's, or negative sampling. With weight tying
-    C and W' are one table S, whose rows get the gradients of both roles: a pair of a word with itself lengthens its
-    row, and what is predicted seldom by itself is kept short (Goldberg & Levy 2014).
+    L(w, h) is the cross entropy of the softmax over W' h or of the tree, or negative sampling. With weight tying C and
+    W' are one table S, whose rows get the gradients of both roles: a pair of equal words lengthens the word's row, and
+    words that rarely predict themselves stay short (Goldberg & Levy 2014).
 
-    Gradients are those of this loss. word2vec.c and gensim differ: in CBOW they hand the whole error of the mean, not
-    its part, back to each context; they feed the context in and predict the centre in skip-gram, which gives the same
-    pairs; and they update after each pair, where here a batch's gradients are added up first, and rows of the sum that
-    are longer than ``--clip-row-norm`` are cut to it, so that what many pairs ask of a word or node is no leap.
+    Gradients are those of this loss; word2vec.c and gensim differ. Their CBOW gives every context the whole error of
+    the mean. Their skip-gram swaps centre and context, which gives the same pairs. They update after every pair, where
+    here the gradients of a batch are summed, and rows of the sum longer than ``--clip-row-norm`` are clipped.
 
-    The input starts uniform in +-1 / (2 D) and the output at 0; a table that is both, as an input; and one of a method
-    that divides by norms with rows of norm about 1.
+    The input table starts uniform in +-1 / (2 D), also if tied, and the output table at 0. Methods that divide by norms
+    start with rows of norm about 1.
 
     Attributes:
-        predicts_centre: CBOW, and not skip-gram.
+        predicts_centre: True for CBOW, False for skip-gram.
 
-    Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016,
-    table 2.
+    Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016, table
+    2.
     """
 
     predicts_centre: ClassVar[bool] = False
@@ -155,7 +150,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         """Builds the model.
 
         Raises:
-            ValueError: for options that are out of range or do not go together, or a task without counts of words.
+            ValueError: for options that are out of range or conflict, or a task without word counts.
         """
         check_ranges(cfg)
         if not hasattr(task, "word_counts"):
@@ -189,14 +184,10 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         return model
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks the criterion, and that what is trained has a use for each option of negative sampling.
-
-        Args:
-            criterion: of the training.
-            cfg: options of the model.
+        """Checks that the criterion uses the model's loss, and that the output uses every option set in ``cfg``.
 
         Raises:
-            ValueError: for a criterion that does not take the model's loss, or an option that there is no use for.
+            ValueError: if not.
         """
         if not getattr(criterion, "takes_the_models_loss", False):
             raise ValueError(
@@ -220,18 +211,18 @@ class Word2Vec(TiedModel, BaseFairseqModel):
                 each.reset_rows_of_norm_one()
 
     def set_sparse_gradients(self, sparse: bool) -> None:
-        """Whether gradients hold the rows that a batch touches alone, as ``row_sgd`` takes them."""
+        """Chooses sparse gradients, which hold only the rows of a batch, for ``row_sgd``."""
         for each in (self.decoder.embed_tokens, self.output.head):
             each.sparse_gradients = sparse
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """What words are predicted by: vectors of the centres, or means of those of their contexts.
+        """Features that predict the targets: vectors of the centres, or for CBOW means of the contexts' vectors.
 
         Args:
             src_tokens: words (n,); for CBOW all contexts (N,).
-            centres: which centre each pair has, (N,), not falling.
+            centres: position of each pair's centre (N,), not falling.
         """
         vectors = self.decoder.embed_tokens(src_tokens)
         if not self.predicts_centre or centres is None:
@@ -247,13 +238,13 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         target: Tensor | None = None,
         loss_options: LossOptions = PLAIN_LOSS,
     ) -> Any:
-        """Scores of all words for each centre (n, V), or the loss of ``target``.
+        """Logits of the vocabulary for each centre (n, V), or the loss of ``target``.
 
         Args:
             src_tokens: words (n,); for CBOW all contexts (N,).
-            centres: which centre each pair has, (N,), not falling.
-            target: right words: the contexts (N,), or for CBOW the centres (n,).
-            loss_options: of the loss.
+            centres: position of each pair's centre (N,), not falling.
+            target: target words: the contexts (N,), or for CBOW the centres (n,).
+            loss_options: options of the loss.
         """
         features = self.extract_features(src_tokens, centres)[0]
         if target is None:
@@ -261,10 +252,10 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         return self.decoder.loss(features, target, loss_options, None if self.predicts_centre else centres)
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
-        """Logarithms of the probabilities of the target words.
+        """Log-probabilities of the target words.
 
         Raises:
-            ValueError: with negative sampling, which has no probabilities.
+            ValueError: with negative sampling, which defines no probabilities.
         """
         if self.decoder.negatives is not None:
             raise ValueError(
@@ -274,7 +265,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
 
 class CBOW(Word2Vec):
-    """Predicts a centre by the mean of its contexts."""
+    """Predicts a centre from the mean of its contexts."""
 
     predicts_centre = True
 
