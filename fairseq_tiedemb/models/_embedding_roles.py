@@ -35,12 +35,11 @@ def embedding_roles(
     """Builds the tables of an encoder-decoder model and decides what they share.
 
     ``share_all`` makes one table for all three roles (three-way weight tying), ``share_decoder`` one for the decoder's
-    two roles (weight tying). Models check the sizes of shared roles first, to name their flags.
+    two roles (weight tying). Models check sizes first, to name their flags. Source: Press & Wolf 2016, sections 3 and
+    4.
 
     Raises:
         ValueError: if roles that share a table differ in size.
-
-    Source: Press & Wolf 2016, sections 3 and 4 (table 8).
     """
     sizes = {
         "source": (source_size, source_dim),

@@ -47,11 +47,7 @@ class SharingConfig(FairseqDataclass):
 
 
 def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, target_dim: int, output_dim: int) -> None:
-    """Checks that shared tables have one width.
-
-    Raises:
-        ValueError: if not; names the flag or preset ``asked_by``, and the widths.
-    """
+    """Raises ValueError, which names the flag or preset ``asked_by``, if shared tables differ in width."""
     if target_dim != output_dim:
         raise ValueError(
             f"{asked_by}: needs --decoder-embed-dim equal to --decoder-out-embed-dim; got {target_dim} and "
@@ -65,11 +61,7 @@ def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, targe
 
 
 def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by: str) -> None:
-    """Checks that source and target have the same dictionary, for new models and for checkpoints.
-
-    Raises:
-        ValueError: if not; shows the sizes, the first difference, and remedies.
-    """
+    """Raises ValueError, which names ``asked_by``, unless source and target have the same dictionary."""
     if source == target:
         return
     pairs = zip(source.symbols, target.symbols, strict=False)
@@ -83,11 +75,7 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by:
 
 
 def check_projection(*, projects: bool, bias: bool, no_bias: bool = False) -> None:
-    """Checks ``bias`` (``--projection-bias``) and ``no_bias`` (``--no-projection-bias``).
-
-    Raises:
-        ValueError: for a flag without P, and for both flags.
-    """
+    """Raises ValueError for ``--projection-bias`` and ``--no-projection-bias`` without P, and for both at once."""
     if bias and not projects:
         raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
     if no_bias and not projects:
@@ -102,14 +90,7 @@ def build_projection(features_dim: int, width: int, *, bias: bool) -> torch.nn.L
 
 
 def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:
-    """Checks that sizes are positive and dropout probabilities lie in [0, 1).
-
-    Args:
-        cfg: options of a model, a DictConfig from fairseq's commands or a dataclass.
-
-    Raises:
-        ValueError: for the first flag out of range.
-    """
+    """Raises ValueError, which names the flag, unless sizes are positive and dropout probabilities in [0, 1)."""
     options: Mapping[str, Any] = dict(cfg if isinstance(cfg, DictConfig) else vars(cfg))
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")

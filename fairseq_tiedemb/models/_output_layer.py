@@ -164,11 +164,7 @@ DEFAULTS = {each.name: each.default for each in fields(OutputLayerConfig)}
 
 
 def check_output_layer(cfg: Any) -> None:
-    """Checks the options of the output layer.
-
-    Raises:
-        ValueError: for the first option that is out of range or names an unknown choice.
-    """
+    """Raises ValueError for the first option of the output layer that is out of range or names an unknown choice."""
     names = (SOFTMAX, *HEADS, TREE)
     if cfg.output_layer not in names:
         raise ValueError(f"--output-layer: needs one of {', '.join(names)}; got {cfg.output_layer}. Use softmax.")
@@ -196,12 +192,9 @@ def check_output_layer(cfg: Any) -> None:
 
 
 def check_every_option_is_used(cfg: Any) -> None:
-    """Checks, before training, that the output layer uses every option that was set.
+    """Raises ValueError for the first option that the output layer ignores.
 
-    Loading does not check this: checkpoints of version 0.1.2 may hold ignored options.
-
-    Raises:
-        ValueError: for the first option that the layer ignores.
+    Called before training only, because checkpoints of version 0.1.2 may hold ignored options.
     """
     for option, layers in LAYERS_OF.items():
         value, flag = getattr(cfg, option), "--" + option.replace("_", "-")

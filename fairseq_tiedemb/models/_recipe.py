@@ -24,12 +24,8 @@ def register_preset(
 ) -> None:
     """Registers a subclass of a model with the sizes and the recipe of ``config/NAME.yaml``.
 
-    Args:
-        model: base class.
-        config: the model's options.
-        name: name of the preset.
-        about: one-line description, the subclass's docstring.
-        attributes: class attributes, such as ``ties``.
+    ``config`` is the model's config class, ``about`` the subclass's docstring, and ``attributes`` are class attributes
+    such as ``ties``.
     """
     attributes |= {"__doc__": about, "__module__": model.__module__, "recipe": training_options(name)}
     preset = register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), attributes))
@@ -37,14 +33,9 @@ def register_preset(
 
 
 def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> type[FairseqDataclass]:
-    """A config class whose defaults are the model options in ``config/PRESET.yaml``.
+    """A config class whose defaults are the model options in ``config/PRESET.yaml``, and then ``defaults``.
 
     Only the command line reads recipes; fairseq-hydra-train and Python take sizes from the class.
-
-    Args:
-        config: the model's config.
-        preset: name of the file.
-        defaults: more defaults by field, for options that the file leaves out.
     """
     defaults |= {name: value for name, value in _sections(preset)["model"].items() if name != "_name"}
     fields = {each.name: each for each in dataclasses.fields(config)}

@@ -186,11 +186,7 @@ class RecurrentLM(StreamLM):
 
 
 def _cutoff(text: str, factor: float, *, size: int, width: int) -> list[int]:
-    """Parses ``--adaptive-softmax-cutoff`` for a dictionary of ``size`` and a first band of ``width``.
-
-    Raises:
-        ValueError: for numbers that do not rise, exceed the dictionary or make a band of width 0.
-    """
+    """Parses ``--adaptive-softmax-cutoff``; raises ValueError if it does not fit ``size`` tokens or ``width``."""
     try:
         cutoff = [int(number) for number in str(text).strip("[]()").split(",")]
     except ValueError:

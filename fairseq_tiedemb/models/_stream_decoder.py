@@ -118,11 +118,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
             self.streams[True].forget_all_but_last()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        """Checks that a checkpoint has as many tokens as the dictionary.
-
-        Raises:
-            ValueError: if not; shows both numbers.
-        """
+        """Raises ValueError if a checkpoint and the dictionary differ in the number of tokens."""
         words = sum(len(table) for key, table in state_dict.items() if is_input_table(key, name))
         if words and words != len(self.dictionary):
             raise ValueError(

@@ -27,11 +27,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
     ties: ClassVar[bool] = False
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks that the criterion suits the output layer, and that the layer uses every option set in ``cfg``.
-
-        Raises:
-            ValueError: if not.
-        """
+        """Raises ValueError if the criterion does not suit the output layer or an option in ``cfg`` is ignored."""
         super().check_training(criterion, cfg)
         check_every_option_is_used(cfg)
 
@@ -39,7 +35,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         """Initialises the parameters, loads pretrained embeddings, and logs what the model shares.
 
         Raises:
-            ValueError: for word vectors that do not fit.
+            ValueError: as ``load_pretrained``.
         """
         self.reset_parameters(cfg.init_range)
         start_biases(cfg, task, self.output)

@@ -121,12 +121,9 @@ class TiedModel(BaseFairseqModel):
         return torch.arange(target.size(1), device=target.device) < lengths.unsqueeze(1)
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks, before the first update, that the criterion trains the output layer's own loss; ``compat`` calls it.
+        """Raises ValueError, before the first update, if the criterion would not train the output layer's own loss.
 
         fairseq's criterions train on all logits, so a head with a surrogate loss would be trained as a full softmax.
-
-        Raises:
-            ValueError: for such a head with a criterion of fairseq.
         """
         head = self.output.head
         if head.loss_is_its_own and not getattr(criterion, "takes_the_models_loss", False):
@@ -136,11 +133,7 @@ class TiedModel(BaseFairseqModel):
             )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
-        """fairseq's upgrade of old checkpoints; refuses two different tables where the model has one.
-
-        Raises:
-            ValueError: for two different tables; names both entries.
-        """
+        """fairseq's upgrade of old checkpoints; raises ValueError for two different tables where the model has one."""
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
         first: dict[int, str] = {}

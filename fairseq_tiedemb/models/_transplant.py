@@ -57,11 +57,7 @@ def register_presets(model: str) -> None:
 
 
 def check_options(args: Any, *, adaptive_input: bool) -> None:
-    """Checks the options before fairseq builds the model.
-
-    Args:
-        args: options of the model, a Namespace, a dataclass or a DictConfig.
-        adaptive_input: whether the family has fairseq's adaptive inputs.
+    """Checks the options before fairseq builds the model; ``adaptive_input`` says that the family has adaptive inputs.
 
     Raises:
         ValueError: for the first flag that cannot work.
@@ -184,11 +180,7 @@ def _check_rank(args: Any, given: Any) -> None:
 
 
 def check_merged_dictionary(source: Dictionary, target: Dictionary) -> None:
-    """Checks that target tokens keep their indices in the merged dictionary, since the data hold these indices.
-
-    Raises:
-        ValueError: for the first token whose index changes.
-    """
+    """Raises ValueError if the merged dictionary changes the index of a target token, since the data hold indices."""
     merged = source.symbols + [word for word in target.symbols if word not in source.indices]
     for index, (word, other) in enumerate(zip(target.symbols, merged, strict=False)):
         if word != other:

@@ -103,8 +103,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
         """Builds the model from its options.
 
         Raises:
-            ValueError: for options out of range, sizes or dictionaries that cannot be shared, word vectors that do not
-                fit, or ``--left-pad-target``.
+            ValueError: for options out of range, sizes, dictionaries or word vectors that do not fit, or a left-padded
+                target.
         """
         check_ranges(cfg)
         source, target = task.source_dictionary, task.target_dictionary

@@ -184,11 +184,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         return model
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks that the criterion uses the model's loss, and that the output uses every option set in ``cfg``.
-
-        Raises:
-            ValueError: if not.
-        """
+        """Raises ValueError if the criterion ignores the model's loss, or the model ignores an option in ``cfg``."""
         if not getattr(criterion, "takes_the_models_loss", False):
             raise ValueError(
                 f"--criterion: needs word_pairs with a model of word2vec's family; got {type(criterion).__name__}, "
@@ -252,11 +248,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         return self.decoder.loss(features, target, loss_options, None if self.predicts_centre else centres)
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
-        """Log-probabilities of the target words.
-
-        Raises:
-            ValueError: with negative sampling, which defines no probabilities.
-        """
+        """Log-probabilities of the target words; raises ValueError for negative sampling, which defines none."""
         if self.decoder.negatives is not None:
             raise ValueError(
                 "--word2vec-output: needs full or tree for probabilities of words; got negative. Use one of these."

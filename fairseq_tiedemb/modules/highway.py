@@ -65,11 +65,7 @@ class RecurrentHighwayNetwork(nn.Module):
         return self.bias_transform.new_zeros(1, bsz, self.hidden_size)
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs all time steps from the state (1, B, H).
-
-        Returns:
-            Outputs of every step (T, B, H), and the last state (1, B, H).
-        """
+        """Runs all steps from a state (1, B, H); returns the outputs (T, B, H) and the last state (1, B, H)."""
         _, bsz, width = inputs_TBI.shape
         mask_i = mask_h = None
         if self.training:
@@ -89,19 +85,9 @@ def highway(
     mask_i_BI: Tensor | None,
     mask_h_BH: Tensor | None,
 ) -> Tensor:
-    """``RecurrentHighwayNetwork`` with given masks, which get no gradient.
+    """Outputs (T, B, H) of ``RecurrentHighwayNetwork`` with given masks p and q, which get no gradient.
 
-    Args:
-        inputs_TBI: inputs.
-        state_BH: initial state.
-        weight_input: (2H, I), W_h over W_t.
-        weight_recurrent: (depth, 2H, H), R_h over R_t.
-        bias: (depth, 2H), [b_h, b_t].
-        mask_i_BI: mask p of the inputs, or None for 1.
-        mask_h_BH: mask q of the states, or None for 1.
-
-    Returns:
-        Outputs of every step (T, B, H).
+    ``bias`` (depth, 2H) is [b_h, b_t]; a mask of None stands for 1.
     """
     if mask_i_BI is not None:
         inputs_TBI = inputs_TBI * mask_i_BI

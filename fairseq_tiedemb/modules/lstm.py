@@ -39,11 +39,7 @@ class LSTMStack(nn.Module):
         return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs all layers from the states [h, c] of the layers (L, B, 2H).
-
-        Returns:
-            Outputs h of the last layer (T, B, H), and the last states (L, B, 2H).
-        """
+        """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
         layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
         if not self.training or self.dropout == 0.0:
             return fused_lstm(inputs_TBI, state_LBK, layers)
@@ -59,14 +55,11 @@ class LSTMStack(nn.Module):
 def fused_lstm(
     inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """LSTM layers in one call of torch's kernel.
+    """Runs LSTM layers in one call of torch's kernel; returns the last layer's h (T, B, H) and the last states.
 
-    ``layers`` holds input weights (4H, I), recurrent weights (4H, H) and bias (4H,) of each layer.
-
-    Returns:
-        Outputs h of the last layer (T, B, H), and the last state (L, B, 2H) in the dtype of ``state_LBK``. Under
-            autocast
-        the kernel rounds h and c in every step, so splitting a sequence does not change the result.
+    ``layers`` holds input weights (4H, I), recurrent weights (4H, H) and bias (4H,) of each layer. States [h, c] are
+    (L, B, 2H). Last states have the given states' dtype. Under autocast the kernel rounds h and c in every step, so
+    splitting a sequence does not change the result.
     """
     zero = torch.zeros_like(layers[0][2])
     weights = [weight for layer in layers for weight in (*layer, zero)]

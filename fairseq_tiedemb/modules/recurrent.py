@@ -34,11 +34,7 @@ class RecurrentLayer(nn.Module):
         gaussian_or_orthogonal_(self.weight_hh, blocks=cell.gates)
 
     def forward(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs all time steps from the state h or [h, c] (B, K).
-
-        Returns:
-            Outputs h of every step (T, B, H) and the last state (B, K).
-        """
+        """Runs all steps from a state h or [h, c] (B, K); returns the outputs h (T, B, H) and the last state."""
         if inputs_TBI.is_cuda:
             return self._cudnn(inputs_TBI, state_BK)
         gates_TBG = nn.functional.linear(inputs_TBI, self.weight_ih, self.bias)

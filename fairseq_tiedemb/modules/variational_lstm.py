@@ -53,11 +53,7 @@ class VariationalLSTM(nn.Module):
         return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs all layers from the states [h, c] of the layers (layers, B, 2H).
-
-        Returns:
-            Outputs h of the last layer (T, B, H), and the last states (layers, B, 2H).
-        """
+        """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
             layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
             return _unmasked(inputs_TBI, state_LBK, layers)
@@ -82,19 +78,10 @@ def masked_lstm(
     mask_i_4BI: Tensor,
     mask_h_4BH: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """One layer of ``VariationalLSTM`` with given masks, which get no gradient.
+    """One layer of ``VariationalLSTM`` with given masks p and q (4, B, *), which get no gradient.
 
-    Args:
-        inputs_TBI: inputs.
-        state_BK: initial state [h, c].
-        weight_ih: (4H, I), gates in the order i, f, g, o.
-        weight_hh: (4H, H).
-        bias: (4H,).
-        mask_i_4BI: masks p of the inputs, gate by gate.
-        mask_h_4BH: masks q of the previous h, gate by gate.
-
-    Returns:
-        Outputs h of every step (T, B, H), and the last state (B, 2H).
+    ``weight_ih`` (4H, I), ``weight_hh`` (4H, H) and ``bias`` (4H,) stack the gates as i, f, g, o. Returns the outputs h
+    (T, B, H), and the last state [h, c] (B, 2H).
     """
     steps, bsz, _ = inputs_TBI.shape
     weight_4HI, weight_4HH = (weight.unflatten(0, (GATES, -1)) for weight in (weight_ih, weight_hh))

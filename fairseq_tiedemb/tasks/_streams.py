@@ -21,7 +21,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
     """Opens the binarised text of a split as one stream.
 
     Args:
-        path: path of the .bin and .idx files without the suffix; errors call the split by its last part.
+        path: path of the .bin and .idx files without the suffix; its last part names the split in errors.
         dictionary: dictionary of the text.
         impl: fairseq's ``--dataset-impl``.
         combine: whether to append the split's numbered files (``train1``, ...), as fairseq does.
@@ -123,12 +123,7 @@ class StreamRows(FairseqDataset):
     """A stream cut into rows of equal length (within one token), and the rows into chunks of ``chunk`` tokens.
 
     Item ``step * rows + row`` is chunk ``step`` of a row. Every token of the stream is the target of exactly one item.
-    The last chunk of a shorter row is padded, or empty.
-
-    Args:
-        stream: the tokens.
-        rows: number of rows over all processes.
-        chunk: tokens of a row per batch.
+    The last chunk of a shorter row is padded, or empty. ``rows`` counts the rows of all processes.
 
     Raises:
         ValueError: if the stream has fewer tokens than rows.
