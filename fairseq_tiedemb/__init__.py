@@ -1,18 +1,18 @@
 """Shared (tied) embeddings for fairseq: ``fairseq-train --user-dir fairseq_tiedemb``.
 
-Without fairseq, which is never imported from here, the core works with torch alone and changes nothing global:
+The core needs torch and numpy only. It never imports fairseq and changes no global state:
 
     from fairseq_tiedemb import SharedEmbedding, output_loss
 
-``pip install torch numpy``, then ``pip install --no-deps .``, is enough for it and for the commands ``norms``,
-``average`` and those on word vectors; ``ngram`` needs numpy alone. Names are imported when they are first used. Where
-fairseq is imported too, before or after this, ``plugin`` mends and registers.
+``pip install torch numpy`` and ``pip install --no-deps .`` install enough for it and for the commands ``norms``,
+``average``, ``ngram`` (numpy alone) and those on word vectors. Names are imported on first use. When a process also
+imports fairseq, ``plugin`` patches fairseq and registers this package with it.
 
-Letters that name the dimensions of tensors, as suffixes (``hidden_BTH``) and in shapes:
+Letters that name tensor dimensions, as suffixes (``hidden_BTH``) and in shapes:
 
     B  batch rows                  S  source length        D  width of embeddings and of features
     T  target length, time steps   V  vocabulary           H  hidden units
-    N  words to predict            n  sentences            G  gates * H
+    N  tokens to predict           n  sentences            G  gates * H
     A  width of attention's hidden layer                   C  width of source annotations
     K  states * H: a recurrent state, [h] or [h, c]        I  width of a layer's inputs
     L  recurrent layers
@@ -63,7 +63,7 @@ _HOMES = {
     "output_loss": "losses",
     "register_sharing_method": "sharing",
 }
-# Folders and files that need no import of their own; those after `vectors` import fairseq.
+# Modules that load on first use; the ones after `vectors` import fairseq.
 _MODULES = (
     "analysis embedding losses modules ngram outputs reading regularizers sharing table_names vectors "
     "compat criterions models optim plugin tasks"
@@ -78,7 +78,7 @@ __all__ = [
     "register_sharing_method",
 ]
 
-if not TYPE_CHECKING:  # to which every name would exist
+if not TYPE_CHECKING:  # a type checker would take __getattr__ to define every name
 
     def __getattr__(name: str) -> Any:
         if name in _HOMES:

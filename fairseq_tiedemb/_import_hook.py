@@ -1,4 +1,4 @@
-"""Loads the plugin with fairseq: at once where fairseq is imported already, else as soon as it is, else never."""
+"""Loads the plugin together with fairseq: now if fairseq is already imported, otherwise right after its import."""
 
 import importlib
 import sys
@@ -13,8 +13,8 @@ MENDS = f"{__package__}.compat"
 
 
 def load_plugin_with_fairseq() -> None:
-    """Loads the plugin now, or waits for fairseq, for which the process pays nothing."""
-    # A folder that happens to be called fairseq can be imported too; it has no file.
+    """Loads the plugin now, or installs an import hook that loads it after fairseq."""
+    # Python also imports a bare folder named fairseq, as a namespace package; such a package has no file.
     if getattr(sys.modules.get(FAIRSEQ), "__file__", None):
         importlib.import_module(PLUGIN)
     else:
@@ -22,10 +22,7 @@ def load_plugin_with_fairseq() -> None:
 
 
 class FairseqFinder:
-    """Finds fairseq where the finders after it find it, and nothing else; goes when fairseq has been imported.
-
-    It is also asked by those who only want to know whether fairseq is installed (`importlib.util.find_spec`).
-    """
+    """Import finder for fairseq alone, also reached by ``importlib.util.find_spec``; fairseq's import removes it."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -35,7 +32,7 @@ class FairseqFinder:
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
-                if spec.loader is not None:  # which a folder without __init__.py has not
+                if spec.loader is not None:  # a folder without __init__.py has no loader
                     loader: Any = FairseqLoader(spec.loader, self)
                     spec.loader = loader
                 return spec
@@ -43,7 +40,7 @@ class FairseqFinder:
 
 
 class FairseqLoader:
-    """Loads fairseq by the loader that was found for it, then the plugin."""
+    """Loads fairseq through its original loader, then loads the plugin."""
 
     def __init__(self, loader: Any, finder: FairseqFinder):
         self._loader = loader
@@ -53,12 +50,12 @@ class FairseqLoader:
         return getattr(self._loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Executes all of fairseq/__init__.py, which imports most of fairseq, and then the plugin."""
+        """Executes fairseq's ``__init__``, which imports most of fairseq, then imports the plugin."""
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        # Mends that are being imported just now, which is what imported fairseq, load the plugin at their end.
+        # If `compat` is what imported fairseq, `compat` itself loads the plugin when its own import ends.
         if MENDS not in sys.modules:
             importlib.import_module(PLUGIN)
         if self._finder in sys.meta_path:

@@ -1,4 +1,4 @@
-"""Checks of what Python hands to tables and losses: a wrong shape that broadcasts gives wrong numbers, silently."""
+"""Argument checks for tables and losses: a wrong shape that broadcasts would silently give wrong numbers."""
 
 from typing import Any
 
@@ -7,11 +7,7 @@ from torch import Tensor
 
 
 def check_table_size(num_embeddings: int, embedding_dim: int, padding_idx: int | None, weight: Tensor | None) -> None:
-    """Checks the arguments of a table.
-
-    Raises:
-        ValueError: naming the argument.
-    """
+    """Checks the arguments of ``SharedEmbedding``; the ValueError names the first bad one."""
     for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name}: needs a positive whole number; got {size!r}. Use 1 or more.")
@@ -36,16 +32,7 @@ def check_table_size(num_embeddings: int, embedding_dim: int, padding_idx: int |
 
 
 def check_features(features: Tensor, width: int, *, name: str = "features") -> Tensor:
-    """Checks that features are as wide as a table's rows, and returns them.
-
-    Args:
-        features: of shape (*, width).
-        width: D.
-        name: what the error calls them.
-
-    Raises:
-        ValueError: for another width.
-    """
+    """Returns features (*, width) after checking their width; the ValueError calls them ``name``."""
     if not features.dim() or features.shape[-1] != width:
         raise ValueError(
             f"{name}: needs shape (*, {width}), as wide as the table's rows; got {tuple(features.shape)}. Use a "
@@ -55,16 +42,10 @@ def check_features(features: Tensor, width: int, *, name: str = "features") -> T
 
 
 def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, terms: dict[str, Any]) -> None:
-    """Checks the arguments of ``output_loss``; the range of the targets on a CPU alone, where it costs no waiting.
+    """Checks the arguments of ``output_loss``; the ValueError names the first bad one.
 
-    Args:
-        features_ND: h.
-        table_VD: W.
-        target_N: words.
-        terms: scale, offset and bias, (V,) or None, by name.
-
-    Raises:
-        ValueError: naming the argument.
+    ``terms`` holds scale, offset and bias, (V,) or None. The range of targets is checked on a CPU only, where it is
+    cheap.
     """
     if table_VD.dim() != 2 or not table_VD.numel():
         raise ValueError(f"table: needs shape (V, D), with a row at least; got {tuple(table_VD.shape)}. Use a matrix.")

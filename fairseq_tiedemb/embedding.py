@@ -1,4 +1,4 @@
-"""The shared embedding: one owner of a table, with two verbs."""
+"""The shared embedding: one module owns the table and offers ``embed`` and ``scores``."""
 
 from typing import Any
 
@@ -13,38 +13,38 @@ from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
 from .squared_norms import squared_norms, with_squared_norms
 
-# Smallest squared norm that is divided by: a row this short (norm 1e-3) has no direction worth keeping.
+# Lower bound for squared norms in a division: a row with norm 1e-3 has no direction worth keeping.
 SMALLEST_SQUARED_NORM = 1e-6
 
 
 class SharedEmbedding(Head):
-    """A table W (V, D) that turns words into vectors (``embed``) and features into word scores (``scores``).
+    """An embedding table W (V, D) that is also the output embedding: ``embed`` looks up tokens, ``scores`` gives
+    logits.
 
-    With n_v = ||w_v||^2, the functions of a sharing method (see ``sharing.py``) and its feature map f, the identity
-    unless the method has one:
+    With n_v = ||w_v||^2, the functions of a sharing method (see ``sharing.py``) and its feature map f, by default the
+    identity:
 
         embed(v)     = input_scale(n_v) * w_v
         scores(h)_v  = scale(n_v) * (w_v . f(h)) + offset(n_v) + bias_v
 
-    A model shares a table by holding the same ``SharedEmbedding`` in several places. There is one tensor and nothing is
-    assigned, so sharing survives deepcopy, pickling, casting, and loading with ``assign=True``.
+    A model shares a table by holding one ``SharedEmbedding`` in several places. No weight is assigned to a second
+    module, so sharing survives deepcopy, pickling, casting, and loading with ``assign=True``.
 
-    The padding row starts at zero and counts as having norm 1 in every method, so its score and its gradient are finite
-    in half precision too. As an input it gets no gradient; as an output it gets the softmax's, like any other row.
-    Called like a function, a table embeds, so that it can stand where fairseq's models have an ``nn.Embedding``.
+    The padding row starts at zero and counts as a row of norm 1 in every method, so its logit and gradient stay finite
+    in half precision. As an input the padding row gets no gradient; as an output it gets the softmax's gradient like
+    any row. ``forward`` is ``embed``, so the module can replace an ``nn.Embedding`` in fairseq's models.
 
     Args:
-        num_embeddings: V, size of the dictionary.
+        num_embeddings: V, vocabulary size.
         embedding_dim: D, width of the vectors and of the features.
-        padding_idx: row of the padding symbol, from the end if below 0; None where the table holds only a part of the
-            words, without it.
+        padding_idx: padding row, negative to count from the end; None for a table without padding, such as a band.
         method: name of a registered sharing method.
-        bias: whether scores have a bias of their own for each word, as in Press & Wolf's models.
-        std: standard deviation of the initial Gaussian rows; None for rows of norm about 1, which methods that divide
-            by the norm get whatever is given here.
-        weight: W itself, taken as it is, with no random number drawn; None makes a new one.
-        embeds: whether it serves as input; without, the method's own parameters for inputs are left out.
-        scores: whether it serves as output; without, the method's own parameters for outputs are left out.
+        bias: whether the logits have a bias (V,), as in Press & Wolf's models.
+        std: standard deviation of the initial Gaussian rows; None for rows of norm about 1. Methods that divide by the
+            norm ignore it and always start with norm 1.
+        weight: existing W, used without drawing random numbers; None creates a new one.
+        embeds: whether the table is an input; if not, the method's input parameters are omitted.
+        scores: whether the table is an output; if not, the method's output parameters and feature map are omitted.
 
     Raises:
         ValueError: if no sharing method has this name, or a size, row or weight does not fit.
@@ -76,23 +76,23 @@ class SharedEmbedding(Head):
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.method = method
-        # Whether the gradient of rows that are looked up is a sparse tensor; ``scores`` and ``loss`` make a dense one.
+        # Whether lookups give a sparse gradient; ``scores`` and ``loss`` always give a dense one.
         self.sparse_gradients = False
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
         initial = functions.initial_parameters(num_embeddings, embedding_dim, embeds=embeds, scores=scores)
-        # An empty dictionary of parameters would show in every table.
+        # An empty ParameterDict would show in the printout of every model.
         self.method_parameters: Any = nn.ParameterDict(initial) if initial else {}
-        # None where nothing is kept, else (key, scale, offset), () before the first. Not buffers: they stay as exact as
-        # they are after `.half()`.
+        # Cached terms: None when caching is off, () before the first call, then (key, scale, offset). Buffers would
+        # lose their precision in `.half()`.
         self._kept: tuple | None = None
         if weight is None:
             self.reset_parameters(std)
 
     def reset_parameters(self, std: float | None) -> None:
-        """Draws the rows from N(0, std^2) (see the class for the exceptions) and sets padding row and bias to zero."""
+        """Draws the rows from N(0, std^2), except as the class says, and zeroes the padding row and the bias."""
         if std is None or sharing_method(self.method).divides_by_norm:
             draw_norm_one_(self.weight)
         else:
@@ -102,7 +102,7 @@ class SharedEmbedding(Head):
             nn.init.zeros_(self.bias)
 
     def reset_rows_of_norm_one(self) -> None:
-        """Draws the rows anew, uniformly and with norm about 1, if the method divides by norms; padding is zero."""
+        """Draws uniform rows of norm about 1 if the method divides by norms; zeroes the padding row in any case."""
         if sharing_method(self.method).divides_by_norm:
             limit = (3.0 / self.embedding_dim) ** 0.5
             nn.init.uniform_(self.weight, -limit, limit)
@@ -113,43 +113,30 @@ class SharedEmbedding(Head):
             nn.init.zeros_(self.weight[self.padding_idx])
 
     def parameters_of_method(self) -> list[nn.Parameter]:
-        """The method's own parameters and those of its feature map, which begin as the method says."""
+        """Parameters of the sharing method and of its feature map, which have initial values of their own."""
         return [*self.method_parameters.values(), *(self.feature_map.parameters() if self.feature_map else ())]
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Vectors of words.
-
-        Args:
-            tokens: indices in [0, V), of any shape.
-
-        Returns:
-            Vectors of shape (*tokens.shape, D).
-        """
+        """Looks up vectors: token indices of any shape (*) -> (*, D)."""
         vectors = F.embedding(tokens, self.weight, self.padding_idx, sparse=self.sparse_gradients)
         method = sharing_method(self.method)
         if method.input_scale is None:
             return vectors
-        # A number for all words, or one for each of the table's.
+        # One factor per token, or a single factor.
         factor = method.input_factor(self._bounded(squared_norms(vectors), tokens), self._own_rows(tokens))
         return vectors * factor.unsqueeze(-1).to(vectors.dtype)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """``embed``."""
+        """Same as ``embed``."""
         return self.embed(tokens)
 
     def scores(self, features: Tensor) -> Tensor:
-        """Scores of all words, not normalised.
-
-        Args:
-            features: h of shape (*, D).
-
-        Returns:
-            A fresh tensor of shape (*, V).
+        """Logits of the whole vocabulary: features h (*, D) -> a new tensor (*, V).
 
         Raises:
-            ValueError: for features of another width.
+            ValueError: if the features do not have width D.
         """
-        # As a matrix: where nothing needs a gradient, torch multiplies a transposed (B, 1, D) row by row.
+        # Flattened, because without gradients torch multiplies a transposed (B, 1, D) row by row.
         flat = self.mapped(features).reshape(-1, self.embedding_dim)
         shape = (*features.shape[:-1], self.num_embeddings)
         if not sharing_method(self.method).uses_norms:
@@ -157,7 +144,7 @@ class SharedEmbedding(Head):
         scale, offset = self._scale_and_offset()
         scores = F.linear(flat, self.weight)
         dtype = scores.dtype
-        # In float32, whose range 1/n needs.
+        # Scale and offset are float32: 1/n overflows half precision.
         if scale is not None:
             scores = scores * scale
         if self.bias is not None:
@@ -173,16 +160,12 @@ class SharedEmbedding(Head):
         options: LossOptions = PLAIN_LOSS,
         never_V: Tensor | None = None,
     ) -> OutputLoss:
-        """Cross entropy of ``scores(features)``, summed over words, without holding the scores (see ``output_loss``).
+        """Cross entropy of ``scores(features)``, summed over tokens, without the N x V logits in memory.
 
-        Args:
-            features_ND: one feature per predicted word.
-            target_N: the words.
-            options: label smoothing, z-loss, and whether to sum.
-            never_V: where words have no probability, whatever their score.
+        ``never_V`` masks tokens whose probability is 0; see ``output_loss`` for the other arguments.
 
         Raises:
-            ValueError: for label smoothing with ``never_V``, which would give these words a part of the target.
+            ValueError: for label smoothing with ``never_V``, since smoothing gives every token probability.
         """
         if never_V is not None:
             check_unset(options, ("label_smoothing",), "words that have no probability (never_V)")
@@ -197,18 +180,15 @@ class SharedEmbedding(Head):
         return output_loss(features_ND, weight, target_N, scale=scale, offset=offset, bias=self.bias, options=options)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words (N,), without the scores of all in memory."""
+        """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
 
     def loss_of_sets(
         self, features_nD: Tensor, target_N: Tensor, rows_N: Tensor, options: LossOptions = PLAIN_LOSS
     ) -> OutputLoss:
-        """``Head.loss_of_sets`` with one log Z for all words of a feature.
+        """``Head.loss_of_sets`` with one log Z per feature vector; raises ValueError for label smoothing and z-loss.
 
-            -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 one of the words
-
-        Raises:
-            ValueError: for label smoothing or z-loss.
+        -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 the first target of h
         """
         check_unset(options, ("label_smoothing", "z_loss"), "several target words a feature")
         first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
@@ -219,31 +199,21 @@ class SharedEmbedding(Head):
         return OutputLoss(loss, loss.detach())
 
     def mapped(self, features: Tensor) -> Tensor:
-        """f(h): what meets the rows; (*, D) -> (*, D).
-
-        Raises:
-            ValueError: for features of another width.
-        """
+        """Applies the feature map f, (*, D) -> (*, D); raises ValueError if an input or output has another width."""
         check_features(features, self.embedding_dim)
         if self.feature_map is None:
             return features
         return check_features(self.feature_map(features), self.embedding_dim, name=f"feature map of {self.method!r}")
 
     def rows(self, words: Tensor) -> ScoredRows:
-        """What the scores of given words (K,) are made of; the norms of other words are not computed."""
+        """Rows, scales and offsets of the given tokens (K,) alone, from which ``ScoredRows`` computes logits."""
         bias = None if self.bias is None else gather_rows(self.bias.unsqueeze(1), words).squeeze(1)
         return self.scored(
             gather_rows(self.weight, words, sparse=self.sparse_gradients).to(self.weight.dtype), words, bias
         )
 
     def scored(self, rows: Tensor, words: Tensor, bias: Tensor | None) -> ScoredRows:
-        """``rows``, for those who have taken them from the table.
-
-        Args:
-            rows: w (K, D) of the words, from the table.
-            words: their indices (K,).
-            bias: theirs (K,); None where the table has none.
-        """
+        """``ScoredRows`` of the tokens ``words`` (K,), given their rows (K, D) and their biases (K,) or None."""
         scale, offset = None, None
         if sharing_method(self.method).uses_norms:
             scale, offset = self._norm_terms(self._bounded(squared_norms(rows), words), self._own_rows(words))
@@ -252,47 +222,47 @@ class SharedEmbedding(Head):
         return ScoredRows(rows, scale, offset)
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Scores of given words (N,), not normalised, at the cost of these words alone."""
+        """Logit of each target token (N,), computed from the target rows alone."""
         return self.rows(target_N).scores_one_by_one(self.mapped(features_ND))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the output bias to logarithms of probabilities, or to 0; nothing where there is none."""
+        """Sets the output bias, if the table has one, to the given log-probabilities (V,), or to 0 for None."""
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(torch.zeros_like(self.bias) if log_prob_V is None else log_prob_V)
 
     def squared_norms(self) -> Tensor:
-        """n_v = ||w_v||^2, (V,), at least ``SMALLEST_SQUARED_NORM``, 1 for the padding row.
+        """n_v = ||w_v||^2 (V,), at least ``SMALLEST_SQUARED_NORM``, and 1 for the padding row.
 
-        In float32 (float64 of a float64 table), or where that overflows in float64.
+        In float32, or in float64 for a float64 table and where float32 overflows.
         """
         return self._bounded(squared_norms(self.weight), self._words())
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
-        """The tables that words are scored by, here one, by the name of their words."""
+        """The output embeddings by the name of their tokens; here this table alone."""
         return {"words": self}
 
     def _words(self) -> Tensor:
         return torch.arange(self.num_embeddings, device=self.weight.device)
 
     def _bounded(self, norms: Tensor, words: Tensor) -> Tensor:
-        """n of the words, given their rows' squared norms: away from 0."""
-        # `masked_fill` and `clamp` both pass a zero gradient to what they replace, so 1/0 never enters the graph.
+        """Squared norms with a lower bound, and 1 for padding; ``words`` are the tokens of the norms."""
+        # `masked_fill` and `clamp` give replaced values a zero gradient, so 1/0 never enters the graph.
         if self.padding_idx is not None:
             norms = norms.masked_fill(words.eq(self.padding_idx), 1.0)
         return norms.clamp(min=SMALLEST_SQUARED_NORM)
 
     def _own_rows(self, tokens: Tensor) -> dict[str, Tensor]:
-        """The method's parameters, of those with a row a word the rows of these words."""
+        """The method's parameters, where parameters with V rows are indexed by ``tokens``."""
         return {
             name: each[tokens] if each.dim() and len(each) == self.num_embeddings else each
             for name, each in self.method_parameters.items()
         }
 
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
-        """Scale (V,) and offset (V,), kept from call to call inside ``keep_norms``."""
+        """Scale (V,) and offset (V,), cached between calls after ``keep_norms``."""
         read = (self.weight, *self.method_parameters.values())
-        # An inference tensor counts no versions.
+        # An inference tensor has no version counter.
         if self._kept is None or torch.is_grad_enabled() or any(each.is_inference() for each in read):
             return self._norm_terms(self.squared_norms(), self.method_parameters)
         key = [(each._version, each.data_ptr(), each.dtype, each.device) for each in read]
@@ -301,22 +271,21 @@ class SharedEmbedding(Head):
         return self._kept[1:]
 
     def _norm_terms(self, n: Tensor, own: Any) -> tuple[Tensor | None, Tensor | None]:
-        """Scale and offset of the method in float32 (float64 for a float64 table), one number each for each n."""
+        """The method's scale and offset for squared norms n, in n's shape, in float32 or a float64 table's float64."""
         exact = torch.promote_types(self.weight.dtype, torch.float32)
         terms = sharing_method(self.method).score_terms(n, own)
         scale, offset = (None if term is None else term.expand_as(n).to(exact) for term in terms)
         return scale, offset
 
     def keep_norms(self, keep: bool = True) -> None:
-        """From now on computes what comes of the norms once, for as long as the weights stay as they are, or ends that.
+        """Caches the scale and offset while the weights stay unchanged; ``keep=False`` ends caching.
 
-        For decoding, where gradients are off. What writes through ``weight.data`` meanwhile is not seen; ``train()``
-        ends it.
+        For decoding without gradients. The cache misses writes through ``weight.data``. ``train()`` ends caching.
         """
         self._kept = () if keep else None
 
     def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's commands call this on a model that they will only decode with: ``keep_norms``."""
+        """fairseq's hook before decoding: calls ``keep_norms``."""
         self.keep_norms()
 
     def train(self, mode: bool = True) -> "SharedEmbedding":
@@ -329,5 +298,5 @@ class SharedEmbedding(Head):
 
 
 def draw_norm_one_(rows: Tensor) -> Tensor:
-    """Fills rows (*, D) in place from N(0, 1/D), so that each has a norm of about 1."""
+    """Fills rows (*, D) in place from N(0, 1/D), which gives each row a norm of about 1."""
     return nn.init.normal_(rows, std=rows.size(-1) ** -0.5)

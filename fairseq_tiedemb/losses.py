@@ -1,4 +1,4 @@
-"""From features and a table to the loss, without ever holding the N x V scores."""
+"""Cross entropy from features and a table, without the N x V logits in memory."""
 
 import math
 from dataclasses import dataclass
@@ -10,29 +10,29 @@ from torch import Tensor
 from ._shapes import check_loss_inputs
 from .squared_norms import blocks, slices
 
-# Rows of scores held at a time. 256 to 1,024 rows cost the same within noise; fewer make thin matrix products, and more
-# passes over the table's gradient: with 128,000 words 128 rows take 1.05 of the time of 512, and 64 rows 1.21.
+# Rows of logits in memory at a time. 256 to 1,024 rows cost the same within noise. Fewer rows make thin matrix products
+# and more passes over the table's gradient: with V = 128,000, 128 rows take 1.05 times as long as 512, 64 rows 1.21.
 ROWS = 512
-# But no more scores than these, 64 MB of float32, as long as this leaves so many rows.
+# Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES = 2**24
 FEWEST_ROWS = 128
-# Gradients of scores are brought below this, from below 1 or the largest scale, before they are rounded to half
-# precision: fp16 has nothing below 6e-8, and their products with features stay below its largest number. So a row whose
-# norm is near 0, with a method that divides by its square, costs the gradients of the others precision: at a hundredth
-# of their norms 1.5 %, at a thousandth most of it (fp16).
+# Gradients of logits are below 1, or below the largest scale. They are multiplied up to this bound before they are
+# rounded to half precision: fp16 has nothing below 6e-8, and products with features must not overflow. A row of tiny
+# norm, with a method that divides by the squared norm, therefore costs other rows' gradients precision: 1.5 % at a
+# hundredth of their norm, most of the precision at a thousandth (fp16).
 HALF_SCALE = 128.0
-# What a scale of 0 is taken for, since its gradient is found by dividing by it: nothing beside any score of float32.
+# Replaces a scale of 0, because the gradient of the scale is computed by a division by the scale.
 SMALLEST_SCALE = 1e-30
 
 
 @dataclass(frozen=True)
 class LossOptions:
-    """What is computed of the scores.
+    """Options of a loss over the vocabulary.
 
     Attributes:
         label_smoothing: e in [0, 1).
-        z_loss: weight of (log Z)^2, 0 or more, which keeps scores close to log-probabilities.
-        reduce: the sum over the words, or one number a word.
+        z_loss: weight of (log Z)^2, 0 or more; it keeps logits close to log-probabilities.
+        reduce: True for the sum over tokens, False for one loss per token.
 
     Raises:
         ValueError: if a number is out of range.
@@ -55,11 +55,11 @@ PLAIN_LOSS = LossOptions()
 
 
 class OutputLoss(NamedTuple):
-    """Losses of the N predicted words in nats: their sums, or (N,) without ``reduce``.
+    """Losses of the N predicted tokens in nats: sums, or shape (N,) without ``reduce``.
 
     Attributes:
-        loss: what is trained, the one with a gradient: label-smoothed cross entropy and z-loss, or a surrogate.
-        nll_loss: negative log-likelihood of the targets, detached; None where what is trained is no likelihood.
+        loss: training loss, with gradient: cross entropy with label smoothing and z-loss, or a surrogate.
+        nll_loss: negative log-likelihood of the targets, detached; None if the training loss is no likelihood.
     """
 
     loss: Tensor
@@ -76,29 +76,29 @@ def output_loss(
     bias: Tensor | None = None,
     options: LossOptions = PLAIN_LOSS,
 ) -> OutputLoss:
-    """Cross entropy, summed over words, of the scores z_v = scale_v (w_v . h) + offset_v + bias_v.
+    """Cross entropy, summed over tokens, of the logits z_v = scale_v (w_v . h) + offset_v + bias_v.
 
-    With label smoothing as fairseq defines it, e_i = e / (V - 1), and log Z = log sum_v exp z_v:
+    With fairseq's label smoothing, e_i = e / (V - 1), and log Z = log sum_v exp z_v:
 
         loss = sum_n  -(1 - e - e_i) log p(target_n)  -  e_i sum_v log p_n(v)  +  z_loss (log Z_n)^2
 
-    The gradients are computed in the forward pass, at most ``ROWS`` rows of scores at a time, so memory is that of the
-    table's gradient, and not of N x V; a second backward pass, and one without ``reduce``, computes them again.
-    Arithmetic on scores is in float32 (float64 for a float64 table); the products are in the precision of the table, or
-    of autocast.
+    The forward pass also computes the gradients, from at most ``ROWS`` rows of logits at a time. Memory is therefore
+    that of the table's gradient, not N x V. Without ``reduce``, and in a second backward pass, the gradients are
+    computed again. Arithmetic on logits is in float32 (float64 for a float64 table). Matrix products use the table's or
+    autocast's dtype.
 
     Args:
-        features_ND: h, one row per word to predict.
-        table_VD: W.
-        target_N: the right words, in [0, V).
-        scale: (V,), or None for 1. A 0 is taken for 1e-30, so that it gets its gradient.
+        features_ND: features h, one row per token to predict.
+        table_VD: table W.
+        target_N: target tokens in [0, V).
+        scale: (V,), or None for 1. A scale of 0 counts as 1e-30, so that it gets a gradient.
         offset: (V,), or None for 0.
         bias: (V,), or None for 0.
-        options: what is computed.
+        options: label smoothing, z-loss, and whether to sum.
 
     Raises:
-        ValueError: for shapes that do not fit, and, on a CPU, words out of range.
-        RuntimeError: in the backward pass, if second derivatives are asked for.
+        ValueError: if shapes do not fit or, on a CPU, a target is out of range.
+        RuntimeError: in the backward pass, for second derivatives.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
@@ -108,7 +108,7 @@ def output_loss(
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
-    if not torch.is_grad_enabled():  # which a Function's forward pass cannot see
+    if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
         inputs = tuple(None if each is None else each.detach() for each in inputs)
     return OutputLoss(*_OutputLoss.apply(*inputs, target_N, options))
 
@@ -149,20 +149,20 @@ class _OutputLoss(torch.autograd.Function):
                 "create_graph=True. Use F.cross_entropy of the scores."
             )
         inputs: Any = ctx.saved_tensors
-        # Given away once, so that whoever gets them may add to them in place.
+        # Handed out once, so that autograd may add to the gradients in place.
         grads, ctx.grads = ctx.grads, None
         weights = None
         if not ctx.options.reduce:
-            smallest = grad_loss.new_full((1,), torch.finfo(grad_loss.dtype).tiny)  # and the largest of no words
+            smallest = grad_loss.new_full((1,), torch.finfo(grad_loss.dtype).tiny)  # for N = 0, too
             largest = torch.cat((grad_loss.abs(), smallest)).amax()
             weights, grad_loss = grad_loss / largest, largest
         if grads is None:
             _, grads = _losses_and_gradients(inputs, ctx.options, ctx.product_dtype, ctx.needs_grad, weights)
-        # Without loss scaling the factor is 1, and the product would be one more pass over V x D.
+        # Without loss scaling the factor is 1; skipping the product saves a pass over V x D.
         is_one = not grad_loss.is_cuda and grad_loss.item() == 1.0
 
         def scaled(grad: Tensor, dtype: torch.dtype) -> Tensor:
-            # To half precision only now, when fp16's loss scaling has lifted small gradients into its range.
+            # Rounded to half precision after fp16's loss scaling, which lifts small gradients into its range.
             if is_one:
                 return grad.to(dtype)
             return torch.mul(grad, grad_loss, out=torch.empty_like(grad, dtype=dtype))
@@ -178,14 +178,10 @@ def _losses_and_gradients(
     needs_grad: tuple[bool, ...],
     weights: Tensor | None = None,
 ) -> tuple[OutputLoss, Gradients]:
-    """The losses, and the gradients of features, table, scale and offset that are needed.
+    """The losses, and the gradients that ``needs_grad`` requests of features, table, scale and offset.
 
-    Args:
-        inputs: features, table, scale, offset and target, as for ``output_loss``.
-        options: what is computed.
-        product_dtype: of the matrix products.
-        needs_grad: of which of the first four inputs a gradient is needed.
-        weights: of each word's loss (N,) in the gradients; None for 1.
+    ``inputs`` are features, table, scale, offset and target. ``weights`` (N,) weigh the tokens' losses in the
+    gradients.
     """
     features, table, scale, offset, target = inputs
     with torch.autocast(features.device.type, enabled=False):
@@ -199,7 +195,7 @@ def _losses_and_gradients(
 
 
 class _ChunkedLoss:
-    """Losses and gradients of the rows seen so far."""
+    """Accumulates losses and gradients over chunks of rows."""
 
     def __init__(
         self,
@@ -213,13 +209,13 @@ class _ChunkedLoss:
     ):
         self.features, self.table, self.offset = features, table, offset
         self.scale = None if scale is None else scale.masked_fill(scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
-        # With one word in all nothing is left to spread.
+        # With V = 1 no other token can receive smoothed probability.
         self.smoothing = options.label_smoothing / max(len(table) - 1, 1)
         self.confidence = 1.0 - options.label_smoothing - self.smoothing
         self.z_loss, self.reduce, self.weights = options.z_loss, options.reduce, weights
         self.exact = torch.promote_types(table.dtype, torch.float32)
         self.is_half = self.exact != table.dtype
-        # What gradients are multiplied by until they are in float32.
+        # Factor on gradients until they are in float32 again.
         self.unit: float | Tensor = 1.0
         if self.is_half:
             self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
@@ -260,7 +256,7 @@ class _ChunkedLoss:
         return OutputLoss(self.loss, self.nll)
 
     def gradients(self, table: Tensor) -> Gradients:
-        """Gradients of features, table, scale and offset; the table comes as it is given to ``output_loss``."""
+        """Gradients of features, table, scale and offset; ``table`` is the argument of ``output_loss``."""
         if self.is_half:
             for grad in (self.grad_table, self.grad_offset):
                 if grad is not None:
@@ -281,7 +277,7 @@ class _ChunkedLoss:
             total[where] = values.squeeze(1)
 
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice) -> None:
-        """Adds the losses of some rows; turns their w . h in place into their factors in the gradients of w and h."""
+        """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
         vocabulary = scores.size(1)
         if self.scale is not None:
             scores.mul_(self.scale)

@@ -1,7 +1,7 @@
-"""What the package is to fairseq: importing this file mends fairseq in this process and registers all that is ours.
+"""Importing this module patches fairseq in this process and registers the package's models, tasks and criterions.
 
-`--user-dir` does it, `import fairseq_tiedemb` does it where fairseq is imported too, before or after, and so does
-importing any of the folders below. None of them can be imported without fairseq.
+Three ways lead here: `--user-dir fairseq_tiedemb`; `import fairseq_tiedemb` in a process that imports fairseq, before
+or after; and importing a folder below. The folders below cannot be imported without fairseq.
 """
 
 from . import compat, user_dir

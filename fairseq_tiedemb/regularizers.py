@@ -1,7 +1,7 @@
-"""Penalties on weights, which a criterion adds to the loss of an update.
+"""Penalties on weights, which a criterion adds to the training loss.
 
-To add one, add one ``register_regularizer`` call at the end of this file: the criterion's flag, its check and its log
-read the registry. From elsewhere it would have to come before the criterion, whose flags are made once.
+To add a penalty, call ``register_regularizer`` at the end of this file: the criterion builds its flags, checks and log
+lines from the registry when it is imported.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Regularizer:
-    """One row of the table of penalties.
+    """A weight penalty, with its flag and its help text.
 
     Attributes:
-        name: of the criterion's option, ``projection_regularization``.
+        name: the criterion's option, such as ``projection_regularization``.
         summary: help text of the flag.
         source: paper and section.
-        penalty: model -> what is multiplied by the option's value, or None where the model has no such weights.
-        needs: for the error where it is None, what a model needs to have, and the remedy.
-        of_the_mean: whether it is added to the mean loss, or else once to an update's sum of token losses, before that
-            is divided by the sample size.
+        penalty: model -> penalty before its strength, or None if the model has no such weights.
+        needs: requirement and remedy for the error message when ``penalty`` gives None.
+        of_the_mean: whether it is added to the mean loss, or else once per update to the sum before the division.
     """
 
     name: str
@@ -35,14 +34,14 @@ class Regularizer:
 
     @property
     def flag(self) -> str:
-        """As the command line spells the option."""
+        """The option as spelled on the command line."""
         return "--" + self.name.replace("_", "-")
 
     def __call__(self, model: Any, strength: float) -> Tensor:
-        """The penalty of a model times the option's value, in float32 at least.
+        """Strength times the model's penalty, in float32 or more precise.
 
         Raises:
-            ValueError: if the model has nothing to penalise.
+            ValueError: if the model has no weights to penalise.
         """
         found = self.penalty(model)
         if found is None:
@@ -69,7 +68,7 @@ def register_regularizer(regularizer: Regularizer) -> Regularizer:
 
 
 def half_squared_norm(weight: Tensor) -> Tensor:
-    """||w||^2 / 2 in float32 at least, whose range squares need."""
+    """||w||^2 / 2 in float32 or more precise, because squares overflow half precision."""
     return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum() / 2
 
 

@@ -1,4 +1,4 @@
-"""The scores of a few words, by their rows of a table alone."""
+"""Logits of a few tokens, from their rows of a table alone."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 class ScoredRows(NamedTuple):
-    """What the scores of K words are made of: scale_k (w_k . f(h)) + offset_k.
+    """Rows, scale and offset of K tokens, whose logits are scale_k (w_k . f(h)) + offset_k.
 
     Attributes:
         rows: w (K, D).
         scale: (K,), or None for 1.
-        offset: with the output bias, (K,), or None for 0.
+        offset: (K,) with the output bias included, or None for 0.
     """
 
     rows: Tensor
@@ -21,20 +21,16 @@ class ScoredRows(NamedTuple):
     offset: Tensor | None
 
     def scores(self, mapped_ND: Tensor) -> Tensor:
-        """Scores (N, K) of every word for every feature f(h) (N, D), in float32 at least.
-
-        Args:
-            mapped_ND: ``SharedEmbedding.mapped`` features.
-        """
+        """Logits (N, K) of every token for every mapped feature f(h), in float32 or more precise."""
         return self._affine(F.linear(mapped_ND, self.rows))
 
     def scores_one_by_one(self, mapped_KD: Tensor) -> Tensor:
-        """Score (K,) of each word for a feature of its own, in float32 at least."""
+        """Logit (K,) of token k for feature vector k, in float32 or more precise."""
         exact = torch.promote_types(self.rows.dtype, torch.float32)
         return self._affine((mapped_KD.to(exact) * self.rows).sum(-1))
 
     def scores_in_turn(self, mapped_GBD: Tensor) -> Tensor:
-        """Scores (G, M, B), M = K / G: of the first M words for the first B features, then of the next, and so on."""
+        """Logits (G, M, B) of G consecutive groups of M = K / G tokens, where each group has B features of its own."""
         words_GMD = self.rows.view(len(mapped_GBD), -1, self.rows.size(-1))
         scores = torch.bmm(words_GMD, mapped_GBD.transpose(1, 2))
         each_K1 = ScoredRows(
@@ -43,12 +39,12 @@ class ScoredRows(NamedTuple):
         return each_K1._affine(scores.flatten(0, 1)).view(scores.shape)
 
     def part(self, words: slice) -> "ScoredRows":
-        """What the scores of some of the words are made of."""
+        """The rows, scales and offsets of a slice of the tokens."""
         return ScoredRows(*(None if each is None else each[words] for each in self))  # type: ignore[arg-type]
 
     def take(self, places_M: Tensor) -> "ScoredRows":
-        """What the scores of the words at some places (M,) are made of, any of them several times."""
-        # The gradient of advanced indexing takes twice as long.
+        """The rows, scales and offsets at the given positions (M,), which may repeat."""
+        # `index_select`, because the gradient of advanced indexing takes twice as long.
         return ScoredRows(*(None if each is None else each.index_select(0, places_M) for each in self))  # type: ignore[arg-type]
 
     def _affine(self, products: Tensor) -> Tensor:
@@ -58,10 +54,10 @@ class ScoredRows(NamedTuple):
 
 
 def gather_rows(table: Tensor, words: Tensor, *, sparse: bool = False) -> Tensor:
-    """Rows of a table (V, D) for words (K,), in float32 at least: (K, D).
+    """Rows (K, D) of a table (V, D) for tokens (K,), in float32 or more precise.
 
-    In half precision the whole table is cast for that, once, if it is to get a gradient: then the gradients of a word
-    that is there several times are summed in float32. A sum in bfloat16 stands still after 256 terms of one size.
+    If a half-precision table needs a gradient, the whole table is cast, so that the gradients of a repeated token are
+    summed in float32: a sum in bfloat16 stops growing after 256 terms of equal size.
     """
     exact = torch.promote_types(table.dtype, torch.float32)
     if table.requires_grad and torch.is_grad_enabled():

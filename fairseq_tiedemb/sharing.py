@@ -1,17 +1,16 @@
-"""The ways of sharing one table between words going in and scores coming out.
+"""Sharing methods: how one table gives both the input vectors and the logits.
 
-Every method uses the same table W (V, D) for words and for the decoder's feature h; with n_v = ||w_v||^2,
+Every method uses one table W (V, D) for input tokens and for the decoder's feature h. With n_v = ||w_v||^2,
 
-    vector of word v  = input_scale(n_v) * w_v
-    score of word v   = scale(n_v) * (w_v . f(h)) + offset(n_v)      (+ the output bias, where a model has one)
+    vector of token v  = input_scale(n_v) * w_v
+    logit of token v   = scale(n_v) * (w_v . f(h)) + offset(n_v)      (+ the output bias, if the model has one)
 
-so a method is three functions of the squared norms n (V,). ``None`` stands for "leaves it as it is" and costs nothing.
-Beyond that a method may have a feature map f, a module of its own between features and table, and parameters of its
-own, which its functions get as a second argument.
+A method is three functions of the squared norms n (V,); None skips a function at no cost. A method may also have a
+feature map f, a module between features and table, and parameters, which the functions take as second argument.
 
-To add a method, add one ``register_sharing_method`` call: at the end of this file; in a file of your own after
-``import fairseq_tiedemb``; or in a package whose entry points name it in the group ``fairseq_tiedemb.sharing_methods``.
-Flags, settings, checkpoints and the contract tests read the registry.
+To add a method, call ``register_sharing_method``: here, in your own file after ``import fairseq_tiedemb``, or in a
+package with an entry point in the group ``fairseq_tiedemb.sharing_methods``. Flags, settings, checkpoints and the
+contract tests read the registry.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,28 +22,28 @@ from torch import Tensor, nn
 
 from .registry import Registry
 
-# n (V,) -> (V,); of a method with parameters: n and the parameters by name.
+# n (V,) -> (V,); a method with parameters takes n and its parameters by name.
 NormFunction = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
 class SharingMethod:
-    """One row of the table of sharing methods.
+    """A sharing method: a name, its functions of the squared norms, and its parameters.
 
     Attributes:
         name: value of ``--sharing-method``.
-        summary: what the method does, one line, for help texts.
+        summary: one-line description for help texts.
         source: paper and equation.
-        input_scale: n (V,) -> factor of each word's input vector (V,).
-        scale: n (V,) -> factor of each word's score (V,).
-        offset: n (V,) -> term added to each word's score (V,).
-        feature_map: D -> module from features (*, D) to features (*, D), which the table's scores then take.
-        parameters: initial value of each parameter of the method by name, from V and D. With them ``scale`` and
-            ``offset`` are called as ``function(n, parameters)``; one with a row a word has V rows.
-        input_parameters: the same for ``input_scale``. A table that is input or output alone has only those of its
-            part, so that each of a model's parameters is trained; one that is in both, by one name, is one parameter.
+        input_scale: n (V,) -> factor of each token's input vector (V,).
+        scale: n (V,) -> factor of each token's logit (V,).
+        offset: n (V,) -> term added to each token's logit (V,).
+        feature_map: D -> module from features (*, D) to features (*, D), applied before the table's logits.
+        parameters: name -> function from V and D to the initial value, V rows for a parameter per token. With
+            parameters, ``scale`` and ``offset`` are called as ``function(n, parameters)``.
+        input_parameters: the same for ``input_scale``; a name in both mappings is one parameter. A table that is only
+            input or only output has only that side's parameters, so every parameter is trained.
 
-    n comes in float32 or, where a square overflows that, in float64; at least 1e-6, and 1 for the padding row.
+    n is at least 1e-6, and 1 for the padding row; float32, or float64 where a square overflows float32.
     """
 
     name: str
@@ -59,35 +58,28 @@ class SharingMethod:
 
     @property
     def divides_by_norm(self) -> bool:
-        """Whether scores or vectors are divided by a norm, so that tables must start with rows of norm about 1."""
+        """Whether logits or vectors are divided by a norm, so that tables must start with rows of norm about 1."""
         return self.input_scale is not None or self.scale is not None
 
     @property
     def uses_norms(self) -> bool:
-        """Whether anything depends on the norms at all."""
+        """Whether the vectors or logits depend on the norms."""
         return self.divides_by_norm or self.offset is not None
 
     @property
     def is_plain(self) -> bool:
-        """Whether vectors and scores are those of the rows as they are, so that a layer of fairseq's own may do it."""
+        """Whether vectors and logits use the rows unchanged, so that fairseq's own layers can do the same."""
         return not self.uses_norms and self.feature_map is None
 
     def input_factor(self, squared_norms: Tensor, own: Mapping[str, Any]) -> Tensor:
-        """What input vectors are multiplied by, of a method with an ``input_scale``.
+        """Factor of the input vectors, for a method with ``input_scale`` and n of any shape.
 
-        Args:
-            squared_norms: n of the words, of any shape.
-            own: the parameters that the table has, of those with a row a word the rows of these words.
+        ``own`` holds the table's parameters; parameters with V rows are already indexed by the tokens.
         """
         return self._call(self.input_scale, squared_norms, own, self.input_parameters)  # type: ignore[return-value]
 
     def score_terms(self, squared_norms: Tensor, own: Mapping[str, Any]) -> tuple[Tensor | None, Tensor | None]:
-        """Scale and offset of the words' scores, None for 1 and 0.
-
-        Args:
-            squared_norms: n (V,).
-            own: the parameters that the table has.
-        """
+        """Scale and offset of the logits from n (V,) and the table's parameters ``own``; None stands for 1 and 0."""
         scale = self._call(self.scale, squared_norms, own, self.parameters)
         return scale, self._call(self.offset, squared_norms, own, self.parameters)
 
@@ -106,16 +98,10 @@ class SharingMethod:
         return found
 
     def initial_parameters(self, size: int, width: int, *, embeds: bool, scores: bool) -> dict[str, nn.Parameter]:
-        """The parameters that a table has of the method, at their start, by name.
-
-        Args:
-            size: V.
-            width: D.
-            embeds: whether the table is an input.
-            scores: whether it is an output.
+        """New parameters, by name, for a table (V, D) that is an input (``embeds``), an output (``scores``) or both.
 
         Raises:
-            ValueError: if one is no tensor of floating-point numbers.
+            ValueError: if an initial value is no floating-point tensor.
         """
         makers = {**(self.input_parameters if embeds else {}), **(self.parameters if scores else {})}
         initial = {}
@@ -139,12 +125,12 @@ def register_sharing_method(method: SharingMethod) -> SharingMethod:
 
 
 def sharing_method(name: str, *, flag: str = "sharing method") -> SharingMethod:
-    """Looks a method up; see ``Registry.find``."""
+    """Looks up a sharing method; see ``Registry.find``."""
     return SHARING_METHODS.find(name, flag=flag)
 
 
 def sharing_method_names() -> list[str]:
-    """The names of all methods, those of installed packages with them."""
+    """Names of all sharing methods, including methods of installed packages."""
     return SHARING_METHODS.names()
 
 

@@ -1,4 +1,4 @@
-"""Squared norms of rows, n_v = ||w_v||^2, with their gradients, in the precision and the memory that they need."""
+"""Squared norms of rows, n_v = ||w_v||^2, with gradients, without overflow and with little memory."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,38 +6,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Elements of a block that is passed over several times: a megabyte of float32, which stays in a CPU's cache. Elsewhere
-# the number of kernels is what costs, and blocks only bound memory.
+# Elements per block. On a CPU a block is a megabyte of float32, which stays in the cache over several passes. On a GPU
+# the number of kernels sets the cost, and blocks only bound memory.
 CACHED_ELEMENTS = 2**18
 ELEMENTS = 2**25
 
 
 def squared_norms(rows: Tensor) -> Tensor:
-    """||w||^2 (*,) of rows (*, D), with a gradient, in float32 at least.
+    """||w||^2 (*,) of rows (*, D), with a gradient, in float32 or more precise.
 
-    In float64 where float32 overflows, for rows longer than 1.8e19; on a GPU always, where to look for them would wait
-    for all that is being computed.
+    In float64 where float32 overflows (norms above 1.8e19), and always on a GPU, where a check would wait for all
+    kernels.
     """
     if not rows.is_cuda:
         found = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
         if not found.isinf().any():
             return found
-    # The norm's gradient is 0 at 0.
+    # torch defines the norm's gradient at 0 as 0.
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
 
 
 def with_squared_norms(table_VD: Tensor) -> tuple[Tensor, Tensor]:
-    """A table as ``output_loss`` takes it, and n_v = ||w_v||^2 (V,) in float32 at least, with gradients to the table.
+    """The table unchanged and n_v = ||w_v||^2 (V,), in float32 or more precise, with gradients to the table.
 
-    What comes back of the table is for ``output_loss`` alone: its gradient is changed in place on the way.
+    Pass the returned table to ``output_loss`` only: its gradient is modified in place.
     """
     return _WithSquaredNorms.apply(table_VD)
 
 
 class _WithSquaredNorms(torch.autograd.Function):
-    """A table, unchanged, and its n (V,); the norms' share of the gradient is added to the other in one pass, in place.
+    """Adds the norms' gradient to the table's gradient in place, in one pass.
 
-    Without it autograd holds the two V x D gradients side by side before it adds them.
+    Plain autograd would hold both V x D gradients in memory before it adds them.
     """
 
     @staticmethod
@@ -66,7 +66,7 @@ class _WithSquaredNorms(torch.autograd.Function):
 
 
 def _norms_of_table(table: Tensor) -> Tensor:
-    """``squared_norms`` of a table (V, D), without a gradient, and without another V x D in memory."""
+    """``squared_norms`` of a table (V, D), without a gradient and without a second V x D tensor."""
     if not table.is_cuda:
         norms = table.new_empty(len(table), dtype=torch.promote_types(table.dtype, torch.float32))
         for rows in blocks(table):
@@ -79,11 +79,11 @@ def _norms_of_table(table: Tensor) -> Tensor:
 
 
 def blocks(matrix: Tensor) -> Iterator[slice]:
-    """Slices of so many rows as are passed over several times at once."""
+    """Slices of rows, sized so that several passes over one block stay in the cache."""
     elements = CACHED_ELEMENTS if matrix.device.type == "cpu" else ELEMENTS
     return slices(len(matrix), max(1, elements // matrix.size(1)))
 
 
 def slices(length: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of so many rows; an empty one for no rows at all."""
+    """Consecutive slices of ``size`` rows; one empty slice for length 0."""
     return (slice(first, first + size) for first in range(0, max(1, length), max(1, size)))

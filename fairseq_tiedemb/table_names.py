@@ -1,4 +1,4 @@
-"""What embedding tables are called in checkpoints, of fairseq's models and ours, and which rows are special."""
+"""Names of embedding tables in checkpoints of fairseq and of this package, and their special rows."""
 
 import re
 
@@ -6,7 +6,7 @@ import re
 PADDING_ROW = 1
 SPECIAL_ROWS = 4
 
-# The parts that tables play, as --role says them, and what they mean.
+# Roles of tables: values of --role with their descriptions.
 ROLES = {
     "in": "input of the decoder or language model, U of Press & Wolf",
     "out": "output, V of Press & Wolf",
@@ -15,12 +15,12 @@ ROLES = {
     "source": "input of the encoder",
 }
 
-# Of the families that fairseq has too, with one table for all words.
+# Names in model families shared with fairseq, with a single table for the vocabulary.
 INPUTS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 OUTPUT = "decoder.output_projection.weight"
 
 BANDS = r"\.embeddings\.\d+\.0"  # of adaptive inputs
-# .table and .layer: factorised, the latter as version 0.1.0 called it.
+# .table and .layer are factorised tables; checkpoints of version 0.1.0 have .layer.
 TABLE = re.compile(
     r"(?:^|\.)(?:"
     rf"(?:embed_tokens|output|output_projection|embed_out|fc_out)(?:\.table|\.layer|{BANDS})?(?:\.weight)?"
@@ -31,20 +31,15 @@ LATER_BAND = re.compile(r"\.(?:embeddings\.[1-9]\d*\.0|tail\.\d+\.2)\.")
 
 
 def is_table(name: str) -> bool:
-    """Whether an entry of a state dict is a table, or a band of one, if it is a matrix."""
+    """Whether a state-dict entry is an embedding table or a band of one, provided that it is a matrix."""
     return TABLE.search(name) is not None
 
 
 def has_padding_row(name: str) -> bool:
-    """Whether a table has the padding row: the words of an adaptive one are in several, and only the first has it."""
+    """Whether a table has the padding row; of an adaptive table's bands only the first one does."""
     return LATER_BAND.search(name) is None
 
 
 def is_input_table(name: str, decoder: str) -> bool:
-    """Whether an entry is the input table of a decoder, or a band of it.
-
-    Args:
-        name: of the entry.
-        decoder: the decoder's own name, without a dot at its end.
-    """
+    """Whether a state-dict entry is the input table of ``decoder``, a name without trailing dot, or a band of it."""
     return re.fullmatch(rf"{re.escape(decoder)}\.embed_tokens(?:{BANDS})?\.weight", name) is not None

@@ -1,6 +1,6 @@
-"""One copy of the package at a time, however `--user-dir` spells its folder.
+"""Allows one copy of the package per process, under any spelling of `--user-dir`.
 
-fairseq imports the user dir by its last path component, and takes another spelling of a folder for another folder.
+fairseq imports the user dir by its last path component and treats two spellings of one folder as two folders.
 """
 
 import functools
@@ -13,15 +13,14 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def apply() -> None:
-    """Refuses a `--user-dir` that another copy answered for, and accepts this copy by all its names from now on.
+    """Refuses a `--user-dir` with another copy of the package, and accepts this copy under every spelling.
 
-    Without it, a folder that has the package's name but is not the package (a clone of the repository, which has the
-    package inside) silently stands for the copy that is installed, and after `import fairseq_tiedemb` no `--user-dir`
-    is accepted.
+    Without it, a folder with the package's name, such as a clone of the repository around the package, silently stands
+    for the installed copy, and fairseq refuses every `--user-dir` after `import fairseq_tiedemb`.
     """
-    from fairseq import utils  # not above: importing fairseq may import the plugin, and that this file
+    from fairseq import utils  # not at the top: fairseq's import may import the plugin and thereby this file
 
-    # At this moment fairseq has noted which folder it is importing, unless it is Python that imports the package.
+    # During an import by --user-dir, fairseq's memo already holds the folder that it is importing.
     for folder in getattr(utils.import_user_module, "memo", ()):
         if Path(folder).name == PACKAGE.name:
             require_this_copy(folder)
@@ -29,7 +28,7 @@ def apply() -> None:
 
 
 def require_this_copy(folder: str | Path) -> None:
-    """Raises ImportError if a folder is not the one that this package was imported from."""
+    """Raises ImportError if ``folder`` is not the folder of the imported package."""
     found = Path(folder).resolve()
     if found == PACKAGE:
         return
@@ -42,17 +41,12 @@ def require_this_copy(folder: str | Path) -> None:
 
 
 def accept_this_copy(original: Callable[[Namespace], None], *, fairseq: Path) -> Callable[[Namespace], None]:
-    """Wraps fairseq's `import_user_module`, which compares folders by their spelling.
-
-    Args:
-        original: that function.
-        fairseq: the folder of fairseq, which is searched too.
-    """
+    """Wraps fairseq's `import_user_module`, which compares folders by spelling; ``fairseq`` is fairseq's own folder."""
 
     @functools.wraps(original)
     def import_user_module(args: Namespace) -> None:
         folder = Path(os.path.normpath(getattr(args, "user_dir", None) or ""))
-        # Where fairseq looks: in the current folder, in its own, and beside that one.
+        # fairseq searches the current folder, its own folder and its parent folder.
         places = (Path.cwd(), fairseq, fairseq.parent)
         found = [place / folder for place in places if (place / folder).exists()]
         if folder.name == PACKAGE.name and found:

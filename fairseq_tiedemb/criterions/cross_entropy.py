@@ -1,4 +1,4 @@
-"""Cross entropy that never holds the scores of the vocabulary."""
+"""Cross entropy without the logits of the whole batch in memory."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ from ..regularizers import REGULARIZERS
 
 @dataclass
 class LossConfig(FairseqDataclass):
-    """Options of ``tied_cross_entropy`` but for the penalties."""
+    """Options of ``tied_cross_entropy`` except penalties."""
 
     label_smoothing: float = field(
         default=0.0, metadata={"help": "epsilon in [0, 1) for label smoothing, 0 means no label smoothing"}
@@ -45,24 +45,24 @@ TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
 class TiedCrossEntropy(FairseqCriterion):
     """Cross entropy with label smoothing, computed by the model's output layer from its features.
 
-    Same values as fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``, without the
-    N x V scores, their logarithms and their gradients in memory, and without products for padding. ``--z-loss`` adds
-    z (log Z)^2 for each word (Devlin et al. 2014; Chowdhery et al. 2022).
+    Values equal those of fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``. The N x
+    V logits, their logarithms and gradients are never in memory as a whole, and padding is not computed. ``--z-loss``
+    adds z (log Z)^2 per token (Devlin et al. 2014; Chowdhery et al. 2022).
 
-    Penalties are those of ``regularizers.py``. With projection regularization (lambda) and L2 regularization (mu) of
-    all parameters w, an update's gradient is that of
+    ``regularizers.py`` defines the penalties. With projection regularization (lambda) and L2 regularization (mu) of all
+    parameters w, an update's gradient is that of
 
         (sum of all token losses + lambda/2 * ||P||_F^2) / sample size + mu/2 * ||w||^2
 
-    Loss and perplexity are logged without penalties, ``penalty`` apart, in bits per unit of sample size, as ``loss``
-    is. An output layer that trains by a surrogate (``--output-layer nce``) has no perplexity in training, and the exact
-    one in validation. With a short-list (``--output-layer short-list``), ``ppl`` gives what ``<unk>`` gets back to the
-    words outside the list; beside it stand ``outside``, their percentage, and ``ppl_as_printed``, the perplexity of a
-    text in which they are ``<unk>``.
+    Loss and perplexity are logged without penalties; ``penalty`` is logged in bits per unit of sample size, like
+    ``loss``. An output layer with a surrogate loss (``--output-layer nce``) has no perplexity in training and the exact
+    one in validation. With ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the
+    percentage of targets outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets
+    replaced by ``<unk>``.
 
     Raises:
         ValueError: if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
-        TypeError: for an option that does not exist.
+        TypeError: for an unknown option.
 
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """
@@ -87,16 +87,16 @@ class TiedCrossEntropy(FairseqCriterion):
                     f"{regularizer.flag}: needs 0 or more; got {value}. Use a positive number, or leave it out."
                 )
             setattr(self, name, value)
-        # Told by the trainer; without one every batch is an update.
+        # Set by the trainer; None without one, when every batch is an update.
         self._first_of_update: bool | None = None
         self._tokens_count = True
 
     def begin_update(self, model: Any) -> None:
-        """The trainer says that an update begins, of one batch or several.
+        """Trainer's hook before an update of one or more batches; the first call checks model and output layer.
 
         Raises:
-            ValueError: before the first, if the model has nothing to penalise, or its output layer has no such loss or
-                lacks its training text; fairseq's trainer writes a file of what is raised later.
+            ValueError: if the model has nothing to penalise, or its output layer lacks the loss or the training text. A
+                later error would make fairseq's trainer write a file.
         """
         if self._first_of_update is None:
             if getattr(model, "computes_loss", False):
@@ -107,7 +107,7 @@ class TiedCrossEntropy(FairseqCriterion):
         self._first_of_update = True
 
     def begin_batch(self, *, is_dummy: bool) -> None:
-        """The task says whether a batch is a dummy, which only keeps processes in step: its tokens do not count."""
+        """Task's hook before a batch; the tokens of a dummy batch, which only keeps processes in step, do not count."""
         self._tokens_count = not is_dummy
 
     @classmethod
@@ -115,26 +115,26 @@ class TiedCrossEntropy(FairseqCriterion):
         """Builds the criterion.
 
         Raises:
-            ValueError: for ``--ddp-backend fully_sharded``, which gives a process a part of the table only.
+            ValueError: for ``--ddp-backend fully_sharded``, whose processes hold only parts of the table.
         """
         if str(cfg.ddp_backend) == "fully_sharded":
             raise ValueError(
                 "--ddp-backend: needs the whole table in each process with --criterion tied_cross_entropy; got "
                 "fully_sharded. Use --ddp-backend pytorch_ddp."
             )
-        # Of a penalty that was registered later there is no option.
+        # Penalties registered after the config class have no option.
         strengths = {name: getattr(cfg, name) for name in REGULARIZERS if hasattr(TiedCrossEntropyConfig, name)}
         return cls(task, cfg.sentence_avg, cfg.label_smoothing, cfg.z_loss, **strengths)
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """Loss of a batch, what to divide it by, and what to log.
+        """Loss of a batch, its sample size, and the values to log.
 
         Args:
-            model: of this package.
-            sample: of fairseq's tasks.
-            reduce: the sum, with penalties in training; else one number a word, (B * T,), 0 for padding, without.
+            model: a model of this package.
+            sample: a batch of a fairseq task.
+            reduce: True for the sum, with penalties in training; False for one loss per token (B * T,), 0 for padding.
         """
         if not getattr(model, "computes_loss", False):
             raise ValueError(
@@ -166,11 +166,11 @@ class TiedCrossEntropy(FairseqCriterion):
         return loss, sample_size, logging_output
 
     def _penalty(self, model: Any, sample_size: int) -> Tensor:
-        """This batch's share of the penalties, in a sum that the trainer divides by all batches' sample sizes.
+        """This batch's share of the penalties, in a sum that the trainer divides by the total sample size.
 
-        The trainer adds the gradients of all batches of an update and of all processes, whose number may differ from
-        update to update. What is to be there once is taken by the first batch of each process, which adds the
-        process's share, a dummy too; a penalty of the mean as often as the sum of sample sizes says.
+        The trainer adds the gradients of all batches and processes of an update. A penalty on the sum is added once:
+        the first batch of every process, even a dummy, adds one share per process. A penalty on the mean is weighted by
+        sample size.
         """
         penalty = torch.zeros((), device=next(model.parameters()).device)
         for name, regularizer in REGULARIZERS.items():
@@ -187,7 +187,7 @@ class TiedCrossEntropy(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs loss (per ``sample_size``) and, but for surrogates, nll_loss (per token) in bits, and perplexity."""
+        """Logs the loss per unit of sample size, and, if known, nll_loss per token in bits and perplexity."""
         names = dict.fromkeys(name for log in logging_outputs for name in log)
         total = {name: sum(log.get(name, 0) for log in logging_outputs) for name in names}
         tokens = total["ntokens"]
@@ -214,5 +214,5 @@ class TiedCrossEntropy(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """Yes: every value is a sum."""
+        """True: every value is a sum."""
         return True

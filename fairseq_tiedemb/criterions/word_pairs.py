@@ -1,4 +1,4 @@
-"""The loss of word2vec's models, summed over pairs."""
+"""The loss of word2vec models, summed over pairs."""
 
 import math
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ class WordPairsLossConfig(FairseqDataclass):
 
 @register_criterion("word_pairs", dataclass=WordPairsLossConfig)
 class WordPairsLoss(FairseqCriterion):
-    """The loss that a model of word2vec's family states, of all pairs of a batch.
+    """The model's own loss, summed over the pairs of a batch.
 
-    The gradient of an update is that of the sum over the pairs of a batch (of several, with ``--update-freq`` or
-    several processes, of the mean of their sums), so that a learning rate is one of word2vec.c's, per pair. Logged is
-    the loss of a pair in bits; perplexity only where the loss is a cross entropy, and not for negative sampling.
+    An update's gradient is that of the sum over a batch's pairs, or the mean of these sums over ``--update-freq``
+    batches and processes, so the learning rate is per pair, as in word2vec.c. Logs the loss per pair in bits, and
+    perplexity unless the loss is negative sampling.
 
     Raises:
-        ValueError: if the model is none of that family.
+        ValueError: if the model is no word2vec model.
     """
 
     takes_the_models_loss = True
@@ -34,13 +34,7 @@ class WordPairsLoss(FairseqCriterion):
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """Loss of a batch, 1, and what to log.
-
-        Args:
-            model: of word2vec's family.
-            sample: of ``word_pairs``.
-            reduce: the sum.
-        """
+        """Loss of a ``word_pairs`` batch, sample size 1, and the values to log; always a sum."""
         if not getattr(model, "computes_loss", False) or "centres" not in sample["net_input"]:
             raise ValueError(
                 f"--criterion word_pairs: needs --task word_pairs and a model of word2vec's family; got "
@@ -59,7 +53,7 @@ class WordPairsLoss(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs the loss of a pair in bits, and perplexity where there is one."""
+        """Logs the loss per pair in bits, and the perplexity if the loss is a likelihood."""
         pairs = sum(log.get("ntokens", 0) for log in logging_outputs)
         for name in ("loss", "nll_loss"):
             if any(name in log for log in logging_outputs):
@@ -70,5 +64,5 @@ class WordPairsLoss(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """Yes: every value is a sum."""
+        """True: every value is a sum."""
         return True

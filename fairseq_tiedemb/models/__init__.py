@@ -1,4 +1,4 @@
-"""Model families, one a file; importing a file registers its models and presets with fairseq.
+"""Model families, one per file; importing a file registers its models and presets with fairseq.
 
 .. include:: README.md
 """

@@ -1,4 +1,4 @@
-"""The decoder of attention translation."""
+"""The decoder of attention-based translation."""
 
 from typing import Any
 
@@ -17,25 +17,25 @@ from ..outputs import OutputLayer
 
 
 class ConditionalDecoder(FairseqIncrementalDecoder):
-    """Conditional recurrent decoder with a deep output.
+    """Recurrent decoder with attention and a deep output layer.
 
-        t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   scores = output layer's scores of t
+        t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   logits = output layer of t
 
-    The first input is a zero vector and not the embedding of the end of sentence. Layers above the first read the
-    states below them and take no part in attention; the deep output reads the top one.
+    The first input is a zero vector instead of the embedding of ``</s>``. Layers above the first read the states below
+    them and do not attend; the deep output reads the top layer.
 
     Args:
         dictionary: target dictionary.
-        embed_tokens: table of the decoder's input.
-        output: output layer; its P becomes the decoder's.
+        embed_tokens: input table.
+        output: output layer, whose P is registered here.
         cell: recurrent cell.
         hidden_size: H.
-        num_layers: layers.
-        width: D, of the deep output.
+        num_layers: number of layers.
+        width: D, width of the deep output.
         annotation_size: C, width of the encoder's annotations.
         dropout_in: dropout of the embeddings.
         dropout_out: dropout of the deep output and between layers.
-        max_target_positions: longest sentence accepted, in tokens.
+        max_target_positions: longest accepted sentence, in tokens.
 
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model`` and ``gru_cond_layer``.
     """
@@ -77,22 +77,22 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         features_only: bool = False,
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        """Decodes with the right previous words, or one step with an incremental state.
+        """Decodes with teacher forcing, or one step with an incremental state.
 
         Args:
-            prev_output_tokens: previous words (B, T); a zero vector stands for the end of sentence.
-            encoder_out: result of the encoder.
-            incremental_state: fairseq's cache; then only the last column of the previous words is read.
-            features_only: return deep outputs and not scores.
+            prev_output_tokens: previous tokens (B, T); ``</s>`` gives a zero vector.
+            encoder_out: output of the encoder.
+            incremental_state: fairseq's cache; with it only the last column of the previous tokens is read.
+            features_only: whether to return features instead of logits.
 
         Returns:
-            Scores (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
+            Logits (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
         """
         x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
         return x if features_only else self.output_layer(x), extra
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
-        """Scores of all words (*, V) from deep outputs (*, D)."""
+        """Logits of the whole vocabulary (*, V) from deep outputs (*, D)."""
         return self.output.scores(features)
 
     def extract_features(
@@ -139,11 +139,11 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         return self.dropout_out(torch.tanh(deep)), weights
 
     def _projected_source(self, encoder_out: dict[str, Any]) -> Source:
-        """The source with, in the place of annotations x_j, all that is ever made of the contexts c = sum_j a_j x_j.
+        """The attention source with projections of the annotations x_j, ready for the second cell and the readout.
 
-        Attention's weights sum to one, so sum_j a_j (x_j W + b) = c W + b: what the second cell and the readout make of
-        a context can be computed once for every source word, instead of once for every step and beam. Worth it where
-        beams share a sentence, hence for step-by-step decoding. Kept in ``encoder_out``, which is reordered with it.
+        Attention weights sum to 1, so sum_j a_j (x_j W + b) = c W + b. The projections are computed once per source
+        position instead of once per step and beam, which pays off in step-by-step decoding. ``encoder_out`` caches the
+        result and is reordered with it.
         """
         if "projected_source" not in encoder_out:
             source = encoder_out["source"]
@@ -153,7 +153,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         return encoder_out["projected_source"]
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Selects rows of the cached state."""
+        """Reorders the cached states along with the beams."""
         cached = self.get_incremental_state(incremental_state, "state")
         if cached is not None:
             self.set_incremental_state(

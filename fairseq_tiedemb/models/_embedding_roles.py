@@ -1,4 +1,4 @@
-"""Which tables an encoder-decoder model has, and which parts share one."""
+"""Builds the tables of an encoder-decoder model, shared or separate."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from ..embedding import SharedEmbedding
 
 
 class EmbeddingRoles(NamedTuple):
-    """Which table plays which part; parts that share a table hold the same object.
+    """The table of each role; roles that share a table hold the same object.
 
     Attributes:
         source: encoder input.
@@ -32,15 +32,14 @@ def embedding_roles(
     method: str = "plain",
     std: float = 0.01,
 ) -> EmbeddingRoles:
-    """Builds the tables of an encoder-decoder model; all sharing is decided here.
+    """Builds the tables of an encoder-decoder model and decides what they share.
 
     ``share_all`` makes one table for all three roles (three-way weight tying), ``share_decoder`` one for the decoder's
-    two (weight tying). Sizes that are shared must be equal; models check that first, with the names of their flags.
+    two roles (weight tying). Models check sizes first, to name their flags. Source: Press & Wolf 2016, sections 3 and
+    4.
 
     Raises:
-        ValueError: if sizes of roles that share differ.
-
-    Source: Press & Wolf 2016, sections 3 and 4 (table 8).
+        ValueError: if roles that share a table differ in size.
     """
     sizes = {
         "source": (source_size, source_dim),

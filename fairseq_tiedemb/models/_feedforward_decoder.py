@@ -12,20 +12,20 @@ from ._stream_decoder import StreamDecoder
 
 
 class FeedForwardDecoder(StreamDecoder):
-    """Vectors of the n - 1 words before a word, fully connected layers, output layer.
+    """Decoder over a window: embeddings of the n - 1 previous tokens, fully connected layers, output layer.
 
         x_t = [e(w_{t-n+1}); ...; e(w_{t-1})];    features_t = deep output(stack(x_t))
 
-    Before the first word of a text stand n - 1 ends of sentence. What is carried along a stream is the last n - 2 input
-    words of each row, (1, B, n - 2), as int64: the batch's own first column is the word after them.
+    A text is preceded by n - 1 ``</s>``. The state carried along a stream is the last n - 2 input tokens of each row,
+    (1, B, n - 2), int64; the batch's own first column follows them.
 
     Args:
-        dictionary: of the language.
+        dictionary: the dictionary.
         embed_tokens: input table e.
         output: output layer.
         stack: fully connected layers.
         order: n, 2 or more.
-        deep_output: the nonlinear deep output; a linear one is the output layer's P.
+        deep_output: nonlinear deep output; a linear one is the output layer's P.
 
     Source: Bengio et al. 2003, section 2.
     """
@@ -52,18 +52,18 @@ class FeedForwardDecoder(StreamDecoder):
         incremental_state: dict[str, Any] | None = None,
         stream_position: int | None = None,
     ) -> Tensor:
-        """Features (B, T, D), of the last column alone (B, 1, D) with an incremental state; see ``forward``."""
+        """Features (B, T, D); with an incremental state only the last column (B, 1, D). See ``forward``."""
         words = self._with_context(prev_output_tokens, stream_position)
         if incremental_state is not None:
             words = words[:, 1 - self.order :]
         contexts_BTC = words.unfold(1, self.order - 1, 1)
-        # Vectors of all contexts: one look-up and one product are faster than windows of the vectors of each word once,
-        # which are copied, and than a product for each place in the context, whose sums are.
+        # One lookup of all contexts and one product: faster than windows over single embeddings, which are copied, and
+        # than one product per context position, whose sums are copied.
         features = self.stack(self.embed_tokens(contexts_BTC).flatten(2))
         return features if self.deep_output is None else self.deep_output(features)
 
     def _with_context(self, tokens_BT: Tensor, stream_position: int | None) -> Tensor:
-        """Words after the n - 2 words before them, (B, n - 2 + T)."""
+        """Tokens with the n - 2 tokens before them, (B, n - 2 + T)."""
         state = tokens_BT.new_full((1, len(tokens_BT), self.order - 2), self.dictionary.eos())
         if stream_position is None:
             leading = tokens_BT.eq(self.dictionary.pad()).cummin(1).values

@@ -1,10 +1,10 @@
-"""The options that settle what a model's weights mean, and that a checkpoint's shapes and names do not tell apart.
+"""Options that change what a model's weights mean but neither their shapes nor their names.
 
-Weights that were trained with one of these and read with another give wrong results without a word. So a training that
-is resumed, and a command that overrides options, must have the same: ``compat/trained.py`` compares them.
+Weights trained with one value and loaded with another silently give wrong results. ``compat/trained.py`` therefore
+compares these options when training resumes and when a command overrides options.
 
-``SHARING`` holds for every family; a family with more options of the kind names a longer table as ``meaning`` of its
-class. A new option joins one of the two; tests/models/test_meaning.py knows which options are in none, and why.
+``SHARING`` applies to every family; a family with more such options lists them as ``meaning`` of its class. A new
+option joins a list here, or the exceptions in tests/models/test_meaning.py with a reason.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Choice:
-    """An option of a model that settles what its weights mean.
+    """A model option that changes what the weights mean.
 
     Attributes:
-        option: its name in the model's config (``sharing_method``).
-        unset: what a config without it means; None where that is not known, and then it is not compared.
-        presets: attributes of a model's class by which its presets choose it, whatever the flag says.
+        option: name of the option in the model's config (``sharing_method``).
+        unset: value that a config without the option stands for; None if unknown, and then it is not compared.
+        presets: class attributes by which presets turn the option on, whatever the flag says.
         implied_by: another choice that turns this one on.
     """
 
@@ -33,12 +33,7 @@ class Choice:
         return "--" + self.option.replace("_", "-")
 
     def value(self, model: type, cfg: Any) -> bool | str | None:
-        """What was chosen.
-
-        Args:
-            model: the class of the preset.
-            cfg: its options.
-        """
+        """The value that the class of the preset, ``model``, and its options ``cfg`` choose."""
         given = getattr(cfg, self.option, None)
         if given is None or given == "":
             given = self.unset
@@ -56,11 +51,11 @@ SHARING = (
     Choice("share_decoder_input_output_embed", False, presets=("ties", "shares_decoder"), implied_by=THREE_WAY),
     Choice("projection", False, presets=("projects",)),
 )
-# Of language models whose output layer is chosen: a table that was trained as one layer's is no other's. Classes are
-# read from the checkpoint whatever the number says, so that another number is a mistake.
+# For language models with --output-layer: a table trained under one output layer does not fit another. The checkpoint's
+# classes replace --classes, so another number there is a mistake.
 SHARING_AND_OUTPUT_LAYER = (*SHARING, Choice("output_layer", "softmax"), Choice("classes"), Choice("tree", "huffman"))
 
-# With options of fairseq's own models, for which fairseq checks nothing either: the number of heads changes no shape.
+# With options of fairseq's own models that fairseq does not check: the number of heads, for one, changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (
     *SHARING,
     Choice("tie_adaptive_weights", False),

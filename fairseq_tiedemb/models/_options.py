@@ -1,4 +1,4 @@
-"""Options that the models have in common, and the checks that belong to them."""
+"""Options shared by the models, and their checks."""
 
 import logging
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 SHARING_METHODS.load()
 SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
-    # argparse replaces what follows a percent sign
+    # argparse formats help with %
     f"{method.name} ({method.summary})".replace("%", "%%")
     for method in SHARING_METHODS.values()
 )
@@ -32,7 +32,7 @@ PROJECTION_BIAS_HELP = "P has a bias, as in the paper's code; its presets have i
 
 @dataclass
 class SharingConfig(FairseqDataclass):
-    """Which tables are one, and how they are shared."""
+    """Options for weight tying and the sharing method."""
 
     share_decoder_input_output_embed: bool = field(
         default=False, metadata={"help": "weight tying: decoder input and output embeddings are one table"}
@@ -47,11 +47,7 @@ class SharingConfig(FairseqDataclass):
 
 
 def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, target_dim: int, output_dim: int) -> None:
-    """Checks that tables to be shared have one width.
-
-    Raises:
-        ValueError: naming the flag or preset that shares them, and the widths found.
-    """
+    """Raises ValueError, which names the flag or preset ``asked_by``, if shared tables differ in width."""
     if target_dim != output_dim:
         raise ValueError(
             f"{asked_by}: needs --decoder-embed-dim equal to --decoder-out-embed-dim; got {target_dim} and "
@@ -65,11 +61,7 @@ def check_shared_sizes(*, share_all: bool, asked_by: str, source_dim: int, targe
 
 
 def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by: str) -> None:
-    """Checks that both languages have one dictionary, when a model is built: for training, and of a checkpoint.
-
-    Raises:
-        ValueError: with the sizes, the first word that differs, and the remedies.
-    """
+    """Raises ValueError, which names ``asked_by``, unless source and target have the same dictionary."""
     if source == target:
         return
     pairs = zip(source.symbols, target.symbols, strict=False)
@@ -83,16 +75,7 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by:
 
 
 def check_projection(*, projects: bool, bias: bool, no_bias: bool = False) -> None:
-    """Checks the flags of P.
-
-    Args:
-        projects: whether the model has P.
-        bias: ``--projection-bias``.
-        no_bias: ``--no-projection-bias``.
-
-    Raises:
-        ValueError: for flags of a P that is not there, or that contradict each other.
-    """
+    """Raises ValueError for ``--projection-bias`` and ``--no-projection-bias`` without P, and for both at once."""
     if bias and not projects:
         raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
     if no_bias and not projects:
@@ -102,19 +85,12 @@ def check_projection(*, projects: bool, bias: bool, no_bias: bool = False) -> No
 
 
 def build_projection(features_dim: int, width: int, *, bias: bool) -> torch.nn.Linear:
-    """P (width, D) of random orientation, which keeps the spread of the features' elements; its bias starts at 0."""
+    """P (width, D), Gaussian, which keeps the standard deviation of the features' elements; its bias starts at 0."""
     return gaussian_linear(features_dim, width, bias=bias, std=features_dim**-0.5)
 
 
 def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:
-    """Checks that sizes are positive and dropout probabilities lie in [0, 1).
-
-    Args:
-        cfg: options of a model; a DictConfig from fairseq's commands, a dataclass from Python.
-
-    Raises:
-        ValueError: naming the first flag that is out of range.
-    """
+    """Raises ValueError, which names the flag, unless sizes are positive and dropout probabilities in [0, 1)."""
     options: Mapping[str, Any] = dict(cfg if isinstance(cfg, DictConfig) else vars(cfg))
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
@@ -125,13 +101,11 @@ def check_ranges(cfg: FairseqDataclass | DictConfig) -> None:
 
 
 def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
-    """Fills rows from a text file of vectors; see ``read_word_vectors``.
-
-    Words that the file lacks keep their initial row.
+    """Copies word vectors from a text file into the table; tokens that the file lacks keep their initial rows.
 
     Raises:
-        ValueError: if the file does not exist or is damaged, or has vectors of another width than the table, or no word
-            of the dictionary.
+        ValueError: if the file is missing or damaged, its width is not the table's, or it has no token of the
+            dictionary.
     """
     if not Path(path).is_file():
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Which output layer a language model has: options, the registry of layers, the counts of the training text."""
+"""The output layers of language models: options, registry, and the token counts of the training text."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -109,7 +109,7 @@ class TreeConfig(ClassFileConfig):
 
 @dataclass
 class OutputLayerConfig(TreeConfig, NCEConfig, ShortListConfig, ClassesConfig):
-    """Options of the output layer of a language model."""
+    """Options of a language model's output layer."""
 
     output_layer: str = field(default=SOFTMAX, metadata={"help": "what gives words their probabilities"})
     output_layer_options: Optional[str] = field(
@@ -125,7 +125,7 @@ class OutputLayerConfig(TreeConfig, NCEConfig, ShortListConfig, ClassesConfig):
 
 
 def _marks(words: Any) -> tuple[int, int]:
-    """fairseq's symbols that are no words."""
+    """fairseq's special symbols that are never predicted, ``<s>`` and ``<pad>``."""
     return words.bos(), words.pad()
 
 
@@ -140,7 +140,7 @@ def _classes(cfg: Any, table: SharedEmbedding, counts: Tensor | None, words: Any
 
 
 def _class_file(cfg: Any, words: Any) -> tuple[NamedClasses | None, ValueError | None]:
-    """The classes of ``--class-file``, or why there are none: they may come with a checkpoint."""
+    """The classes of ``--class-file``, or the error that prevents them; a checkpoint may still bring classes."""
     try:
         return read_classes(cfg.class_file, words.indices, _marks(words)) if cfg.class_file else None, None
     except ValueError as error:
@@ -244,12 +244,9 @@ def check_output_layer(cfg: Any) -> None:
 
 
 def check_every_option_is_used(cfg: Any) -> None:
-    """Checks, before a training, that the output layer has a use for each of its options.
+    """Raises ValueError for the first option that the output layer ignores.
 
-    Not whenever a model is built: checkpoints of version 0.1.2 may have options that were ignored.
-
-    Raises:
-        ValueError: naming the first that it has none for.
+    Called before training only, because checkpoints of version 0.1.2 may hold ignored options.
     """
     for option, layers in LAYERS_OF.items():
         value, flag = getattr(cfg, option), "--" + option.replace("_", "-")
@@ -274,12 +271,12 @@ def check_every_option_is_used(cfg: Any) -> None:
 def build_tables(
     cfg: Any, task: Any, *, tied: bool, features_dim: int, projection: nn.Linear | None
 ) -> tuple[SharedEmbedding, OutputLayer]:
-    """The input table, and the output layer that ``--output-layer`` names.
+    """Builds the input table and the output layer that ``--output-layer`` names.
 
     Args:
         cfg: options of the model.
-        task: whose data tell the counts of words.
-        tied: whether the output layer scores words by the input table.
+        task: the task, whose data give the token counts.
+        tied: whether the output layer uses the input table.
         features_dim: width of the features.
         projection: P.
 
@@ -317,11 +314,7 @@ def _check_nothing_is_shared(cfg: Any, *, tied: bool) -> None:
 
 
 def start_biases(cfg: Any, task: Any, output: OutputLayer) -> None:
-    """Sets the output biases as ``--output-bias-init`` says.
-
-    Raises:
-        ValueError: if the text's frequencies are asked for, and there is none.
-    """
+    """Initialises the output biases by ``--output-bias-init``; without a training text, unigram changes nothing."""
     start = cfg.output_bias_init or (None if cfg.output_layer == SOFTMAX else "unigram")
     if start is None:
         return
@@ -335,13 +328,10 @@ def start_biases(cfg: Any, task: Any, output: OutputLayer) -> None:
 
 
 def training_counts(task: Any) -> Tensor | None:
-    """How often each word occurs in the binarised training text, all folders and shards of it; None without one.
+    """Token counts (V,) of the binarised training text over all its folders and shards; None without a text.
 
-    fairseq's dictionary does not know how often </s> and <unk> occur, 9% of the words of PTB.
-
-    Args:
-        task: with its options, as fairseq sets it up. The text is ``--train-subset`` where they have it, as those of
-            this package's tasks do, else ``train``.
+    fairseq's dictionary lacks the counts of ``</s>`` and ``<unk>``, 9% of PTB's tokens. The split is ``--train-subset``
+    for this package's tasks, else ``train``.
     """
     options = getattr(task, "args", None) or getattr(task, "cfg", None)
     folders = (getattr(options, "data", None) or "").split(":")

@@ -1,7 +1,7 @@
-"""Presets whose numbers stand in ``config/NAME.yaml``, for ``fairseq-train --arch NAME`` and fairseq-hydra-train alike.
+"""Presets defined by ``config/NAME.yaml``, for ``fairseq-train --arch NAME`` and for fairseq-hydra-train.
 
-The file says what the model's sizes are and how it is trained: with ``--arch NAME``, a preset of ``register_preset``
-gets task, criterion, optimiser and schedule from it too, all overridable; compat's ``recipes_are_defaults`` sees to it.
+The file holds the model's sizes and its training recipe. With ``--arch NAME`` the recipe becomes the defaults of task,
+criterion, optimiser and schedule, through compat's ``recipes_are_defaults``; flags override all of it.
 """
 
 import dataclasses
@@ -15,37 +15,27 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
-# Sections of a file that say how to train.
+# Sections of a file with the training recipe.
 TRAINING = ("common", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "dataset", "checkpoint")
 
 
 def register_preset(
     model: type[BaseFairseqModel], config: type[FairseqDataclass], name: str, about: str, **attributes: Any
 ) -> None:
-    """Registers a model once more, with the sizes and the recipe of ``config/NAME.yaml``.
+    """Registers a subclass of a model with the sizes and the recipe of ``config/NAME.yaml``.
 
-    Args:
-        model: whose subclass the preset is.
-        config: the model's options.
-        name: of the preset.
-        about: what it is, in a line.
-        attributes: of the class, such as ``ties``.
+    ``config`` is the model's config class, ``about`` the subclass's docstring, and ``attributes`` are class attributes
+    such as ``ties``.
     """
     attributes |= {"__doc__": about, "__module__": model.__module__, "recipe": training_options(name)}
     preset = register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), attributes))
-    setattr(sys.modules[model.__module__], name, preset)  # where pickle looks for it
+    setattr(sys.modules[model.__module__], name, preset)  # pickle looks classes up by module
 
 
 def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> type[FairseqDataclass]:
-    """A config class whose defaults are the model's options in ``config/PRESET.yaml``.
+    """A config class whose defaults are the model options in ``config/PRESET.yaml``, and then ``defaults``.
 
-    They belong here and not into a recipe, which only the command line knows: fairseq-hydra-train and Python take them
-    from the class.
-
-    Args:
-        config: the model's config.
-        preset: whose file it is.
-        defaults: more of them, by field, which the file leaves out.
+    Only the command line reads recipes; fairseq-hydra-train and Python take sizes from the class.
     """
     defaults |= {name: value for name, value in _sections(preset)["model"].items() if name != "_name"}
     fields = {each.name: each for each in dataclasses.fields(config)}
@@ -60,10 +50,9 @@ def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> 
 
 
 def training_options(preset: str) -> dict[str, Any]:
-    """How ``config/PRESET.yaml`` trains: values by option (``lr_shrink``), "task", "criterion" and others among them.
+    """The training options of ``config/PRESET.yaml`` by name (``lr_shrink``), with "task", "criterion" and others.
 
-    What the file leaves to the user (``???``, ``null``) or takes from elsewhere (``${...}``) is left out, and
-    ``user_dir``, which the command has by then.
+    Leaves out ``user_dir``, values for the user to set (``???``, ``null``) and interpolations (``${...}``).
     """
     return {
         section if name == "_name" else name: value
@@ -74,7 +63,7 @@ def training_options(preset: str) -> dict[str, Any]:
 
 
 def _sections(preset: str) -> dict[str, Any]:
-    """``config/PRESET.yaml`` and the files that its ``defaults`` name, merged as hydra does: the last prevails."""
+    """``config/PRESET.yaml`` merged with the files in its ``defaults`` as hydra merges them: the last value wins."""
     own = _read(CONFIG / f"{preset}.yaml")
     merged: dict[str, Any] = {}
     for entry in own["defaults"]:
@@ -88,6 +77,6 @@ def _sections(preset: str) -> dict[str, Any]:
 
 @functools.cache
 def _read(path: Path) -> Any:
-    # Compiled, where it is: hydra's own reader takes a third of the plugin's start. It reads the same (the tests see to
-    # it) as long as numbers are those of YAML: 1.0e-6, where hydra takes 1e-6 too.
+    # The compiled loader if available: hydra's own takes a third of the plugin's start-up time. Both agree (a test
+    # checks it) if numbers follow YAML: 1.0e-6, where hydra also takes 1e-6.
     return yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -10,29 +10,29 @@ from ._stream_decoder import StreamDecoder
 
 
 class RecurrentStack(Protocol):
-    """What stands between the input vectors and the projection."""
+    """Interface of the recurrent layers."""
 
     hidden_size: int
 
     def initial_state(self, bsz: int) -> Tensor:
-        """A state of zeros, (L, B, K)."""
+        """A zero state (L, B, K)."""
 
     def __call__(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs (T, B, H) and the last state."""
 
 
 class RecurrentDecoder(StreamDecoder):
-    """Input table, recurrent stack, output layer.
+    """Recurrent decoder: input table, recurrent layers, output layer.
 
-        h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   scores_t = output layer's scores of h_t
+        h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   logits_t = output layer of h_t
 
     Args:
-        dictionary: of the language.
-        embed_tokens: input table, or bands of words.
-        output: output layer. Of a ``Bands`` the adaptive softmax becomes the decoder's, where fairseq's criterion
-            ``adaptive_loss`` looks for it; P becomes the decoder's too.
+        dictionary: the dictionary.
+        embed_tokens: input table, or adaptive input.
+        output: output layer, whose P is registered here. The adaptive softmax of ``Bands`` is registered here too,
+            where fairseq's criterion ``adaptive_loss`` looks for it.
         stack: recurrent layers.
-        word_dropout: variational dropout of input words.
+        word_dropout: probability of variational dropout of input tokens.
         dropout_in: dropout of the input vectors.
         dropout_out: dropout of the last layer's outputs.
 
@@ -59,7 +59,7 @@ class RecurrentDecoder(StreamDecoder):
         self.dropout_out = dropout_out
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Scores of the words (*, V), or what an adaptive softmax is to score."""
+        """Logits (*, V); for an adaptive softmax its input features, as fairseq expects."""
         return super().output_layer(features) if self.adaptive_softmax is None else self.output.transformed(features)
 
     def features(
@@ -68,7 +68,7 @@ class RecurrentDecoder(StreamDecoder):
         incremental_state: dict[str, Any] | None = None,
         stream_position: int | None = None,
     ) -> Tensor:
-        """Features (B, T, H), of the last column alone (B, 1, H) once a search has a state; see ``forward``."""
+        """Features (B, T, H); only the last column (B, 1, H) if the incremental state has a state. See ``forward``."""
         state = self.stack.initial_state(len(prev_output_tokens))
         if stream_position is not None:
             state = self.streams[self.training].at(stream_position, state)
@@ -85,7 +85,7 @@ class RecurrentDecoder(StreamDecoder):
         return self.dropout_out(hidden).transpose(0, 1)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Moves the beams' states to where the beams are now."""
+        """Reorders the cached states along with the beams."""
         kept = self.get_incremental_state(incremental_state, "recurrent")
         if kept is not None:
             self.set_incremental_state(

@@ -1,4 +1,4 @@
-"""The encoder of attention translation."""
+"""The encoder of attention-based translation."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ from ..modules.recurrent import BidirectionalLayer
 
 
 class RecurrentEncoder(FairseqEncoder):
-    """Bidirectional recurrent encoder, and all that the decoder needs of the source, computed once.
+    """Bidirectional recurrent encoder that also computes the attention keys and the decoder's initial state.
 
-    Annotations x_j = [h_forward_j, h_backward_j]; attention keys x_j W + b; the decoder's initial state
-    tanh(mean_j(x_j) W + b), the mean over words.
+    Annotations are x_j = [h_forward_j, h_backward_j], keys x_j W + b, and the initial state is tanh(mean_j(x_j) W + b)
+    with the mean over tokens without padding.
 
     Args:
         dictionary: source dictionary.
-        embed_tokens: table of the encoder's input.
+        embed_tokens: input table.
         cell: recurrent cell.
-        hidden_size: H of each direction.
-        num_layers: layers, each of which reads both directions of the one below.
-        state_size: width of the decoder's initial state, all layers together.
+        hidden_size: H of one direction.
+        num_layers: number of layers; a layer reads both directions of the layer below.
+        state_size: width of the decoder's initial state, summed over its layers.
         dropout_in: dropout of the embeddings.
         dropout_out: dropout of every layer's output.
-        max_source_positions: longest sentence accepted, in tokens.
+        max_source_positions: longest accepted sentence, in tokens.
 
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model``.
     """
@@ -59,14 +59,10 @@ class RecurrentEncoder(FairseqEncoder):
         self.bridge = dl4mt_linear(self.output_units, state_size)
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor | None = None, **_: Any) -> dict[str, Any]:
-        """Encodes a batch.
-
-        Args:
-            src_tokens: source words (B, S), padded on either side.
-            src_lengths: not needed; padding is read off the words.
+        """Encodes source tokens (B, S), padded on either side; ``src_lengths`` is ignored.
 
         Returns:
-            ``source``, what attention reads, and ``state``, the decoder's initial state.
+            ``source``, the inputs of attention, and ``state``, the decoder's initial state.
         """
         padding_BS = src_tokens.eq(self.dictionary.pad())
         x = self.dropout_in(self.embed_tokens.embed(src_tokens))
@@ -77,15 +73,15 @@ class RecurrentEncoder(FairseqEncoder):
         return {"source": Source(x, 2 * self.keys(x), padding_BS), "state": state}
 
     def reorder_encoder_out(self, encoder_out: dict[str, Any], new_order: Tensor) -> dict[str, Any]:
-        """Selects rows; the beams of a sentence that stand side by side go on sharing one copy.
+        """Selects rows; adjacent beams of a sentence keep sharing one copy.
 
-        fairseq calls this at every step of beam search, mostly with an order that moves beams within their sentence:
-        then nothing is copied at all.
+        fairseq calls this in every step of beam search, mostly with an order that moves beams only within their
+        sentence; then nothing is copied.
         """
         beams = encoder_out.get("beams", 1)
         sentences, counts = torch.unique_consecutive(new_order // beams, return_counts=True)
         beams = int(counts[0]) if len(counts) else 1
-        # The backward pass of the conditional layer has one row a sentence.
+        # The backward pass of the conditional layer needs one row per sentence.
         if torch.is_grad_enabled() or not counts.eq(beams).all():
             sentences, beams = new_order // encoder_out.get("beams", 1), 1
         reordered = {**encoder_out, "beams": beams}

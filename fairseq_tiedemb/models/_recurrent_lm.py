@@ -1,4 +1,4 @@
-"""What the recurrent language models have in common: options, tables or bands of words, projection."""
+"""Base class of the recurrent language models: options, tables, adaptive softmax, projection."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -23,13 +23,13 @@ from ._output_layer import SOFTMAX, OutputLayerConfig, build_tables, check_outpu
 from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
 from ._stream_lm import StreamLM
 
-# By which each band of an adaptive softmax is narrower than the one before.
+# Default ratio of the widths of consecutive bands.
 FACTOR = 4.0
 
 
 @dataclass
 class RecurrentLMConfig(OutputLayerConfig):
-    """Options that recurrent language models share; names are those of fairseq's ``lstm_lm`` where it has them."""
+    """Options of recurrent language models, named as in fairseq's ``lstm_lm`` where it has them."""
 
     share_decoder_input_output_embed: bool = field(
         default=False, metadata={"help": "weight tying: input and output embeddings are one table"}
@@ -73,7 +73,7 @@ class RecurrentLMConfig(OutputLayerConfig):
 
 
 class RecurrentLM(StreamLM):
-    """A recurrent language model whose input and output embeddings may be one table.
+    """Recurrent language model, optionally with weight tying and a projection.
 
     Attributes:
         projects: whether the preset has a projection with a bias.
@@ -88,15 +88,11 @@ class RecurrentLM(StreamLM):
 
     @classmethod
     def build_dropout(cls, cfg: Any) -> tuple[nn.Module, nn.Module]:
-        """Builds the dropout of input vectors and of the last layer's outputs: variational."""
+        """Dropout of input vectors and of the last layer's outputs: variational by default."""
         return nn.Identity(), VariationalDropout(cfg.dropout_outputs)
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """``StreamLM.check_training``, and that a factor of bands has bands.
-
-        Raises:
-            ValueError: if it has none.
-        """
+        """Extends ``StreamLM.check_training``: ``--adaptive-softmax-factor`` without bands raises ValueError."""
         super().check_training(criterion, cfg)
         if cfg.adaptive_softmax_cutoff is None and cfg.adaptive_softmax_factor != FACTOR:
             raise ValueError(
@@ -109,7 +105,7 @@ class RecurrentLM(StreamLM):
         """Builds the model from its options.
 
         Raises:
-            ValueError: for options out of range, widths that do not fit, or word vectors that do not fit.
+            ValueError: for options out of range, and for widths or word vectors that do not fit.
         """
         check_ranges(cfg)
         check_output_layer(cfg)
@@ -148,7 +144,7 @@ class RecurrentLM(StreamLM):
     def _build_tables(
         cls, cfg: Any, task: Any, projection: nn.Linear | None, tied: bool
     ) -> tuple[nn.Module, OutputLayer]:
-        """Input table, or bands of words, and output layer."""
+        """Input table or adaptive input, and the output layer."""
         features_dim = cfg.decoder_hidden_size
         if cfg.adaptive_softmax_cutoff is None:
             return build_tables(cfg, task, tied=tied, features_dim=features_dim, projection=projection)
@@ -190,17 +186,7 @@ class RecurrentLM(StreamLM):
 
 
 def _cutoff(text: str, factor: float, *, size: int, width: int) -> list[int]:
-    """Where bands of words end.
-
-    Args:
-        text: the flag's numbers.
-        factor: by which each band is narrower than the one before.
-        size: number of words.
-        width: of the first band.
-
-    Raises:
-        ValueError: for what are no rising numbers below the number of words, or bands too narrow.
-    """
+    """Parses ``--adaptive-softmax-cutoff``; raises ValueError if it does not fit ``size`` tokens or ``width``."""
     try:
         cutoff = [int(number) for number in str(text).strip("[]()").split(",")]
     except ValueError:

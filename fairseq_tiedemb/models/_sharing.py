@@ -1,4 +1,4 @@
-"""What is shared in a model, in words: the line that every model logs when it is built, and `fairseq-tiedemb arch`."""
+"""Describes what a model shares, for the log line of a new model and for `fairseq-tiedemb arch`."""
 
 from typing import Any
 
@@ -11,11 +11,7 @@ WAYS = {2: "weight tying", 3: "three-way weight tying"}
 
 
 def tables_by_role(model: Any) -> dict[str, list[SharedEmbedding]]:
-    """The tables that play each part, several where words come in bands; none where fairseq has another kind of layer.
-
-    Args:
-        model: a ``TiedModel``.
-    """
+    """The tables of each role: one per band of an adaptive layer, none for other kinds of layers."""
     output = list(model.output.tables().values())
     encoder = getattr(model, "encoder", None)
     if encoder is None:
@@ -35,7 +31,7 @@ def _tables(embed_tokens: Any) -> list[SharedEmbedding]:
 
 
 def groups(model: Any) -> list[list[str]]:
-    """The roles that share their tables, with each other."""
+    """Groups of roles that share their tables."""
     found: dict[tuple[int, ...], list[str]] = {}
     for role, tables in tables_by_role(model).items():
         key = tuple(id(table) for table in tables) or (-len(found) - 1,)  # nothing is shared with no table
@@ -44,7 +40,7 @@ def groups(model: Any) -> list[list[str]]:
 
 
 def sharing(model: Any) -> str:
-    """Which tables are one, in words."""
+    """The shared roles, in words."""
     shared = [roles for roles in groups(model) if len(roles) > 1]
     if not shared:
         return "nothing"
@@ -54,21 +50,16 @@ def sharing(model: Any) -> str:
 
 
 def projection(model: Any) -> str:
-    """Whether there is a P, in words that follow others."""
+    """The presence of P and its bias, as the end of a phrase."""
     if model.projection is None:
         return ""
     return ", with P and its bias" if model.projection.bias is not None else ", with P"
 
 
 def describe(model: Any, name: str) -> str:
-    """One line: what is shared and how, and how many parameters there are.
+    """One line: what is shared and how, and the number of parameters of a ``TiedModel``; ``name`` is its architecture.
 
-    The count without the rows of ``<s>`` and ``<pad>``, two rows of each table and no words of any text, is the one
-    that papers state.
-
-    Args:
-        model: a ``TiedModel``.
-        name: of its architecture.
+    Papers count parameters without the rows of ``<s>`` and ``<pad>``, which the line states too.
     """
     roles = tables_by_role(model)
     size = {role: sum(_size(table) for table in tables) for role, tables in roles.items()}
@@ -99,12 +90,12 @@ def _size(table: SharedEmbedding) -> int:
 
 
 def _first_bands(roles: dict[str, list[SharedEmbedding]]) -> list[SharedEmbedding]:
-    """The tables with rows of fairseq's own symbols, each once."""
+    """The distinct tables that may have rows of fairseq's special symbols."""
     return list({id(tables[0]): tables[0] for tables in roles.values() if tables}.values())
 
 
 def _remedy(model: Any, name: str, what: str) -> str:
-    """The flags that make a model share its tables, where a name that begins with tied_ misleads."""
+    """Flags that make a ``tied_*`` model share its tables, for a model that shares nothing."""
     if what != "nothing" or not name.startswith("tied_"):
         return ""
     flags = "--share-decoder-input-output-embed shares"

@@ -1,4 +1,4 @@
-"""What decoders of language models have in common that read a stream of text and carry a state over."""
+"""Base class of decoders that read a stream of text and carry a state along it."""
 
 from typing import Any
 
@@ -11,25 +11,25 @@ from ._stream_state import StreamState
 
 
 class StreamDecoder(FairseqIncrementalDecoder):
-    """Features of previous words, and an output layer that scores the next ones.
+    """Decoder that gives features of the previous tokens and, through an output layer, logits of the next ones.
 
-    Where the probability of a given word takes less than the scores of all, the decoder returns features in place of
-    scores, and ``get_normalized_probs`` computes what is asked for: fairseq-eval-lm hands it the words.
+    If the head computes single probabilities faster than all logits, ``forward`` returns features instead of logits,
+    and ``get_normalized_probs`` computes only the probabilities of the targets, as fairseq-eval-lm needs them.
 
     Args:
-        dictionary: of the language.
-        embed_tokens: input table, or bands of words.
-        output: output layer; its P becomes the decoder's, as ``projection``, where a subclass registers it.
+        dictionary: the dictionary.
+        embed_tokens: input table, or adaptive input.
+        output: output layer; subclasses register its P as ``projection``.
     """
 
     def __init__(self, dictionary: Any, embed_tokens: Any, output: OutputLayer):
         super().__init__(dictionary)
         self.embed_tokens = embed_tokens
         self.output = output
-        # Validation comes between two training steps and must not disturb their state. Not buffers: a checkpoint of the
-        # model is not tied to a number of rows, and half precision would round a state of words.
+        # Separate streams, because validation between two updates must not change the training state. Not buffers: a
+        # checkpoint does not fix the number of rows, and half precision would round a state of token indices.
         self.streams = {True: StreamState(), False: StreamState()}
-        self._num_updates: int | None = None  # until somebody counts them
+        self._num_updates: int | None = None  # None until set_num_updates is called
 
     def features(
         self,
@@ -37,7 +37,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
         incremental_state: dict[str, Any] | None = None,
         stream_position: int | None = None,
     ) -> Tensor:
-        """Features (B, T, D); for the arguments see ``forward``."""
+        """Features (B, T, D); see ``forward`` for the arguments."""
         raise NotImplementedError
 
     def forward(
@@ -49,43 +49,45 @@ class StreamDecoder(FairseqIncrementalDecoder):
         stream_position: int | None = None,
         features_only: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Scores of the next words (B, T, V), or features (B, T, D).
+        """Logits of the next tokens (B, T, V), or features (B, T, D).
 
         Args:
-            prev_output_tokens: previous words (B, T); with an incremental state, the last one's scores are wanted.
-            encoder_out: none; there is no encoder.
-            incremental_state: of generation.
-            src_lengths: not needed: padding comes last, where it does no harm.
-            stream_position: tokens before these in their rows, if the state is carried over; else it starts anew.
-            features_only: return features and not scores.
+            prev_output_tokens: previous tokens (B, T); with an incremental state only the last column is decoded.
+            encoder_out: unused.
+            incremental_state: fairseq's cache for generation.
+            src_lengths: unused: padding comes last and does not affect other columns.
+            stream_position: number of tokens before these in their rows, to carry the state over; None for a new state.
+            features_only: whether to return features instead of logits.
         """
         features = self.features(prev_output_tokens, incremental_state, stream_position)
-        # A search wants the scores of all words, and divides them by its temperature.
+        # Beam search needs all logits, which it divides by a temperature.
         if features_only or (self.output.head.by_target and incremental_state is None):
             return features, {"attn": None, "features": True}
         return self.output_layer(features), {"attn": None}
 
     def extract_features(self, prev_output_tokens: Tensor, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D), see ``forward``."""
+        """Features (B, T, D); see ``forward``."""
         return self.forward(prev_output_tokens, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Scores of the words (*, V)."""
+        """Logits of the whole vocabulary (*, V)."""
         return self.output.scores(features)
 
     def get_normalized_probs(
         self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """Probabilities of words (B, T, V), or their logarithms.
+        """Probabilities (B, T, V), or log-probabilities.
+
+        If ``net_output`` holds features and ``sample`` a target, every entry of a row is the probability of that row's
+        target. The result is then correct only where the caller gathers the target.
 
         Args:
-            net_output: of ``forward``.
-            log_probs: whether their logarithms are wanted.
-            sample: a batch. If it has a target and the output layer computes single words for less than all, the
-                result is the probability of the target for every word: it is right where the target is gathered.
+            net_output: output of ``forward``.
+            log_probs: whether to return log-probabilities.
+            sample: a batch, or None.
         """
         features, extra = net_output
-        # Of one step of a search without a state to go on from, fairseq hands on no more than the tensor.
+        # In a search step without incremental state fairseq passes the tensor without `extra`.
         unmarked = extra is None and features.size(-1) != len(self.dictionary)
         if not self.output.head.by_target or not (unmarked or (extra or {}).get("features")):
             return super().get_normalized_probs(net_output, log_probs, sample)
@@ -98,29 +100,25 @@ class StreamDecoder(FairseqIncrementalDecoder):
         return picked.expand(*target.shape, len(self.dictionary))
 
     def carry(self, position: int, state_LBK: Tensor) -> None:
-        """Keeps the state that the stream has reached, and those before it that may be wanted again."""
+        """Stores the state after the current batch and drops states that no later batch can need."""
         stream = self.streams[self.training]
         stream.carry(position, state_LBK)
         if not self.training:
             stream.forget_all_but_last()
         elif self._num_updates is None:
-            stream.forget_all_but_last(2)  # with which the last batch may still come again
+            stream.forget_all_but_last(2)  # fairseq may repeat the last batch
 
     def set_num_updates(self, num_updates: int) -> None:
-        """fairseq calls this before each batch of training; in a new update no batch of the last one comes again.
+        """Drops old states when an update begins, because fairseq repeats batches only within an update.
 
-        Where nobody calls it, only the last batch may come again.
+        fairseq calls this before every training batch. Without these calls only the last batch can be repeated.
         """
         if num_updates != self._num_updates:
             self._num_updates = num_updates
             self.streams[True].forget_all_but_last()
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        """Checks that a checkpoint has as many words as the dictionary.
-
-        Raises:
-            ValueError: with both numbers.
-        """
+        """Raises ValueError if a checkpoint and the dictionary differ in the number of tokens."""
         words = sum(len(table) for key, table in state_dict.items() if is_input_table(key, name))
         if words and words != len(self.dictionary):
             raise ValueError(
@@ -130,5 +128,5 @@ class StreamDecoder(FairseqIncrementalDecoder):
         return state_dict
 
     def max_positions(self) -> int:
-        """No limit: words have no positions."""
+        """No limit, because there are no position embeddings."""
         return 2**31 - 1

@@ -1,4 +1,4 @@
-"""What language models have in common that read a stream of text and carry a state over."""
+"""Base class of language models that read a stream of text and carry a state along it."""
 
 import logging
 from typing import Any, ClassVar
@@ -27,23 +27,15 @@ class StreamLM(TiedModel, FairseqLanguageModel):
     ties: ClassVar[bool] = False
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks the criterion, and that the output layer has a use for each of its options.
-
-        Args:
-            criterion: of the training.
-            cfg: options of the model.
-
-        Raises:
-            ValueError: for a criterion that would train another layer, or an option of another layer.
-        """
+        """Raises ValueError if the criterion does not suit the output layer or an option in ``cfg`` is ignored."""
         super().check_training(criterion, cfg)
         check_every_option_is_used(cfg)
 
     def start(self, cfg: Any, task: Any) -> None:
-        """Sets what the parameters start as, and says what the model shares.
+        """Initialises the parameters, loads pretrained embeddings, and logs what the model shares.
 
         Raises:
-            ValueError: for word vectors that do not fit.
+            ValueError: as ``load_pretrained``.
         """
         self.reset_parameters(cfg.init_range)
         start_biases(cfg, task, self.output)
@@ -55,10 +47,10 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         logger.info(describe(self, cfg._name or type(self).__name__))
 
     def reset_parameters(self, init_range: float) -> None:
-        """Draws every parameter uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
+        """Draws parameters uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
 
-        But for those of a sharing method, which begin as it says.
-        Tables of a method that divides by the norm get rows of norm about 1: a range of sqrt(3 / D).
+        Parameters of a sharing method keep their own initial values. Tables of a method that divides by the norm get
+        rows of norm about 1, a range of sqrt(3 / D).
         """
         tables = [module for module in self.modules() if isinstance(module, SharedEmbedding)]
         own = {id(each) for table in tables for each in table.parameters_of_method()}
@@ -69,10 +61,10 @@ class StreamLM(TiedModel, FairseqLanguageModel):
             table.reset_rows_of_norm_one()
 
     def carried_state(self) -> tuple[int, Tensor]:
-        """Where the training stream stands: the position, and the state there (L, B, K)."""
+        """The position of the training stream, and the state there (L, B, K)."""
         stream = self.decoder.streams[True]
         return stream.position, stream.states[stream.position]
 
     def restore_state(self, position: int, state_LBK: Tensor) -> None:
-        """Puts the training stream where ``carried_state`` said it stood."""
+        """Sets the training stream to a position and state from ``carried_state``."""
         self.decoder.streams[True].carry(position, state_LBK)

@@ -4,11 +4,11 @@ from torch import Tensor
 
 
 class StreamState:
-    """States at the positions of a stream, so that a batch finds the one it goes on from.
+    """States by position in a stream, from which the batch at that position continues.
 
-    The data say where a batch stands: position 0 starts from the model's initial state, any other must be one whose
-    state is known. States of earlier batches of the same update are kept, since fairseq feeds them again when automatic
-    mixed precision finds an overflow; whoever uses a stream says which may go.
+    Position 0 starts from the model's initial state; other positions need a stored state. States of earlier batches of
+    an update are kept, because fairseq repeats them when mixed precision overflows. The caller drops states that are no
+    longer needed.
     """
 
     def __init__(self) -> None:
@@ -16,14 +16,11 @@ class StreamState:
         self.states: dict[int, Tensor] = {}
 
     def at(self, position: int, initial_LBK: Tensor) -> Tensor:
-        """The state with which the batch at a position starts.
-
-        Args:
-            position: tokens that each row has before the batch.
-            initial_LBK: the state at position 0.
+        """The state at which the batch at ``position`` (tokens before it in its rows) starts.
 
         Raises:
-            ValueError: if the stream has not been read to there, or had another number of rows.
+            ValueError: if that state is unknown, or has another number of rows than ``initial_LBK``, the state at
+                position 0.
         """
         if position == 0:
             return initial_LBK
@@ -42,11 +39,11 @@ class StreamState:
         return state.to(initial_LBK)
 
     def carry(self, position: int, state_LBK: Tensor) -> None:
-        """Keeps the state reached at a position, without its gradients."""
+        """Stores the state at a position, detached."""
         self.position = position
-        self.states.pop(position, None)  # which is the newest now
+        self.states.pop(position, None)  # so that it becomes the newest entry
         self.states[position] = state_LBK.detach()
 
     def forget_all_but_last(self, count: int = 1) -> None:
-        """Drops the states of batches before the last ones."""
+        """Drops all but the newest ``count`` states."""
         self.states = dict(list(self.states.items())[-count:])

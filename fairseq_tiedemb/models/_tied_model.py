@@ -1,4 +1,4 @@
-"""What all our models have in common: the loss of their output layer, and one table under all its names."""
+"""Base class of all models: the loss of the output layer, and checks of shared tables in checkpoints."""
 
 import argparse
 from typing import Any, ClassVar
@@ -15,15 +15,14 @@ from ._meaning import SHARING, Choice
 
 
 class TiedModel(BaseFairseqModel):
-    """A model with an ``OutputLayer``; stands before fairseq's class among the bases.
+    """Mixin for a model with an ``OutputLayer``; precedes fairseq's class among the bases.
 
-    A family's decoder returns features (B, T, D) and not scores if it is called with ``features_only``, as fairseq's
-    Transformer does, and holds the layer: as ``output``, or where fairseq has its ``output_projection``.
+    The decoder holds the layer as ``output``, or as fairseq's ``output_projection``. Called with ``features_only``, as
+    fairseq's Transformer allows, it returns features (B, T, D) instead of logits.
 
     Attributes:
-        recipe: defaults of all of fairseq's options that the preset's training needs, by name; empty if it brings none.
-        recipe_yields: whether nothing of the recipe is left where the command names an optimiser: commands from before
-            the preset had one mean what they meant.
+        recipe: defaults of fairseq's options for the preset's training, by name; empty without a recipe.
+        recipe_yields: whether a command that names an optimiser drops the recipe.
     """
 
     computes_loss: ClassVar[bool] = True
@@ -33,11 +32,10 @@ class TiedModel(BaseFairseqModel):
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """fairseq's, with the sharing methods that are registered by now, and the recipe as the command's defaults.
+        """Adds fairseq's options, the registered sharing methods, and the recipe as defaults.
 
-        The options of the recipe's optimiser, criterion and schedule come of compat's ``recipes_are_defaults``, which
-        is too late where it is the parser that imports the plugin: there this sets the recipe's numbers, unless
-        they depend on the command.
+        compat's ``recipes_are_defaults`` sets the options of the recipe's optimiser, criterion and schedule. It comes
+        too late if the parser itself imports the plugin; then only this method sets values, unless ``recipe_yields``.
         """
         super().add_args(parser)
         for action in parser._actions:
@@ -55,7 +53,7 @@ class TiedModel(BaseFairseqModel):
 
     @property
     def projection(self) -> nn.Linear | None:
-        """P, which projection regularization holds down."""
+        """P, the matrix that projection regularization penalises."""
         return self.output.projection
 
     def extract_features(
@@ -65,7 +63,7 @@ class TiedModel(BaseFairseqModel):
         prev_output_tokens: Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D), and what else the decoder returns; the arguments are those of ``net_input``."""
+        """Features (B, T, D), and the decoder's extra output; the arguments are those of ``net_input``."""
         if prev_output_tokens is None:
             return self.decoder(src_tokens, src_lengths=src_lengths, features_only=True, **kwargs)
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
@@ -74,14 +72,15 @@ class TiedModel(BaseFairseqModel):
     def forward(
         self, *args: Any, target: Tensor | None = None, loss_options: LossOptions = PLAIN_LOSS, **net_input: Any
     ) -> Any:
-        """What fairseq's class computes, or the loss of ``target`` without ever holding the scores.
+        """fairseq's output, or, given a target, the loss without the logits in memory.
+
+        The loss is computed here so that wrappers of the model, such as data parallel, see it.
 
         Args:
-            args: of fairseq's class.
-            target: right words (B, T); then the loss is returned, an ``OutputLoss``, computed here so that wrappers of
-                the model (data parallel) see all of it.
-            loss_options: of the loss. Without ``reduce``, it is (B, T), with 0 where no word is to be predicted.
-            net_input: of fairseq's class.
+            args: inputs of fairseq's class.
+            target: target tokens (B, T); with them the result is an ``OutputLoss``.
+            loss_options: options of the loss. Without ``reduce`` it has shape (B, T), 0 at positions without a target.
+            net_input: inputs of fairseq's class.
         """
         if target is None:
             return super().forward(*args, **net_input)
@@ -97,51 +96,33 @@ class TiedModel(BaseFairseqModel):
         return OutputLoss(in_place(losses.loss), None if losses.nll_loss is None else in_place(losses.nll_loss))
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
-        """Logarithms of the probabilities of the target words (B, T), 0 for padding, without the scores of all words.
-
-        Args:
-            target: right words (B, T).
-            net_input: as for ``forward``.
-        """
+        """Log-probabilities of the target tokens (B, T), 0 for padding; ``net_input`` as in ``forward``."""
         features_BTD = self.extract_features(**net_input)[0]
         is_word = self.is_word(target, net_input)
         found = self.output.log_prob(features_BTD[is_word], target[is_word])
         return torch.zeros_like(target, dtype=found.dtype).masked_scatter(is_word, found)
 
     def tally(self, target: Tensor, net_input: dict[str, Any]) -> dict[str, Tensor]:
-        """Sums over the target words that are to be logged beside the loss, by name: of heads that have some.
-
-        Args:
-            target: right words (B, T).
-            net_input: as for ``forward``.
-        """
+        """Sums over the targets (B, T) to log beside the loss, by name; see ``Head.tally``."""
         return self.output.head.tally(target[self.is_word(target, net_input)])
 
     def is_word(self, target: Tensor, net_input: dict[str, Any]) -> Tensor:
-        """Where the target (B, T) has a word to predict.
+        """Mask of the positions (B, T) with a token to predict.
 
-        A language model knows how long its rows are, and predicts a literal ``<pad>`` in the text like any other word;
-        for translation, whose batches do not say how long a target is, fairseq neither counts nor predicts it.
+        A language model knows its row lengths and predicts a literal ``<pad>`` in the text. Translation batches do not
+        hold the target lengths; like fairseq, it then skips ``<pad>``.
         """
         lengths = net_input.get("src_lengths")
         if hasattr(self, "encoder") or lengths is None:
             return target.ne(self.decoder.dictionary.pad())
         lengths = lengths.to(target.device)
-        lengths = F.pad(lengths, (0, len(target) - len(lengths)))  # without those of the rows of --pad-to-fixed-bsz
+        lengths = F.pad(lengths, (0, len(target) - len(lengths)))  # rows added by --pad-to-fixed-bsz have length 0
         return torch.arange(target.size(1), device=target.device) < lengths.unsqueeze(1)
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks that a criterion trains the output layer as it is meant: ``compat`` asks before the first update.
+        """Raises ValueError, before the first update, if the criterion would not train the output layer's own loss.
 
-        fairseq's criterions see scores of all words; by these an output layer that is trained by something else, or by
-        a few words alone, would be trained as a full softmax.
-
-        Args:
-            criterion: of the training.
-            cfg: options of the model.
-
-        Raises:
-            ValueError: for another criterion than this package's with such a layer.
+        fairseq's criterions train on all logits, so a head with a surrogate loss would be trained as a full softmax.
         """
         head = self.output.head
         if head.loss_is_its_own and not getattr(criterion, "takes_the_models_loss", False):
@@ -151,11 +132,7 @@ class TiedModel(BaseFairseqModel):
             )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
-        """fairseq's upgrade of old checkpoints; refuses those that have two tables where the model has one.
-
-        Raises:
-            ValueError: naming both entries.
-        """
+        """fairseq's upgrade of old checkpoints; raises ValueError for two different tables where the model has one."""
         super().upgrade_state_dict_named(state_dict, name)
         prefix = f"{name}." if name else ""
         first: dict[int, str] = {}
@@ -169,6 +146,6 @@ class TiedModel(BaseFairseqModel):
                 )
 
     def asks_for_sharing(self, first: str, second: str) -> str:
-        """The flag that makes two entries one, for messages."""
+        """The flag that shares the tables of two state-dict entries, for messages."""
         sides = {key.partition(".")[0] for key in (first, second)}
         return "--share-all-embeddings" if len(sides) > 1 else "--share-decoder-input-output-embed"

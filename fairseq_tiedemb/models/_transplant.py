@@ -1,7 +1,7 @@
-"""Puts shared embeddings into the models that fairseq builds.
+"""Replaces the embeddings of fairseq's models by shared embeddings.
 
-fairseq builds its model as ever, with the same random numbers; then its tables are replaced by ours, which take the
-parameters over. Everything between input vectors and features stays fairseq's.
+fairseq builds its model with the usual random numbers. Then its tables are replaced by this package's, which take over
+the parameters. Everything between input vectors and features remains fairseq's.
 """
 
 import logging
@@ -40,7 +40,7 @@ EMBEDDING_RANK_HELP = (
 
 
 def add_sharing_args(parser: Any) -> None:
-    """Adds the flags of shared embeddings to those of a model that fairseq configures by argparse."""
+    """Adds the flags of shared embeddings to a model that fairseq configures by argparse."""
     parser.add_argument("--sharing-method", choices=sharing_method_names(), default="plain", help=SHARING_METHOD_HELP)
     parser.add_argument("--embedding-rank", type=int, metavar="R", help=EMBEDDING_RANK_HELP)
     parser.add_argument("--projection", action="store_true", help=PROJECTION_HELP)
@@ -48,21 +48,19 @@ def add_sharing_args(parser: Any) -> None:
 
 
 def register_presets(model: str) -> None:
-    """Registers every architecture of fairseq's ``model`` for ours, ``tied_<model>``, as ``tied_<architecture>``."""
+    """Registers every architecture of fairseq's ``model`` as ``tied_<architecture>`` of ``tied_<model>``."""
     for arch in ARCH_MODEL_INV_REGISTRY[model]:
-        if f"tied_{arch}" not in ARCH_MODEL_REGISTRY:  # a dataclass has registered the model's own name
+        if (
+            f"tied_{arch}" not in ARCH_MODEL_REGISTRY
+        ):  # a model with a dataclass is already registered under its own name
             register_model_architecture(f"tied_{model}", f"tied_{arch}")(ARCH_CONFIG_REGISTRY[arch])
 
 
 def check_options(args: Any, *, adaptive_input: bool) -> None:
-    """Checks options before fairseq builds a model of them.
-
-    Args:
-        args: options of the model, a Namespace, a dataclass or a DictConfig.
-        adaptive_input: whether the family has fairseq's adaptive inputs.
+    """Checks the options before fairseq builds the model; ``adaptive_input`` says that the family has adaptive inputs.
 
     Raises:
-        ValueError: naming the first flag that cannot work, and what to use.
+        ValueError: for the first flag that cannot work.
     """
 
     def given(name: str) -> Any:
@@ -118,7 +116,7 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
 
 
 def _check_bands(given: Any, *, adaptive_input: bool) -> None:
-    """Checks where bands of words end, and that the input's are wide enough, before fairseq makes tables of them."""
+    """Checks the cutoffs of adaptive layers and the widths of the input's bands."""
     if adaptive_input and not given("adaptive_input_cutoff"):
         raise ValueError(
             "--adaptive-input: needs --adaptive-input-cutoff; got none. Use numbers of words, by frequency, at which "
@@ -182,11 +180,7 @@ def _check_rank(args: Any, given: Any) -> None:
 
 
 def check_merged_dictionary(source: Dictionary, target: Dictionary) -> None:
-    """Checks that a merged dictionary keeps the numbers of the target's words, which are those of the data.
-
-    Raises:
-        ValueError: naming the first word that would get another's row.
-    """
+    """Raises ValueError if the merged dictionary changes the index of a target token, since the data hold indices."""
     merged = source.symbols + [word for word in target.symbols if word not in source.indices]
     for index, (word, other) in enumerate(zip(target.symbols, merged, strict=False)):
         if word != other:
@@ -211,16 +205,15 @@ def check_translation_options(args: Any, task: Any) -> None:
 
 
 def transplant(model: Any, args: Any, *, name: str) -> None:
-    """Replaces the tables of a model that fairseq has built, in place; tables that were one stay one.
+    """Replaces the tables of a fairseq model in place; shared tables stay shared.
 
-    With ``plain`` and no rank nothing changes: the same parameters, computations and checkpoints. A sharing method
-    applies to every table, shared or not. Of adaptive inputs and outputs, every band is one table; the scores of
-    clusters, which are no words, stay as they are.
+    ``plain`` without a rank keeps parameters, computations and checkpoints unchanged. A sharing method applies to all
+    tables, also unshared ones. Every band of an adaptive layer is one table; the logits of clusters stay linear layers.
 
     Args:
-        model: with a ``decoder``, and an ``encoder`` or not.
-        args: its options; ``sharing_method`` and ``embedding_rank`` are read.
-        name: of the model, for the log.
+        model: a model with a ``decoder`` and optionally an ``encoder``.
+        args: the model's options.
+        name: name of the model, for the log.
 
     Raises:
         ValueError: if tied tables differ in width.
@@ -248,10 +241,10 @@ def transplant(model: Any, args: Any, *, name: str) -> None:
 
 
 def _input(old: Any, method: str, rank: int | None, *, scores: bool) -> Any:
-    """Our form of fairseq's input table, which the output shares if it ``scores``."""
+    """The replacement of fairseq's input table, shared with the output if it ``scores``."""
     if isinstance(old, AdaptiveInput):
         embed_bands(old, method)
-    if not isinstance(old, nn.Embedding):  # bands, or made from characters
+    if not isinstance(old, nn.Embedding):  # adaptive or character inputs
         return old
     weight: Any = old.weight
     size, width = weight.shape
@@ -262,7 +255,7 @@ def _input(old: Any, method: str, rank: int | None, *, scores: bool) -> Any:
 
 
 def _output(decoder: Any, args: Any, source: Any, method: str, rank: int | None) -> OutputLayer:
-    """Our form of fairseq's output layer; ``source`` is our form of the input table if they are tied, else None."""
+    """The replacement of fairseq's output layer; ``source`` is the tied input table's replacement, or None."""
     weight = decoder.output_projection.weight
     size, width = weight.shape
     features_dim = args.decoder_embed_dim if decoder.project_out_dim is None else decoder.project_out_dim.out_features

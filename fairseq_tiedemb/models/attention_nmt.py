@@ -1,4 +1,4 @@
-"""Attention translation of Press & Wolf 2016, table 8: DL4MT's conditional GRU, and the same with LSTM cells."""
+"""Attention translation of Press & Wolf 2016, table 8: DL4MT's conditional GRU, and an LSTM variant."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class AttentionNMTConfig(SharingConfig):
-    """Options, with the names of fairseq's ``lstm``; sizes and dropout are those of the preset."""
+    """Options, named as in fairseq's ``lstm``; presets define sizes and dropout."""
 
     cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
         default="lstm", metadata={"help": "recurrent cell of encoder and decoder"}
@@ -82,11 +82,10 @@ DL4MTConfig = with_sizes(AttentionNMTConfig, "dl4mt", cell="gru")
 
 @register_model("lstm_nmt", dataclass=LSTMNMTConfig)
 class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
-    """Translation with a bidirectional encoder and a conditional decoder; embeddings shared two, three ways or not.
+    """Recurrent translation model with attention; embeddings untied, tied in the decoder, or tied three ways.
 
-    Parameters with embedding width e, hidden size d (everywhere) and the GRU cell, as DL4MT has them: core
-    12ed + 26d^2 + 17d + e^2 + 3e + 1, plus e(Vs + 2Vt) + Vt untied, e(Vs + Vt) + Vt with weight tying, eVj + Vj with
-    three-way weight tying.
+    Parameters of DL4MT's GRU model with embedding width e and hidden size d: core 12ed + 26d^2 + 17d + e^2 + 3e + 1,
+    plus e(Vs + 2Vt) + Vt untied, e(Vs + Vt) + Vt with weight tying, eVj + Vj with three-way weight tying.
 
     Source: Press & Wolf 2016, section 4 and table 8.
     """
@@ -95,8 +94,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     recipe_yields: ClassVar[bool] = True
     shares_decoder: ClassVar[bool] = False
     shares_all: ClassVar[bool] = False
-    # The spread of fairseq's lstm, uniform in +-0.1. From DL4MT's 0.01, which goes with Adadelta, Adam at 3e-3 had
-    # learnt word frequencies only after 300 updates on Multi30k.
+    # Standard deviation of fairseq's lstm, uniform in +-0.1. With DL4MT's 0.01, chosen for Adadelta, Adam at 3e-3 had
+    # learnt only word frequencies after 300 updates on Multi30k.
     embedding_std: ClassVar[float] = 0.1 / 3**0.5
 
     @classmethod
@@ -104,8 +103,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
         """Builds the model from its options.
 
         Raises:
-            ValueError: for options out of range, sizes or dictionaries that cannot be shared, word vectors that do not
-                fit, or ``--left-pad-target``.
+            ValueError: for options out of range, sizes, dictionaries or word vectors that do not fit, or a left-padded
+                target.
         """
         check_ranges(cfg)
         source, target = task.source_dictionary, task.target_dictionary
@@ -157,14 +156,14 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
 
     @classmethod
     def _build_roles(cls, cfg: AttentionNMTConfig, source: Dictionary, target: Dictionary) -> EmbeddingRoles:
-        """The tables, shared as preset and flags say, checked, filled and frozen."""
-        # A preset shares, whatever the flags say; so passing its flag as well changes nothing.
+        """The tables, shared as preset and flags say, with pretrained rows loaded and frozen tables frozen."""
+        # A preset's sharing holds without the flag, so its flag may be passed too.
         share_all = cfg.share_all_embeddings or cls.shares_all
         share_decoder = share_all or cfg.share_decoder_input_output_embed or cls.shares_decoder
         by_preset = cls.shares_all if share_all else cls.shares_decoder
         flag = "--share-all-embeddings" if share_all else "--share-decoder-input-output-embed"
         asked_by = f"--arch {cfg._name}" if by_preset else flag
-        # P makes features as wide as the input vectors, whatever they are.
+        # P maps features to the width of the input vectors.
         output_dim = cfg.decoder_embed_dim if cfg.projection else cfg.decoder_out_embed_dim
         if share_all:
             check_joined_dictionary(source, target, asked_by=asked_by)

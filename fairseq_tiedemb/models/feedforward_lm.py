@@ -1,4 +1,4 @@
-"""Feed-forward n-gram language models: Bengio et al. 2003, and the same with a deep output and weight tying."""
+"""Feed-forward n-gram language models: Bengio et al. 2003, and variants with a deep output and weight tying."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -28,7 +28,7 @@ LINEAR = "linear"
 
 @dataclass
 class FeedForwardOptions(OutputLayerConfig):
-    """Options of feed-forward language models; names are those of fairseq's ``lstm_lm`` where it has them."""
+    """Options of feed-forward language models, named as in fairseq's ``lstm_lm`` where it has them."""
 
     ngram_order: int = field(
         default=5, metadata={"help": "n: each word is predicted from the n - 1 words before it in the text"}
@@ -73,11 +73,11 @@ FeedForwardLMConfig = with_sizes(FeedForwardOptions, "feedforward_lm")
 
 @register_model("feedforward_lm", dataclass=FeedForwardLMConfig)
 class FeedForwardLM(StreamLM):
-    """Untied, with a linear deep output.
+    """Feed-forward language model, untied, with a linear deep output.
 
-    With n words in an n-gram, embeddings of width m and hidden layers of width h, of which there is one, parameters are
-    Vm + (n-1)mh + h and, of the output, V(h + 1) plain, V(h + (n-1)m + 1) with skip connections, and hm + m + V(m + 1)
-    with a deep output, or V less m's where it is tied; skip connections to a deep output add (n-1)m^2.
+    Parameters with n-grams of n tokens, embedding width m, and one hidden layer of width h: Vm + (n-1)mh + h, plus the
+    output's V(h + 1) plain, V(h + (n-1)m + 1) with skip connections, hm + m + V(m + 1) with a deep output. A tied deep
+    output has Vm fewer. Skip connections to a deep output add (n-1)m^2.
 
     Attributes:
         skips: whether the preset has skip connections, whatever the flags say.
@@ -98,7 +98,7 @@ class FeedForwardLM(StreamLM):
         """Builds the model from its options.
 
         Raises:
-            ValueError: for options out of range, widths that do not fit, or word vectors that do not fit.
+            ValueError: for options out of range, and for widths or word vectors that do not fit.
         """
         check_ranges(cfg)
         check_output_layer(cfg)
@@ -141,7 +141,7 @@ class FeedForwardLM(StreamLM):
 
 
 def _check_tied_widths(cfg: Any, asked_by: str, *, skip: bool) -> None:
-    """Checks that without a deep output features are as wide as the embeddings."""
+    """Checks that features without a deep output have the embeddings' width."""
     if skip:
         raise ValueError(
             f"{asked_by}: needs a deep output with --skip-connections, which makes features wider than the embeddings; "

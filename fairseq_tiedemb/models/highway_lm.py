@@ -1,4 +1,4 @@
-"""Recurrent highway networks as language models: Zilly et al. 2017, tied as in Press & Wolf 2016, table 5."""
+"""Recurrent highway language models: Zilly et al. 2017, tied as in Press & Wolf 2016, table 5."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,11 +29,7 @@ class HighwayLM(RecurrentLM):
 
     @classmethod
     def build_stack(cls, cfg: Any) -> RecurrentHighwayNetwork:
-        """The recurrent highway layer.
-
-        Raises:
-            ValueError: if the depth is not positive.
-        """
+        """The recurrent highway layer; raises ValueError for a depth below 1."""
         if cfg.decoder_depth < 1:
             raise ValueError(f"--decoder-depth: needs a positive whole number; got {cfg.decoder_depth}. Use 10, say.")
         return RecurrentHighwayNetwork(
@@ -47,7 +43,7 @@ class HighwayLM(RecurrentLM):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "HighwayLM":
-        """Builds the model, see ``RecurrentLM.build_model``; the transform gates' bias is no random number."""
+        """Builds the model as ``RecurrentLM.build_model`` does, with constant transform gate biases."""
         model = super().build_model(cfg, task)
         nn.init.constant_(model.decoder.stack.bias_transform, cfg.transform_bias)
         return model

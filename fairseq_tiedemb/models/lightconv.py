@@ -1,4 +1,4 @@
-"""fairseq's LightConv and DynamicConv, for translation and as language models, with shared embeddings."""
+"""fairseq's LightConv and DynamicConv with shared embeddings, for translation and language modelling."""
 
 from typing import Any
 
@@ -20,18 +20,18 @@ from ._transplant import (
 
 
 class FeaturesAsTheyAre(OutputLayer):
-    """An output layer that scores when it is asked for scores, and passes features on when it is called."""
+    """Output layer that returns features when called, so that logits come from ``scores`` only."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """The features."""
+        """The features, unchanged."""
         return features
 
 
 class TiedLightConvDecoder(LightConvDecoder):
-    """fairseq's decoder with ``features_only``, as its Transformer has it: scores come last."""
+    """fairseq's decoder with a ``features_only`` option, as in its Transformer."""
 
     def forward(self, *args: Any, features_only: bool = False, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Scores (B, T, V), or features (B, T, D), as for an adaptive softmax; for the arguments see fairseq's."""
+        """Logits (B, T, V), or features (B, T, D); see fairseq's class for the arguments."""
         features, extra = super().forward(*args, **kwargs)
         return (features if features_only else self.output_layer(features)), extra
 
@@ -40,12 +40,12 @@ class TiedLightConvDecoder(LightConvDecoder):
         return self.forward(*args, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
-        """Scores of all words (*, V); an adaptive softmax wants the features as they are."""
+        """Logits of the whole vocabulary (*, V); for an adaptive softmax the features."""
         return features if self.adaptive_softmax is not None else self.output_projection.scores(features)
 
 
 def _tie(model: Any, args: Any, *, name: str) -> None:
-    """Puts shared embeddings into a model that fairseq has built, whose decoder stays in place and becomes ours."""
+    """Replaces the tables of a fairseq model, and the class of its decoder."""
     transplant(model, args, name=name)
     model.decoder.__class__ = TiedLightConvDecoder
     model.decoder.output_projection.__class__ = FeaturesAsTheyAre
@@ -55,7 +55,7 @@ def _tie(model: Any, args: Any, *, name: str) -> None:
 class TiedLightConvModel(TiedModel, LightConvModel):
     """fairseq's ``lightconv`` with a sharing method; DynamicConv unless ``--encoder-conv-type lightweight`` is given.
 
-    As ``tied_transformer``. The encoder of the presets has 7 blocks.
+    Otherwise like ``tied_transformer``. The presets' encoders have 7 blocks.
 
     Source: Wu et al. 2019; Liu et al. 2020, section 4.
     """
@@ -64,26 +64,22 @@ class TiedLightConvModel(TiedModel, LightConvModel):
 
     @staticmethod
     def add_args(parser: Any) -> None:
-        """fairseq's flags, and those of shared embeddings."""
+        """Adds fairseq's flags and those of shared embeddings."""
         LightConvModel.add_args(parser)
         add_sharing_args(parser)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedLightConvModel":
-        """Builds fairseq's model and replaces its tables.
-
-        Raises:
-            ValueError: for options or dictionaries that do not go together.
-        """
+        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options or dictionaries."""
         check_translation_options(args, task)
-        # Its decoder reads options of adaptive softmax that only fairseq's language model has.
+        # fairseq's decoder reads adaptive softmax options that only its language model defines.
         for name, value in (
             ("adaptive_softmax_factor", 4.0),
             ("tie_adaptive_weights", False),
             ("tie_adaptive_proj", False),
         ):
             setattr(args, name, getattr(args, name, value))
-        theirs = super().build_model(args, task)  # of fairseq's class, whichever class is asked
+        theirs = super().build_model(args, task)  # always an instance of fairseq's class
         model = cls(theirs.encoder, theirs.decoder)
         _tie(model, args, name="tied_lightconv")
         return model
@@ -91,23 +87,19 @@ class TiedLightConvModel(TiedModel, LightConvModel):
 
 @register_model("tied_lightconv_lm")
 class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
-    """fairseq's ``lightconv_lm`` with a sharing method, in bands too; as ``tied_transformer_lm``."""
+    """fairseq's ``lightconv_lm`` with a sharing method, also for adaptive layers; like ``tied_transformer_lm``."""
 
     meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @staticmethod
     def add_args(parser: Any) -> None:
-        """fairseq's flags, and those of shared embeddings."""
+        """Adds fairseq's flags and those of shared embeddings."""
         LightConvLanguageModel.add_args(parser)
         add_sharing_args(parser)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedLightConvLanguageModel":
-        """Builds fairseq's model and replaces its tables.
-
-        Raises:
-            ValueError: for options that do not go together.
-        """
+        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options."""
         check_options(args, adaptive_input=True)
         model = cls(super().build_model(args, task).decoder)
         _tie(model, args, name="tied_lightconv_lm")

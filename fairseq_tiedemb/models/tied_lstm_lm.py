@@ -37,17 +37,13 @@ class TiedLSTMLMConfig(RecurrentLMConfig):
 class TiedLSTMLM(RecurrentLM):
     """LSTM language model with tied or untied embeddings, with or without projection.
 
-    Dropout is that of Zaremba et al. (2014), drawn anew for every number, or the variational dropout of Gal &
-    Ghahramani (2016), with masks that a row keeps for all its steps.
+    Dropout is that of Zaremba et al. (2014), with a new mask for every step, or the variational dropout of Gal &
+    Ghahramani (2016), with one mask for all steps of a row.
     """
 
     @classmethod
     def build_stack(cls, cfg: Any) -> LSTMStack | VariationalLSTM:
-        """Layers of LSTM.
-
-        Raises:
-            ValueError: if both kinds of dropout are asked for.
-        """
+        """The LSTM layers; raises ValueError for both kinds of dropout."""
         sizes = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers
         if not _variational(cfg):
             return LSTMStack(*sizes, cfg.dropout)

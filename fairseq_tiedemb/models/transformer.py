@@ -12,10 +12,10 @@ from ._transplant import add_sharing_args, check_translation_options, register_p
 
 @register_model("tied_transformer")
 class TiedTransformerModel(TiedModel, TransformerModel):
-    """fairseq's ``transformer`` with a sharing method, factorised embeddings, and a loss without the scores in memory.
+    """fairseq's ``transformer`` with a sharing method, factorised embeddings, and a loss without all logits in memory.
 
-    With ``--sharing-method plain`` it computes exactly what ``transformer`` computes. The multiplier sqrt(D) of input
-    vectors is kept in every method. Presets are fairseq's, with ``tied_`` before their names.
+    ``--sharing-method plain`` computes exactly what ``transformer`` does. Every method keeps the factor sqrt(D) of
+    input vectors. Presets are fairseq's with the prefix ``tied_``.
 
     Source: Vaswani et al. 2017; Liu et al. 2020, section 4.
     """
@@ -24,17 +24,13 @@ class TiedTransformerModel(TiedModel, TransformerModel):
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
-        """fairseq's flags, and those of shared embeddings."""
+        """Adds fairseq's flags and those of shared embeddings."""
         super().add_args(parser)
         add_sharing_args(parser)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedTransformerModel":
-        """Builds fairseq's model and replaces its tables.
-
-        Raises:
-            ValueError: for options or dictionaries that do not go together.
-        """
+        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options or dictionaries."""
         check_translation_options(args, task)
         model = super().build_model(args, task)
         transplant(model, args, name="tied_transformer")

@@ -26,9 +26,9 @@ class TiedTransformerLanguageModelConfig(TransformerLanguageModelConfig):
 
 @register_model("tied_transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
 class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
-    """fairseq's ``transformer_lm`` with a sharing method, in bands too (``--adaptive-input --tie-adaptive-weights``).
+    """fairseq's ``transformer_lm`` with a sharing method, also for adaptive layers (``--adaptive-input``).
 
-    As ``tied_transformer``.
+    The bands share tables with ``--tie-adaptive-weights``. Otherwise like ``tied_transformer``.
 
     Source: Baevski & Auli 2019 (adaptive input); Liu et al. 2020.
     """
@@ -37,11 +37,7 @@ class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedTransformerLanguageModel":
-        """Builds fairseq's model and replaces its tables.
-
-        Raises:
-            ValueError: for options that do not go together.
-        """
+        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options."""
         check_options(args, adaptive_input=True)
         model = super().build_model(args, task)
         transplant(model, args, name="tied_transformer_lm")

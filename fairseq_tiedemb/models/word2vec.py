@@ -27,7 +27,7 @@ OUTPUTS = ("negative", "full", "tree")
 
 @dataclass
 class Word2VecConfig(FairseqDataclass):
-    """Options of the family."""
+    """Options of word2vec models."""
 
     share_decoder_input_output_embed: bool = field(
         default=False, metadata={"help": "weight tying: input and output embeddings are one table"}
@@ -58,12 +58,12 @@ DEFAULTS = {each.name: each.default for each in fields(Word2VecConfig)}
 
 
 class WordVectors(nn.Module):
-    """The tables of a model of word2vec's family, under the names that a language model's have.
+    """Holds the tables of a word2vec model under the names of a language model's decoder.
 
     Args:
-        dictionary: of the words.
+        dictionary: the dictionary.
         embed_tokens: C, the input table.
-        output: the output layer, over W' or the tree.
+        output: output layer with W', or with the tree.
     """
 
     def __init__(self, dictionary: Any, embed_tokens: SharedEmbedding, output: OutputLayer):
@@ -74,7 +74,7 @@ class WordVectors(nn.Module):
 
 
 class Word2Vec(TiedModel, BaseFairseqModel):
-    """Word embeddings from predicting words by those around them, with one table or two.
+    """Word embeddings trained to predict words from their neighbours, with one table or two.
 
     With input vectors C, output vectors W', and the words in the window of centre t, this minimises the sum over the
     text of
@@ -82,23 +82,22 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         skip-gram: sum over contexts o of  L(o, c_t)
         CBOW:      L(t, mean over contexts o of c_o)
 
-    where L(w, h) is the cross entropy of the softmax over W' h, of the tree's, or negative sampling. With weight tying
-    C and W' are one table S, whose rows get the gradients of both roles: a pair of a word with itself lengthens its
-    row, and what is predicted seldom by itself is kept short (Goldberg & Levy 2014).
+    L(w, h) is the cross entropy of the softmax over W' h or of the tree, or negative sampling. With weight tying C and
+    W' are one table S, whose rows get the gradients of both roles: a pair of equal words lengthens the word's row, and
+    words that rarely predict themselves stay short (Goldberg & Levy 2014).
 
-    Gradients are those of this loss. word2vec.c and gensim differ: in CBOW they hand the whole error of the mean, not
-    its part, back to each context; they feed the context in and predict the centre in skip-gram, which gives the same
-    pairs; and they update after each pair, where here a batch's gradients are added up first, and rows of the sum that
-    are longer than ``--clip-row-norm`` are cut to it, so that what many pairs ask of a word or node is no leap.
+    Gradients are those of this loss; word2vec.c and gensim differ. Their CBOW gives every context the whole error of
+    the mean. Their skip-gram swaps centre and context, which gives the same pairs. They update after every pair, where
+    here the gradients of a batch are summed, and rows of the sum longer than ``--clip-row-norm`` are clipped.
 
-    The input starts uniform in +-1 / (2 D) and the output at 0; a table that is both, as an input; and one of a method
-    that divides by norms with rows of norm about 1.
+    The input table starts uniform in +-1 / (2 D), also if tied, and the output table at 0. Methods that divide by norms
+    start with rows of norm about 1.
 
     Attributes:
-        predicts_centre: CBOW, and not skip-gram.
+        predicts_centre: True for CBOW, False for skip-gram.
 
-    Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016,
-    table 2.
+    Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016, table
+    2.
     """
 
     predicts_centre: ClassVar[bool] = False
@@ -112,7 +111,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         """Builds the model.
 
         Raises:
-            ValueError: for options that are out of range or do not go together, or a task without counts of words.
+            ValueError: for options that are out of range or conflict, or a task without word counts.
         """
         check_ranges(cfg)
         if not hasattr(task, "word_counts"):
@@ -146,15 +145,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         return model
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Checks the criterion, and that what is trained has a use for each option of negative sampling.
-
-        Args:
-            criterion: of the training.
-            cfg: options of the model.
-
-        Raises:
-            ValueError: for a criterion that does not take the model's loss, or an option that there is no use for.
-        """
+        """Raises ValueError if the criterion ignores the model's loss, or the model ignores an option in ``cfg``."""
         if not getattr(criterion, "takes_the_models_loss", False):
             raise ValueError(
                 f"--criterion: needs word_pairs with a model of word2vec's family; got {type(criterion).__name__}, "
@@ -177,18 +168,18 @@ class Word2Vec(TiedModel, BaseFairseqModel):
                 each.reset_rows_of_norm_one()
 
     def set_sparse_gradients(self, sparse: bool) -> None:
-        """Whether gradients hold the rows that a batch touches alone, as ``row_sgd`` takes them."""
+        """Chooses sparse gradients, which hold only the rows of a batch, for ``row_sgd``."""
         for module in (self.decoder.embed_tokens, self.output.table):
             module.sparse_gradients = sparse
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None
     ) -> tuple[Tensor, dict[str, Any]]:
-        """What words are predicted by: vectors of the centres, or means of those of their contexts.
+        """Features that predict the targets: vectors of the centres, or for CBOW means of the contexts' vectors.
 
         Args:
             src_tokens: words (n,); for CBOW all contexts (N,).
-            centres: which centre each pair has, (N,), not falling.
+            centres: position of each pair's centre (N,), not falling.
         """
         vectors = self.decoder.embed_tokens(src_tokens)
         if not self.predicts_centre or centres is None:
@@ -204,13 +195,13 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         target: Tensor | None = None,
         loss_options: LossOptions = PLAIN_LOSS,
     ) -> Any:
-        """Scores of all words for each centre (n, V), or the loss of ``target``.
+        """Logits of the vocabulary for each centre (n, V), or the loss of ``target``.
 
         Args:
             src_tokens: words (n,); for CBOW all contexts (N,).
-            centres: which centre each pair has, (N,), not falling.
-            target: right words: the contexts (N,), or for CBOW the centres (n,).
-            loss_options: of the loss.
+            centres: position of each pair's centre (N,), not falling.
+            target: target words: the contexts (N,), or for CBOW the centres (n,).
+            loss_options: options of the loss.
         """
         features = self.extract_features(src_tokens, centres)[0]
         if target is None:
@@ -220,18 +211,14 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         return self.output.loss_of_sets(features, target, centres, loss_options)
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
-        """Logarithms of the probabilities of the target words.
-
-        Raises:
-            ValueError: with negative sampling, which has no probabilities.
-        """
+        """Log-probabilities of the target words; raises ValueError for negative sampling, which defines none."""
         features, centres = self.extract_features(**net_input)[0], net_input.get("centres")
         if centres is not None and not self.predicts_centre:
             features = features.index_select(0, centres)
         return self.output.log_prob(features, target)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
-        """Takes the counts of negative sampling from where checkpoints before 0.2.0 have them."""
+        """Moves the counts of negative sampling from their place in checkpoints before 0.2.0."""
         prefix = f"{name}." if name else ""
         if f"{prefix}decoder.negatives.counts" in state_dict:
             counts = state_dict.pop(f"{prefix}decoder.negatives.counts")
@@ -240,7 +227,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
 
 class CBOW(Word2Vec):
-    """Predicts a centre by the mean of its contexts."""
+    """Predicts a centre from the mean of its contexts."""
 
     predicts_centre = True
 

@@ -1,1 +1,1 @@
-"""Building blocks of the models, one noun a file. They import torch only and never see a configuration."""
+"""Building blocks of the models. They import torch only and take plain arguments, never a configuration."""

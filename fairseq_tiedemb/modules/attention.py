@@ -1,21 +1,20 @@
-"""Attention with one hidden layer (Bahdanau et al. 2015), forward and backward, on plain tensors.
+"""Additive attention (Bahdanau et al. 2015), forward and backward, on plain tensors.
 
-    e_j = v . tanh(q + k_j) + c;   a = softmax(e) over the words of the source;   context = sum_j a_j x_j
+    e_j = v . tanh(q + k_j) + c;   a = softmax(e) over source positions;   context = sum_j a_j x_j
 
-with q the query's projection, k_j = x_j W + b the *keys* and x_j the *annotations* of source position j. Keys do not
-depend on the decoder, so the encoder computes them once.
+q is the query's projection, k_j = x_j W + b the *key* and x_j the *annotation* of source position j. Keys do not depend
+on the decoder, so the encoder computes them once.
 
-The hidden layer of every step and source position is most of attention's work. On some processors torch's sigmoid is
-several times faster than its tanh, on others it is not (tests/benchmarks/test_attention_nmt.py tells). Since
-tanh(z) = 2 sigmoid(2z) - 1, and a softmax does not see the constant, either will do:
+The hidden layer of all steps and source positions dominates the cost. On some processors torch's sigmoid is several
+times faster than its tanh (tests/benchmarks/test_attention_nmt.py measures it). Since tanh(z) = 2 sigmoid(2z) - 1, and
+the softmax ignores constants, this module computes
 
     softmax(e) = softmax(2 v . u_j)   with   u_j = sigmoid(2q + 2k_j)
 
-It is computed in blocks of sentences that stay in a core's cache, and in float32 at least: sigmoids lie near 1/2, where
-half precision has few digits left. Functions here take 2q and 2k and need no gradients.
+in blocks of sentences that fit a core's cache, and in float32 or more precise: sigmoids lie near 1/2, where half
+precision has few digits. The functions take 2q and 2k, and autograd does not differentiate them.
 
-Rows of the decoder may outnumber those of the encoder by a whole factor, the beams of a sentence standing side by side:
-then they share one copy of its annotations and keys.
+The decoder may have several rows per sentence (beams, adjacent in the batch), which share annotations and keys.
 """
 
 from collections.abc import Iterator
@@ -24,17 +23,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# Numbers of the hidden layer computed at a time: 1 MiB in float32, as much as a core's own cache holds; all on a GPU.
+# Elements of the hidden layer computed at a time on a CPU: 1 MiB in float32, which fits a core's cache.
 BLOCK = 2**18
 
 
 class Source(NamedTuple):
-    """What attention reads, for n sentences.
+    """Inputs of attention for n source sentences.
 
     Attributes:
-        annotations_nSC: x, (n, S, C).
-        keys_nSA: 2k, twice the keys, (n, S, A).
-        padding_nS: true at padding.
+        annotations_nSC: x.
+        keys_nSA: 2k, twice the keys.
+        padding_nS: mask, true at padding.
     """
 
     annotations_nSC: Tensor
@@ -43,7 +42,7 @@ class Source(NamedTuple):
 
 
 def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Some sentences, and their u of shape (sentences, B / n, S, A), block by block."""
+    """Yields blocks of sentences with their hidden layer u (sentences, B / n, S, A)."""
     keys_n1SA = source.keys_nSA.unsqueeze(1)
     query_nb1A = query_BA.view(len(keys_n1SA), -1, 1, query_BA.size(1))
     per_sentence = query_nb1A[0].numel() * keys_n1SA.size(2)
@@ -58,22 +57,21 @@ def _exact(x: Tensor) -> Tensor:
 
 
 def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, Tensor]:
-    """Attends from every row of the decoder.
+    """Attention weights a (B, S), zero at padding, and contexts (B, C) for all decoder rows.
+
+    The bias c is omitted, because it changes neither.
 
     Args:
-        source: what is attended to.
-        query_BA: 2q, the beams of a sentence side by side.
+        source: annotations, keys and padding mask.
+        query_BA: 2q, with the beams of a sentence adjacent.
         vector_A: v.
-
-    Returns:
-        Weights a (B, S), zero at padding, and contexts (B, C). The bias c changes neither.
     """
     sentences, length, width = source.keys_nSA.shape
     twice_vector = _exact(vector_A) * 2
     energies = twice_vector.new_empty(sentences, len(query_BA) // sentences, length)
     for block, hidden in _hidden_blocks(source, query_BA):
         torch.mv(hidden.view(-1, width), twice_vector, out=energies[block].view(-1))
-    # Not -inf, of which a sentence of padding alone, an empty line, would make NaN.
+    # The smallest number, because -inf would give NaN for a sentence of padding only (an empty line).
     energies.masked_fill_(source.padding_nS.unsqueeze(1), torch.finfo(energies.dtype).min)
     weights = torch.softmax(energies, -1).to(query_BA.dtype)
     contexts = torch.bmm(weights, source.annotations_nSC)
@@ -81,10 +79,10 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
 
 
 class AttentionGradients:
-    """Gradients of ``attend`` with one row a sentence, gathered over the steps of a decoder.
+    """Gradients of ``attend`` with one row per sentence, accumulated over decoder steps.
 
-    The hidden layer u is computed again rather than kept, since it has T x B x S x A numbers. With g = d loss / d e,
-    which sums to zero over a sentence as every softmax gradient does, so that constants fall out here too:
+    The hidden layer u, T x B x S x A numbers, is recomputed instead of stored. g = d loss / d e sums to zero over a
+    sentence, as every softmax gradient does, so constants drop out here too:
 
         d 2q   = 2 v * sum_j g_j (u_j - u_j^2)
         d 2k_j = 2 v * sum_steps g_j (u_j - u_j^2)
@@ -97,7 +95,7 @@ class AttentionGradients:
         self._grad_keys_BSA = torch.zeros_like(_exact(source.keys_nSA))
 
     def step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
-        """Adds one step; returns the gradient of its 2q (B, A)."""
+        """Adds a step's gradients; returns the gradient of the step's 2q (B, A)."""
         grad_weights = torch.bmm(self._source.annotations_nSC, grad_contexts_BC.unsqueeze(2)).squeeze(2)
         grad_weights, weights_BS = _exact(grad_weights), _exact(weights_BS)
         grad_weights = grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)
@@ -112,5 +110,5 @@ class AttentionGradients:
         return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A).to(query_BA.dtype)
 
     def finish(self) -> tuple[Tensor, Tensor]:
-        """Gradients of v (A,) and of 2k (B, S, A) over all steps."""
+        """Gradients of v (A,) and of 2k (B, S, A), summed over steps."""
         return self._grad_vector_A.mul_(2), self._grad_keys_BSA.mul_(self._twice_vector_A)

@@ -1,17 +1,17 @@
 """One time step of a GRU and of an LSTM, forward and backward, on plain tensors.
 
-The recurrences of this package are autograd Functions over whole sequences (``recurrent.py``, ``conditional_cell.py``):
-a step keeps the gates that its backward needs, and the weights' gradients are one matrix product over all steps at the
-end, instead of one a step. Both cells have the same functions in the same order, so you read their difference.
+The package's recurrent layers are autograd Functions over whole sequences (``recurrent.py``, ``conditional_cell.py``).
+A step saves the gates for its backward, and the weights' gradients are one matrix product over all steps instead of one
+per step. Both cells have the same functions in the same order.
 
-What a step is given, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
+Arguments of a step, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
 
     inputs_BG    the input's share of the gates, x W_ih^T + b_ih, computed for all steps at once
     state_BK     the previous state: h, or [h, c]
     weight_GH    recurrent weights W_hh; bias_G the recurrent bias b_hh, or None for zero
     saved        (B, ``kept`` * H), written by ``step``, read by ``step_backward``
 
-Gates are stacked in torch's order, so that ``torch.gru`` and ``torch.lstm`` take the same weights.
+Gates are stacked in torch's order, so ``torch.gru`` and ``torch.lstm`` take the same weights.
 """
 
 import functools
@@ -21,16 +21,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Written into a tensor that is given.
+# These variants write into a given tensor.
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 def without_autocast(function: Callable[..., Any]) -> Any:
-    """Runs an autograd Function's forward or backward in the precision of its weights.
+    """Runs an autograd Function's forward or backward in the dtype of its weights, also under ``--amp``.
 
-    Under autocast (``--amp``) inputs come in half precision and each product would give half precision again, while
-    parameters and buffers are float32.
+    Under autocast the inputs and all products would otherwise be in half precision, beside float32 parameters.
     """
 
     @functools.wraps(function)
@@ -53,8 +52,8 @@ class GRU:
 
         r, z = sigmoid(inputs_rz + recurrent_rz);  n = tanh(inputs_n + r * recurrent_n);  h' = (1 - z) n + z h
 
-    Source: Cho et al. 2014; with the bias of ``recurrent_n`` inside the reset product, as torch has it. A bias outside
-    it, as in the first GRU of DL4MT, is a bias of the inputs.
+    Source: Cho et al. 2014. The bias of ``recurrent_n`` is inside the reset product, as in torch. A bias outside it, as
+    in DL4MT's first GRU, belongs to the inputs.
     """
 
     name = "gru"
@@ -85,7 +84,7 @@ class GRU:
         grad_inputs_BG: Tensor,
         grad_recurrent_BG: Tensor,
     ) -> Tensor:
-        """Writes the gradients of both shares of the gates; returns the gradient of the previous state."""
+        """Writes the gradients of the inputs' and the recurrent share; returns the previous state's gradient."""
         reset, update, candidate, recurrent_n = saved.chunk(4, 1)
         grad_reset, grad_update, grad_candidate = grad_inputs_BG.chunk(3, 1)
         kept = grad_state_BK * update
@@ -136,7 +135,7 @@ class LSTM:
         grad_inputs_BG: Tensor,
         grad_recurrent_BG: Tensor,
     ) -> Tensor:
-        """Writes the gradients of both shares of the gates; returns the gradient of the previous state."""
+        """Writes the gradients of the inputs' and the recurrent share; returns the previous state's gradient."""
         size = state_BK.size(1) // 2
         input_gate, forget, candidate, output, tanh_cell = saved.chunk(5, 1)
         grad_input_gate, grad_forget, grad_candidate, grad_output = grad_inputs_BG.chunk(4, 1)

@@ -1,4 +1,4 @@
-"""The conditional recurrent layer of DL4MT (cGRU), and the same with LSTM cells."""
+"""The conditional GRU layer of DL4MT (cGRU), and its variant with LSTM cells."""
 
 from typing import Any
 
@@ -13,19 +13,18 @@ from .initialization import STD, gaussian_or_orthogonal_
 
 
 class ConditionalLayer(nn.Module):
-    """Two cells with attention between them, once a step:
+    """Two recurrent cells with attention between them; step t is
 
         s1 = cell1(input y_{t-1}, state s_{t-1});   c_t = attention(query s1);   s_t = cell2(input c_t, state s1)
 
-    The first cell has its bias on the input's side, the second on the recurrent side (for a GRU the difference is real:
-    there it stands inside the reset product). ``energy_bias`` adds the same to all energies of a softmax: it is kept
-    because DL4MT has it, changes nothing and has gradient zero. The whole layer is one autograd Function: see
-    ``cells.py`` for why.
+    The first cell's bias is on the input side, the second cell's on the recurrent side. For a GRU this matters, because
+    the recurrent side is inside the reset product. ``energy_bias`` comes from DL4MT: the softmax ignores it, so its
+    gradient is zero. The whole layer is one autograd Function; see ``cells.py``.
 
     Args:
         input_size: width of y.
         hidden_size: H.
-        annotation_size: C, width of the source annotations, and of attention's hidden layer.
+        annotation_size: C, width of the source annotations and of attention's hidden layer.
         cell: one of ``cells.CELLS``.
 
     Source: Firat & Cho 2016; nyu-dl/dl4mt-tutorial session2/nmt.py, ``gru_cond_layer``; the model of Press & Wolf 2016,
@@ -54,14 +53,14 @@ class ConditionalLayer(nn.Module):
     def forward(
         self, inputs_TBI: Tensor, state_BK: Tensor, source: Source, *, projected: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Runs all steps.
+        """Runs all time steps.
 
         Args:
-            inputs_TBI: y, the embedded previous words.
+            inputs_TBI: y, the embedded previous tokens.
             state_BK: s_0, h or [h, c].
-            source: what attention reads; without gradients B may be a multiple of its sentences.
-            projected: the annotations of ``source`` begin with their share of the second cell's gates, so that the
-                context c_t does too (without gradients only). See ``ConditionalDecoder``.
+            source: inputs of attention; without gradients B may be a multiple of its n sentences.
+            projected: whether the annotations, and so the contexts c_t, begin with their share of the second cell's
+                gates; only without gradients. See ``ConditionalDecoder``.
 
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).

@@ -1,4 +1,4 @@
-"""Factorised embeddings: a table of narrow rows, and a projection between them and the model's width."""
+"""Factorised embeddings: a narrow table, and a projection between its width and the model's width."""
 
 from torch import Tensor, nn
 
@@ -6,10 +6,10 @@ from ..embedding import SharedEmbedding
 
 
 class FactorizedInput(nn.Module):
-    """Vectors P s_v(w_v) of a table (V, R) and a projection P (D, R): V R + R D parameters instead of V D.
+    """Input embedding P s_v(w_v) with a table (V, R) and a projection P (D, R): V R + R D parameters instead of V D.
 
-    A sharing method sees the narrow rows: s_v is its scale of input vectors. The way back, from features to the narrow
-    rows, is the output layer's factor.
+    s_v is the sharing method's input scale, which sees the narrow rows. The output layer's factor maps features back to
+    the narrow width.
 
     Args:
         table: the narrow table.
@@ -31,19 +31,19 @@ class FactorizedInput(nn.Module):
         return self.table.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens of any shape -> (*, D)."""
+        """Looks up vectors: tokens of any shape (*) -> (*, D)."""
         return self.projection(self.table(tokens))
 
 
 def narrowing(features_dim: int, rank: int) -> nn.Linear:
-    """The projection Q (R, D) from features to a narrow table, which keeps the spread of their elements."""
+    """The projection Q (R, D) from features to a narrow table, which keeps the standard deviation of their elements."""
     return gaussian_linear(features_dim, rank, std=features_dim**-0.5)
 
 
 def gaussian_linear(inputs: int, outputs: int, *, std: float, bias: bool = False) -> nn.Linear:
-    """A linear layer with Gaussian weights and a bias that starts at 0.
+    """A linear layer with Gaussian weights and a bias of 0.
 
-    With D^-0.5, vectors keep the norm 1 of their rows and features the spread of their elements.
+    With ``std`` D^-0.5, rows of norm 1 keep their norm, and features keep the standard deviation of their elements.
     """
     projection = nn.Linear(inputs, outputs, bias=bias)
     nn.init.normal_(projection.weight, std=std)

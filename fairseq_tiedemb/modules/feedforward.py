@@ -1,4 +1,4 @@
-"""Hidden layers of a feed-forward language model, between the vectors of a word's context and its features."""
+"""Hidden layers of a feed-forward language model, from the context's embeddings to features."""
 
 import torch
 from torch import Tensor, nn
@@ -7,21 +7,21 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class FeedForwardStack(nn.Module):
-    """Fully connected layers over the vectors x of a context, one after the other:
+    """Fully connected layers over the concatenated embeddings x of the context:
 
         a_1 = f(d_1 + H_1 x);    a_l = f(d_l + H_l a_{l-1});    features a_L, or [a_L; x] with skip connections
 
-    What scores [a; x] scores a and x: a table [U W] gives Bengio et al.'s b + U a + W x, a projection [P Q] the deep
-    output's c + P a + Q x.
+    With [a; x], an output table [U W] gives Bengio et al.'s b + U a + W x, and a projection [P Q] gives the deep output
+    c + P a + Q x.
 
     Args:
         input_size: width of x.
         hidden_size: H, width of every a.
         num_layers: L, 1 or more; 1 in the papers.
-        activation: f, a name of ``ACTIVATIONS``.
+        activation: f, a name in ``ACTIVATIONS``.
         skip: whether features are [a; x].
-        dropout_in: of x, wherever it goes.
-        dropout_out: of every a.
+        dropout_in: dropout of x, for the layers and the skip connection.
+        dropout_out: dropout of every a.
 
     Source: Bengio et al. 2003, section 2 (tanh, one layer, skip connections); Vaswani et al. 2013, section 2 (ReLU).
     """

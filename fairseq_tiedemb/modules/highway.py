@@ -1,4 +1,4 @@
-"""A recurrent highway network: several highway layers, one after the other, within each time step."""
+"""A recurrent highway network: several highway layers within each time step."""
 
 from typing import Any
 
@@ -12,28 +12,29 @@ from .dropout import variational_mask
 
 
 class RecurrentHighwayNetwork(nn.Module):
-    """A step passes the state s through ``depth`` highway layers with coupled carry gate 1 - t; l = 1 ... depth:
+    """Recurrent layer whose step passes the state s through ``depth`` highway layers, l = 1 ... depth:
 
         h_l = tanh(   [W_h (x * p), l = 1 only] + R_hl (s_{l-1} * q) + b_hl)
         t_l = sigmoid([W_t (x * p), l = 1 only] + R_tl (s_{l-1} * q) + b_tl)
-        s_l = s_{l-1} + (h_l - s_{l-1}) t_l;    s_0 is s_depth of the step before, and the output is s_depth
+        s_l = s_{l-1} + (h_l - s_{l-1}) t_l;    s_0 is the previous step's s_depth, and the output is s_depth
 
-    The dropout masks p and q are drawn once a forward pass in training, for each row, and hold for all steps; h and t
-    and all depths have the same. Weights start uniform in +-1 / sqrt(hidden_size), the biases of h zero.
+    The carry gate is coupled: 1 - t. In training, dropout masks p and q are drawn once per forward pass and row. They
+    hold for all steps, all depths, and both h and t. Weights start uniform in +-1 / sqrt(hidden_size), the biases of h
+    at zero.
 
     Args:
         input_size: width of the inputs.
         hidden_size: H, width of the outputs.
-        depth: highway layers a step.
-        dropout_i: probability of zero in the mask of the inputs, in [0, 1).
-        dropout_h: probability of zero in the mask of the states, in [0, 1).
-        transform_bias: initial b_t; negative, so that layers start out near the identity.
+        depth: highway layers per step.
+        dropout_i: probability of zero in the input mask p, in [0, 1).
+        dropout_h: probability of zero in the state mask q, in [0, 1).
+        transform_bias: initial b_t; negative, so that layers start near the identity.
 
     Attributes:
         weight_input: (2H, I), W_h over W_t.
         weight_recurrent: (depth, 2H, H), R_h over R_t.
         bias_candidate: (depth, H), b_h.
-        bias_transform: (depth, H), b_t: what draws all parameters anew should leave it out.
+        bias_transform: (depth, H), b_t; code that draws all parameters anew should skip it.
 
     Source: Zilly et al. 2017, equations 6-9; their TensorFlow program, jzilly/RecurrentHighwayNetworks rhn.py.
     """
@@ -60,19 +61,11 @@ class RecurrentHighwayNetwork(nn.Module):
             nn.init.uniform_(weight, -(hidden_size**-0.5), hidden_size**-0.5)
 
     def initial_state(self, bsz: int) -> Tensor:
-        """A zero state of shape (1, B, H)."""
+        """A zero state (1, B, H)."""
         return self.bias_transform.new_zeros(1, bsz, self.hidden_size)
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs all steps.
-
-        Args:
-            inputs_TBI: inputs, step by step.
-            state_LBK: initial state, (1, B, H).
-
-        Returns:
-            Outputs of every step (T, B, H), and the last state (1, B, H).
-        """
+        """Runs all steps from a state (1, B, H); returns the outputs (T, B, H) and the last state (1, B, H)."""
         _, bsz, width = inputs_TBI.shape
         mask_i = mask_h = None
         if self.training:
@@ -92,19 +85,9 @@ def highway(
     mask_i_BI: Tensor | None,
     mask_h_BH: Tensor | None,
 ) -> Tensor:
-    """``RecurrentHighwayNetwork`` with the given masks; there is no gradient with respect to them.
+    """Outputs (T, B, H) of ``RecurrentHighwayNetwork`` with given masks p and q, which get no gradient.
 
-    Args:
-        inputs_TBI: inputs, step by step.
-        state_BH: initial state.
-        weight_input: (2H, I), W_h over W_t.
-        weight_recurrent: (depth, 2H, H), R_h over R_t.
-        bias: (depth, 2H), [b_h, b_t].
-        mask_i_BI: factors of the inputs, or None for one.
-        mask_h_BH: factors of the states, or None for one.
-
-    Returns:
-        Outputs of every step (T, B, H).
+    ``bias`` (depth, 2H) is [b_h, b_t]; a mask of None stands for 1.
     """
     if mask_i_BI is not None:
         inputs_TBI = inputs_TBI * mask_i_BI
@@ -115,7 +98,7 @@ def highway(
 class _HighwayRecurrence(torch.autograd.Function):
     """Outputs of all steps from the inputs' share of the first highway layer's h and t (G = 2H: h, then t).
 
-    All highway layers of all steps form one chain of T * depth states.
+    The highway layers of all steps form one chain of T * depth states.
     """
 
     @staticmethod
@@ -142,7 +125,9 @@ class _HighwayRecurrence(torch.autograd.Function):
             candidate, transform = gates[k, :, :size].tanh_(), gates[k, :, size:].sigmoid_()
             torch.lerp(states[k], candidate, transform, out=states[k + 1])
         ctx.save_for_backward(states, gates, weight_LGH, mask_BH)
-        return states[depth::depth].clone()  # a carried state would keep the whole chain alive
+        return states[
+            depth::depth
+        ].clone()  # a view kept as the next initial state would keep the whole chain in memory
 
     @staticmethod
     @without_autocast
@@ -151,8 +136,8 @@ class _HighwayRecurrence(torch.autograd.Function):
         states, gates, weight_LGH, mask_BH = ctx.saved_tensors
         depth, _, size = weight_LGH.shape
         candidate, transform = gates[..., :size], gates[..., size:]
-        # The derivatives of each new state with respect to its sums, for the whole chain; the loop multiplies them by
-        # the gradients of the states.
+        # Derivatives of every state with respect to its pre-activations; the loop multiplies them by the states'
+        # gradients.
         grad_gates = torch.empty_like(gates)
         tanh_backward(transform, candidate, grad_input=grad_gates[..., :size])
         sigmoid_backward(candidate - states[:-1], transform, grad_input=grad_gates[..., size:])

@@ -1,4 +1,4 @@
-"""How DL4MT draws its weights."""
+"""Weight initialisation of DL4MT."""
 
 from torch import Tensor, nn
 
@@ -6,11 +6,9 @@ STD = 0.01
 
 
 def gaussian_or_orthogonal_(weight: Tensor, *, blocks: int = 1) -> None:
-    """Fills a weight matrix in place: orthogonal where a block is square, else Gaussian N(0, 0.01^2).
+    """Fills a weight matrix in place: square blocks orthogonal, other blocks Gaussian N(0, 0.01^2).
 
-    Args:
-        weight: (blocks * out, in), blocks stacked as in the gates of a recurrent layer.
-        blocks: how many matrices are stacked.
+    ``weight`` is (``blocks`` * out, in), with blocks stacked like the gates of a recurrent layer.
 
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``norm_weight`` and ``ortho_weight``.
     """
@@ -22,7 +20,7 @@ def gaussian_or_orthogonal_(weight: Tensor, *, blocks: int = 1) -> None:
 
 
 def dl4mt_linear(inputs: int, outputs: int, *, orthogonal: bool = True) -> nn.Linear:
-    """A linear layer with DL4MT's initial weights: bias zero, square matrices orthogonal unless said otherwise."""
+    """A linear layer with DL4MT's initial weights: bias zero; a square matrix orthogonal if ``orthogonal``."""
     layer = nn.Linear(inputs, outputs)
     if orthogonal:
         gaussian_or_orthogonal_(layer.weight)

@@ -1,4 +1,4 @@
-"""A stack of LSTM layers in torch's fused kernels, with one bias per gate."""
+"""A stack of LSTM layers on torch's fused kernels, with one bias per gate."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 
 class LSTMStack(nn.Module):
-    """Layers of LSTM, each with the outputs of the one below as inputs, and dropout between them.
+    """LSTM layers with dropout between them.
 
-    The kernels are oneDNN's on a CPU and cuDNN's on a GPU. They add two biases to the gates; the second is a constant
-    zero here, as Zaremba et al. (2014) have one. Gates in torch's order: input, forget, candidate, output.
+    Runs oneDNN's kernels on a CPU and cuDNN's on a GPU. The kernels add two biases to the gates. The second is a
+    constant zero here, because Zaremba et al. (2014) have one. Gates are in torch's order: input, forget, candidate,
+    output.
 
     Args:
         input_size: width of the inputs.
@@ -19,7 +20,7 @@ class LSTMStack(nn.Module):
         num_layers: number of layers L.
         dropout: dropout of the outputs of all layers but the last.
 
-    Source: Zaremba et al. 2014, section 3 (dropout on the connections from layer to layer, not on the recurrent ones).
+    Source: Zaremba et al. 2014, section 3 (dropout between layers, not on recurrent connections).
     """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float = 0.0):
@@ -34,19 +35,11 @@ class LSTMStack(nn.Module):
             nn.init.uniform_(parameter, -(hidden_size**-0.5), hidden_size**-0.5)
 
     def initial_state(self, bsz: int) -> Tensor:
-        """A state of zeros, (L, B, 2H)."""
+        """A zero state [h, c] (L, B, 2H)."""
         return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs the stack.
-
-        Args:
-            inputs_TBI: inputs, step by step.
-            state_LBK: [h, c] of each layer, (L, B, 2H).
-
-        Returns:
-            Outputs h of the last layer (T, B, H), and the last state (L, B, 2H).
-        """
+        """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
         layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
         if not self.training or self.dropout == 0.0:
             return fused_lstm(inputs_TBI, state_LBK, layers)
@@ -62,16 +55,11 @@ class LSTMStack(nn.Module):
 def fused_lstm(
     inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """Layers of LSTM in one call of torch's kernel.
+    """Runs LSTM layers in one call of torch's kernel; returns the last layer's h (T, B, H) and the last states.
 
-    Args:
-        inputs_TBI: inputs, step by step.
-        state_LBK: [h, c] of each layer.
-        layers: input weights (4H, I), recurrent weights (4H, H) and bias (4H) of each.
-
-    Returns:
-        Outputs h of the last layer (T, B, H), and the last state (L, B, 2H), in the precision of the given one.
-        Under autocast the kernel rounds h and c in every step, so a sequence in parts is the sequence in one.
+    ``layers`` holds input weights (4H, I), recurrent weights (4H, H) and bias (4H,) of each layer. States [h, c] are
+    (L, B, 2H). Last states have the given states' dtype. Under autocast the kernel rounds h and c in every step, so
+    splitting a sequence does not change the result.
     """
     zero = torch.zeros_like(layers[0][2])
     weights = [weight for layer in layers for weight in (*layer, zero)]

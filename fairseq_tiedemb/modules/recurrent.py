@@ -1,4 +1,4 @@
-"""A recurrent layer over whole sequences, and the bidirectional encoder layer made of two."""
+"""A recurrent layer over whole sequences, and a bidirectional encoder layer made of two."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from .initialization import gaussian_or_orthogonal_
 
 
 class RecurrentLayer(nn.Module):
-    """One layer of GRU or LSTM in one direction, with one bias per gate.
+    """One GRU or LSTM layer in one direction, with one bias per gate.
 
-    The input's share of the gates is one matrix product over all steps; on a CPU the steps run in an autograd Function
-    that gathers the weights' gradients after the loop, on a GPU in cuDNN. Lengths and padding are not its business:
-    sequences start at step 0 and padding comes last, where it does no harm.
+    The input's share of the gates is one matrix product over all steps. On a CPU an autograd Function runs the steps
+    and computes the weights' gradients after the loop; on a GPU cuDNN does. The layer ignores padding: sequences start
+    at step 0, and padding after them has no effect on their outputs.
 
     Args:
         input_size: width of the inputs.
@@ -34,15 +34,7 @@ class RecurrentLayer(nn.Module):
         gaussian_or_orthogonal_(self.weight_hh, blocks=cell.gates)
 
     def forward(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs the layer.
-
-        Args:
-            inputs_TBI: inputs, step by step.
-            state_BK: initial state, h or [h, c].
-
-        Returns:
-            Outputs h of every step (T, B, H) and the last state (B, K).
-        """
+        """Runs all steps from a state h or [h, c] (B, K); returns the outputs h (T, B, H) and the last state."""
         if inputs_TBI.is_cuda:
             return self._cudnn(inputs_TBI, state_BK)
         gates_TBG = nn.functional.linear(inputs_TBI, self.weight_ih, self.bias)
@@ -62,12 +54,9 @@ class RecurrentLayer(nn.Module):
 
 
 class BidirectionalLayer(nn.Module):
-    """Two recurrent layers, one reading from left to right and one from right to left.
+    """Two recurrent layers, one reading left to right and one right to left.
 
-    Args:
-        input_size: width of the inputs.
-        hidden_size: H of each direction.
-        cell: one of ``cells.CELLS``.
+    ``hidden_size`` is the H of one direction; see ``RecurrentLayer`` for the other arguments.
     """
 
     def __init__(self, input_size: int, hidden_size: int, cell: Cell):
@@ -76,16 +65,11 @@ class BidirectionalLayer(nn.Module):
         self.backwards = RecurrentLayer(input_size, hidden_size, cell)
 
     def forward(self, inputs_BSI: Tensor, padding_BS: Tensor) -> Tensor:
-        """Runs both directions; padding, wherever it is, has no influence on the other positions.
+        """Outputs [h_forward, h_backward] (B, S, 2H), zero at padding.
 
-        Args:
-            inputs_BSI: inputs.
-            padding_BS: true at padding.
-
-        Returns:
-            Outputs [h_forward, h_backward] of shape (B, S, 2H); zero at padding.
+        Padding (``padding_BS`` true) may be anywhere and does not influence other positions.
         """
-        # A stable sort by "is padding" moves the words to the front, in order; padding after them does no harm.
+        # A stable sort by the padding mask moves the tokens to the front in order.
         forward_order = torch.argsort(padding_BS.byte(), dim=1, stable=True)
         lengths = (~padding_BS).sum(1, keepdim=True)
         steps = torch.arange(padding_BS.size(1), device=padding_BS.device).expand_as(padding_BS)

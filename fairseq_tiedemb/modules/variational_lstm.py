@@ -1,4 +1,4 @@
-"""A stack of LSTM layers with variational dropout: a mask for each gate, for inputs and for recurrent states."""
+"""A stack of LSTM layers with variational dropout: separate masks for every gate's input and recurrent state."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,20 +15,20 @@ GATES = 4  # i, f, g, o: torch's order
 
 
 class VariationalLSTM(nn.Module):
-    """LSTM layers; each layer and each gate a has masks p_a on the inputs and q_a on the previous h of its own:
+    """LSTM layers where gate a of a layer has its own masks, p_a on the inputs and q_a on the previous h:
 
         a = W_a (x * p_a) + R_a (h * q_a) + b_a,   a in i, f, g, o
         c' = sigmoid(f) c + sigmoid(i) tanh(g);    h' = sigmoid(o) tanh(c')
 
-    Masks are drawn once a forward pass, for each row, and hold for all its steps. Without masks (in evaluation, or
-    both probabilities zero) this is torch's LSTM with one bias per gate, and runs in its fused kernel. Weights start
-    uniform in +-1 / sqrt(hidden_size) as torch's do, biases zero.
+    Masks are drawn once per forward pass and row, and hold for all steps. Without masks (in evaluation, or with both
+    probabilities 0) torch's fused LSTM kernel runs with one bias per gate. Weights start uniform in +-1 /
+    sqrt(hidden_size) as torch's do, biases at zero.
 
     Args:
         input_size: width of the inputs.
         hidden_size: H, width of the outputs.
-        layers: how many.
-        dropout_i: probability of zero in the masks of each layer's inputs, in [0, 1).
+        layers: number of layers.
+        dropout_i: probability of zero in the masks of every layer's inputs, in [0, 1).
         dropout_h: probability of zero in the masks of the previous h, in [0, 1).
 
     Source: Gal & Ghahramani 2016, section 4.2, "untied weights"; yaringal/BayesianRNN
@@ -49,19 +49,11 @@ class VariationalLSTM(nn.Module):
             nn.init.uniform_(weight, -(hidden_size**-0.5), hidden_size**-0.5)
 
     def initial_state(self, bsz: int) -> Tensor:
-        """A zero state [h, c] of shape (layers, B, 2H)."""
+        """A zero state [h, c] (layers, B, 2H)."""
         return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs all layers.
-
-        Args:
-            inputs_TBI: inputs, step by step.
-            state_LBK: initial states [h, c] of the layers, (layers, B, 2H).
-
-        Returns:
-            Outputs h of the last layer (T, B, H), and the last states (layers, B, 2H).
-        """
+        """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
             layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
             return _unmasked(inputs_TBI, state_LBK, layers)
@@ -86,19 +78,10 @@ def masked_lstm(
     mask_i_4BI: Tensor,
     mask_h_4BH: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """One layer of ``VariationalLSTM`` with the given masks; there is no gradient with respect to them.
+    """One layer of ``VariationalLSTM`` with given masks p and q (4, B, *), which get no gradient.
 
-    Args:
-        inputs_TBI: inputs, step by step.
-        state_BK: initial state [h, c].
-        weight_ih: (4H, I), gates stacked in the order i, f, g, o.
-        weight_hh: (4H, H).
-        bias: (4H).
-        mask_i_4BI: factors of the inputs, gate by gate.
-        mask_h_4BH: factors of the previous h, gate by gate.
-
-    Returns:
-        Outputs h of every step (T, B, H), and the last state (B, 2H).
+    ``weight_ih`` (4H, I), ``weight_hh`` (4H, H) and ``bias`` (4H,) stack the gates as i, f, g, o. Returns the outputs h
+    (T, B, H), and the last state [h, c] (B, 2H).
     """
     steps, bsz, _ = inputs_TBI.shape
     weight_4HI, weight_4HH = (weight.unflatten(0, (GATES, -1)) for weight in (weight_ih, weight_hh))

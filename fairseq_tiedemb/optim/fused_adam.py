@@ -1,4 +1,4 @@
-"""fairseq's Adam in one pass over each parameter, by torch's fused kernel."""
+"""fairseq's Adam on torch's fused kernel, with one pass over each parameter."""
 
 import ast
 import math
@@ -21,22 +21,13 @@ class FusedAdam(torch.optim.Optimizer):
         m = b1 m + (1 - b1) g;    v = b2 v + (1 - b2) g^2
         w = (1 - lr * weight_decay) w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps)
 
-    as fairseq's ``adam`` does it, whose state dict this takes and gives. torch's own Adam adds eps after the correction
-    of v by 1 - b2^t, which makes it sqrt(1 - b2^t) times as large here: what the kernel gets is eps / sqrt(1 - b2^t).
-
-    Moments are in float32 for parameters in half precision.
-
-    Args:
-        params: parameters or groups of them.
-        lr: learning rate.
-        betas: b1 and b2.
-        eps: as above.
-        weight_decay: as above.
+    Steps and state dict match fairseq's ``adam``. torch's Adam adds eps after v is divided by 1 - b2^t, so the kernel
+    gets eps / sqrt(1 - b2^t). Moments are float32 for half-precision parameters. ``betas`` is (b1, b2).
 
     Source: Kingma & Ba 2015, section 2, the faster form of algorithm 1; Loshchilov & Hutter 2019, algorithm 2.
     """
 
-    # What fairseq asks its optimisers: casts half precision itself; treats every element alike.
+    # Properties that fairseq reads: half precision is cast in `step`, and all elements are treated alike.
     supports_memory_efficient_fp16 = True
     supports_flat_params = True
 
@@ -78,14 +69,14 @@ class FusedAdam(torch.optim.Optimizer):
         return state["step"]
 
     def _update(self, group: dict[str, Any], count: int, parameters: list[Tensor], weights: list[Tensor]) -> None:
-        """Step number ``count`` of the weights, which are the parameters, or contiguous copies in float32."""
+        """Applies step number ``count`` to ``weights``: the parameters, or contiguous float32 copies of them."""
 
         def like_weights(tensors: Iterable[Any]) -> list[Tensor]:
-            # On a CPU the kernel takes every tensor for contiguous, and its numbers are wrong where one is not.
+            # The CPU kernel assumes contiguous tensors, and silently gives wrong numbers for others.
             return [each.to(weight).contiguous() for each, weight in zip(tensors, weights, strict=True)]
 
         states = [self.state[parameter] for parameter in parameters]
-        for moment in ("exp_avg", "exp_avg_sq"):  # in the parameter's precision after loading
+        for moment in ("exp_avg", "exp_avg_sq"):  # loading casts moments to the parameter's dtype
             for state, value in zip(states, like_weights(state[moment] for state in states), strict=True):
                 state[moment] = value
         beta1, beta2 = group["betas"]
@@ -95,7 +86,7 @@ class FusedAdam(torch.optim.Optimizer):
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
-            # One number each, which the kernel counts up.
+            # One step counter per parameter, which the kernel increments.
             list(torch.full((len(weights),), count - 1.0, device=weights[0].device)),
             fused=True,
             amsgrad=False,
@@ -114,7 +105,7 @@ def _exact(parameter: Tensor) -> torch.dtype:
 
 @dataclass
 class FusedAdamConfig(FairseqDataclass):
-    """Options of ``fused_adam``, those of fairseq's ``adam``."""
+    """Options of ``fused_adam``, the same as fairseq's ``adam``."""
 
     adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas for Adam optimizer"})
     adam_eps: float = field(default=1e-8, metadata={"help": "epsilon for Adam optimizer"})
@@ -124,11 +115,7 @@ class FusedAdamConfig(FairseqDataclass):
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FairseqFusedAdam(FairseqOptimizer):
-    """``FusedAdam`` for fairseq.
-
-    Raises:
-        ValueError: if the betas are no two numbers in [0, 1).
-    """
+    """``FusedAdam`` for fairseq; raises ValueError unless the betas are two numbers in [0, 1)."""
 
     def __init__(self, cfg: FusedAdamConfig, params: Any):
         super().__init__(cfg)
@@ -136,7 +123,7 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """What the command line says in place of what a checkpoint says."""
+        """The command line's values, which replace a checkpoint's."""
         return {
             "lr": self.cfg.lr[0],
             "betas": _betas(self.cfg.adam_betas),
@@ -146,7 +133,7 @@ class FairseqFusedAdam(FairseqOptimizer):
 
 
 def _betas(value: Any) -> tuple[float, float]:
-    """Two numbers, given as such or, on the command line, as text."""
+    """Parses the betas, two numbers or, from the command line, text."""
     try:
         beta1, beta2 = map(float, ast.literal_eval(value) if isinstance(value, str) else value)
     except (SyntaxError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent for tables of which an update touches a few rows."""
+"""Stochastic gradient descent for tables of which an update changes only a few rows."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,13 +14,7 @@ from torch import Tensor
 
 
 def sum_of_rows(grad: Tensor) -> Tensor:
-    """A sparse gradient of a table, with each row once, in rising order.
-
-    As ``coalesce``, which sorts and takes about five times as long.
-
-    Args:
-        grad: (V, D), of rows.
-    """
+    """A sparse gradient (V, D) with repeated rows summed and sorted, about five times as fast as ``coalesce``."""
     if grad.is_coalesced():
         return grad
     words, rows = grad._indices()[0], grad._values()
@@ -35,27 +29,17 @@ def sum_of_rows(grad: Tensor) -> Tensor:
 
 
 def clip_rows(rows: Tensor, max_norm: float) -> Tensor:
-    """Rows, those longer than ``max_norm`` shortened to it; all of them as they are for 0, and what has no rows.
-
-    Args:
-        rows: (n, D), or of another shape.
-        max_norm: positive, or 0.
-    """
+    """Rows (n, D) clipped to the norm ``max_norm``; unchanged for ``max_norm`` 0 and for tensors that are no matrix."""
     if not max_norm or rows.dim() != 2:
         return rows
     return rows * (max_norm / rows.norm(dim=1, keepdim=True)).clamp(max=1)
 
 
 class RowSGD(torch.optim.Optimizer):
-    """w_i <- w_i - lr * g_i * min(1, c / |g_i|), over the rows i that g has, at a cost of those rows alone.
+    """SGD with clipped rows: w_i <- w_i - lr * g_i * min(1, c / |g_i|), for the rows i with a gradient only.
 
-    A batch adds up what its pairs ask of a row. Where most pairs ask something of the same row, as of the root of a
-    tree, the sum is that of hundreds of steps taken at once, which overshoots until nothing is finite; c bounds it.
-
-    Args:
-        params: parameters or groups of them.
-        lr: learning rate.
-        clip_row_norm: c, for matrices; 0 for none.
+    A batch sums the gradients of its pairs. If most pairs share a row, such as the root of a tree, the sum equals
+    hundreds of steps at once and diverges. ``clip_row_norm`` is c, for matrices only; 0 disables it.
     """
 
     def __init__(self, params: Any, *, lr: float, clip_row_norm: float = 0.0):
@@ -96,13 +80,13 @@ class RowSGDConfig(FairseqDataclass):
 
 @register_optimizer("row_sgd", dataclass=RowSGDConfig)
 class FairseqRowSGD(FairseqOptimizer):
-    """``RowSGD`` for fairseq, whose own steps between backward pass and update this takes for sparse gradients too.
+    """``RowSGD`` for fairseq; also runs fairseq's gradient scaling and clipping on sparse gradients.
 
     Raises:
-        ValueError: if the norm to clip to is negative or not finite.
+        ValueError: if the clipping norm is negative or not finite.
     """
 
-    # What tasks read, to have models make them.
+    # Tasks read this to switch models to sparse gradients.
     takes_sparse_gradients = True
 
     def __init__(self, cfg: RowSGDConfig, params: Any):
@@ -115,31 +99,31 @@ class FairseqRowSGD(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """What the command line says."""
+        """The command line's values."""
         return {"lr": self.cfg.lr[0], "clip_row_norm": self.cfg.clip_row_norm}
 
     @property
     def supports_flat_params(self) -> bool:
-        """As long as no rows are cut, which one vector of all gradients has not."""
+        """False with row clipping, because a flat vector of all gradients has no rows."""
         return not self.cfg.clip_row_norm
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-        """Takes the rate and ``--optimizer-overrides``; there is no state, and all else is as the command line says."""
+        """Takes the learning rate and ``--optimizer-overrides``; other options come from the command line."""
         for group in self.param_groups:
             group.update({"lr": state_dict["param_groups"][0]["lr"], **(optimizer_overrides or {})})
 
     def multiply_grads(self, c: Any) -> None:
-        """Multiplies gradients by a number; of sparse ones, fairseq would multiply a copy."""
+        """Multiplies gradients by a number; fairseq would multiply a copy of sparse gradients."""
         for numbers in self._numbers():
             numbers.mul_(c.to(numbers.device) if isinstance(c, Tensor) else c)
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
-        """fairseq's clipping, which knows no sparse gradients, of their rows."""
+        """fairseq's clipping, applied to the values of sparse gradients too."""
         found = [SimpleNamespace(grad=numbers) for numbers in self._numbers()]
         return utils.clip_grad_norm_(found, max_norm, aggregate_norm_fn) if found else torch.tensor(0.0)
 
     def _numbers(self) -> list[Tensor]:
-        """The numbers of each gradient, to be changed in place; each row of a sparse one is summed up before."""
+        """The values of every gradient, to modify in place; sums repeated rows of sparse gradients first."""
         found = []
         for parameter in self.params:
             if parameter.grad is not None and parameter.grad.is_sparse:

@@ -10,15 +10,9 @@ from omegaconf import II
 
 
 class DecoupledSGD(torch.optim.SGD):
-    """SGD that takes a part off every parameter after its step, whatever the learning rate.
+    """SGD with momentum whose weight decay does not depend on the learning rate.
 
         w <- w - lr * g;    w <- (1 - decay) w
-
-    Args:
-        params: parameters or groups of them.
-        lr: learning rate.
-        momentum: of the gradients.
-        decay: fraction taken off at each step.
 
     Source: yaringal/BayesianRNN LM_code/main_new_dropout_SOTA.lua, where Gal & Ghahramani (2016) subtract weight decay
     after the step; Loshchilov & Hutter 2019, algorithm 1, with a schedule of 1 for the decay.
@@ -53,11 +47,7 @@ class SGDWConfig(FairseqDataclass):
 
 @register_optimizer("sgdw", dataclass=SGDWConfig)
 class FairseqSGDW(FairseqOptimizer):
-    """``DecoupledSGD`` for fairseq.
-
-    Raises:
-        ValueError: if an option is out of range.
-    """
+    """``DecoupledSGD`` for fairseq; raises ValueError if an option is out of range."""
 
     def __init__(self, cfg: SGDWConfig, params: Any):
         super().__init__(cfg)
@@ -68,10 +58,10 @@ class FairseqSGDW(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """What the command line says in place of what a checkpoint says."""
+        """The command line's values, which replace a checkpoint's."""
         return {"lr": self.cfg.lr[0], "momentum": self.cfg.momentum, "decay": self.cfg.weight_decay}
 
     @property
     def supports_flat_params(self) -> bool:
-        """Yes: every parameter is treated alike."""
+        """True: all elements are treated alike."""
         return True

@@ -1,6 +1,6 @@
-"""From features to the probabilities of words: one contract, one way a file.
+"""Output layers: from features to token probabilities, one head per file.
 
-    features h (N, D)  -- projection P -->  -- factor Q -->  head: probabilities of words
+    features h (N, D)  -- projection P -->  -- factor Q -->  head: probabilities of tokens
 
 A model holds an ``OutputLayer``, whichever head it has. The contract of heads is ``fairseq_tiedemb.head.Head``. The
 heads are siblings: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), ``Tree``

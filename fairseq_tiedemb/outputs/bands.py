@@ -1,7 +1,4 @@
-"""The adaptive softmax: words in bands by frequency, each band after the first behind a cluster of the first.
-
-The layers are fairseq's; ``embed_bands`` and ``tie_bands`` replace their tables by ours, in place.
-"""
+"""The adaptive softmax over fairseq's layers, in which the first band of tokens also predicts the other bands."""
 
 from typing import Any
 
@@ -16,25 +13,22 @@ from .layer import OutputLayer
 
 
 class Bands(Head):
-    """A head over fairseq's ``AdaptiveSoftmax``, which the decoder owns.
+    """Output head over fairseq's ``AdaptiveSoftmax``, which the decoder owns.
 
-        p(v) = p_head(v)                          for words of the first band
-        p(v) = p_head(cluster i) * p_i(v)         for words of band i
+        p(v) = p_head(v)                          for tokens of the first band
+        p(v) = p_head(cluster i) * p_i(v)         for tokens of band i
 
-    Scores are log-probabilities; the loss computes the bands that the targets are in, for their words only.
-
-    Args:
-        adaptive_softmax: fairseq's.
+    Scores are log-probabilities. The loss computes band i for the targets in band i only.
 
     Source: Grave et al. 2017, section 4.
     """
 
-    # Not by_target: fairseq asks the adaptive softmax itself for the probabilities of given words.
+    # `by_target` is False, because fairseq calls the adaptive softmax itself for target probabilities.
     flag = "--adaptive-softmax-cutoff"
 
     def __init__(self, adaptive_softmax: Any):
         super().__init__()
-        self._layers = (adaptive_softmax,)  # in a tuple, which torch does not search for modules
+        self._layers = (adaptive_softmax,)  # a tuple hides the module from torch's registry
 
     @property
     def layers(self) -> Any:
@@ -42,12 +36,12 @@ class Bands(Head):
         return self._layers[0]
 
     def scores(self, features: Tensor) -> Tensor:
-        """Log-probabilities of all words: (*, D) -> (*, V)."""
+        """Log-probabilities of the whole vocabulary: (*, D) -> (*, V)."""
         flat = features.reshape(1, -1, features.size(-1))
         return self.layers.get_log_prob(flat, None).view(*features.shape[:-1], -1)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words, (N,)."""
+        """Log-probabilities of the target tokens (N,)."""
         layers = self.layers
         scores, targets = layers(features_ND.unsqueeze(0), target_N)
         exact = torch.promote_types(scores[0].dtype, torch.float32)
@@ -60,7 +54,7 @@ class Bands(Head):
         return parts
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The tables that the input shares, by band; empty where it shares none."""
+        """The tables shared with the input, by band; empty without sharing."""
         found: dict[str, SharedEmbedding] = {}
         for index, band in enumerate([getattr(self.layers.head, "word_proj", None), *self.layers.tail]):
             last = band[-1] if isinstance(band, nn.Sequential) else band
@@ -70,12 +64,10 @@ class Bands(Head):
 
 
 def embed_bands(adaptive_input: Any, method: str) -> None:
-    """Makes every band's table of fairseq's ``AdaptiveInput`` a ``SharedEmbedding``, with the same parameters.
+    """Replaces the table of every band in fairseq's ``AdaptiveInput`` by a ``SharedEmbedding`` with the same weight.
 
-    fairseq zeroes the row with the number of the padding symbol in every band, though only the first band has padding:
-    in the others it is a word. For methods that divide by norms, that row is drawn like the others.
-
-    Source: Baevski & Auli 2019, section 3.
+    fairseq zeroes row ``padding_idx`` in every band, but in later bands that row is a token. Methods that divide by
+    norms get a random row there. Source: Baevski & Auli 2019, section 3.
     """
     for index, band in enumerate(adaptive_input.embeddings):
         table, padding_idx = band[0], None if index else adaptive_input.padding_idx
@@ -86,12 +78,10 @@ def embed_bands(adaptive_input: Any, method: str) -> None:
 
 
 def tie_bands(adaptive_softmax: Any, adaptive_input: Any) -> None:
-    """Makes fairseq's ``AdaptiveSoftmax`` score the words of each band by the table of the input's band.
+    """Makes fairseq's ``AdaptiveSoftmax`` score each band's tokens with the input's table of that band.
 
-    The scores of clusters, which stand for bands and are no words, stay a linear layer. Where fairseq has not tied the
-    two, nothing is changed.
-
-    Source: Grave et al. 2017; Baevski & Auli 2019, section 3.
+    The logits of clusters stay a linear layer, and bands that fairseq has not tied stay as they are. Source: Grave et
+    al. 2017; Baevski & Auli 2019, section 3.
     """
     tables = [band[0] for band in adaptive_input.embeddings]
     head = adaptive_softmax.head

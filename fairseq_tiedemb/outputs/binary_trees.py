@@ -1,4 +1,4 @@
-"""Binary trees over words, whose leaves' paths a tree-shaped softmax multiplies: Huffman's, a balanced, of classes."""
+"""Binary trees with a leaf per token, for the hierarchical softmax: Huffman's, a balanced one, and trees of classes."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,17 +7,17 @@ import numpy as np
 
 
 class BinaryTree(NamedTuple):
-    """A binary tree with V leaves, the words, and V - 1 inner nodes, number 0 the root and parents before children.
+    """A binary tree of V leaves (the tokens) and V - 1 inner nodes; node 0 is the root, and parents precede children.
 
     With a score u_j for each inner node j, log p(v) = sum_d log sigmoid(signs[v, d] * u[paths[v, d]]), over d below
-    lengths[v]; it sums to 1 over the words.
+    lengths[v]; the probabilities sum to 1 over the tokens.
 
     Attributes:
-        paths: inner nodes from the root to each word, (V, depth), int64; 0 beyond the word's length.
-        signs: which way each word goes there, (V, depth), int8: +1 or -1; 0 beyond the word's length.
-        lengths: inner nodes above each word, (V,), int64.
-        parents: the inner node above each node, (2V - 1,), int64: inner nodes first, then words; -1 above the root.
-        turns: which way each node lies from its parent, (2V - 1,), int8: +1 or -1; 0 for the root.
+        paths: inner nodes from the root to each token, (V, depth), int64; 0 beyond the token's length.
+        signs: side that each token takes at those nodes, (V, depth), int8: +1 or -1; 0 beyond the token's length.
+        lengths: number of inner nodes above each token, (V,), int64.
+        parents: parent of each node, (2V - 1,), int64, inner nodes first, then tokens; -1 for the root.
+        turns: side of each node under its parent, (2V - 1,), int8: +1 or -1; 0 for the root.
     """
 
     paths: np.ndarray
@@ -28,17 +28,14 @@ class BinaryTree(NamedTuple):
 
 
 def huffman_tree(counts: np.ndarray) -> BinaryTree:
-    """The tree with the smallest mean length of a path, by merging the two rarest nodes until one is left.
+    """The binary tree with the smallest mean path length for the given counts (V,): Huffman's.
 
-    Nodes come in sorted order from two queues, of words and of merged nodes, so that merging is linear in V. The rarer
-    of the two is to the side of +1. Of equally frequent ones a word comes before a merged node, which keeps the tree
-    flat, a later word before an earlier, and an earlier merged node before a later.
-
-    Args:
-        counts: how often each word comes, (V,), finite and 0 or more.
+    It merges the two rarest nodes until one is left, in time linear in V: tokens and merged nodes wait in two sorted
+    queues. The rarer of the two nodes takes side +1. Ties go to a token before a merged node, which keeps the tree
+    flat, to the token with the larger index, and to the merged node that is older.
 
     Raises:
-        ValueError: for no words, and for counts that are negative or not finite.
+        ValueError: for no tokens, and for counts that are negative or not finite.
 
     Source: Huffman 1952; van Leeuwen 1976 (two queues); Mikolov et al. 2013, section 2.1 (words).
     """
@@ -49,19 +46,19 @@ def huffman_tree(counts: np.ndarray) -> BinaryTree:
 
 
 def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -> BinaryTree:
-    """A tree of classes, and under each class Huffman's tree of its words.
+    """A tree of word classes, with Huffman's tree of a class's tokens under each class.
 
-    The classes' tree is that of their codes, bits from the root down; it branches only where there are classes on both
-    sides, and a class whose code others' begin with is the sibling of their whole subtree. Where codes are no bits it
-    is Huffman's tree of the classes' counts.
+    If the codes are bit strings, the classes' tree follows their bits from the root down. It branches only where both
+    sides have classes, and a class whose code is a prefix of other codes is the sibling of their whole subtree. For
+    other codes it is Huffman's tree of the classes' counts.
 
     Args:
-        counts: how often each word comes, (V,), finite and 0 or more.
-        class_of: the class of each word, (V,).
-        codes: of the classes, all different.
+        counts: count of each token, (V,), finite and 0 or more.
+        class_of: class of each token, (V,).
+        codes: codes of the classes, all different.
 
     Raises:
-        ValueError: for no words, and for counts that are negative or not finite.
+        ValueError: as ``huffman_tree``.
 
     Source: Mnih & Hinton 2009, section 4 (trees out of clusters); Brown et al. 1992, section 3 (bits).
     """
@@ -80,15 +77,10 @@ def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -
 
 
 def _join(nodes: dict[str, int], children: list[list[int]]) -> None:
-    """Merges nodes into the tree of their bits.
-
-    Args:
-        nodes: by their bits.
-        children: of all merged nodes, to which the new ones are added.
-    """
+    """Merges nodes into the tree of their bit strings, the keys of ``nodes``; appends new nodes to ``children``."""
     prefixes = {code[:length] for code in nodes for length in range(len(code) + 1)}
     subtrees: dict[str, int] = {}
-    for prefix in sorted(prefixes, reverse=True):  # what goes on from a prefix comes before it
+    for prefix in sorted(prefixes, reverse=True):  # reverse order puts longer codes before their prefixes
         below = [subtrees[prefix + bit] for bit in "01" if prefix + bit in subtrees]
         first, *more = [*below, *([nodes[prefix]] if prefix in nodes else [])]
         for node in more:
@@ -98,11 +90,7 @@ def _join(nodes: dict[str, int], children: list[list[int]]) -> None:
 
 
 def _checked(counts: np.ndarray) -> np.ndarray:
-    """Counts of words as an array.
-
-    Raises:
-        ValueError: for no words, and for counts that are negative or not finite.
-    """
+    """Counts as an array (V,); raises ValueError if it is empty or has negative or non-finite counts."""
     counts = np.asarray(counts)
     if counts.ndim != 1 or not len(counts):
         raise ValueError(f"counts: needs shape (V,), of a word at least; got {counts.shape}. Use one count a word.")
@@ -113,15 +101,12 @@ def _checked(counts: np.ndarray) -> np.ndarray:
 
 
 def _merge(nodes: list[int], counts: np.ndarray, children: list[list[int]]) -> int:
-    """Merges the two rarest nodes until one is left, and returns it.
+    """Merges the two rarest nodes until one is left; returns that node and appends the merged pairs to ``children``.
 
-    Args:
-        nodes: words by their index, merged nodes by -1 - their place among the children.
-        counts: of the nodes.
-        children: of all merged nodes, to which the new ones are added.
+    A token's number is its index; the number of a merged node is -1 - its position in ``children``.
     """
     order = np.lexsort((-np.arange(len(nodes)), counts))
-    # Plain numbers: reading one at a time from an array takes several times as long.
+    # Python lists, because reading single elements of an array takes several times as long.
     words, word_counts = [nodes[place] for place in order.tolist()], counts[order].tolist()
     first = len(children)
     merged_counts: list[float] = []
@@ -144,19 +129,18 @@ def _merge(nodes: list[int], counts: np.ndarray, children: list[list[int]]) -> i
 
 
 def _from_merged(children: list[list[int]], size: int) -> BinaryTree:
-    """The tree of nodes in the order of their merging, the last the root, whose number is 0."""
-    # Numbers of words and of merged nodes grow from V - 1 on, upwards and downwards.
+    """The tree of merged pairs in merging order; the last pair becomes the root, node 0."""
+    # Node numbers: V - 1 + v for token v, V - 1 - i for the i-th merged pair (from 1).
     return _tree(size - 1 + np.array(children[::-1], np.int64).reshape(-1, 2))
 
 
 def balanced_tree(order: np.ndarray) -> BinaryTree:
-    """The tree whose paths differ in length by 1 at most, with the words from left to right in a given order.
+    """The binary tree whose path lengths differ by at most 1, with tokens from left to right in the given order.
 
-    Args:
-        order: the words 0 ... V - 1, each once; neighbours share most of their paths.
+    Neighbours in ``order``, a permutation of the tokens 0 ... V - 1, share most of their paths.
 
     Raises:
-        ValueError: for no words, and for words that are missing or twice there.
+        ValueError: if ``order`` is empty or no permutation.
 
     Source: Morin & Bengio 2005, section 3.
     """
@@ -171,7 +155,7 @@ def balanced_tree(order: np.ndarray) -> BinaryTree:
         inner = stops - starts > 1
         starts, stops = starts[inner], stops[inner]
         middles = (starts + stops + 1) // 2
-        # The nodes of the next level, left and right in turn: inner ones are numbered on, leaves are words.
+        # The next level, left and right children in turn: inner nodes get the next numbers, leaves are tokens.
         starts, stops = np.stack((starts, middles), 1).ravel(), np.stack((middles, stops), 1).ravel()
         is_leaf = stops - starts == 1
         first = number + len(starts) // 2
@@ -183,7 +167,7 @@ def balanced_tree(order: np.ndarray) -> BinaryTree:
 
 
 def _tree(children: np.ndarray) -> BinaryTree:
-    """The tree of inner nodes' children (V - 1, 2): on the side of +1, and of -1."""
+    """The tree of the inner nodes' children (V - 1, 2): the child on side +1, then the child on side -1."""
     inner = len(children)
     size = inner + 1
     parents, turns = np.full(inner + size, -1, np.int64), np.zeros(inner + size, np.int8)
@@ -196,7 +180,7 @@ def _tree(children: np.ndarray) -> BinaryTree:
         node = np.where(node > 0, parents[node], 0)
     depth = int(lengths.max())
     paths, signs = np.zeros((size, depth), np.int64), np.zeros((size, depth), np.int8)
-    # From all words up at once, but for those that have reached the root.
+    # Climbs from all tokens at once; tokens that have reached the root drop out.
     word, node = np.arange(size), np.arange(inner, inner + size)
     for step in range(depth):
         word, node = word[node > 0], node[node > 0]

@@ -1,4 +1,4 @@
-"""Files that give words their classes."""
+"""Reads word classes from a file."""
 
 import logging
 import re
@@ -12,11 +12,11 @@ logger = logging.getLogger(__name__)
 
 
 class NamedClasses(NamedTuple):
-    """Classes of words.
+    """Word classes and their names.
 
     Attributes:
-        class_of: the class of each word (V,), numbered in the order of the file.
-        names: of the classes: bits, or what stands behind the words; "" of words that the file lacks, if it lacks any.
+        class_of: class of each dictionary token (V,), numbered in the order of the file.
+        names: name of each class as in the file, such as a bit string; "" for the class of tokens missing in the file.
     """
 
     class_of: Tensor
@@ -26,21 +26,20 @@ class NamedClasses(NamedTuple):
 def read_classes(
     path: str, words: Mapping[str, int], marks: Sequence[int] = (), *, flag: str = "--class-file"
 ) -> NamedClasses:
-    """The classes of a file.
+    """Reads word classes from a UTF-8 file.
 
-    The file has one word a line, as ``word class``, or, separated by tabs, as ``bits word count``, which is what
-    percyliang/brown-cluster writes: then a class is a string of bits. Words of the dictionary that the file lacks are a
-    class of their own, the last.
+    A line is ``word class`` or, separated by tabs, ``bits word count`` as percyliang/brown-cluster writes it, where the
+    bit string is the class. Dictionary tokens that the file lacks form one more class, the last.
 
     Args:
-        path: the file, in UTF-8.
-        words: index of each word of the dictionary.
-        marks: indices of fairseq's symbols that are no words, which it need not have.
-        flag: that errors name.
+        path: the file.
+        words: dictionary tokens and their indices.
+        marks: indices of fairseq's special symbols, which the file may omit.
+        flag: flag that error messages name.
 
     Raises:
-        ValueError: if there is no such file, or it has a line that is neither, two classes for a word, or no word of
-            the dictionary.
+        ValueError: if the file is missing or is no UTF-8, a line has neither form, a word has two classes, or no word
+            is in the dictionary.
     """
     names: dict[str, str] = {}
     try:
@@ -74,7 +73,7 @@ def read_classes(
 
 
 def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
-    """Word and class of a line."""
+    """Word and class in a line."""
     fields = line.split("\t")
     if len(fields) == 3:
         bits, word, count = fields

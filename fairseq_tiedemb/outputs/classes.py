@@ -1,4 +1,4 @@
-"""The class-based softmax: first the word's class, then the word among those of its class."""
+"""The class-based softmax: a softmax over word classes, then a softmax over the tokens of one class."""
 
 import logging
 from collections.abc import Sequence
@@ -13,29 +13,25 @@ from .counted import CountedHead
 from .segments import as_slice, segments
 
 logger = logging.getLogger(__name__)
-# Of words without a class, which have no probability.
+# Class number of tokens without a class, whose probability is 0.
 NONE = -1
 
 
 class ClassBased(CountedHead):
-    """A softmax over C classes, and one over the words of the class.
+    """Softmax over C classes times a softmax over the tokens of the target's class.
 
         p(v|h) = p(c(v)|h) p(v|c(v), h)         p(c|h) = softmax(K f(h) + k)_c
-        p(v|c, h) = softmax over the words of c of the table's scores(h)
+        p(v|c, h) = softmax over the tokens of c of the table's scores(h)
 
-    Exact in training and in evaluation: loss and gradients of a word take its class's words only, about 2 sqrt(V)
-    scores in place of V. The table may be shared, by any sharing method; the classes' table K is the head's own.
-
-    Which word is in which class stays in checkpoints, and is taken from there when one is read: neither the training
-    text nor the file of classes is needed then.
+    Training and evaluation are exact: the loss of a token needs about 2 sqrt(V) logits instead of V. The table may be
+    shared with any sharing method; the classes' table K belongs to this head. Checkpoints hold the class of every
+    token, so loading needs neither the training text nor the file of classes.
 
     Args:
-        table: which scores words.
-        counts: of the words (V,); None if they come with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
-        classes: how many classes by frequency, C at most; see ``frequency_bins``.
-        class_of: the class of each word (V,), to be used instead.
-        problem: why there is no ``class_of``; raised by whoever needs the classes before a checkpoint has brought them.
+        table, counts, marks: see ``CountedHead``.
+        classes: largest number of classes by frequency; see ``frequency_bins``.
+        class_of: class of each token (V,), which replaces classes by frequency.
+        problem: error to raise if the classes are needed before a checkpoint brings them.
 
     Source: Goodman 2001 (classes for speed); Mikolov et al. 2011 (classes by frequency, in neural language models).
     """
@@ -70,17 +66,17 @@ class ClassBased(CountedHead):
             logger.info(f"{self.flag}: {len(self.sizes):,} classes of {min(self.sizes):,} to {max(self.sizes):,} words")
 
     def number_of_classes(self) -> int:
-        """C; 0 if none are known yet."""
+        """C; 0 while the classes are unknown."""
         return int(self.class_of.max()) + 1
 
     def prepare(self) -> None:
-        """Sorts the words by class, those of a class by their index."""
-        # No buffers that checkpoints keep: they follow from ``class_of``.
+        """Derives the lists of tokens by class, each in the order of the token indices."""
+        # Not saved in checkpoints, because they follow from ``class_of``.
         order = self.class_of.argsort(stable=True)
         members = order[int(self.class_of.eq(NONE).sum()) :]
         self.sizes = torch.bincount(self.class_of[members], minlength=self.number_of_classes()).tolist()
         place_of = torch.zeros_like(self.class_of)
-        self.sets: list[slice | None] = []  # where a class's words follow each other
+        self.sets: list[slice | None] = []  # a slice for classes of consecutive tokens
         for words in members.split(self.sizes):
             place_of[words] = torch.arange(len(words), device=words.device)
             self.sets.append(as_slice(words))
@@ -89,22 +85,18 @@ class ClassBased(CountedHead):
 
     @property
     def words(self) -> tuple[Tensor, ...]:
-        """The words of each class."""
+        """The token indices of each class."""
         return self.members.split(self.sizes)
 
     def require_counts(self) -> None:
-        """Checks that there are classes.
-
-        Raises:
-            ValueError: if there are none: the file of classes cannot be used, or there is no training text.
-        """
+        """Raises ValueError if the classes are unknown: their file is unusable, or the training text is missing."""
         if not self.sizes:
             if self.problem is not None:
                 raise self.problem
             super().require_counts()
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logarithms of the probabilities of all words, in float32 at least: (*, D) -> (*, V)."""
+        """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""
         self.require_counts()
         of_words = self.table.scores(features)
         of_words = of_words.to(torch.promote_types(of_words.dtype, torch.float32))
@@ -117,19 +109,15 @@ class ClassBased(CountedHead):
         return found.index_copy(-1, torch.cat(self.words), torch.cat(parts, -1))
 
     def log_prob_of_classes(self, mapped: Tensor) -> Tensor:
-        """log p(c|h), in float32 at least: (*, D) -> (*, C).
-
-        Args:
-            mapped: f(h), ``SharedEmbedding.mapped`` features.
-        """
+        """log p(c|h) of mapped features f(h), in float32 or more precise: (*, D) -> (*, C)."""
         scores = self.classes(mapped)
         return scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words (N,), by the scores of the words of their classes alone."""
+        """Log-probabilities of the target tokens (N,), from the logits of their classes alone."""
         self.require_counts()
         class_N = self.class_of[target_N]
-        # The words that have a class, by class.
+        # Positions of the targets with a class, sorted by class.
         order = class_N.argsort(stable=True)[int(class_N.eq(NONE).sum()) :]
         sizes = torch.bincount(class_N[order], minlength=len(self.sizes)).tolist()
         mapped, place = self.table.mapped(features_ND)[order], self.place_of[target_N[order]]
@@ -143,7 +131,7 @@ class ClassBased(CountedHead):
         return found.index_copy(0, order, of_class + torch.cat(in_class))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that, without features, words have these probabilities; None for biases of 0."""
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         self.table.start_bias(log_prob_V)
         with torch.no_grad():
             self.classes.bias.zero_()
@@ -152,11 +140,10 @@ class ClassBased(CountedHead):
                     self.classes.bias[number] = log_prob_V[words.to(log_prob_V.device)].logsumexp(0)
 
     def _rows(self, classes: Sequence[int]) -> list[ScoredRows]:
-        """What the scores of the words of some classes are made of.
+        """``ScoredRows`` of the given classes.
 
-        By ``segments``: to gather all of them by ``SharedEmbedding.rows``, which copies them, takes 1.1 times as long
-        with 10,000 words and 1.8 times with 100,000, and a function with a backward pass of its own for the whole loss
-        takes no less.
+        Taken with ``segments``: ``SharedEmbedding.rows`` copies all rows and takes 1.1 times as long with V = 10,000,
+        1.8 times with V = 100,000. A custom backward pass for the whole loss is no faster.
         """
         words = self.words
         sets = [self.sets[each] or words[each] for each in classes]
@@ -166,21 +153,17 @@ class ClassBased(CountedHead):
 
 
 def _numbered(class_of: Tensor) -> Tensor:
-    """The same classes without numbers of classes that have no words."""
+    """Renumbers the classes without gaps."""
     has_class = class_of.ne(NONE)
     return class_of.masked_scatter(has_class, class_of[has_class].unique(return_inverse=True)[1])
 
 
 def frequency_bins(counts: Tensor, classes: int) -> Tensor:
-    """Classes of words by frequency (V,): each has about the same share of the sum of the counts' square roots.
+    """Word classes by frequency (V,), each with about the same share of the sum of the counts' square roots.
 
-    Words come by falling count, equal ones by their index. A word gets the class that is being filled, and then, if the
-    words so far have more than (i + 1) / C of the sum, the next class i + 1 begins; the last takes the rest. So fewer
-    than C may result.
-
-    Args:
-        counts: of the words (V,).
-        classes: C.
+    Tokens come by falling count, ties by index. A token joins the current class i. If the tokens so far then hold more
+    than (i + 1) / C of the sum, class i + 1 begins, up to the last class. Fewer than C (``classes``) classes may
+    result.
 
     Source: Mikolov's rnnlm toolkit, version 0.4 (the classes of its option ``-class`` without ``-old-classes``).
     """
@@ -195,7 +178,7 @@ def frequency_bins(counts: Tensor, classes: int) -> Tensor:
 
 
 def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Makes room for the classes of a checkpoint that is about to be read."""
+    """Resizes the classes' table to that of the checkpoint about to be loaded."""
     assert isinstance(head, ClassBased)
     class_of, table = (state_dict.get(prefix + name) for name in ("class_of", "classes.weight"))
     if class_of is None or table is None:
@@ -203,7 +186,7 @@ def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> N
     if head.sizes and not torch.equal(class_of.to(head.class_of), head.class_of):
         logger.warning(f"{head.flag}: the {len(table):,} classes are those of the checkpoint, not those of the options")
     if len(table) != head.classes.out_features:
-        # The same parameters as before, for optimisers.
+        # The Parameter objects stay, because optimisers hold them.
         head.classes.out_features = len(table)
         head.classes.weight.data = head.classes.weight.data.new_empty(len(table), head.classes.in_features)
         head.classes.bias.data = head.classes.bias.data.new_empty(len(table))

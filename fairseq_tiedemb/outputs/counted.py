@@ -1,4 +1,4 @@
-"""What the heads over a table that know the counts of words have in common."""
+"""Base class of heads over a table that need the token counts of the training text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +11,16 @@ from ..head import Head, no_counts
 
 
 class CountedHead(Head):
-    """A head over a table, with the counts of words in the training text, which stay in the checkpoint.
+    """A head over a table, with the token counts of the training text, which are saved in checkpoints.
 
-    Marks that the training text lacks (``<s>``, ``<pad>``), whose rows are never trained, have no probability.
+    Special symbols that the training text lacks, such as ``<s>`` and ``<pad>``, have probability 0: their rows are
+    never trained.
 
     Args:
-        table: scores the words; another module owns it.
-        counts: of the words (V,); None if they come with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
-        size: V, where the table has fewer rows than words.
+        table: output embedding, owned by another module.
+        counts: counts of the tokens (V,); None if a checkpoint brings them.
+        marks: indices of fairseq's special symbols.
+        size: V, if the table has fewer rows than the vocabulary.
     """
 
     loss_is_its_own = True
@@ -27,7 +28,7 @@ class CountedHead(Head):
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
         super().__init__()
-        self._table = (table,)  # in a tuple, which torch does not search for modules
+        self._table = (table,)  # a tuple hides the module from torch's registry
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.register_buffer("counts", unknown if counts is None else counts.to(unknown, copy=True))
@@ -35,37 +36,33 @@ class CountedHead(Head):
 
     @property
     def table(self) -> SharedEmbedding:
-        """Which scores words."""
+        """The output embedding."""
         return self._table[0]
 
     def prepare(self) -> None:
-        """Makes what follows from the counts; called again when a checkpoint has been read."""
+        """Derives tensors from the counts; called again after a checkpoint is loaded."""
 
     def never(self) -> Tensor:
-        """Where words have no probability (V,): marks that do not occur in the training text."""
+        """Mask of tokens with probability 0 (V,): special symbols that do not occur in the training text."""
         marks = torch.zeros_like(self.counts, dtype=torch.bool)
         marks[list(self.marks)] = True
         return marks & self.counts.eq(0)
 
     def require_counts(self) -> None:
-        """Checks that the head has the counts of a training text.
-
-        Raises:
-            ValueError: if it has none.
-        """
+        """Raises ValueError if the counts of a training text are unknown."""
         if not self.counts.any():
             raise no_counts(self.flag)
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logarithms of the probabilities of all words, up to a constant a row: (*, D) -> (*, V)."""
+        """Logits of the whole vocabulary, -inf for tokens with probability 0: (*, D) -> (*, V)."""
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that, without features, words have these probabilities; None for biases of 0."""
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         self.table.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The tables that words are scored by, by the name of their words."""
+        """The output embeddings by the name of their tokens."""
         return {"words": self.table}
 
 
@@ -74,11 +71,9 @@ def _prepare(head: CountedHead, _: Any) -> None:
 
 
 def unigram(counts: Tensor, power: float = 1.0) -> Tensor:
-    """q_v = c_v^power / sum_u c_u^power (V,), float64, where a word that does not occur counts as one that occurs once.
+    """Unigram distribution q_v = c_v^power / sum_u c_u^power (V,) in float64, where a count of 0 counts as 1.
 
-    Args:
-        counts: c (V,).
-        power: 1 for the words' own distribution, 0 for the same probability of all.
+    ``power`` 1 gives relative frequencies, 0 the uniform distribution.
     """
     powers = counts.double().clamp(min=1.0).pow(power)
     return powers / powers.sum()

@@ -12,25 +12,25 @@ from ..regularizers import half_squared_norm
 
 
 class OutputLayer(nn.Module):
-    """Probabilities of words from features h: head(Q (P h + b)).
+    """Token probabilities from features h: head(Q (P h + b)). Called like a function, it gives logits, as in fairseq.
 
-    P, a projection with a penalty of its own, and Q, which narrows to the width of a factorised table, may both be
-    missing. Called like a function, it scores, so that it can stand where fairseq has its ``output_projection``.
+    P is an optional projection with a penalty of its own, owned by the decoder. Q is an optional factor that narrows to
+    the width of a factorised table.
 
-    The head is the layer's own, or borrowed: owned by another module, as a tied table is by the model's input. P is the
-    decoder's. What is borrowed is held unregistered, so there is one tensor and nothing to come apart. In checkpoints
-    the table stands under this layer's own name (``weight``, ``bias``) either way, as fairseq writes it, so that each
-    loads the other's; a borrowed one is read from its owner's entry and must equal this one.
+    The layer owns its table or borrows it: the model's input owns a tied table. A borrowed table is not registered as a
+    submodule, so there is one tensor and no alias to break. Checkpoints hold the table under this layer's name
+    (``weight``, ``bias``) in both cases, as fairseq's do, so each program loads the other's. A borrowed table loads
+    from its owner's entry, and this layer's entry must equal it.
 
-    A head that scores words by a table and has parts of its own besides, such as classes, is given as ``over``: the
-    table keeps its name in checkpoints, and the parts stand under ``over``.
+    A head with parts beside the table, such as classes, is given as ``over``. The table keeps its name in checkpoints,
+    and the parts are saved under ``over``.
 
     Args:
-        table: what scores words, which is a head itself, or what ``over`` scores them by.
-        borrowed: whether another module owns it.
+        table: a head by itself, or the table that ``over`` uses.
+        borrowed: whether another module owns the table.
         projection: P, owned by the decoder.
         factor: Q, owned by this layer.
-        over: the head over the table, owned by this layer.
+        over: head over the table, owned by this layer.
 
     Source: Press & Wolf 2016, section 3 (P); Lan et al. 2020 (ALBERT), section 3.1 (Q).
     """
@@ -48,7 +48,7 @@ class OutputLayer(nn.Module):
         if not borrowed:
             self.owned = table
         self.over = over
-        # In tuples, which torch does not search for modules.
+        # Tuples hide modules from torch's registry.
         self._borrowed_table = (table if borrowed else None,)
         self._projection = (projection,)
         self.factor = factor
@@ -57,12 +57,12 @@ class OutputLayer(nn.Module):
 
     @property
     def head(self) -> Any:
-        """What gives words their probabilities."""
+        """The head: ``over`` if given, else the table."""
         return self.table if self.over is None else self.over
 
     @property
     def table(self) -> Any:
-        """What scores words: a table, or what has no single one."""
+        """The output embedding, or a head without a single one."""
         (borrowed,) = self._borrowed_table
         return self.owned if borrowed is None else borrowed
 
@@ -73,25 +73,25 @@ class OutputLayer(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """W (V, D) of a head with one table, where fairseq looks for it."""
+        """W (V, D) of a head with one table, under fairseq's name."""
         return self.table.weight
 
     def transformed(self, features: Tensor) -> Tensor:
-        """What the head gets: Q (P h + b)."""
+        """The head's input Q (P h + b)."""
         if self.projection is not None:
             features = self.projection(features)
         return features if self.factor is None else self.factor(features)
 
     def scores(self, features: Tensor) -> Tensor:
-        """Scores of all words: (*, D) -> (*, V)."""
+        """Logits of the whole vocabulary: (*, D) -> (*, V)."""
         return self.head.scores(self.transformed(features))
 
     def forward(self, features: Tensor) -> Tensor:
-        """``scores``."""
+        """Same as ``scores``."""
         return self.scores(features)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """Cross entropy of the target words; see ``output_loss``."""
+        """Cross entropy of the target tokens; see ``output_loss``."""
         return self.head.loss(self.transformed(features_ND), target_N, options)
 
     def loss_of_sets(
@@ -101,55 +101,36 @@ class OutputLayer(nn.Module):
         return self.head.loss_of_sets(self.transformed(features_nD), target_N, rows_N, options)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words, (N,)."""
+        """Log-probabilities of the target tokens (N,)."""
         return self.head.log_prob(self.transformed(features_ND), target_N)
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Scores of given words (N,), not normalised, at the cost of these words alone.
-
-        Raises:
-            ValueError: for a head that has no scores of words.
-        """
+        """Logit of each target token (N,) from the target rows alone; raises ValueError as ``check_raw_scores``."""
         self.check_raw_scores()
         return self.head.raw_scores(self.transformed(features_ND), target_N)
 
     def check_raw_scores(self) -> None:
-        """Checks that the score of a word can be had alone, and may stand for its log-probability.
-
-        Raises:
-            ValueError: for a head that has no scores of words, or one for each part of a word's probability.
-        """
+        """Raises ValueError unless one token's logit can be computed alone and approximates its log-probability."""
         if not self.head.has_raw_scores:
             raise ValueError(
                 f"--raw: needs an output layer that scores words, softmax or nce; got {self.head.flag}. Leave it out."
             )
 
     def penalty(self) -> Tensor | None:
-        """||P||_F^2 / 2, without P's bias, in float32 at least; None without P.
-
-        Source: Press & Wolf 2016, section 3 (projection regularization).
-        """
+        """Projection regularization ||P||_F^2 / 2 (Press & Wolf 2016, section 3), at least float32; None without P."""
         return None if self.projection is None else half_squared_norm(self.projection.weight)
 
     def check_training(self, options: LossOptions) -> None:
-        """Checks that the head can be trained: that it has the training text that it needs, and the loss.
-
-        Raises:
-            ValueError: if it has not.
-        """
+        """Raises ValueError if the head lacks the counts that it needs or does not support the loss options."""
         self.head.require_counts()
         self.head.check_options(options)
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that, without features, words have these probabilities.
-
-        Args:
-            log_prob_V: their logarithms; None for biases of 0.
-        """
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         self.head.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The tables that words are scored by, by the name of their words."""
+        """The output embeddings by the name of their tokens."""
         return self.head.tables()
 
     def extra_repr(self) -> str:
@@ -165,18 +146,18 @@ def build_output(
     factorized: bool = False,
     over: nn.Module | None = None,
 ) -> OutputLayer:
-    """The output layer of one table for all words, of every family.
+    """Builds the output layer of a model with one table for the vocabulary.
 
     Args:
-        table: of the words.
-        borrowed: whether it is tied: owned by the model's input.
+        table: output embedding.
+        borrowed: whether the model's input owns the table (tied).
         features_dim: D, width of the features.
-        projection: P, from D to the width of the rows or, if it is narrowed, of Q's input.
-        factorized: whether Q narrows to the width of the rows.
-        over: the head over the table; None for the full softmax.
+        projection: P, from D to the width of the table or, with ``factorized``, of Q's input.
+        factorized: whether Q narrows to the width of the table.
+        over: head over the table; None for the full softmax.
 
     Raises:
-        ValueError: if what reaches the table is not as wide as its rows.
+        ValueError: if the input of the table does not have the table's width.
     """
     width = features_dim if projection is None else projection.out_features
     if not factorized and width != table.embedding_dim:
@@ -189,12 +170,12 @@ def build_output(
 
 
 HEAD = "owned."
-# What version 0.1.0 called the parts of a factorised layer.
+# Names of a factorised layer's parts in checkpoints of version 0.1.0, and today's names.
 FORMER_NAMES = {"layer.": "", "projection.weight": "factor.weight"}
 
 
 def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: Any) -> None:
-    """Writes the head's entries under the layer's name, the borrowed table's too."""
+    """Saves the head's entries, and a borrowed table's, under the layer's own name."""
     assert isinstance(layer, OutputLayer)
     for key in [key for key in state_dict if key.startswith(prefix + HEAD)]:
         state_dict[prefix + key.removeprefix(prefix + HEAD)] = state_dict.pop(key)
@@ -214,7 +195,7 @@ def _find_the_table(
     unexpected_keys: list[str],
     error_msgs: list[str],
 ) -> None:
-    """Reads what ``_name_the_table`` writes, and checks that a borrowed table is the one that its owner has read."""
+    """Loads what ``_name_the_table`` saves, and checks that a borrowed table's entry equals its owner's."""
     assert isinstance(layer, OutputLayer)
     for key in [key for key in state_dict if key.startswith(prefix)]:
         name = key.removeprefix(prefix)
@@ -229,10 +210,10 @@ def _find_the_table(
                 state_dict[prefix + HEAD + name] = state_dict.pop(prefix + name)
         return
     if not isinstance(borrowed, SharedEmbedding):
-        # fairseq's decoders add this to a checkpoint without it, with an adaptive softmax too, if they share tables.
+        # fairseq's decoders with shared tables add this key to checkpoints, even for an adaptive softmax.
         state_dict.pop(prefix + "weight", None)
         return
-    # Modules load in the order of registration, so the owner has read its own entry before.
+    # Modules load in the order of registration, so the owner has already loaded its entry.
     for name, owned in borrowed.state_dict().items():
         entry = state_dict.pop(prefix + name, None)
         if entry is not None and entry.shape != owned.shape:

@@ -1,4 +1,4 @@
-"""Negative sampling: telling the words that come from words drawn at random."""
+"""Negative sampling: a binary loss that separates the target word from words drawn at random."""
 
 import torch
 import torch.nn.functional as F
@@ -9,20 +9,13 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .noise import NoiseHead
 
 NOISE_FOR = ("block", "centre", "pair")
-# With noise for a block: features that share noise words, and the fewest words that they share.
+# For noise per block: feature vectors per block, and the smallest number of noise words.
 BLOCK = 16
 BLOCK_NOISE = 64
 
 
 def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The words that come, each once and rising, and where each of the given ones stands among them.
-
-    Linear in the number of words and V, where ``torch.unique`` sorts.
-
-    Args:
-        words: indices in [0, V), (N,).
-        size: V.
-    """
+    """Distinct words in rising order, and each word's position among them; linear, where ``torch.unique`` sorts."""
     found = torch.bincount(words, minlength=size).nonzero().squeeze(1)
     place = words.new_empty(size)
     place[found] = torch.arange(len(found), device=words.device)
@@ -30,40 +23,42 @@ def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
 
 
 class NegativeSampling(NoiseHead):
-    """The loss of a table whose scores are to tell words apart from noise, without those of all words.
+    """Loss of a table that scores target words above noise words, without the logits of the whole vocabulary.
 
     With features h, the target t, and noise words w_j drawn from q(w) = c(w)^power / sum_v c(v)^power,
 
         loss = -log sigmoid(s_t) - (k / m) sum_{j=1..m, w_j != t} log sigmoid(-s_{w_j})
 
-    Who shares the m noise words is the ``noise_for``: a "pair" has m = k of its own, as word2vec.c has it; a "centre"
-    has m = k for all the predictions from its feature; a "block" of 16 features that follow each other has m = 64 (k,
-    if that is more) for all of theirs. The expectation is the same, and so is the gradient's; cost and variance differ.
-    What a centre shares makes long steps along few words: its c predictions go k ways, where those of a block go m.
-    By that variance a tied table, whose noise moves the inputs too, grows until its loss is above that of a table of
-    zeros. Less noise for more features would cost less yet, but what is noise for a whole batch is moved by all of it.
+    ``noise_for`` says which predictions share their m noise words:
 
-    It is no estimate of -log p(t): at its minimum s_w is log p(w | h) - log(k q(w)), a pointwise mutual information
-    less log k where q is the unigram distribution, so there is no perplexity, and ``OutputLoss.nll_loss`` is None.
+        pair      no sharing, m = k, as in word2vec.c
+        centre    all predictions from one feature vector, m = k
+        block     all predictions from 16 consecutive feature vectors, m = max(64, k)
 
-    In training the noise comes from torch's global generator; else from one that is seeded by the batch's words, so
-    that a batch has one loss.
+    The expectations of loss and gradient are equal; cost and variance differ. Noise per centre has the largest
+    variance: all of a centre's predictions move the same k noise words. A tied table, where noise moves the inputs too,
+    then grows until its loss exceeds that of a zero table. Noise shared by a whole batch would be cheaper, but the
+    batch's steps would add up on a few noise words.
 
-    The gradient is the true one of this loss, where word2vec.c and gensim differ: their sigmoid is a table of 1,000
-    steps over [-6, 6], beyond which word2vec.c takes the label less 0 or 1 and gensim leaves the pair out.
+    The loss is no estimate of -log p(t): at its minimum s_w = log p(w | h) - log(k q(w)), which for unigram q is the
+    pointwise mutual information less log k. So there is no perplexity, and ``OutputLoss.nll_loss`` is None. Training
+    draws noise from torch's global generator; evaluation seeds a generator from the batch, so a batch has one loss.
+
+    The gradient is exact. word2vec.c and gensim instead tabulate the sigmoid in 1,000 steps over [-6, 6]; beyond it
+    word2vec.c uses the label minus 0 or 1, and gensim skips the pair.
 
     Args:
-        table: of the scores; owned by another module.
-        counts: c, how often words come, (V,).
+        table: output embedding, owned by another module.
+        counts: c, counts of the words (V,).
         negatives: k.
-        power: of the counts.
-        noise_for: who has noise words of its own, of ``NOISE_FOR``.
+        power: exponent of the counts.
+        noise_for: one of ``NOISE_FOR``.
 
     Raises:
         ValueError: if an argument is out of range, or all counts are 0.
 
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.2, equation 4; Levy & Goldberg 2014, section
-    3.1 (what s_w is); Ji et al. 2016, section 4 (noise that a batch shares).
+    3.1 (optimal s_w); Ji et al. 2016, section 4 (noise shared by a batch).
     """
 
     flag = "--word2vec-output negative"
@@ -85,7 +80,7 @@ class NegativeSampling(NoiseHead):
         self.noise_for = noise_for
 
     def undrawn(self) -> Tensor:
-        """Mask of the words that are no noise (V,): those that the training text lacks."""
+        """Mask of the words that are never noise (V,): the training text lacks them."""
         return self.counts.eq(0)
 
     def scores(self, features: Tensor) -> Tensor:
@@ -93,11 +88,7 @@ class NegativeSampling(NoiseHead):
         return self.table.scores(features)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """None.
-
-        Raises:
-            ValueError: always.
-        """
+        """Raises ValueError: the loss defines no probabilities."""
         raise ValueError(
             "--word2vec-output: needs full or tree for probabilities of words; got negative. Use one of these."
         )
@@ -115,17 +106,14 @@ class NegativeSampling(NoiseHead):
         *,
         noise: Tensor | None = None,
     ) -> OutputLoss:
-        """The loss of the target words, and no ``nll_loss``.
+        """The loss of the target words, without ``nll_loss``.
 
         Args:
-            features_nD: h, of one target or several.
-            target_N: the words.
-            rows_N: the feature of each target.
-            options: without label smoothing and z-loss.
-            noise: noise words (G, m) of each pair, feature or block in turn; None to draw them.
-
-        Raises:
-            ValueError: for label smoothing or z-loss, which are of probabilities.
+            features_nD: h.
+            target_N: target words.
+            rows_N: row of ``features_nD`` for each target.
+            options: options without label smoothing and z-loss, which raise ValueError.
+            noise: noise words (G, m), one row per pair, centre or block; None to draw them.
         """
         self.check_options(options)
         features_nD = self.table.mapped(features_nD)
@@ -147,7 +135,7 @@ class NegativeSampling(NoiseHead):
         scores_N = target_rows.scores_one_by_one(features_nD.index_select(0, rows_N))
         features_GBD = F.pad(features_nD, (0, 0, 0, groups * together - len(features_nD))).view(groups, together, -1)
         of_noise = F.softplus(noise_rows.scores_in_turn(features_GBD)).sum(1).flatten().index_select(0, rows_N)
-        # Noise that is the target has the target's score.
+        # Noise equal to the target is subtracted again; its logit is the target's.
         repeats_N = noise.index_select(0, rows_N // together).eq(target_N.unsqueeze(1)).sum(1)
         of_noise = of_noise - repeats_N * F.softplus(scores_N)
         losses_N = F.softplus(-scores_N) + self.samples / noise.size(1) * of_noise

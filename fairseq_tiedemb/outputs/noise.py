@@ -48,11 +48,9 @@ class NoiseHead(CountedHead):
     """A head over a table that is trained by k noise words for each target word.
 
     Args:
-        table: scores the words; another module owns it.
-        counts: of the words (V,); None if they come with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
+        table, counts, marks: see ``CountedHead``.
         samples: k.
-        power: of the counts in the noise distribution q.
+        power: exponent of the counts in the noise distribution q.
     """
 
     def __init__(
@@ -60,7 +58,7 @@ class NoiseHead(CountedHead):
     ):
         super().__init__(table, counts, marks)
         self.samples, self.power = samples, power
-        # No buffer: q stays exact after `.half()`.
+        # A buffer would lose q's precision in `.half()`.
         self._noise: Noise | None = None
 
     def prepare(self) -> None:

@@ -1,4 +1,4 @@
-"""Training by a few words drawn as noise instead of all words: noise-contrastive estimation and the sampled softmax."""
+"""Training losses on a few sampled tokens: noise-contrastive estimation and the sampled softmax."""
 
 from collections.abc import Sequence
 
@@ -12,19 +12,15 @@ from .noise import NoiseHead
 
 
 class SampledHead(NoiseHead):
-    """A head that is trained by each target word and k noise words; in evaluation it is the full softmax.
+    """Base of heads that train on the target and k noise tokens, and evaluate with the full softmax.
 
-    fairseq seeds torch's random numbers anew before each update, and with them the noise. The rows of a batch's targets
-    and noise are gathered at once, so that the table gets one gradient.
+    Noise comes from torch's generator of the features' device, which fairseq seeds before each update. Targets and
+    noise of a batch are gathered in one lookup, so the table gets one gradient.
 
     Args:
-        table: scores the words.
-        counts: of the words (V,); None if they come with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
-        samples: k.
-        power: of the counts in q.
-        shared: whether all targets of a batch have the same noise, which makes it one product; k should be larger then.
-            Noise of its own for each target takes N k rows in memory.
+        table, counts, marks, samples, power: see ``NoiseHead``.
+        shared: whether all tokens of a batch share their noise, which needs one matrix product and a larger k. Separate
+            noise takes N k rows of memory.
     """
 
     has_raw_scores = True
@@ -43,10 +39,10 @@ class SampledHead(NoiseHead):
         self.shared = shared
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """In training the surrogate, which is no likelihood; else the exact cross entropy.
+        """Surrogate loss in training mode, exact cross entropy in evaluation mode.
 
         Raises:
-            ValueError: for label smoothing or z-loss, and for training without a training text.
+            ValueError: for label smoothing or z-loss, and for training without counts.
         """
         self.check_options(options)
         if not self.training:
@@ -56,7 +52,7 @@ class SampledHead(NoiseHead):
         return OutputLoss(losses.sum() if options.reduce else losses, None)
 
     def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """The loss of each word (N,)."""
+        """The training loss of each target token (N,)."""
         count = len(target_N)
         noise = self.noise.draw((self.samples,) if self.shared else (count, self.samples))
         mapped_ND = self.table.mapped(features_ND)
@@ -70,14 +66,7 @@ class SampledHead(NoiseHead):
         return self.losses(target_scores_N, noise_scores_NK, target_N, noise)
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:
-        """Losses (N,), given the scores of targets and noise words.
-
-        Args:
-            target_scores_N: of the targets.
-            noise_scores_NK: of the noise words.
-            target_N: the targets.
-            noise: the noise words, (K,) or (N, K).
-        """
+        """Losses (N,), given the logits of targets and noise; ``noise`` holds tokens, (K,) or (N, K)."""
         raise NotImplementedError
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
@@ -85,31 +74,23 @@ class SampledHead(NoiseHead):
         return -self.table.loss(features_ND, target_N, LossOptions(reduce=False), self.never()).loss
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Scores of given words (N,), not normalised, at the cost of these words alone."""
+        """Logit of each target token (N,), computed from the target rows alone."""
         return self.table.raw_scores(features_ND, target_N)
 
     def log_expected(self, words: Tensor, scores: Tensor) -> Tensor:
-        """log(k q) of words, in the precision of scores."""
+        """log(k q) of the given tokens, in the dtype of ``scores``."""
         return (self.noise.q[words] * self.samples).log().to(scores.dtype)
 
 
 class NoiseContrastive(SampledHead):
-    """Noise-contrastive estimation: tells each word of the text from k words of noise.
+    """Noise-contrastive estimation: binary classification of the target against k noise tokens.
 
         s_v = scores(h)_v - log_z       delta_v = s_v - log(k q_v)
-        loss = softplus(-delta_target) + sum of softplus(delta_noise) over k words drawn from q
+        loss = softplus(-delta_target) + sum of softplus(delta_noise) over k tokens drawn from q
 
-    The more noise, the closer the gradient is to that of maximum likelihood, and so the scores to log-probabilities:
-    the model normalises itself. A noise word that is the target stays, as the derivation has it.
-
-    Args:
-        table: which scores words.
-        counts: of the words (V,); None if they come with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
-        samples: k.
-        power: of the counts in q.
-        shared: whether all words of a batch have the same noise.
-        log_z: logarithm of the constant that stands for every normaliser.
+    With more noise the gradient approaches that of maximum likelihood, and the logits approach log-probabilities: the
+    model normalises itself. Noise that equals the target is kept, as in the derivation. ``log_z`` is the log of the
+    constant that replaces every normaliser; ``SampledHead`` describes the other arguments.
 
     Source: Gutmann & Hyvarinen 2012; Mnih & Teh 2012.
     """
@@ -131,25 +112,25 @@ class NoiseContrastive(SampledHead):
         self.log_z = log_z
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:
-        """The equation's losses."""
+        """Losses (N,) of the class's equation."""
         target_delta = target_scores_N - self.log_z - self.log_expected(target_N, target_scores_N)
         noise_delta = noise_scores_NK - self.log_z - self.log_expected(noise, noise_scores_NK)
         return F.softplus(-target_delta) + F.softplus(noise_delta).sum(1)
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """s of given words (N,), which training brings close to their log-probabilities."""
+        """s of the target tokens (N,), which training brings close to log-probabilities."""
         return super().raw_scores(features_ND, target_N) - self.log_z
 
 
 class SampledSoftmax(SampledHead):
-    """The softmax over each word of the text and k words of noise that stand for all others.
+    """Softmax over the target and k noise tokens, which are weighted to stand for the rest of the vocabulary.
 
-        z_target = scores(h)_target          z_w = scores(h)_w - log(k q_w)    for noise words w other than the target
+        z_target = scores(h)_target          z_w = scores(h)_w - log(k q_w)    for noise tokens w other than the target
         loss = -z_target + log(exp z_target + sum of exp z_w)
 
-    What is in the logarithm has the expectation sum_v exp scores(h)_v: a word drawn from q stands for 1 / (k q_w)
-    words, and the target, there once and not drawn, for itself. Drawn too, it would be there twice. The
-    gradient is biased, the less the more noise; the scores are not close to log-probabilities.
+    The argument of the logarithm has the expectation sum_v exp scores(h)_v: a noise token has weight 1 / (k q_w), and
+    the target has weight 1. Noise that equals the target is dropped, since it would count the target twice. The
+    gradient is biased, less with more noise. The logits are not close to log-probabilities.
 
     Source: Bengio & Senecal 2008 (importance sampling); Jean et al. 2015.
     """
@@ -157,7 +138,7 @@ class SampledSoftmax(SampledHead):
     flag = "--output-layer sampled"
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:
-        """The equation's losses."""
+        """Losses (N,) of the class's equation."""
         hits = noise.expand(len(target_N), -1).eq(target_N.unsqueeze(1))
         noise_scores_NK = noise_scores_NK - self.log_expected(noise, noise_scores_NK)
         scores = torch.cat((target_scores_N.unsqueeze(1), noise_scores_NK.masked_fill(hits, -torch.inf)), 1)

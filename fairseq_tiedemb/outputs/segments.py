@@ -1,4 +1,4 @@
-"""Rows of a tensor in several sets, with one gradient for all of them."""
+"""Several sets of a tensor's rows, with a single gradient for all sets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,20 +8,16 @@ from torch import Tensor
 
 
 def segments(tensor: Tensor, sets: Sequence[slice | Tensor]) -> tuple[Tensor, ...]:
-    """The rows of a tensor (V, *) in each of several sets that have no row in common.
+    """The rows of a tensor (V, *) in several disjoint sets, given as slices or index tensors.
 
-    Rows that follow each other, given as a slice, are not copied; what comes back must not be changed in place. All
-    gradients are written into one tensor, where indexing set by set would make a gradient of the whole tensor for each.
-
-    Args:
-        tensor: a table, or a bias.
-        sets: of rows: slices, or indices.
+    A slice is not copied, so results must not be modified in place. All gradients go into one tensor, where indexing
+    set by set would allocate a full-size gradient per set.
     """
     return _Segments.apply(tensor, sets)
 
 
 def as_slice(rows: Tensor) -> slice | None:
-    """Rows as a slice, where they follow each other; rows (K,) are in rising order, and not none."""
+    """Sorted row indices (K,), K > 0, as a slice if they are consecutive, else None."""
     first, last = int(rows[0]), int(rows[-1])
     return slice(first, last + 1) if last - first == len(rows) - 1 else None
 

@@ -1,4 +1,4 @@
-"""The softmax over a short list of words, with what it gives to ``<unk>`` given back to the words outside."""
+"""Softmax over a short-list of tokens, with ``<unk>``'s probability divided among the tokens outside the list."""
 
 from collections.abc import Sequence
 
@@ -12,30 +12,28 @@ from .segments import as_slice, segments
 
 
 class ShortList(CountedHead):
-    """A softmax over the N most frequent words and ``<unk>``, which stands for all others.
+    """Softmax over the N most frequent tokens and ``<unk>``, which stands for the rest of the vocabulary.
 
-        p(v|h) = softmax over the list(scores(h))_v                         for v in the list, but for <unk>
-        p(v|h) = softmax over the list(scores(h))_<unk> c_v / sum of c      over the words outside and <unk>
+        p(v|h) = softmax over the list(scores(h))_v                         for v in the list except <unk>
+        p(v|h) = softmax over the list(scores(h))_<unk> c_v / sum of c      for <unk> and v outside the list
 
-    with c_v the count of v in the training text, and 1 for a word that does not occur in it: a proper distribution
-    over all V words. Without the second line, as short-lists are often scored, rare words are the easy event
-    ``<unk>``, and perplexity is too low; ``tally`` tells that one too. A word that does not occur in the training
-    text counts as one that occurs once, so that its probability is not 0; a word that is not in the dictionary is
-    ``<unk>``, and gets what the text's own has.
+    c_v is the count of v in the training text, at least 1, so every token of the dictionary has a positive probability
+    and all V sum to 1. Words outside the dictionary are ``<unk>``. Without the second line, as short-lists are often
+    scored, perplexity is too low: a rare word counts as the easy event ``<unk>``. ``tally`` gives the sums for that
+    perplexity.
 
-    The loss is the exact cross entropy. Its gradient is that of the list's, with words outside as ``<unk>``, since the
-    shares of the words outside have no parameters.
+    The loss is the exact cross entropy. Its gradient is that of the list, with outside tokens as ``<unk>``, because the
+    shares have no parameters.
 
     Args:
-        table: which scores words: all V of them, or those of the list alone, in the order of their indices.
-        counts: of the words (V,); None if they come with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
+        table: output embedding of all V tokens, or of the list alone in index order.
+        counts, marks: see ``CountedHead``.
         length: N.
         unknown: index of ``<unk>``.
         size: V.
 
     Raises:
-        ValueError: if there are not so many words besides ``<unk>`` and marks.
+        ValueError: if the dictionary has fewer than N tokens beside ``<unk>`` and the special symbols.
 
     Source: Schwenk 2007, section 2.2 (short-lists); the shares are unigram probabilities.
     """
@@ -71,8 +69,8 @@ class ShortList(CountedHead):
         self.prepare()
 
     def prepare(self) -> None:
-        """Makes the shares of the words outside."""
-        # No buffers that checkpoints keep: they follow from the counts and the list.
+        """Derives the shares of the tokens outside the list."""
+        # Not saved in checkpoints, because they follow from the counts and the list.
         self.has_words = bool(self.counts.any())
         place_of = torch.full_like(self.counts, int(self.listed.lt(self.unknown).sum()))
         place_of[self.listed] = torch.arange(len(self.listed), device=self.listed.device)
@@ -80,29 +78,25 @@ class ShortList(CountedHead):
         shares = self.counts.double().clamp(min=1).masked_fill(~outside | self.never(), 0.0)
         log_share = (shares / shares.sum()).log().masked_fill(~outside, 0.0).masked_fill(self.never(), -torch.inf)
         self.register_buffer("place_of", place_of, persistent=False)
-        # No buffer: it stays exact after `.half()`, where the shares would no longer add up to 1.
+        # Not a buffer: after `.half()` the shares would no longer sum to 1.
         self._log_share = log_share
         is_the_list = self.table.num_embeddings == len(self.listed)
         self.rows_of_list = slice(0, len(self.listed)) if is_the_list else as_slice(self.listed)
 
     @property
     def log_share(self) -> Tensor:
-        """What each word has of what the list leaves to it, (V,) in float64: log(c_v / sum of c) outside, 0 on it."""
+        """Log share (V,) in float64: log(c_v / sum of c) for tokens outside the list, 0 for tokens on it."""
         if self._log_share.device != self.counts.device:
             self._log_share = self._log_share.to(self.counts.device)
         return self._log_share
 
     def require_counts(self) -> None:
-        """Checks that there is a training text behind the list.
-
-        Raises:
-            ValueError: if there is none.
-        """
+        """Raises ValueError if the counts of a training text are unknown."""
         if not self.has_words:
             super().require_counts()
 
     def rows(self) -> ScoredRows:
-        """What the scores of the list's words are made of."""
+        """``ScoredRows`` of the list's tokens."""
         self.require_counts()
         rows = self.rows_of_list
         words = self.listed if rows is None else torch.arange(rows.start, rows.stop, device=self.listed.device)
@@ -111,16 +105,12 @@ class ShortList(CountedHead):
         return self.table.scored(segments(self.table.weight, of_list)[0], words, bias)
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logarithms of the probabilities of all words, in float32 at least: (*, D) -> (*, V)."""
+        """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""
         of_list = self.rows().scores(self.table.mapped(features)).log_softmax(-1)
         return of_list.index_select(-1, self.place_of) + self.log_share.to(of_list.dtype)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """Cross entropy of the target words, and z-loss of the list's normaliser.
-
-        Raises:
-            ValueError: for label smoothing, or if there is no training text.
-        """
+        """Cross entropy and the list's z-loss; raises ValueError for label smoothing and unknown counts."""
         self.check_options(options)
         list_, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of[target_N]
         found = output_loss(mapped, list_.rows, place_N, scale=list_.scale, offset=list_.offset, options=options)
@@ -129,18 +119,18 @@ class ShortList(CountedHead):
         return OutputLoss(found.loss - share, found.nll_loss - share)  # type: ignore[operator]
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words (N,), by the scores of the list alone."""
+        """Log-probabilities of the target tokens (N,), from the logits of the list alone."""
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
 
     def tally(self, target_N: Tensor) -> dict[str, Tensor]:
-        """How many words are outside the list, and -log of their shares, which the perplexity as printed leaves out."""
+        """Number of targets outside the list, and the sum of -log of their shares."""
         outside = self.place_of[target_N] == self.place_of[self.unknown]
         return {"share:outside": outside.sum(), "nll:as_printed": -self.log_share[target_N].sum()}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that, without features, words have these probabilities; None for biases of 0.
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0.
 
-        Only the probability of all words outside together can be set.
+        Outside tokens share one bias, for their total probability.
         """
         if log_prob_V is not None:
             outside = self.place_of.to(log_prob_V.device) == self.place_of[self.unknown].to(log_prob_V.device)

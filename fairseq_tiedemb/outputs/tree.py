@@ -1,4 +1,4 @@
-"""The hierarchical softmax: words are the leaves of a binary tree, whose inner nodes decide between their two sides."""
+"""The hierarchical softmax: tokens are leaves of a binary tree, and every inner node is a binary decision."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,43 +22,42 @@ def _of_classes(counts: Tensor, classes: NamedClasses | None) -> BinaryTree:
     return class_tree(counts.numpy(), classes.class_of.numpy(), classes.names)
 
 
-# The trees by the value of --tree: counts of the leaves (V,), in the dictionary's order, and classes of the leaves.
+# Values of --tree: functions of the leaves' counts (V,), in dictionary order, and of their classes.
 TREES: dict[str, Callable[[Tensor, NamedClasses | None], BinaryTree]] = {
     "huffman": lambda counts, _: huffman_tree(counts.numpy()),
     "balanced": lambda counts, _: balanced_tree(torch.arange(len(counts)).numpy()),
     BY_CLASSES: _of_classes,
 }
-# Words whose paths are gathered at a time where nothing needs a gradient.
+# Number of targets whose paths are gathered at a time without gradients.
 ROWS = 1024
 
 
 class Tree(Head):
-    """A head whose words are the leaves of a binary tree.
+    """Hierarchical softmax: a token's probability is the product of the binary decisions on its path from the root.
 
         u_j = nodes_j . h + bias_j      for each inner node j
         p(v | h) = product over the inner nodes j above v of sigmoid(sign_vj u_j)
 
-    With sign_vj = +1 on one side of j and -1 on the other, probabilities sum to 1. That of a word costs its path: in
-    Huffman's tree, of the counts of the training text, 9.5 nodes for a word of PTB where the softmax takes 10,000.
+    sign_vj is +1 on one side of j and -1 on the other, so probabilities sum to 1. A token costs its path length: with
+    Huffman's tree 9.5 nodes per token of PTB, where the softmax takes 10,000 logits.
 
-    The inner nodes are no words, so that no table can be shared with them. A tree of L leaves has L - 1; marks that the
-    training text lacks (``<s>``, ``<pad>``) are no leaves and have no probability, so the last rows may be unused.
-    The tree's structure is saved with it, as the parent of each node and the side that the node is on.
+    Inner nodes are no tokens, so no table can be shared with them. A tree of L leaves has L - 1 inner nodes. Special
+    symbols that the training text lacks (``<s>``, ``<pad>``) are no leaves and have probability 0, so the last rows of
+    ``nodes`` may be unused. Checkpoints hold the tree as the parent of each node and its side.
 
     Args:
-        size: V, words of the dictionary.
-        width: D, of the features.
-        counts: of the words (V,); None if the tree comes with a checkpoint.
-        marks: indices of fairseq's symbols that are no words.
-        bias: whether inner nodes have a bias, which word2vec's have not.
-        kind: of the tree, "huffman"; or "balanced": all words at one depth or two, with neighbours in the dictionary,
-            whose order is that of frequency, side by side; or "classes": Huffman's trees of the words of each class,
-            under the classes' own (``class_tree``).
-        classes: for that: of the words.
-        problem: why there are none; raised by whoever needs the tree before a checkpoint has brought it.
+        size: V, vocabulary size.
+        width: D, width of the features.
+        counts: counts of the tokens (V,); None if a checkpoint brings the tree.
+        marks: indices of fairseq's special symbols.
+        bias: whether inner nodes have a bias; word2vec's have none.
+        kind: "huffman"; "balanced", with dictionary neighbours side by side at one or two depths; or "classes"
+            (``class_tree``).
+        classes: word classes, for "classes".
+        problem: error to raise if the tree is needed before a checkpoint brings it.
 
     Raises:
-        ValueError: for fewer than two leaves, for a kind that does not exist, and for one by classes without any.
+        ValueError: for fewer than two leaves, for an unknown kind, and for "classes" without classes.
 
     Source: Morin & Bengio 2005; Mikolov et al. 2013, section 2.1 (Huffman's tree; without biases).
     """
@@ -95,7 +94,7 @@ class Tree(Head):
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
         self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
         self.sparse_gradients = False
-        # Of the inner nodes, then of the words: -1 for the root and for what is not in the tree; +1 or -1, or 0.
+        # Inner nodes first, then tokens. Parent -1 and turn 0 mark the root and nodes outside the tree.
         self.register_buffer("parents", torch.full((2 * size - 1,), -1))
         self.register_buffer("turns", torch.zeros(2 * size - 1, dtype=torch.int8))
         if counts is not None and problem is None:
@@ -116,14 +115,16 @@ class Tree(Head):
         self.turns[numbers] = torch.from_numpy(tree.turns)
 
     def prepare(self) -> None:
-        """Makes the paths of the words from the parents; called again when a checkpoint has been read.
+        """Derives the tokens' paths from the parents; called again after a checkpoint is loaded.
 
-        Paths stand one after the other: that of word v in ``path_nodes[starts[v] : starts[v] + lengths[v]]``.
+        Paths are concatenated: the path of token v is ``path_nodes[starts[v] : starts[v] + lengths[v]]``.
         """
         inner = self.size - 1
         start = child = node = (self.parents >= 0).nonzero().squeeze(1)
         depth = torch.zeros_like(self.parents)
-        found = [(node[:0], node[:0], self.turns[:0])]  # word, node above it, side; from all nodes up at once
+        found = [
+            (node[:0], node[:0], self.turns[:0])
+        ]  # (token, inner node above it, side), climbing from all nodes at once
         while len(start):
             depth[start] += 1
             above, is_word = self.parents[child], start >= inner
@@ -145,9 +146,9 @@ class Tree(Head):
         self._structure = self.parents.clone(), self.turns.clone()
 
     def scores(self, features: Tensor) -> Tensor:
-        """Log-probabilities of all words: (*, D) -> (*, V), in float32 at least.
+        """Log-probabilities of the whole vocabulary: (*, D) -> (*, V), in float32 or more precise.
 
-        From the root down, depth by depth: log p(node) = log p(parent) + log sigmoid(turn u_parent).
+        Computed from the root down: log p(node) = log p(parent) + log sigmoid(turn u_parent).
         """
         check_features(features, self.nodes.size(1))
         flat = features.reshape(-1, features.size(-1))
@@ -156,7 +157,7 @@ class Tree(Head):
         parents, turns = self.parents.clamp(min=0), self.turns
         levels = self.by_depth.split(self.depths)
         parts = []
-        # Children stand right behind the nodes of the depth before, so each finds its parent's place among these.
+        # `place` is a node's position within its depth, where the next depth looks up its parents.
         place = torch.zeros_like(parents)
         above = u_NJ.new_zeros(len(flat), 1)
         for level in levels:
@@ -169,20 +170,12 @@ class Tree(Head):
         return found[:, self.size - 1 :].reshape(*features.shape[:-1], self.size)
 
     def require_counts(self) -> None:
-        """Checks that the tree has words.
-
-        Raises:
-            ValueError: if it has none: there is no training text, or the file of classes cannot be used.
-        """
+        """Raises ValueError if the tree is unknown: without counts of a training text, or without classes."""
         if not len(self.path_nodes):
             raise self.problem or no_counts(self.flag)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logarithms of the probabilities of given words, (N,), in float32 at least.
-
-        Raises:
-            ValueError: for a tree without words.
-        """
+        """Log-probabilities of the target tokens (N,), in float32 or more precise; raises ValueError without a tree."""
         check_features(features_ND, self.nodes.size(1))
         self.require_counts()
         rows = len(target_N) if torch.is_grad_enabled() else ROWS
@@ -204,11 +197,7 @@ class Tree(Head):
         return total.index_add(0, word, F.logsigmoid(u * signs))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets each node's bias, where there is one, to the logit of its sides' probabilities; None for biases of 0.
-
-        Args:
-            log_prob_V: logarithms of the probabilities that words have without features.
-        """
+        """Sets each node's bias to the log odds of its two sides under these log-probabilities (V,); None sets 0."""
         if self.node_bias is None:
             return
         bias = torch.zeros_like(self.node_bias, dtype=torch.float64)
@@ -225,6 +214,6 @@ class Tree(Head):
 
 
 def _prepare(tree: Any, _: Any) -> None:
-    # fairseq's moving average of the weights loads them after every update.
+    # A comparison, because fairseq's EMA loads a state dict after every update.
     if not (torch.equal(tree.parents, tree._structure[0]) and torch.equal(tree.turns, tree._structure[1])):
         tree.prepare()

@@ -1,4 +1,4 @@
-"""Pairs of words that stand near each other in a text, drawn anew in each epoch."""
+"""Pairs of neighbouring words in a text, drawn anew in every epoch."""
 
 from typing import Any
 
@@ -8,20 +8,12 @@ from fairseq.data import FairseqDataset
 
 from ._streams import TokenStream
 
-# Tokens that are counted at a time.
+# Number of tokens counted at a time.
 BLOCK = 1 << 20
 
 
 def count_words(stream: TokenStream, size: int, specials: int) -> np.ndarray:
-    """How often each word of the dictionary comes in a text, (V,), int64.
-
-    fairseq's dictionaries do not know it of ``</s>`` and ``<unk>``; here they, and fairseq's other symbols, count 0.
-
-    Args:
-        stream: the text.
-        size: V.
-        specials: number of fairseq's symbols, which stand before the words.
-    """
+    """Counts (V,), int64, of the words in a text; the first ``specials`` entries, special symbols, get count 0."""
     counts = np.zeros(size, np.int64)
     for start in range(0, len(stream), BLOCK):
         counts += np.bincount(stream.tokens(start, min(start + BLOCK, len(stream))).numpy(), minlength=size)
@@ -30,15 +22,13 @@ def count_words(stream: TokenStream, size: int, specials: int) -> np.ndarray:
 
 
 def keep_probabilities(counts: np.ndarray, subsampling: float) -> np.ndarray:
-    """How probably each token of a word stays in the text.
+    """Probability (V,) that subsampling keeps a token of each word:
 
         p(w) = min(1, (sqrt(f / s) + 1) * s / f),  f = c(w) / sum_v c(v);  0 for words with count 0
 
-    Args:
-        counts: c of the words that count, (V,), 0 for all others.
-        subsampling: s; 0 keeps all.
+    ``counts`` is c (V,), 0 for left-out words. ``subsampling`` is s; 0 keeps all tokens.
 
-    Source: the code of Mikolov et al. 2013, word2vec.c; the paper's section 2.3 has 1 - sqrt(s / f) for what goes.
+    Source: the code of Mikolov et al. 2013, word2vec.c; the paper's section 2.3 drops with 1 - sqrt(s / f).
     """
     there = counts > 0
     if not subsampling:
@@ -48,21 +38,21 @@ def keep_probabilities(counts: np.ndarray, subsampling: float) -> np.ndarray:
 
 
 class WordPairs(FairseqDataset):
-    """Centre words with the words in their windows, as batches of a text; item b is batch b.
+    """Centre words with their contexts, as ready batches; item b is batch b.
 
-    A batch is the text of whole sentences with at most ``max_tokens`` tokens together; a longer sentence is cut. From
-    it the words that do not count are removed, and each other token stays with its probability. Then every token is a
-    centre once, with a half-width drawn uniformly from 1 ... ``window``: its contexts are the tokens of its sentence at
-    most that far away, so that windows reach over what was removed. All of it is drawn from a generator of the batch's
-    own, seeded by (seed, epoch, batch), whoever asks and in whatever order.
+    A batch covers whole sentences with at most ``max_tokens`` tokens in total; a longer sentence is cut. Words with
+    probability 0 in ``keep`` are removed, and other tokens are kept with their probability. Every remaining token is a
+    centre once. Its half-width is uniform in 1 ... ``window``, and its contexts are the tokens of its sentence within
+    that distance, so windows span removed tokens. A generator seeded by (seed, epoch, batch) draws a batch, so the
+    batch does not depend on workers or order.
 
     Args:
         stream: the text.
-        keep: how probably each token of a word stays, (V,).
-        window: the largest half-width.
-        max_tokens: tokens of the text in a batch.
-        seed: of the draws.
-        predicts_centre: whether a centre is predicted from all its contexts, as CBOW does; else they are from it.
+        keep: probability of keeping a token, by word (V,).
+        window: largest half-width.
+        max_tokens: tokens of the text per batch.
+        seed: seed of the draws.
+        predicts_centre: True to predict the centre from its contexts (CBOW), False to predict contexts (skip-gram).
 
     Source: Mikolov et al. 2013 ("Efficient estimation"), section 3.2 (half-widths); word2vec.c (order of the steps).
     """
@@ -83,7 +73,7 @@ class WordPairs(FairseqDataset):
         self.epoch = 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Which epoch's pairs are drawn from now on."""
+        """Sets the epoch whose pairs are drawn."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -124,17 +114,12 @@ class WordPairs(FairseqDataset):
         }
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """The one item of a batch; nothing, which fairseq skips, for one without pairs, or where there are no more."""
+        """The single item of a batch; {}, which fairseq skips, for an item without pairs and for no item."""
         return samples[0] if samples and samples[0]["ntokens"] else {}
 
 
 def whole_sentences(ends: np.ndarray, max_tokens: int) -> list[int]:
-    """Where batches of whole sentences begin, and the last one ends.
-
-    Args:
-        ends: of sentences, rising.
-        max_tokens: of a batch; a longer sentence is cut.
-    """
+    """Boundaries of batches of whole sentences, given their ``ends``; a sentence beyond ``max_tokens`` is cut."""
     bounds = [0]
     while bounds[-1] < ends[-1]:
         reach = bounds[-1] + max_tokens
@@ -145,7 +130,7 @@ def whole_sentences(ends: np.ndarray, max_tokens: int) -> list[int]:
 
 
 def words_and_sentences(stream: TokenStream, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens [start, stop) of a text, and the number of the sentence that each is in, from 0 or 1 on."""
+    """Tokens [start, stop) of a text, and the sentence number of each token, counted from 0 or 1."""
     first = np.searchsorted(stream.ends, start, side="right")
     last = np.searchsorted(stream.ends, stop, side="left")
     begins = np.zeros(stop - start, np.int64)

@@ -1,4 +1,4 @@
-"""The processes of a training, and what they keep together."""
+"""Rank, world size and states of all processes in distributed training."""
 
 import torch
 import torch.distributed
@@ -6,14 +6,14 @@ from torch import Tensor
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Which of the processes of a training this is, and how many there are."""
+    """Rank of this process, and the number of processes; (0, 1) without torch.distributed."""
     if not torch.distributed.is_initialized():
         return 0, 1
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
 
 
 def rows_of_all_processes(state_LBK: Tensor) -> Tensor:
-    """The states of all processes side by side, on each of them."""
+    """States of all processes, concatenated along the batch dimension, in every process."""
     _, world_size = rank_and_world_size()
     if world_size == 1:
         return state_LBK

@@ -1,4 +1,4 @@
-"""A corpus as one stream of tokens, cut into rows that are read side by side, chunk by chunk."""
+"""A corpus as one stream of tokens, cut into parallel rows that are read chunk by chunk."""
 
 import os
 from pathlib import Path
@@ -13,27 +13,27 @@ from torch import Tensor
 
 
 def empty_split(split: str) -> ValueError:
-    """The error for a split without any token."""
+    """The error for a split without tokens."""
     return ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
 
 
 def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, combine: bool = False) -> "TokenStream":
-    """The binarised text of a split as one stream.
+    """Opens the binarised text of a split as one stream.
 
     Args:
-        path: of its .bin and .idx files, without these endings; its last part names the split in errors.
-        dictionary: that it was made with.
+        path: path of the .bin and .idx files without the suffix; its last part names the split in errors.
+        dictionary: dictionary of the text.
         impl: fairseq's ``--dataset-impl``.
-        combine: with the numbered files of the split, as fairseq reads ``train``, ``train1``, ...
+        combine: whether to append the split's numbered files (``train1``, ...), as fairseq does.
 
     Raises:
-        FileNotFoundError: if there are no such files.
-        ValueError: see ``TokenStream``.
+        FileNotFoundError: if the files are missing.
+        ValueError: as ``TokenStream``.
     """
     split, text = os.path.basename(path), Path(f"{path}.bin")
-    if text.is_file() and text.stat().st_size == 0:  # numpy maps no empty file
+    if text.is_file() and text.stat().st_size == 0:  # numpy cannot map an empty file
         raise empty_split(split)
-    # "lazy" is one open file, whose place the data workers would move for each other.
+    # "lazy" keeps one open file, whose position the data workers would move for one another.
     kind = "cached" if impl == "lazy" else impl
     sentences = data_utils.load_indexed_dataset(path, dictionary, kind, combine=combine)
     if sentences is None:
@@ -42,16 +42,15 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
 
 
 class TokenStream(FairseqDataset):
-    """One split of a corpus: its sentences, each with its end of sentence, one after the other.
+    """The sentences of a split, concatenated with their ``</s>``.
 
     Args:
         sentences: fairseq's indexed dataset.
-        dictionary: for the symbols of padding and end of sentence, and to check that the corpus was made with it.
+        dictionary: dictionary of the text.
         split: name of the split, for error messages.
 
     Raises:
-        ValueError: if the split is empty, has another length than its .idx file says, or an index that the dictionary
-            lacks.
+        ValueError: if the split is empty, its length differs from its .idx file, or an index is not in the dictionary.
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
@@ -103,16 +102,16 @@ class TokenStream(FairseqDataset):
         return sentences[before : before + stop - start]
 
     def _file(self) -> np.ndarray:
-        """The numbers in the .bin file, which has one sentence after the other; nothing is copied.
+        """The token indices in the .bin file, memory-mapped.
 
-        fairseq itself reads whole sentences, and a text without line ends is only one.
+        fairseq reads whole sentences instead, and a text without line ends is a single sentence.
         """
         file_size = memoryview(self.sentences._bin_buffer).nbytes
         dtype = np.dtype(self.sentences._index.dtype)
         return np.frombuffer(self.sentences._bin_buffer, dtype, file_size // dtype.itemsize)
 
     def pair(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Input and target of the tokens [start, stop): each is predicted from the one before, the first from </s>."""
+        """Inputs and targets for the tokens [start, stop); an input is the previous token, at first ``</s>``."""
         if start:
             tokens = self.tokens(start - 1, stop)
             return tokens[:-1], tokens[1:]
@@ -121,15 +120,10 @@ class TokenStream(FairseqDataset):
 
 
 class StreamRows(FairseqDataset):
-    """A stream cut into rows of equal length (but for one token) and those into chunks of ``chunk`` tokens.
+    """A stream cut into rows of equal length (within one token), and the rows into chunks of ``chunk`` tokens.
 
-    Item ``step * rows + row`` is chunk number ``step`` of a row. Every token of the stream is the target of exactly
-    one item. Where rows differ in length the shorter ones' last chunk is padded, or empty.
-
-    Args:
-        stream: the tokens.
-        rows: number of rows over all processes.
-        chunk: tokens of a row in a batch.
+    Item ``step * rows + row`` is chunk ``step`` of a row. Every token of the stream is the target of exactly one item.
+    The last chunk of a shorter row is padded, or empty. ``rows`` counts the rows of all processes.
 
     Raises:
         ValueError: if the stream has fewer tokens than rows.
@@ -164,18 +158,18 @@ class StreamRows(FairseqDataset):
         return self.chunk
 
     def batches(self, num_shards: int) -> list[list[int]]:
-        """Item numbers of each batch: step after step, and in a step shard after shard.
+        """Item numbers of the batches: step by step, and within a step shard by shard.
 
-        fairseq deals batches out to shards in turn, so each shard reads its own rows in order, and all shards have the
-        same number of batches.
+        fairseq deals batches to shards in turn, so a shard reads its own rows in order and gets as many batches as the
+        others.
         """
         per_shard = self.rows // num_shards
         return [list(range(first, first + per_shard)) for first in range(0, len(self), per_shard)]
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of one chunk of each row, with the chunk's position in the rows, and whether it is their last."""
+        """A batch with one chunk per row, the chunk's position in the rows, and whether it is the last chunk."""
         lengths = torch.tensor([len(sample["target"]) for sample in samples])
-        # Rows that have all ended, while another process's have one token left, still make a step.
+        # At least one column: all rows here may have ended while another process has one token left.
         columns = max(int(lengths.max()), 1)
         sources, targets = (
             torch.stack([F.pad(each[key], (0, columns - len(each[key])), value=self.stream.pad) for each in samples])

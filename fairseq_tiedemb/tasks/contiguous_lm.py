@@ -1,4 +1,4 @@
-"""Language modelling over one stream of text, whose state carries over from batch to batch."""
+"""Language modelling over one stream of text, with a state that carries over from batch to batch."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -17,7 +17,7 @@ from ._streams import StreamRows, TokenStream, open_stream
 
 logger = logging.getLogger(__name__)
 
-# Options of `language_modeling` that make samples of their own, and the value at which they leave the text alone.
+# Options of `language_modeling` that change its samples, with their neutral values.
 MADE_FOR_SAMPLES: dict[str, Any] = {
     "self_target": False,
     "past_target": False,
@@ -26,7 +26,7 @@ MADE_FOR_SAMPLES: dict[str, Any] = {
     "shorten_method": "none",
     "pad_to_fixed_length": False,
     "pad_to_fixed_bsz": False,
-    # fairseq-eval-lm would take a piece of a word at the end of a batch for a word.
+    # fairseq-eval-lm would score a word piece at the end of a batch as a word.
     "post_process": None,
 }
 
@@ -43,19 +43,18 @@ class ContiguousLMConfig(LanguageModelingConfig):
 class ContiguousLMTask(LanguageModelingTask):
     """Language modelling over one stream.
 
-    A split is one stream of tokens, cut into ``--batch-size`` rows a process; a batch holds ``--tokens-per-sample``
-    tokens of each row and goes on where the batch before stopped. The model carries its state over, detached: that of
-    recurrent layers, or the last words of an n-gram. It starts anew in each epoch and split. Every token is predicted
-    exactly once, whatever the batch size, the first one of the text from the end of sentence, every other one from the
-    token before it and the state. fairseq-eval-lm reads one row unless ``--batch-size`` says otherwise.
+    A split is one stream of tokens, cut into ``--batch-size`` rows per process. A batch holds ``--tokens-per-sample``
+    tokens of every row and continues the previous batch. The model carries its detached state over: the state of
+    recurrent layers, or the last tokens of an n-gram. The state is reset in every epoch and split. Every token is
+    predicted exactly once: the first token of the text from ``</s>``, other tokens from the previous token and the
+    state. fairseq-eval-lm reads one row unless ``--batch-size`` is given.
 
-    With ``--sample-break-mode eos`` a sample is a sentence and its state starts anew, as in fairseq's
-    ``language_modeling``.
+    With ``--sample-break-mode eos`` a sample is a sentence with a new state, as in fairseq's ``language_modeling``.
 
-    The state of all processes is part of the checkpoint, so that training goes on where it stopped, bit for bit.
+    Checkpoints hold the states of all processes, so that resumed training is bit-exact.
 
     Raises:
-        ValueError: for options of ``language_modeling`` that do not go with a stream.
+        ValueError: for options of ``language_modeling`` that conflict with a stream.
 
     Source: Zaremba et al. 2014, section 4.1 (rows, unroll, state carried over).
     """
@@ -69,11 +68,7 @@ class ContiguousLMTask(LanguageModelingTask):
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "ContiguousLMTask":
-        """Checks the options and loads the dictionary.
-
-        Raises:
-            ValueError: see the class.
-        """
+        """Checks the options, as the class says, and loads the dictionary."""
         if str(args.sample_break_mode) not in ("none", "eos"):
             raise ValueError(
                 "--sample-break-mode: needs none (one stream) or eos (sentences) with --task contiguous_lm; got "
@@ -98,15 +93,11 @@ class ContiguousLMTask(LanguageModelingTask):
 
     @property
     def one_stream(self) -> bool:
-        """Whether the text is one stream, and not sentences."""
+        """Whether the text is read as one stream instead of sentences."""
         return str(self.args.sample_break_mode) == "none"
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> torch.nn.Module:
-        """Builds the model.
-
-        Raises:
-            ValueError: if it cannot carry a state over.
-        """
+        """Builds the model; raises ValueError if it cannot carry a state over."""
         model = super().build_model(cfg, from_checkpoint)
         if self.one_stream and not hasattr(model, "carried_state"):
             raise ValueError(
@@ -119,8 +110,8 @@ class ContiguousLMTask(LanguageModelingTask):
         """Loads a split as one stream, or as sentences.
 
         Raises:
-            FileNotFoundError: if there is no such split.
-            ValueError: if it is empty or cut short, or made with another dictionary.
+            FileNotFoundError: if the split does not exist.
+            ValueError: as ``TokenStream``.
         """
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
@@ -131,10 +122,11 @@ class ContiguousLMTask(LanguageModelingTask):
             super().load_dataset(split, epoch, combine, **kwargs)
 
     def get_batch_iterator(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> iterators.EpochBatchIterating:
-        """Batches in the order of the text, for a stream; fairseq's own for anything else.
+        """Batches in text order for a stream; fairseq's batches for other datasets.
 
         Raises:
-            ValueError: for ``--max-tokens`` without ``--batch-size``, or too small for it; for more rows than tokens.
+            ValueError: for ``--max-tokens`` without ``--batch-size`` or too small for it, and for more rows than
+                tokens.
         """
         if not isinstance(dataset, TokenStream):
             return super().get_batch_iterator(dataset, *args, **kwargs)
@@ -153,7 +145,7 @@ class ContiguousLMTask(LanguageModelingTask):
         epoch: int = 1,
         data_buffer_size: int = 0,
         skip_remainder_batch: bool = False,
-        **_: Any,  # what shuffles, filters and sorts samples
+        **_: Any,  # options that shuffle, filter and sort samples
     ) -> iterators.EpochBatchIterator:
         if max_tokens is not None and max_sentences is None:
             raise ValueError(
@@ -179,7 +171,7 @@ class ContiguousLMTask(LanguageModelingTask):
             buffer_size=data_buffer_size,
             disable_shuffling=True,
             skip_remainder_batch=skip_remainder_batch,
-            # Each epoch has a loader of its own, whose workers would outlive it.
+            # Persistent workers would outlive their loader, which is made anew every epoch.
             persistent_workers=False,
         )
 
@@ -189,8 +181,8 @@ class ContiguousLMTask(LanguageModelingTask):
         """Batches for fairseq-eval-lm.
 
         Raises:
-            ValueError: for ``--context-window``, which a carried state makes needless and a sentence has no use for;
-                for several processes, of which the command prints the perplexity of the first one's part.
+            ValueError: for ``--context-window``, since the state carries the context; for several processes, because
+                fairseq-eval-lm prints the first process's perplexity only.
         """
         if context_window > 0:
             raise ValueError(
@@ -205,15 +197,11 @@ class ContiguousLMTask(LanguageModelingTask):
             )
         if not isinstance(dataset, TokenStream):
             return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
-        kwargs.pop("max_tokens", None)  # 36,000 where nobody gave one: a bound for samples
+        kwargs.pop("max_tokens", None)  # fairseq's default of 36,000 is meant for samples
         return self.get_batch_iterator(dataset, max_sentences=batch_size or 1, **kwargs).next_epoch_itr(shuffle=False)
 
     def build_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """Builds the generator.
-
-        Raises:
-            ValueError: if a split is loaded as one stream, which has no prefixes to go on from.
-        """
+        """Builds the generator; raises ValueError for a split loaded as one stream, which has no prefixes."""
         if any(isinstance(dataset, TokenStream) for dataset in self.datasets.values()):
             raise ValueError(
                 "--sample-break-mode: needs eos for fairseq-generate, whose prefixes are sentences; got none. "
@@ -222,7 +210,7 @@ class ContiguousLMTask(LanguageModelingTask):
         return super().build_generator(*args, **kwargs)
 
     def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        """fairseq's step, with a restored state put into the model before it and the new one kept after it."""
+        """fairseq's step; sets a restored state before it and stores the new state after it."""
         if self._restored:
             self._restore(model)
         self._warn_of_lost_penalties(args[0] if args else kwargs["criterion"], model)
@@ -235,7 +223,7 @@ class ContiguousLMTask(LanguageModelingTask):
         return result
 
     def _warn_of_lost_penalties(self, criterion: Any, model: Any) -> None:
-        """Says once that a preset's penalty is left out, by a criterion that knows none."""
+        """Warns once if the criterion does not know a penalty in the preset's recipe."""
         if self._warned_of_penalties:
             return
         self._warned_of_penalties = True
@@ -248,20 +236,21 @@ class ContiguousLMTask(LanguageModelingTask):
                 )
 
     def gather_for_checkpoint(self) -> None:
-        """Collects the states of all processes, in each of them, before one of them writes a checkpoint.
+        """Collects the states of all processes in every process, before one process writes a checkpoint.
 
-        `compat` calls it; fairseq asks only the one that writes, and after every update would be too often.
+        `compat` calls it. fairseq notifies only the writing process, and gathering after every update would be too
+        slow.
         """
         carried = self._carried
         self._gathered = {**carried, "state": rows_of_all_processes(carried["state"])} if carried else {}
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """What fairseq adds to a checkpoint: the state of all rows of all processes, and their position.
+        """The task's part of a checkpoint: the states of all rows of all processes, and their position.
 
-        At the end of the text there is nothing to carry over, and training may go on with another number of rows.
+        It is empty at the end of the text, where training may continue with another number of rows.
 
         Raises:
-            RuntimeError: with several processes, if the states of the others are not here.
+            RuntimeError: with several processes, if their states have not been gathered.
         """
         _, world_size = rank_and_world_size()
         if self._gathered is None and self._carried and world_size > 1:
@@ -273,10 +262,10 @@ class ContiguousLMTask(LanguageModelingTask):
         return {type(self).__name__: {**carried, "state": carried["state"].cpu()} if carried else {}}
 
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
-        """Takes what ``get_checkpoint_dict`` gave; the next training step hands it to the model.
+        """Stores the result of ``get_checkpoint_dict``; the next training step restores it in the model.
 
         Raises:
-            ValueError: if the checkpoint has another number of rows or of tokens of a row in a batch.
+            ValueError: if the checkpoint has other ``--batch-size`` rows or ``--tokens-per-sample``.
         """
         if not (self.one_stream and "state" in checkpoint):
             return

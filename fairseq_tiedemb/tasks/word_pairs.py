@@ -1,4 +1,4 @@
-"""Word embeddings from pairs of words that stand near each other."""
+"""Word embeddings trained on pairs of neighbouring words."""
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class WordPairsConfig(FairseqDataclass):
-    """Options of ``word_pairs``; the defaults are word2vec.c's."""
+    """Options of ``word_pairs``, with word2vec.c's defaults."""
 
     data: str = field(default=MISSING, metadata={"help": "folder of fairseq-preprocess --only-source"})
     window: int = field(default=5, metadata={"help": "largest distance between a centre and its contexts"})
@@ -40,19 +40,15 @@ class WordPairsConfig(FairseqDataclass):
 
 @register_task("word_pairs", dataclass=WordPairsConfig)
 class WordPairsTask(FairseqTask):
-    """Predicting words from those around them, by a model of the family of word2vec.
+    """Predicts words from neighbouring words, with a word2vec model.
 
-    A batch is the pairs of ``--max-tokens`` tokens of the text; see ``WordPairs``. Words are those of the dictionary
-    that come at least ``--min-count`` times in the training text; rarer ones, ``<unk>`` and ends of sentences are
-    removed before windows are drawn, but no window reaches over an end of sentence. Pairs depend on seed, epoch and
-    ``--max-tokens`` alone, whatever the number of data workers and however often training was interrupted. Other splits
-    than that of the training have the same pairs for every seed, in every epoch.
+    A batch is the pairs in ``--max-tokens`` tokens of the text; see ``WordPairs``. The vocabulary is the words with at
+    least ``--min-count`` occurrences in the training text. Rarer words, ``<unk>`` and ``</s>`` are removed before
+    windows are drawn, and no window crosses the end of a sentence. Pairs depend only on seed, epoch and
+    ``--max-tokens``, not on data workers or interruptions. Splits other than the training split have the same pairs for
+    every seed and epoch.
 
-    How often words come is counted in the binarised training text and kept in checkpoints.
-
-    Args:
-        cfg: options.
-        dictionary: of the text.
+    Words are counted in the binarised training text, and checkpoints hold the counts.
 
     Raises:
         ValueError: for an option out of range.
@@ -88,7 +84,7 @@ class WordPairsTask(FairseqTask):
 
     @property
     def word_counts(self) -> np.ndarray:
-        """How often each word comes in the training text, (V,); 0 for what is left out of it."""
+        """Counts of the words in the training text (V,); 0 for left-out words."""
         counts = self.state.word_counts.numpy()
         return np.where(counts >= self.cfg.min_count, counts, 0)
 
@@ -105,7 +101,7 @@ class WordPairsTask(FairseqTask):
         """Builds the model.
 
         Raises:
-            ValueError: if it is none of word2vec's family, or no word is frequent enough.
+            ValueError: if it is no word2vec model, or fewer than two words are frequent enough.
         """
         if np.count_nonzero(self.word_counts) < 2:
             raise ValueError(
@@ -125,8 +121,8 @@ class WordPairsTask(FairseqTask):
         """Loads the text of a split.
 
         Raises:
-            FileNotFoundError: if there is no such split.
-            ValueError: if it is empty or cut short, or made with another dictionary.
+            FileNotFoundError: if the split does not exist.
+            ValueError: as ``TokenStream``.
         """
         folders = _folders(self.cfg.data)
         self.datasets[split] = self._stream(folders[(epoch - 1) % len(folders)], split, combine)
@@ -144,13 +140,13 @@ class WordPairsTask(FairseqTask):
         epoch: int = 1,
         data_buffer_size: int = 0,
         skip_remainder_batch: bool = False,
-        **_: Any,  # what filters and sorts samples
+        **_: Any,  # options that filter and sort samples
     ) -> iterators.EpochBatchIterator:
         """Batches of pairs.
 
         Raises:
-            ValueError: without ``--max-tokens``, which says how much of the text is in a batch; for a text without a
-                word; if the first batch, which fairseq fills processes without data with, has no pair.
+            ValueError: without ``--max-tokens``, the batch size in tokens, and if the first batch has no pairs, since
+                fairseq gives the first batch to processes without data.
         """
         if max_tokens is None or max_sentences is not None:
             raise ValueError(
@@ -167,7 +163,7 @@ class WordPairsTask(FairseqTask):
             seed=self.cfg.seed if is_training else 0,
             predicts_centre=self.predicts_centre,
         )
-        # A resumed training starts its data workers before fairseq tells the data set which epoch it is.
+        # Resumed training starts its data workers before fairseq sets the dataset's epoch.
         pairs.set_epoch(epoch)
         if not pairs[0]["ntokens"]:
             raise ValueError(
@@ -186,15 +182,15 @@ class WordPairsTask(FairseqTask):
             epoch=epoch,
             buffer_size=data_buffer_size,
             skip_remainder_batch=skip_remainder_batch,
-            # Each epoch has a loader of its own, whose workers would outlive it.
+            # Persistent workers would outlive their loader, which is made anew every epoch.
             persistent_workers=False,
         )
 
     def train_step(
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
     ) -> Any:
-        """fairseq's step; the model's gradients are sparse where the optimiser says that it takes them."""
-        if hasattr(model, "set_sparse_gradients"):  # and is not wrapped, to be averaged over processes
+        """fairseq's step, with sparse gradients if the optimiser takes them."""
+        if hasattr(model, "set_sparse_gradients"):  # false for a model wrapped by DDP, which averages dense gradients
             model.set_sparse_gradients(getattr(optimizer, "takes_sparse_gradients", False))
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
