@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._shapes import check_features, check_table_size
+from ._shapes import check_features, check_table_size, check_target
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
@@ -236,6 +236,7 @@ class SharedEmbedding(nn.Module):
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Scores of given words (N,), not normalised, at the cost of these words alone."""
+        check_target(target_N, len(features_ND), self.num_embeddings)
         return self.rows(target_N).scores_one_by_one(self.mapped(features_ND))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:

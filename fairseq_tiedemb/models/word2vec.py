@@ -10,6 +10,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
+from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import OutputLayer, Tree, build_output
@@ -109,6 +110,7 @@ def _losses_of_sets(table: SharedEmbedding, features_nD: Tensor, target_N: Tenso
         target_N: the words t.
         rows_N: which of the features each belongs to, not falling.
     """
+    check_target(target_N, len(rows_N), table.num_embeddings)
     first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
     of_first_n = table.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
     rows = table.rows(target_N)

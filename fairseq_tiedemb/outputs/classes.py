@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .._shapes import check_target
 from ..embedding import ScoredRows, SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .counted import CountedHead
@@ -140,7 +141,8 @@ class ClassBased(CountedHead):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logarithms of the probabilities of given words (N,), by the scores of the words of their classes alone."""
         self.require_counts()
-        class_N = self.class_of[target_N]
+        check_target(target_N, len(features_ND), len(self.class_of))
+        class_N = self.class_of.index_select(0, target_N)
         # The words that have a class, by class.
         order = class_N.argsort(stable=True)[int(class_N.eq(NONE).sum()) :]
         sizes = torch.bincount(class_N[order], minlength=len(self.sizes)).tolist()

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 
@@ -137,6 +138,7 @@ class NegativeSampling(nn.Module):
             ValueError: for label smoothing or z-loss, which are of probabilities.
         """
         check_plain(options, "negative sampling")
+        check_target(target_N, len(features_ND if rows_N is None else rows_N), self.table.num_embeddings)
         features_ND = self.table.mapped(features_ND)
         if rows_N is None or self.noise_for == "pair":
             features_ND = features_ND if rows_N is None else features_ND.index_select(0, rows_N)

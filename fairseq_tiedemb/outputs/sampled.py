@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from .counted import CountedHead, unigram
 
@@ -69,7 +70,8 @@ class SampledHead(CountedHead):
 
     def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """The loss of each word (N,)."""
-        count = len(target_N)
+        count = len(features_ND)
+        check_target(target_N, count, len(self.counts))
         noise = self.draw(self.samples) if self.shared else self.draw(count, self.samples)
         mapped_ND = self.table.mapped(features_ND)
         rows = self.table.rows(torch.cat((target_N, noise.flatten())))

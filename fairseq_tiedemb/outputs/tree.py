@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._shapes import check_features
+from .._shapes import check_features, check_target
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, check_plain
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
@@ -186,6 +186,7 @@ class Tree(nn.Module):
             ValueError: for a tree without words.
         """
         check_features(features_ND, self.nodes.size(1))
+        check_target(target_N, len(features_ND), self.size)
         if not len(self.path_nodes):
             raise self.problem or ValueError(
                 f"{self.flag}: needs the counts of the training text; got a data folder without split train. Use the "
@@ -196,7 +197,7 @@ class Tree(nn.Module):
         return torch.cat([self._log_prob(features, target) for features, target in pairs])
 
     def _log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        lengths = self.lengths[target_N]
+        lengths = self.lengths.index_select(0, target_N)
         ends = lengths.cumsum(0)
         word = torch.repeat_interleave(torch.arange(len(target_N), device=target_N.device), lengths)
         place = torch.arange(len(word), device=word.device) + (self.starts[target_N] - ends + lengths)[word]
