@@ -83,8 +83,8 @@ class BackoffModel:
         flag, path, words = self.source or ("model", "one without words", list(map(str, range(self.size))))
         history = " ".join(words[index] for index in tokens[max(at + 1 - self.order, 0) : at])
         return ValueError(
-            f"{flag}: needs probabilities of at most 1; got {probs[at]:.3g} for {words[tokens[at]]!r} after {history!r} "
-            f"by the weights of {path}. Use a whole ARPA file, as ngram --arpa, SRILM or KenLM writes it."
+            f"{flag}: needs probabilities of at most 1; got {probs[at]:.3g} for {words[tokens[at]]!r} after "
+            f"{history!r} by the weights of {path}. Use a whole ARPA file, as ngram --arpa, SRILM or KenLM writes it."
         )
 
     def perplexity(self, tokens: NDArray[np.int32]) -> float:
