@@ -47,7 +47,10 @@ if TYPE_CHECKING:
     from .losses import LossOptions as LossOptions
     from .losses import OutputLoss as OutputLoss
     from .losses import output_loss as output_loss
+    from .outputs import CountedHead as CountedHead
+    from .outputs import OutputHead as OutputHead
     from .outputs import OutputLayer as OutputLayer
+    from .outputs import register_output_layer as register_output_layer
     from .sharing import SharingMethod as SharingMethod
     from .sharing import register_sharing_method as register_sharing_method
 
@@ -55,12 +58,15 @@ __version__ = "0.1.9"
 
 # Public names, and the modules that define them.
 _HOMES = {
+    "CountedHead": "outputs",
     "LossOptions": "losses",
+    "OutputHead": "outputs",
     "OutputLayer": "outputs",
     "OutputLoss": "losses",
     "SharedEmbedding": "embedding",
     "SharingMethod": "sharing",
     "output_loss": "losses",
+    "register_output_layer": "outputs",
     "register_sharing_method": "sharing",
 }
 # Modules that load on first use; the ones after `vectors` import fairseq.
@@ -69,12 +75,15 @@ _MODULES = (
     "compat criterions models optim plugin tasks"
 ).split()
 __all__ = [
+    "CountedHead",
     "LossOptions",
+    "OutputHead",
     "OutputLayer",
     "OutputLoss",
     "SharedEmbedding",
     "SharingMethod",
     "output_loss",
+    "register_output_layer",
     "register_sharing_method",
 ]
 

@@ -54,17 +54,34 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
         raise ValueError(
             f"features: needs shape (N, {width}); got {tuple(features_ND.shape)}. Use features.flatten(0, -2)."
         )
-    if target_N.shape != features_ND.shape[:1]:
-        raise ValueError(
-            f"target: needs shape ({len(features_ND)},), a word for each feature; got {tuple(target_N.shape)}. Use "
-            "target.flatten(), and features of those words alone."
-        )
-    if target_N.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"target: needs whole numbers, the words; got {target_N.dtype}. Use target.long().")
+    check_target(target_N, len(features_ND), size)
     for name, term in terms.items():
         if term is not None and (not isinstance(term, Tensor) or term.shape != (size,)):
             got = tuple(term.shape) if isinstance(term, Tensor) else repr(term)
             raise ValueError(f"{name}: needs shape ({size},), a number for each word; got {got}. Use {name}.expand(V).")
+
+
+def check_target(target_N: Tensor, count: int, size: int) -> None:
+    """Checks the words to predict, for every head; their range on a CPU alone, where it costs no waiting.
+
+    On a GPU the kernels that look words up refuse them: ``gather`` and ``index_select`` do, where brackets take -1 for
+    the last word.
+
+    Args:
+        target_N: words.
+        count: N, how many there are to be.
+        size: V.
+
+    Raises:
+        ValueError: for another shape, what are no whole numbers, and words out of range.
+    """
+    if target_N.shape != (count,):
+        raise ValueError(
+            f"target: needs shape ({count},), a word for each feature; got {tuple(target_N.shape)}. Use "
+            "target.flatten(), and features of those words alone."
+        )
+    if target_N.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"target: needs whole numbers, the words; got {target_N.dtype}. Use target.long().")
     if target_N.device.type == "cpu" and len(target_N):
         lowest, highest = (int(each) for each in target_N.aminmax())
         if lowest < 0 or highest >= size:

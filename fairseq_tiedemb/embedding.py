@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ._shapes import check_features, check_table_size
+from ._shapes import check_features, check_table_size, check_target
 from .head import Head, check_unset
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .scored_rows import ScoredRows, gather_rows
@@ -191,6 +191,7 @@ class SharedEmbedding(Head):
         -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 the first target of h
         """
         check_unset(options, ("label_smoothing", "z_loss"), "several target words a feature")
+        check_target(target_N, len(rows_N), self.num_embeddings)
         first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
         of_first_n = self.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
         scores_N = self.rows(target_N).scores_one_by_one(self.mapped(features_nD).index_select(0, rows_N))
@@ -223,6 +224,7 @@ class SharedEmbedding(Head):
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logit of each target token (N,), computed from the target rows alone."""
+        check_target(target_N, len(features_ND), self.num_embeddings)
         return self.rows(target_N).scores_one_by_one(self.mapped(features_ND))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ._shapes import check_target
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss
 
 
@@ -45,6 +46,7 @@ class Head(nn.Module):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities (N,) of the target words, in float32 at least."""
         scores = self.scores(features_ND)
+        check_target(target_N, len(features_ND), scores.size(1))
         exact = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
         return exact.gather(1, target_N.unsqueeze(1)).squeeze(1)
 

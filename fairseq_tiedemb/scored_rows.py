@@ -31,7 +31,8 @@ class ScoredRows(NamedTuple):
 
     def scores_in_turn(self, mapped_GBD: Tensor) -> Tensor:
         """Logits (G, M, B) of G consecutive groups of M = K / G tokens, where each group has B features of its own."""
-        words_GMD = self.rows.view(len(mapped_GBD), -1, self.rows.size(-1))
+        groups = len(mapped_GBD)  # which may be 0
+        words_GMD = self.rows.view(groups, len(self.rows) // max(groups, 1), self.rows.size(-1))
         scores = torch.bmm(words_GMD, mapped_GBD.transpose(1, 2))
         each_K1 = ScoredRows(
             self.rows, *(None if each is None else each.unsqueeze(1) for each in (self.scale, self.offset))

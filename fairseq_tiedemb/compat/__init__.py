@@ -21,7 +21,7 @@ How a checkpoint is read is no mend, and needs no fairseq: `fairseq_tiedemb/read
 from . import noise as noise  # the first, see its last line
 from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
-from .batches import empty_split, eval_lm_blocks, exact_batch_size, last_batch
+from .batches import empty_split, eval_lm_blocks, eval_lm_words, exact_batch_size, last_batch
 from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .commands import data_folder, interactive_alignment, models_fit_their_task, recipes_are_defaults
 from .help import model_help
@@ -78,6 +78,7 @@ ENTRIES = (
     last_batch,
     exact_batch_size,
     eval_lm_blocks,
+    eval_lm_words,
     empty_split,
     resumed_batches,
     each_epochs_order,

@@ -2,11 +2,13 @@
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from fairseq.data import FairseqDataset, data_utils, indexed_dataset
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ._replace import replace
@@ -88,6 +90,49 @@ def require_short_blocks(sizes: np.ndarray, limit: float) -> None:
             f"got {too_long} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and would leave them out. "
             f"Use --tokens-per-sample {limit:g} --sample-break-mode none."
         )
+
+
+def eval_lm_words() -> None:
+    """Give each word of a language model's text the score at its place, `<pad>` too, and refuse what is no probability.
+
+    Without it: fairseq takes every `<pad>` of a text out of the words of a row, and as many scores off its end
+    (sequence_scorer.py:119), so that perplexity depends on where rows end, on `--tokens-per-sample`. It leaves words of
+    probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:150), and prints `nan`. Goes
+    when fairseq cuts rows by their lengths, and counts all words.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def generate(self: SequenceScorer, models: Any, sample: Any, **kwargs: Any) -> Any:
+            lengths = sample["net_input"].get("src_lengths")
+            if lengths is None or "prev_output_tokens" in sample["net_input"]:  # of a translation the end tells
+                return original(self, models, sample, **kwargs)
+            pad, self.pad = self.pad, -1  # which is no word
+            try:
+                found = original(self, models, sample, **kwargs)
+            finally:
+                self.pad = pad
+            for [row], length in zip(found, lengths.tolist(), strict=False):
+                row["tokens"], scores = row["tokens"][:length], row["positional_scores"][:length]
+                row["positional_scores"], row["score"] = scores, scores.mean()
+                if not scores.isfinite().all():
+                    refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])
+            return found
+
+        return generate
+
+    replace(SequenceScorer, "generate", make)
+
+
+def refuse_score(scores: torch.Tensor, words: Sequence[str]) -> None:
+    """Raise for the first score that is not finite, naming its word."""
+    at = int(scores.isfinite().logical_not().nonzero()[0])
+    use = f"a text without {words[at]!r}"
+    if scores[at].isnan():
+        use = "a checkpoint from before the training diverged, or no --fp16"
+    raise ValueError(
+        f"--path: needs a model that gives each word of the text a probability; got {scores[at].exp().item():g} for "
+        f"{words[at]!r}. Use {use}."
+    )
 
 
 def empty_split() -> None:

@@ -13,6 +13,9 @@ from .jelinek_mercer import estimate_weights
 from .smoothing import FORMS, SMOOTHINGS, Counted, Options, Reals, Smoothing
 from .text import BOS, Vocabulary
 
+# Of a probability, by the rounding of an ARPA file's numbers, some of which have six digits.
+LARGEST = 1.001
+
 
 class BackoffModel:
     """p_n(w | h) = probs(hw) if hw is known, else gamma(h) p_{n-1}(w | h'); gamma(h) is 1 if h is not known.
@@ -32,12 +35,15 @@ class BackoffModel:
     def __init__(self, tables: arpa.Tables, size: int):
         self.size = size
         self.keys, self.probs, self.backoffs = tables
+        self.source: tuple[str, str | Path, list[str]] | None = None  # flag, file and words of an ARPA file
 
     @classmethod
     def read_arpa(cls, path: str | Path, *, flag: str) -> tuple[Vocabulary, "BackoffModel"]:
         """Reads a model from ARPA text, and its words; see ``arpa.read``."""
         vocabulary, tables = arpa.read(path, flag=flag)
-        return vocabulary, cls(tables, vocabulary.size)
+        model = cls(tables, vocabulary.size)
+        model.source = (flag, path, vocabulary.symbols())
+        return vocabulary, model
 
     @property
     def order(self) -> int:
@@ -60,9 +66,26 @@ class BackoffModel:
         return probs
 
     def log_probabilities(self, tokens: NDArray[np.int32]) -> Reals:
-        """Natural logarithms of the probabilities of all tokens but <s>, in their order."""
+        """Natural logarithms of the probabilities of all tokens but <s>, in their order.
+
+        Raises:
+            ValueError: for one above 1, which an ARPA file's weights of backing off may give.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):  # of such weights
+            probs = self.probabilities(tokens)
+        wrong = ~(probs <= LARGEST)
+        if wrong.any():
+            raise self._no_probability(probs, tokens, int(np.argmax(wrong)))
         with np.errstate(divide="ignore"):  # an ARPA file may say that a word cannot be
-            return np.log(self.probabilities(tokens)[tokens != BOS])
+            return np.log(probs[tokens != BOS])
+
+    def _no_probability(self, probs: Reals, tokens: NDArray[np.int32], at: int) -> ValueError:
+        flag, path, words = self.source or ("model", "one without words", list(map(str, range(self.size))))
+        history = " ".join(words[index] for index in tokens[max(at + 1 - self.order, 0) : at])
+        return ValueError(
+            f"{flag}: needs probabilities of at most 1; got {probs[at]:.3g} for {words[tokens[at]]!r} after "
+            f"{history!r} by the weights of {path}. Use a whole ARPA file, as ngram --arpa, SRILM or KenLM writes it."
+        )
 
     def perplexity(self, tokens: NDArray[np.int32]) -> float:
         """exp of the mean negative log-probability of all tokens but <s>."""

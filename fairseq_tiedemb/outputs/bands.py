@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .._shapes import check_target
 from ..embedding import SharedEmbedding, draw_norm_one_
 from ..head import Head
 from ..sharing import sharing_method
@@ -43,9 +44,11 @@ class Bands(Head):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,)."""
         layers = self.layers
+        check_target(target_N, len(features_ND), layers.cutoff[-1])
         scores, targets = layers(features_ND.unsqueeze(0), target_N)
         exact = torch.promote_types(scores[0].dtype, torch.float32)
-        parts = -F.cross_entropy(scores[0].to(exact), targets[0], reduction="none")
+        # Not F.cross_entropy, for which -100 is no word at all.
+        parts = scores[0].to(exact).log_softmax(-1).gather(1, targets[0].unsqueeze(1)).squeeze(1)
         for index, (tail_scores, tail_target) in enumerate(zip(scores[1:], targets[1:], strict=True)):
             if tail_scores is not None:
                 in_band = target_N.ge(layers.cutoff[index]) & target_N.lt(layers.cutoff[index + 1])

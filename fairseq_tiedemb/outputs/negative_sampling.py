@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .noise import NoiseHead
@@ -95,6 +96,7 @@ class NegativeSampling(NoiseHead):
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """``loss_of_sets`` of targets with a feature of their own."""
+        check_target(target_N, len(features_ND), self.table.num_embeddings)
         return self.loss_of_sets(features_ND, target_N, torch.arange(len(target_N), device=target_N.device), options)
 
     def loss_of_sets(
@@ -116,6 +118,7 @@ class NegativeSampling(NoiseHead):
             noise: noise words (G, m), one row per pair, centre or block; None to draw them.
         """
         self.check_options(options)
+        check_target(target_N, len(rows_N), self.table.num_embeddings)
         features_nD = self.table.mapped(features_nD)
         if self.noise_for == "pair":
             features_nD = features_nD.index_select(0, rows_N)
@@ -133,7 +136,8 @@ class NegativeSampling(NoiseHead):
         known = self.table.rows(words_U)
         target_rows, noise_rows = (known.take(part) for part in places.split((len(target_N), noise.numel())))
         scores_N = target_rows.scores_one_by_one(features_nD.index_select(0, rows_N))
-        features_GBD = F.pad(features_nD, (0, 0, 0, groups * together - len(features_nD))).view(groups, together, -1)
+        features_GBD = F.pad(features_nD, (0, 0, 0, groups * together - len(features_nD)))
+        features_GBD = features_GBD.view(groups, together, features_nD.size(1))
         of_noise = F.softplus(noise_rows.scores_in_turn(features_GBD)).sum(1).flatten().index_select(0, rows_N)
         # Noise equal to the target is subtracted again; its logit is the target's.
         repeats_N = noise.index_select(0, rows_N // together).eq(target_N.unsqueeze(1)).sum(1)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .noise import NoiseHead
@@ -53,7 +54,8 @@ class SampledHead(NoiseHead):
 
     def surrogate(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """The training loss of each target token (N,)."""
-        count = len(target_N)
+        count = len(features_ND)
+        check_target(target_N, count, len(self.counts))
         noise = self.noise.draw((self.samples,) if self.shared else (count, self.samples))
         mapped_ND = self.table.mapped(features_ND)
         rows = self.table.rows(torch.cat((target_N, noise.flatten())))
@@ -62,7 +64,7 @@ class SampledHead(NoiseHead):
         if self.shared:
             noise_scores_NK = noise_rows.scores(mapped_ND)
         else:
-            noise_scores_NK = noise_rows.scores_in_turn(mapped_ND.unsqueeze(1)).squeeze(2)
+            noise_scores_NK = noise_rows.scores_in_turn(mapped_ND.unsqueeze(1)).view(noise.shape)
         return self.losses(target_scores_N, noise_scores_NK, target_N, noise)
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .._shapes import check_target
 from ..embedding import ScoredRows, SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .counted import CountedHead
@@ -112,7 +113,8 @@ class ShortList(CountedHead):
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Cross entropy and the list's z-loss; raises ValueError for label smoothing and unknown counts."""
         self.check_options(options)
-        list_, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of[target_N]
+        check_target(target_N, len(features_ND), len(self.place_of))
+        list_, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of.index_select(0, target_N)
         found = output_loss(mapped, list_.rows, place_N, scale=list_.scale, offset=list_.offset, options=options)
         share = self.log_share[target_N].to(found.loss.dtype)
         share = share.sum() if options.reduce else share
@@ -124,7 +126,8 @@ class ShortList(CountedHead):
 
     def tally(self, target_N: Tensor) -> dict[str, Tensor]:
         """Number of targets outside the list, and the sum of -log of their shares."""
-        outside = self.place_of[target_N] == self.place_of[self.unknown]
+        check_target(target_N, len(target_N), len(self.place_of))
+        outside = self.place_of.index_select(0, target_N) == self.place_of[self.unknown]
         return {"share:outside": outside.sum(), "nll:as_printed": -self.log_share[target_N].sum()}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .._shapes import check_features
+from .._shapes import check_features, check_target
 from ..head import Head, no_counts
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
@@ -177,13 +177,14 @@ class Tree(Head):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,), in float32 or more precise; raises ValueError without a tree."""
         check_features(features_ND, self.nodes.size(1))
+        check_target(target_N, len(features_ND), self.size)
         self.require_counts()
         rows = len(target_N) if torch.is_grad_enabled() else ROWS
         pairs = zip(features_ND.split(max(rows, 1)), target_N.split(max(rows, 1)), strict=True)
         return torch.cat([self._log_prob(features, target) for features, target in pairs])
 
     def _log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        lengths = self.lengths[target_N]
+        lengths = self.lengths.index_select(0, target_N)
         ends = lengths.cumsum(0)
         word = torch.repeat_interleave(torch.arange(len(target_N), device=target_N.device), lengths)
         place = torch.arange(len(word), device=word.device) + (self.starts[target_N] - ends + lengths)[word]

@@ -1,12 +1,15 @@
 """CPU seconds and peak memory of a command that may be interrupted and run again: they add up, a line a run."""
 
+import contextlib
+import fcntl
 import json
 import os
+import secrets
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,13 +92,14 @@ def measure(command: Sequence[str], path: Path) -> int:
     Raises:
         ValueError: naming the program, if it cannot be run, or the file, if it is of another kind.
     """
-    earlier = _read_lines(path) if path.exists() else []
+    if path.exists():
+        _read_lines(path)  # which refuses a file of another kind before any work
     commit, dirty = checkout()
     try:
         process = subprocess.Popen(command)
     except OSError as error:
         raise ValueError(f"COMMAND: needs a program; got {command[0]} ({error.strerror}). Use another.") from error
-    line: dict[str, Any] = {"begin": datetime.now(UTC).isoformat(timespec="seconds")}
+    line: dict[str, Any] = {"begin": datetime.now(UTC).isoformat(timespec="seconds"), "run": secrets.token_hex(8)}
     if commit:
         line["commit"] = commit + "+" * bool(dirty)
     begin = time.monotonic()
@@ -103,15 +107,14 @@ def measure(command: Sequence[str], path: Path) -> int:
     def write(cpu_seconds: float, peak_memory: int, status: int | None) -> None:
         wall = round(time.monotonic() - begin, 1)
         now = {"cpu_seconds": round(cpu_seconds, 1), "wall_seconds": wall, "peak_memory": peak_memory, "status": status}
-        aside = path.with_name(f".{path.name}.part")
-        aside.write_text("".join(json.dumps(each) + "\n" for each in [*earlier, line | now]), encoding="utf-8")
-        aside.replace(path)
+        _put(path, line | now)
 
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(INTERVAL):
-            write(*sample(process.pid), status=None)
+            with contextlib.suppress(ValueError):  # of a file that somebody has damaged: said at the end
+                write(*sample(process.pid), status=None)
 
     # Ctrl-C reaches the command from the terminal; what is sent to this process alone is handed on.
     old = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
@@ -164,13 +167,39 @@ def as_text(usage: Usage) -> str:
     )
 
 
-def _read_lines(path: Path) -> list[Any]:
-    lines: list[Any] = []
+def _put(path: Path, line: dict[str, Any]) -> None:
+    """Adds a line, or brings that of the same run up to date, while other runs do the same with theirs."""
+    with _locked(path):
+        lines = _read_lines(path)
+        runs = [each.get("run") for each in lines]
+        if line["run"] in runs:
+            lines[runs.index(line["run"])] = line
+        else:
+            lines.append(line)
+        aside = path.with_name(f".{path.name}.part")
+        aside.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
+        aside.replace(path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keeps other runs from the file. The lock is on what has the name now: meanwhile another file may have got it."""
+    while True:
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                yield
+                return
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
     try:
-        lines += map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            lines.append(dict(line))
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: needs a JSON object on each line; got another line {len(lines) + 1}. Use another file."
         ) from error

@@ -6,10 +6,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
-from ._streams import TokenStream
-
-# Number of tokens counted at a time.
-BLOCK = 1 << 20
+from ._streams import BLOCK, TokenStream
 
 
 def count_words(stream: TokenStream, size: int, specials: int) -> np.ndarray:

@@ -11,6 +11,9 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, data_file_path
 from torch import Tensor
 
+# Tokens that are looked through at a time.
+BLOCK = 1 << 20
+
 
 def empty_split(split: str) -> ValueError:
     """The error for a split without tokens."""
@@ -100,6 +103,11 @@ class TokenStream(FairseqDataset):
         sentences = torch.cat([self.sentences[i] for i in range(first, last + 1)]).long()
         before = start - (int(self.ends[first - 1]) if first else 0)
         return sentences[before : before + stop - start]
+
+    def count(self, word: int) -> int:
+        """How often a word comes."""
+        starts = range(0, self.length, BLOCK)
+        return sum(int(self.tokens(start, min(start + BLOCK, self.length)).eq(word).sum()) for start in starts)
 
     def _file(self) -> np.ndarray:
         """The token indices in the .bin file, memory-mapped.

@@ -65,6 +65,7 @@ class ContiguousLMTask(LanguageModelingTask):
         self._gathered: dict[str, Any] | None = None
         self._restored: dict[str, Any] = {}
         self._warned_of_penalties = False
+        self._skips_padding = ""  # name of the criterion, if it takes a word <pad> for padding
 
     @classmethod
     def setup_task(cls, args: Any, **kwargs: Any) -> "ContiguousLMTask":
@@ -106,16 +107,27 @@ class ContiguousLMTask(LanguageModelingTask):
             )
         return model
 
+    def build_criterion(self, cfg: Any) -> Any:
+        """fairseq's, remembered if it takes a word ``<pad>`` for padding."""
+        criterion = super().build_criterion(cfg)
+        self._skips_padding = "" if getattr(criterion, "takes_the_models_loss", False) else cfg._name
+        return criterion
+
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Loads a split as one stream, or as sentences.
 
         Raises:
             FileNotFoundError: if the split does not exist.
-            ValueError: as ``TokenStream``.
+            ValueError: as ``TokenStream``, and for a word ``<pad>``, which the criterion would count and not predict.
         """
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         stream = open_stream(path, self.dictionary, impl=self.args.dataset_impl, combine=combine)
+        if self._skips_padding and (count := stream.count(self.dictionary.pad())):
+            raise ValueError(
+                "--criterion: needs tied_cross_entropy for a text with a word <pad>, which fairseq's criterions "
+                f"count and do not predict; got {self._skips_padding}, and {count:,} of it in split {split}. Use that."
+            )
         if self.one_stream:
             self.datasets[split] = stream
         else:

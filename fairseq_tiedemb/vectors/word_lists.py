@@ -63,7 +63,15 @@ def _from_json(content: Any) -> dict[int, str]:
     vocabulary = content["model"]["vocab"] if "model" in content else content
     if isinstance(vocabulary, list):  # with a score each
         vocabulary = {token: row for row, (token, _) in enumerate(vocabulary)}
-    words = {int(row): str(token) for token, row in vocabulary.items()}
-    words |= {int(each["id"]): str(each["content"]) for each in added}
-    special = {int(each["id"]) for each in added if each.get("special")}
+    words = {_row(row, token): str(token) for token, row in vocabulary.items()}
+    if len(words) < len(vocabulary):
+        raise ValueError(f"{len(vocabulary):,} tokens in {len(words):,} rows")
+    words |= {_row(each["id"], each["content"]): str(each["content"]) for each in added}
+    special = {each["id"] for each in added if each.get("special")}
     return {row: word for row, word in sorted(words.items()) if row not in special}
+
+
+def _row(row: Any, token: str) -> int:
+    if type(row) is not int or row < 0:  # a bool is an int, too; -1 would be the last row
+        raise ValueError(f"row {row} of {token!r}")
+    return row

@@ -13,17 +13,9 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb import SharedEmbedding
 from fairseq_tiedemb.models._output_layer import DEFAULTS, training_counts
 from fairseq_tiedemb.outputs import (
     OUTPUT_HEADS,
-    Bands,
-    ClassBased,
-    Head,
-    NoiseContrastive,
-    SampledSoftmax,
-    ShortList,
-    Tree,
 )
 
 from ..conftest import MadeOnce, RunCommand
@@ -93,17 +85,6 @@ def test_counts_are_those_of_the_text_that_is_trained_on(folders: list[Path], tm
     for counts, folder in zip(found, folders, strict=True):
         torch.testing.assert_close(counts, training_counts(task([folder])))
     assert not found[0].equal(found[1])
-
-
-@pytest.mark.parametrize(
-    "head", [SharedEmbedding, Bands, Tree, ClassBased, ShortList, NoiseContrastive, SampledSoftmax]
-)
-def test_every_head_keeps_the_contract(head: type) -> None:
-    assert isinstance(head.by_target, bool)
-    assert isinstance(head.loss_is_its_own, bool)
-    methods = [name for name in vars(Head) if not name.startswith("_")]
-    assert "start_bias" in methods
-    assert [name for name in methods if not callable(getattr(head, name, None))] == []
 
 
 def test_biases_start_as_they_are_told(folders: list[Path]) -> None:

@@ -66,6 +66,26 @@ def test_what_cannot_be(log, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[2].split()[2] == "inf"
 
 
+@pytest.mark.parametrize("option", ["--test", "--held-out"])
+@pytest.mark.parametrize(("weight", "value"), [("400", "2e+299"), ("1", "2")])
+def test_what_is_no_probability(weight, value, option, tmp_path, capsys):
+    """By a weight of backing off that no text gives: the perplexity was 0.00."""
+    path = written(tmp_path, BY_HAND.replace("<s>\t-0.3010299957", f"<s>\t{weight}"))
+    (tmp_path / "text").write_text("a b\nb\n")
+    (tmp_path / "fine").write_text("a b\n")
+    command = ["ngram", "--test", str(tmp_path / "text")]
+    (tmp_path / "fine.arpa").write_text(BY_HAND)
+    if option == "--test":
+        command += ["--read-arpa", str(path)]
+    else:
+        fine = ["--interpolate", str(tmp_path / "fine.arpa")]
+        command += ["--held-out", str(tmp_path / "fine"), "--interpolate", str(path), *fine]
+    assert cli.main(command) == 2
+    flag = "--read-arpa" if option == "--test" else "--interpolate"
+    message = f"{flag}: needs probabilities of at most 1; got {value} for 'b' after '<s>' by the weights of {path}. Use"
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("name", "cutoff"), [(name, cutoff) for name in SMOOTHINGS for cutoff in ([1], [1, 2, 2, 1])])
 def test_out_and_in_again(name, cutoff, tmp_path, monkeypatch):
     vocabulary, tokens = read_text(tmp_path, random_text(seed=41, sentences=150) + "<unk> ü 𝄞\n")

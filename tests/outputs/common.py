@@ -4,9 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from fairseq.modules import AdaptiveSoftmax
 from torch import Tensor
 
 from fairseq_tiedemb.embedding import SharedEmbedding
+from fairseq_tiedemb.outputs import (
+    Bands,
+    ClassBased,
+    NegativeSampling,
+    NoiseContrastive,
+    SampledSoftmax,
+    ShortList,
+    Tree,
+)
 
 from ..models.common import grown
 
@@ -45,3 +55,17 @@ def numerical_gradient(loss: Callable[[], float], parameter: Tensor, step: float
         flat[index] = kept
         result[index] = (values[0] - values[1]) / (2 * step)
     return found
+
+
+# Every head, from the counts of the training text or None; those of `--output-layer` by its values.
+HEADS: dict[str, Callable[[Tensor | None], Any]] = {
+    "softmax": lambda counts: table(),
+    "classes": lambda counts: ClassBased(table(), counts, MARKS, classes=4).double(),
+    "short-list": lambda counts: ShortList(table(), counts, MARKS, length=5, unknown=3, size=SIZE),
+    "tree": lambda counts: grown(Tree(SIZE, WIDTH, counts, MARKS).double(), std=0.5),
+    "nce": lambda counts: NoiseContrastive(table(), counts, MARKS, samples=3),
+    "nce, own noise": lambda counts: NoiseContrastive(table(), counts, MARKS, samples=3, shared=False),
+    "sampled": lambda counts: SampledSoftmax(table(), counts, MARKS, samples=3),
+    "bands": lambda counts: Bands(grown(AdaptiveSoftmax(SIZE, WIDTH, [5, 9], 0.0, factor=1.0).double())),
+    "negative": lambda counts: NegativeSampling(table(), COUNTS if counts is None else counts, negatives=3, power=0.75),
+}

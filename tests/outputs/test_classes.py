@@ -171,17 +171,6 @@ def test_biases_start_as_a_distribution(start: str | None) -> None:
         assert not head.classes.bias.any()
 
 
-def test_losses_over_all_words_are_refused() -> None:
-    _, head = build()
-    arguments = torch.randn(N, D, dtype=torch.float64), torch.randint(2, V, (N,))
-    for options, message in (
-        (LossOptions(label_smoothing=0.1), "--label-smoothing: needs 0 with --output-layer classes; got 0.1"),
-        (LossOptions(z_loss=0.5), "--z-loss: needs 0 with --output-layer classes; got 0.5"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            head.loss(*arguments, options)
-
-
 def test_only_rows_of_the_classes_of_the_targets_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

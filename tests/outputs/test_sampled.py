@@ -205,14 +205,6 @@ def test_half_precision_sums_in_float32(kind: Any, shared: bool, dtype: torch.dt
 
 
 @every_head
-def test_no_words_have_no_loss(kind: Any) -> None:
-    found, h = head(kind), features(0)
-    loss = found.loss(h, TARGET[:0]).loss
-    assert loss.item() == 0
-    assert all(not each.any() for each in gradients(loss, found.table, h))
-
-
-@every_head
 def test_raw_scores_are_scores(kind: Any) -> None:
     found, h = head(kind, "distance"), features()
     expected = found.scores(h).gather(1, TARGET.unsqueeze(1)).squeeze(1)
@@ -222,28 +214,3 @@ def test_raw_scores_are_scores(kind: Any) -> None:
 def test_raw_scores_of_nce_are_divided_by_the_constant() -> None:
     found, h = head(log_z=9.0), features()
     torch.testing.assert_close(found.raw_scores(h, TARGET), found.table.raw_scores(h, TARGET) - 9.0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (LossOptions(label_smoothing=0.1), "--label-smoothing: needs 0 with --output-layer {}; got 0.1"),
-        (LossOptions(z_loss=0.2), "--z-loss: needs 0 with --output-layer {}; got 0.2"),
-    ],
-)
-@every_head
-def test_losses_of_all_words_are_refused(kind: Any, options: LossOptions, message: str) -> None:
-    name = {NoiseContrastive: "nce", SampledSoftmax: "sampled"}[kind]
-    with pytest.raises(ValueError, match=message.format(name)):
-        head(kind).loss(features(), TARGET, options)
-
-
-@every_head
-def test_training_needs_counts_and_evaluation_none(kind: Any) -> None:
-    found = head(kind, counts=None)
-    with pytest.raises(ValueError, match="needs the counts of the training text; got a data folder without"):
-        found.loss(features(), TARGET)
-    other = head(kind)
-    found.load_state_dict(other.state_dict())
-    torch.testing.assert_close(found.noise.q, other.noise.q)
-    found.loss(features(), TARGET).loss.backward()

@@ -191,18 +191,6 @@ def test_paths_are_made_again_only_for_another_tree(monkeypatch: pytest.MonkeyPa
     assert made == [found]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (LossOptions(label_smoothing=0.1), "--label-smoothing: needs 0 with --output-layer tree; got 0.1"),
-        (LossOptions(z_loss=0.2), "--z-loss: needs 0 with --output-layer tree; got 0.2"),
-    ],
-)
-def test_losses_of_all_words_are_refused(options: LossOptions, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tree().loss(features(), TARGET, options)
-
-
 def test_a_tree_needs_counts_leaves_and_a_kind() -> None:
     with pytest.raises(ValueError, match="--output-layer tree: needs the counts of the training text; got a data"):
         tree(counts=None).loss(features(), TARGET)

@@ -53,6 +53,34 @@ def test_runs_add_up(tmp_path: Path) -> None:
     assert "CPU seconds in 2 runs" in runs[1].stderr
 
 
+def test_runs_at_once_have_a_line_each(tmp_path: Path) -> None:
+    """Where each knew the lines of its beginning alone, the last one to end left its own."""
+    path = tmp_path / "usage.jsonl"
+    measure = [sys.executable, "-m", "fairseq_tiedemb.cli", "measure", str(path), sys.executable, "-c"]
+    # Each waits for the others' files, so that all of them run at once.
+    work = "import pathlib, sys, time\nfolder = pathlib.Path(sys.argv[1])\n(folder / sys.argv[2]).touch()\n"
+    work += "while len(list(folder.glob('run*'))) < 3: time.sleep(0.01)\nsys.exit(int(sys.argv[2][3:]))"
+    runs = [subprocess.Popen([*measure, work, str(tmp_path), f"run{number}"], cwd=ROOT) for number in range(3)]
+    try:
+        assert [each.wait(60) for each in runs] == [0, 1, 2]
+    finally:
+        for each in runs:
+            each.kill()
+    assert sorted(line["status"] for line in lines(path)) == [0, 1, 2]
+    assert usage.read_usage(path).runs == 3
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_many_writers_lose_no_line(tmp_path: Path) -> None:
+    """Each brings its line up to date again and again while others add theirs."""
+    path = tmp_path / "usage.jsonl"
+    code = "import sys\nfrom pathlib import Path\nfrom fairseq_tiedemb.results.usage import _put\n"
+    code += "for count in range(50):\n    _put(Path(sys.argv[1]), {'run': sys.argv[2], 'count': count})"
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), name], cwd=ROOT) for name in "abcd"]
+    assert [each.wait(60) for each in writers] == [0] * 4
+    assert sorted((line["run"], line["count"]) for line in lines(path)) == [(name, 49) for name in "abcd"]
+
+
 def start(path: Path, interval: float = 0.2) -> subprocess.Popen[bytes]:
     """A command that works for ever, watched by a process of its own."""
     code = f"from fairseq_tiedemb.results import usage\nusage.INTERVAL = {interval}\n"
@@ -98,13 +126,15 @@ def test_a_signal_is_handed_on(tmp_path: Path) -> None:
         (["{folder}/usage.jsonl", "no-such-program"], "COMMAND: needs a program; got no-such-program (No such file"),
         (["{folder}/none/usage.jsonl", "true"], "FILE: needs a folder that exists; got {folder}/none."),
         (["{folder}/other", "true"], "{folder}/other: needs a JSON object on each line; got another line 1."),
+        (["{folder}/numbers", "true"], "{folder}/numbers: needs a JSON object on each line; got another line 2."),
     ],
 )
 def test_refused(arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").write_text("text\n")
+    (tmp_path / "numbers").write_text('{"cpu_seconds": 1}\n5\n')
     assert cli.main(["measure", *(word.format(folder=tmp_path) for word in arguments)]) == 2
     assert message.format(folder=tmp_path) in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["numbers", "other"]
 
 
 def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,209 @@
+"""The contract of heads: laws that hold for every head, this package's and a user's."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+
+from fairseq_tiedemb import CountedHead, LossOptions, OutputHead, register_output_layer
+from fairseq_tiedemb.outputs import OUTPUT_HEADS, Head, OutputLayer
+
+from .common import COUNTS, HEADS, MARKS, SIZE, TARGET, WIDTH, features, gradients, numerical_gradient, table
+
+
+class Tempered(CountedHead):
+    """A head from outside: it has scores alone."""
+
+    flag = "--output-layer tempered"
+
+    def scores(self, features: torch.Tensor) -> torch.Tensor:
+        return super().scores(features) / 2
+
+
+ALL: dict[str, Callable[[Any], Any]] = {**HEADS, "tempered": lambda counts: Tempered(table(), counts, MARKS)}
+WITHOUT_COUNTS = ("softmax", "bands", "negative")
+every_head = pytest.mark.parametrize("name", ALL)
+with_counts = pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_COUNTS])
+with_probabilities = pytest.mark.parametrize("name", [name for name in ALL if name != "negative"])
+PER_WORD = LossOptions(reduce=False)
+
+
+def build(name: str, counts: Any = COUNTS) -> Any:
+    torch.manual_seed(1)
+    return ALL[name](counts).eval()
+
+
+def parameters(head: Any) -> list[Any]:
+    """Of the head and of what it borrows."""
+    borrowed = [table for table in (getattr(head, "table", None), getattr(head, "layers", None)) if table is not None]
+    return [each for module in (head, *borrowed) for each in module.parameters()]
+
+
+def test_every_registered_head_is_here() -> None:
+    assert OUTPUT_HEADS.keys() <= ALL.keys()
+
+
+@every_head
+def test_what_is_declared(name: str) -> None:
+    head = build(name)
+    assert isinstance(head, Head)
+    assert head.flag.startswith("--")
+    assert {type(each) for each in (head.by_target, head.loss_is_its_own, head.has_probabilities)} == {bool}
+    assert head.has_raw_scores == hasattr(head, "raw_scores")
+    assert all(len(own) <= SIZE for own in (table.weight for table in head.tables().values()))
+
+
+@with_probabilities
+def test_probabilities_sum_to_1_and_are_those_of_the_loss(name: str) -> None:
+    head, h = build(name), features()
+    log_p = head.scores(h).log_softmax(-1)
+    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(len(h), dtype=torch.float64))
+    expected = log_p.gather(1, TARGET.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(head.log_prob(h, TARGET), expected)
+    torch.testing.assert_close(head.loss(h, TARGET, PER_WORD).loss, -expected)
+    whole = head.loss(h, TARGET)
+    torch.testing.assert_close(whole.loss, -expected.sum())
+    torch.testing.assert_close(whole.nll_loss, -expected.sum())
+    assert not whole.nll_loss.requires_grad
+
+
+def test_negative_sampling_has_no_probabilities() -> None:
+    with pytest.raises(ValueError, match="--word2vec-output: needs full or tree for .*; got negative"):
+        build("negative").log_prob(features(), TARGET)
+
+
+@every_head
+def test_gradients_are_those_of_the_loss(name: str) -> None:
+    head, h = build(name), features()
+    wanted = [h, *(each for each in parameters(head) if each.requires_grad)]
+    used = [
+        each
+        for each, grad in zip(
+            wanted, torch.autograd.grad(head.loss(h, TARGET).loss, wanted, allow_unused=True), strict=True
+        )
+        if grad is not None
+    ]
+    for analytical, parameter in zip(gradients(head.loss(h, TARGET).loss, *used), used, strict=True):
+        numerical = numerical_gradient(lambda: head.loss(h, TARGET).loss.item(), parameter)
+        torch.testing.assert_close(analytical, numerical, rtol=1e-5, atol=1e-7)
+
+
+@with_probabilities
+def test_several_targets_of_a_feature_are_features_repeated(name: str) -> None:
+    head, h, rows = build(name), features(3), torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
+    expected = head.loss(h[rows], TARGET, PER_WORD).loss
+    torch.testing.assert_close(head.loss_of_sets(h, TARGET, rows, PER_WORD).loss, expected)
+    torch.testing.assert_close(head.loss_of_sets(h, TARGET, rows).loss, expected.sum())
+
+
+@pytest.mark.parametrize("training", [True, False])
+@every_head
+def test_no_words_have_no_loss(name: str, training: bool) -> None:
+    head, h = build(name).train(training), features(0)
+    loss = head.loss(h, TARGET[:0]).loss
+    assert loss.item() == 0
+    assert all(not each.any() for each in gradients(loss, h))
+
+
+@every_head
+def test_losses_that_a_head_refuses(name: str) -> None:
+    head = build(name)
+    for option, value in (("label_smoothing", 0.1), ("z_loss", 0.2)):
+        options = replace(LossOptions(), **{option: value})
+        if option in head.refuses:
+            for compute in (head.loss, lambda h, target, options: OutputLayer(head).check_training(options)):
+                with pytest.raises(
+                    ValueError, match=f"--{option.replace('_', '-')}: needs 0 with {head.flag}; got {value}"
+                ):
+                    compute(features(), TARGET, options)
+        else:
+            assert head.loss(features(), TARGET, options).loss.isfinite()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@every_head
+def test_losses_of_half_precision_are_float32(name: str, dtype: torch.dtype, training: bool) -> None:
+    head = build(name).train(training).to(dtype)
+    for borrowed in (getattr(head, "table", None), getattr(head, "layers", None)):
+        if borrowed is not None:
+            borrowed.to(dtype)
+    loss = head.loss(features().to(dtype), TARGET).loss
+    assert loss.dtype == torch.float32
+    assert loss.isfinite()
+
+
+@every_head
+def test_copies_and_pickles_are_whole(name: str) -> None:
+    head, h = build(name), features()
+    for other in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+        torch.testing.assert_close(other.scores(h), head.scores(h), rtol=0, atol=0)
+
+
+@with_counts
+def test_counts_come_with_a_checkpoint(name: str) -> None:
+    head, other, h = build(name), build(name, counts=None), features()
+    message = "needs the counts of the training text; got a data folder without"
+    layer = OutputLayer(other)
+    if name != "tempered":
+        with pytest.raises(ValueError, match=f"{head.flag}: {message}"):
+            layer.check_training(LossOptions())
+    other.load_state_dict(head.state_dict())
+    layer.check_training(LossOptions())
+    torch.testing.assert_close(other.log_prob(h, TARGET), head.log_prob(h, TARGET), rtol=0, atol=0)
+
+
+@dataclass
+class Options:
+    """Of a registered head."""
+
+    temperature: float = 2.0
+    steps: int = 3
+    warm: bool = False
+    name: str = "a"
+
+
+OWN = OutputHead("own", "a head of one's own", lambda options, table, counts, words: table, Options)
+
+
+def test_options_are_typed() -> None:
+    assert OWN.parse(None) == Options()
+    assert OWN.parse("temperature=1.5, steps=4,warm=True,name=b") == Options(1.5, 4, True, "b")
+    for text, got in (
+        ("warmth=2", r"needs options of own; got 'warmth'. Use temperature, steps, warm, name"),
+        ("steps=2.5", r"needs steps=INT; got steps=2.5"),
+        ("warm=maybe", r"needs warm=BOOL; got warm=maybe"),
+        ("temperature", r"needs temperature=FLOAT; got temperature=. Use"),
+    ):
+        with pytest.raises(ValueError, match=f"--output-layer-options: {got}"):
+            OWN.parse(text)
+    with pytest.raises(ValueError, match="needs an output layer with options; got 'a' with bare, which has none"):
+        OutputHead("bare", "", OWN.build).parse("a=1")
+
+
+def test_what_cannot_be_registered() -> None:
+    @dataclass
+    class Listed:
+        sizes: list[int]
+
+    for head, got in (
+        (replace(OWN, name="nce"), "output layer: needs a name that is free; got 'nce', which is 'noise"),
+        (replace(OWN, options=int), "output layer: needs options that are a dataclass; got <class 'int'>"),
+        (replace(OWN, options=Listed), r"output layer: needs options of type int, .*; got sizes: list\[int\]"),
+        ("own", "output layer: needs an OutputHead; got 'own'"),
+    ):
+        with pytest.raises(ValueError, match=got):
+            register_output_layer(head)  # type: ignore[arg-type]
+    assert "own" not in OUTPUT_HEADS
+
+
+def test_words_of_fairseq_are_the_words_of_a_head() -> None:
+    words = Dictionary()
+    assert (words.bos(), words.pad()) == MARKS
+    assert len(words) < SIZE
+    assert table().embedding_dim == WIDTH

@@ -1,0 +1,67 @@
+"""Targets that are no words: every head and loss refuses them, with one message."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fairseq_tiedemb import LossOptions
+from fairseq_tiedemb.outputs import NegativeSampling
+
+from .common import COUNTS, HEADS, SIZE, TARGET, features, table
+
+
+def losses(name: str, training: bool) -> list[Callable[[Tensor, Tensor], Any]]:
+    """All that takes targets."""
+    head = HEADS[name](COUNTS).train(training)
+    found = [head.loss, lambda h, target: head.loss(h, target, LossOptions(reduce=False))]
+    if head.has_probabilities:
+        found.append(head.log_prob)
+    if head.has_raw_scores:
+        found.append(head.raw_scores)
+    if name == "short-list":
+        found.append(lambda _, target: head.tally(target))
+    return found
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("wrong", [-100, -1, SIZE, SIZE + 40])
+@pytest.mark.parametrize("name", HEADS)
+def test_words_out_of_range(name: str, wrong: int, training: bool) -> None:
+    target = TARGET.clone()
+    target[3] = wrong
+    for compute in losses(name, training):
+        compute(features(), TARGET)
+        with pytest.raises(ValueError, match=rf"target: needs words in \[0, {SIZE}\); got {wrong}. Use features and"):
+            compute(features(), target)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_targets_of_another_number_or_kind(name: str) -> None:
+    for compute in losses(name, training=True):
+        with pytest.raises(ValueError, match="target: needs whole numbers, the words; got torch.float64"):
+            compute(features(), TARGET.double())
+    loss = losses(name, training=True)[0]
+    with pytest.raises(ValueError, match=r"target: needs shape \(8,\), a word for each feature; got \(5,\)"):
+        loss(features(), TARGET[:5])
+
+
+@pytest.mark.parametrize("wrong", [-100, -1, SIZE])
+@pytest.mark.parametrize("noise_for", ["block", "centre", "pair", "full softmax"])
+def test_word2vec(noise_for: str, wrong: int) -> None:
+    """Skip-gram predicts several words by a feature; CBOW one, as above."""
+    rows = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
+
+    def loss(target: Tensor) -> Any:
+        if noise_for == "full softmax":
+            return table().loss_of_sets(features(3), target, rows)
+        sampling = NegativeSampling(table(), COUNTS, negatives=3, power=0.75, noise_for=noise_for)
+        return sampling.loss_of_sets(features(3), target, rows)
+
+    target = TARGET.clone()
+    target[4] = wrong
+    loss(TARGET)
+    with pytest.raises(ValueError, match=rf"target: needs words in \[0, {SIZE}\); got {wrong}"):
+        loss(target)

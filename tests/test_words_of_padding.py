@@ -1,0 +1,118 @@
+"""A text in which ``<pad>`` is a word: one perplexity by every command; and what is no perplexity, refused."""
+
+import logging
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import fairseq_cli.eval_lm
+import pytest
+import torch
+from fairseq import options
+
+from fairseq_tiedemb.cli import main
+
+from .conftest import MadeOnce, configuration, run
+from .test_compat_commands import shown
+
+# At the ends of rows and of the text too. 33 of 71 tokens.
+TEXT = "<pad> a <pad> <pad>\nb\n<pad> c <pad> <pad> e\n" * 5 + "f <pad> g <pad> <pad>\n"
+MODEL = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--dropout", 0)
+BATCHES = ("--batch-size", 4, "--tokens-per-sample", 5, "--num-workers", 0)
+
+
+@pytest.fixture(scope="module")
+def folder(lm_data: Path, made_once: MadeOnce) -> Path:
+    """`model/checkpoint_last.pt`, `text`, and `data`, its text as splits train and test."""
+
+    def make(folder: Path) -> None:
+        (folder / "text").write_text(TEXT)
+        splits = ("--trainpref", folder / "text", "--testpref", folder / "text", "--srcdict", lm_data / "dict.txt")
+        run("preprocess", "--only-source", *splits, "--destdir", folder / "data")
+        run("train", lm_data, *MODEL, *BATCHES, "--max-update", 20, "--save-dir", folder / "model")
+
+    return made_once("padding", make)[0]
+
+
+@pytest.fixture
+def evaluate(folder: Path, caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float]]:
+    """fairseq-eval-lm in this process: tokens and perplexity."""
+
+    def evaluate(*flags: object, path: Path = folder / "model/checkpoint_last.pt") -> tuple[int, float]:
+        caplog.clear()
+        flags = ("--path", path, "--task", "contiguous_lm", "--num-workers", 0, *flags)
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), folder / "data", *flags))
+        [(count, perplexity)] = re.findall(r"Evaluated ([\d,]+) tokens.*\n.*Perplexity: ([\d.]+)", caplog.text)
+        return int(count), float(perplexity)
+
+    return evaluate
+
+
+def test_one_perplexity(
+    folder: Path, evaluate: Callable[..., tuple[int, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, data = folder / "model/checkpoint_last.pt", folder / "data"
+    assert main(["score", str(checkpoint), str(folder / "text"), "--data", str(data), "--stream"]) == 0
+    [(count, perplexity)] = re.findall(r"(\d+) tokens .* perplexity ([\d.]+)", capsys.readouterr().err)
+    expected = (len(TEXT.split()) + TEXT.count("\n"), pytest.approx(float(perplexity), abs=0.011))
+    assert int(count) == expected[0]
+    for length in (1, 3, 20, 200):
+        assert evaluate("--tokens-per-sample", length) == expected, length
+    command = run(
+        *("validate", data, "--path", checkpoint, "--task", "contiguous_lm", "--batch-size", 1),
+        *("--valid-subset", "test", "--num-workers", 0),
+    )
+    assert shown(command.stdout, "ppl")[-1] == expected[1]
+
+
+def test_one_perplexity_of_rows(evaluate: Callable[..., tuple[int, float]]) -> None:
+    """Some of which are shorter, and end in padding that is none of the text."""
+    found = [evaluate("--batch-size", 3, "--tokens-per-sample", length) for length in (1, 5, 200)]
+    assert found[1:] == found[:1] * 2
+
+
+def test_one_perplexity_of_sentences(
+    folder: Path, evaluate: Callable[..., tuple[int, float]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint, data = folder / "model/checkpoint_last.pt", folder / "data"
+    assert main(["score", str(checkpoint), str(folder / "text"), "--data", str(data)]) == 0
+    perplexity = float(capsys.readouterr().err.split()[-1])
+    for rows in (1, 5):
+        found = evaluate("--sample-break-mode", "eos", "--batch-size", rows)[1]
+        assert found == pytest.approx(perplexity, abs=0.011)
+
+
+def test_fairseqs_criterions_are_refused(folder: Path, train: Callable[..., str]) -> None:
+    """They would count the word, but not predict it."""
+    flags = (*MODEL, *BATCHES, "--max-update", 1, "--no-save", "--disable-validation", "--criterion")
+    message = "--criterion: needs tied_cross_entropy for .* <pad>.*; got cross_entropy, and 33 of them in split train"
+    with pytest.raises(ValueError, match=message):
+        train(folder / "data", *flags, "cross_entropy")
+    train(folder / "data", *flags, "tied_cross_entropy")
+
+
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        (math.nan, "got nan for '<pad>'. Use a checkpoint from before the training diverged, or no --fp16"),
+        (-math.inf, "got 0 for 'c'. Use a text without 'c'"),
+    ],
+)
+def test_what_is_no_perplexity(
+    bias: float,
+    message: str,
+    folder: Path,
+    lm_data: Path,
+    evaluate: Callable[..., tuple[int, float]],
+    tmp_path: Path,
+) -> None:
+    """fairseq leaves words of probability 0 out of it, after an error of logging, and prints one of nan."""
+    state = torch.load(folder / "model/checkpoint_last.pt", weights_only=False)
+    words = ["<s>", "<pad>", "</s>", "<unk>", *(line.split()[0] for line in (lm_data / "dict.txt").open())]
+    [entry] = [each for name, each in state["model"].items() if name.endswith("output.bias")]
+    entry[words.index("c")] = bias
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=f"--path: needs a model that gives each word of the text a prob.*; {message}"):
+        evaluate(path=tmp_path / "model.pt")
