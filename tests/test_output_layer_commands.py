@@ -16,6 +16,7 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 
+import fairseq_tiedemb
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
@@ -290,7 +291,7 @@ def test_resume_with_other_classes(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--output-layer trees-of-a-kind", "--output-layer: needs one of softmax, .*; got trees-of-a-kind"),
+        ("--output-layer trees-of-a-kind", "--output-layer: needs a registered layer; got 'trees-of-a-kind'"),
         ("--output-layer classes --classes 0", "--classes: needs 1 or more; got 0. Use 100"),
         (
             "--class-file FILE",
@@ -319,3 +320,33 @@ def test_what_cannot_work_is_refused(flags: str, message: str, train: Train, lm_
     with pytest.raises(ValueError, match=message):
         train(lm_data, *UNTIED, *FLAGS, *flags.split(), "--max-epoch", 1, "--save-dir", tmp_path)
     assert list(tmp_path.rglob("*.pt")) == []
+
+
+def test_the_readmes_layer_trains_resumes_and_is_scored(lm_data: Path, run_command: RunCommand, tmp_path: Path) -> None:
+    package = Path(fairseq_tiedemb.__file__).parent
+    found = re.findall(r"```python\n(.*?)```", (package / "models/README.md").read_text(), re.DOTALL)
+    [code] = [block for block in found if "OutputHead" in block]
+    plugin = tmp_path / "my_layers"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(code)
+    outside = {"user_dir": plugin, "env": {"PYTHONPATH": str(package.parent)}}
+    save = ("--save-dir", tmp_path / "run")
+    own = ("--output-layer", "tempered", "--output-layer-options", "temperature=1.5")
+    command = ("train", lm_data, *TIED, *own, *FLAGS)
+
+    def printed(*arguments: Any, **how: Any) -> str:
+        result = run_command(*arguments, **(outside | how))
+        return result.stdout + result.stderr
+
+    printed(*command, "--max-epoch", 1, *save)
+    assert "Loaded checkpoint" in printed(*command, "--max-epoch", 2, *save)
+    other = (*command, "--output-layer-options", "temperature=3", "--max-epoch", 3)
+    assert "--output-layer-options: needs temperature=1.5, by which" in printed(*other, *save, check=False)
+    path = ("--path", tmp_path / "run/checkpoint_last.pt")
+    scored = ("eval-lm", lm_data, *path, "--task", "contiguous_lm", "--tokens-per-sample", 5, "--gen-subset", "valid")
+    perplexity = float(re.search(r"Perplexity: ([\d.]+)", printed(*scored))[1])
+    validated = ("--task", "contiguous_lm", "--batch-size", 1)
+    bits = float(re.search(r"nll_loss ([\d.]+)", printed("validate", lm_data, *path, *validated))[1])
+    assert perplexity == pytest.approx(2**bits, rel=2e-3)
+    refused = run_command(*scored, env=outside["env"], check=False).stderr
+    assert "--output-layer: needs a registered layer; got 'tempered'. Use one of: softmax, classes" in refused

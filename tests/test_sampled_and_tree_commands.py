@@ -185,7 +185,10 @@ def test_other_criterions_are_refused_before_the_first_step(
             (*UNTIED, "--output-layer", "tree", "--tree", "classes", "--class-file", "nowhere"),
             r"--class-file: needs a text file in UTF-8; got 'nowhere' \(No such",
         ),
-        ((*UNTIED, "--output-layer", "shrub"), "--output-layer: needs one of softmax, .*; got shrub. Use softmax"),
+        (
+            (*UNTIED, "--output-layer", "shrub"),
+            "--output-layer: needs a registered layer; got 'shrub'. Use one of: softmax",
+        ),
         (
             (*UNTIED, "--output-layer", "tree", "--adaptive-softmax-cutoff", "6"),
             "--output-layer tree: needs one table for all words; got --adaptive-softmax-cutoff 6",

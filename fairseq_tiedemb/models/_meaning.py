@@ -53,7 +53,13 @@ SHARING = (
 )
 # For language models with --output-layer: a table trained under one output layer does not fit another. The checkpoint's
 # classes replace --classes, so another number there is a mistake.
-SHARING_AND_OUTPUT_LAYER = (*SHARING, Choice("output_layer", "softmax"), Choice("classes"), Choice("tree", "huffman"))
+SHARING_AND_OUTPUT_LAYER = (
+    *SHARING,
+    Choice("output_layer", "softmax"),
+    Choice("output_layer_options"),
+    Choice("classes"),
+    Choice("tree", "huffman"),
+)
 
 # With options of fairseq's own models that fairseq does not check: the number of heads, for one, changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (

@@ -219,8 +219,7 @@ def check_output_layer(cfg: Any) -> None:
     Raises:
         ValueError: naming the first that is out of range, or has no such choice.
     """
-    if cfg.output_layer not in OUTPUT_HEADS.names():
-        raise ValueError(f"--output-layer: needs one of {OUTPUT_HEADS}; got {cfg.output_layer}. Use softmax.")
+    head = OUTPUT_HEADS.find(cfg.output_layer, flag="--output-layer")
     if cfg.output_bias_init not in (None, *BIAS_STARTS):
         raise ValueError(
             f"--output-bias-init: needs one of {', '.join(BIAS_STARTS)}; got {cfg.output_bias_init}. Use unigram."
@@ -240,7 +239,7 @@ def check_output_layer(cfg: Any) -> None:
             f"--tree {BY_CLASSES}: needs --class-file; got none. Use `fairseq-tiedemb classes` to make one, or --tree "
             "huffman."
         )
-    OUTPUT_HEADS[cfg.output_layer].check(_options_of(cfg))
+    head.check(_options_of(cfg))
 
 
 def check_every_option_is_used(cfg: Any) -> None:

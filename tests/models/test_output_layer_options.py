@@ -122,7 +122,7 @@ def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output_layer": "softmaks"}, r"--output-layer: needs one of softmax, .*nce.*; got softmaks"),
+        ({"output_layer": "softmaks"}, r"--output-layer: needs a registered layer; got 'softmaks'"),
         ({"output_bias_init": "uni"}, r"--output-bias-init: needs one of zero, uniform, unigram; got uni"),
         ({"output_layer": "nce", "noise_samples": 0}, r"--noise-samples: needs 1 or more; got 0"),
         ({"output_layer": "nce", "noise_power": -1.0}, r"--noise-power: needs 0 or more; got -1"),
