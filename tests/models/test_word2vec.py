@@ -255,6 +255,15 @@ def test_checkpoints_have_the_names_of_language_models(what: str, tied: bool) ->
     assert (len(list(model.parameters())) == 1) == tied
 
 
+def test_checkpoints_before_0_2_0_load() -> None:
+    model, other = build(), build()
+    old = model.state_dict()
+    old["decoder.negatives.counts"] = torch.zeros_like(old.pop("decoder.output.over.counts"))
+    old["decoder.negatives.counts"][7] = 3
+    other.load_state_dict(old)  # fairseq's, which upgrades first
+    assert other.output.head.noise.draw((20,)).unique().tolist() == [7]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
