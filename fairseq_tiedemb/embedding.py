@@ -167,7 +167,7 @@ class SharedEmbedding(nn.Module):
         """
         if never_V is not None and options.label_smoothing:
             raise ValueError(
-                "--label-smoothing: needs 0 where words have no probability (never_V); got "
+                "--label-smoothing: needs 0 with a mask of tokens (never_V); got "
                 f"{options.label_smoothing}. Leave it out."
             )
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None

@@ -155,8 +155,8 @@ class _OutputLoss(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> Gradients:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "output_loss: needs a backward pass without create_graph, having no second derivatives; got one with "
-                "create_graph=True. Use F.cross_entropy of the scores."
+                "output_loss: needs a backward pass without create_graph, because it has no second derivatives; got "
+                "create_graph=True. Use F.cross_entropy of the logits."
             )
         inputs: Any = ctx.saved_tensors
         # Handed out once, so that autograd may add to the gradients in place.

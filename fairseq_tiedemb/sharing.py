@@ -99,8 +99,8 @@ class SharingMethod:
         if not isinstance(found, Tensor) or found.shape not in (n.shape, (), (1,)):
             got = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
             raise ValueError(
-                f"sharing method {self.name!r}: needs functions that return a tensor with a number for each of n, or "
-                f"one for all; got {got} for n of shape {tuple(n.shape)}. Use element-wise operations."
+                f"sharing method {self.name!r}: needs functions that return a tensor of n's shape or one "
+                f"number; got {got} for n of shape {tuple(n.shape)}. Use element-wise operations."
             )
         return found
 
@@ -140,7 +140,7 @@ def register_sharing_method(method: SharingMethod) -> SharingMethod:
         )
     if method.name in SHARING_METHODS:
         raise ValueError(
-            f"sharing method: needs a name that is free; got {method.name!r}, which is "
+            f"sharing method: needs an unused name; got {method.name!r}, which is "
             f"{SHARING_METHODS[method.name].summary!r}. Use another name."
         )
     SHARING_METHODS[method.name] = method
@@ -188,14 +188,15 @@ def load_entry_points() -> None:
             package = entry.dist.name if entry.dist else "unknown"
             logger.warning(
                 f"sharing methods of the package {package!r}: need an entry point that can be loaded; got "
-                f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another of its versions."
+                f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another version of "
+                "the package."
             )
 
 
 register_sharing_method(
     SharingMethod(
         name="plain",
-        summary="one table as it is, for both",
+        summary="one table, unchanged, for both",
         source="Press & Wolf 2016, section 3",
     )
 )

@@ -129,7 +129,7 @@ class TiedModel(BaseFairseqModel):
         if head.loss_is_its_own and not getattr(criterion, "takes_the_models_loss", False):
             raise ValueError(
                 f"--criterion: needs tied_cross_entropy with {head.flag}; got {type(criterion).__name__}, which trains "
-                "the scores of all words. Use --criterion tied_cross_entropy."
+                "on the logits of all words. Use --criterion tied_cross_entropy."
             )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:

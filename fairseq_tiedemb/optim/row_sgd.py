@@ -73,7 +73,7 @@ class RowSGDConfig(FairseqDataclass):
 
     clip_row_norm: float = field(
         default=0.0,
-        metadata={"help": "largest norm of a row's gradient, summed over the batch; longer ones are clipped. 0: none"},
+        metadata={"help": "clip a row's gradient, summed over the batch, to this norm; 0: no clipping"},
     )
     lr: list[float] = II("optimization.lr")
 

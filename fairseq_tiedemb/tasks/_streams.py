@@ -132,7 +132,7 @@ class StreamRows(FairseqDataset):
     def __init__(self, stream: TokenStream, rows: int, chunk: int):
         if len(stream) < rows:
             raise ValueError(
-                f"--batch-size: needs at most {len(stream)} rows over all processes, one for each token of split "
+                f"--batch-size: needs at most {len(stream)} rows over all processes, the number of tokens in split "
                 f"{stream.split}; got {rows}. Use a smaller one (--batch-size-valid in validation) or a longer text."
             )
         self.stream, self.rows, self.chunk = stream, rows, chunk
