@@ -68,7 +68,7 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
             got = tuple(term.shape) if isinstance(term, Tensor) else repr(term)
             raise ValueError(f"{name}: needs shape ({size},), one number per token; got {got}. Use {name}.expand(V).")
     if target_N.device.type == "cpu" and len(target_N):
-        lowest, highest = (int(each) for each in target_N.aminmax())
+        lowest, highest = (int(word) for word in target_N.aminmax())
         if lowest < 0 or highest >= size:
             raise ValueError(
                 f"target: needs tokens in [0, {size}); got {lowest if lowest < 0 else highest}. Use features and "

@@ -241,17 +241,17 @@ class SharedEmbedding(nn.Module):
     def _own_rows(self, tokens: Tensor) -> dict[str, Tensor]:
         """The method's parameters, where parameters with V rows are indexed by ``tokens``."""
         return {
-            name: each[tokens] if each.dim() and len(each) == self.num_embeddings else each
-            for name, each in self.method_parameters.items()
+            name: parameter[tokens] if parameter.dim() and len(parameter) == self.num_embeddings else parameter
+            for name, parameter in self.method_parameters.items()
         }
 
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale (V,) and offset (V,), cached between calls after ``keep_norms``."""
         read = (self.weight, *self.method_parameters.values())
         # An inference tensor has no version counter.
-        if self._kept is None or torch.is_grad_enabled() or any(each.is_inference() for each in read):
+        if self._kept is None or torch.is_grad_enabled() or any(tensor.is_inference() for tensor in read):
             return self._norm_terms(self.squared_norms(), self.method_parameters)
-        key = [(each._version, each.data_ptr(), each.dtype, each.device) for each in read]
+        key = [(tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device) for tensor in read]
         if not self._kept or self._kept[0] != key:
             self._kept = (key, *self._norm_terms(self.squared_norms(), self.method_parameters))
         return self._kept[1:]

@@ -43,10 +43,10 @@ class Regularizer:
         Raises:
             ValueError: if the model has no weights to penalise.
         """
-        found = self.penalty(model)
-        if found is None:
+        penalty = self.penalty(model)
+        if penalty is None:
             raise ValueError(f"{self.flag}: needs {self.needs[0]}; got {strength} for one without. {self.needs[1]}.")
-        return strength * found
+        return strength * penalty
 
 
 REGULARIZERS: dict[str, Regularizer] = {}
@@ -87,7 +87,7 @@ register_regularizer(
         summary="mu of the penalty mu/2 ||all parameters||^2 on the mean loss: weight decay before gradient clipping",
         source="Zilly et al. 2017, their code",
         penalty=lambda model: torch.stack(
-            [half_squared_norm(each) for each in model.parameters() if each.requires_grad]
+            [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
         ).sum(),
         of_the_mean=True,
     )

@@ -95,14 +95,14 @@ class SharingMethod:
     ) -> Tensor | None:
         if function is None:
             return None
-        found = function(n, own) if takes else function(n)
-        if not isinstance(found, Tensor) or found.shape not in (n.shape, (), (1,)):
-            got = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
+        values = function(n, own) if takes else function(n)
+        if not isinstance(values, Tensor) or values.shape not in (n.shape, (), (1,)):
+            got = tuple(values.shape) if isinstance(values, Tensor) else repr(values)
             raise ValueError(
                 f"sharing method {self.name!r}: needs functions that return a tensor of n's shape or one "
                 f"number; got {got} for n of shape {tuple(n.shape)}. Use element-wise operations."
             )
-        return found
+        return values
 
     def initial_parameters(self, size: int, width: int, *, embeds: bool, scores: bool) -> dict[str, nn.Parameter]:
         """New parameters, by name, for a table (V, D) that is an input (``embeds``), an output (``scores``) or both.
@@ -181,9 +181,9 @@ def load_entry_points() -> None:
     """
     for entry in entry_points(group=ENTRY_POINTS):
         try:
-            found = entry.load()
-            if isinstance(found, SharingMethod) and SHARING_METHODS.get(found.name) is not found:
-                register_sharing_method(found)
+            method = entry.load()
+            if isinstance(method, SharingMethod) and SHARING_METHODS.get(method.name) is not method:
+                register_sharing_method(method)
         except Exception as error:
             package = entry.dist.name if entry.dist else "unknown"
             logger.warning(

@@ -160,7 +160,7 @@ LAYERS_OF = {
     option: [layer for layer, options in _OPTIONS.items() if option in options]
     for option in dict.fromkeys(chain(*_OPTIONS.values()))
 }
-DEFAULTS = {each.name: each.default for each in fields(OutputLayerConfig)}
+DEFAULTS = {option.name: option.default for option in fields(OutputLayerConfig)}
 
 
 def check_output_layer(cfg: Any) -> None:

@@ -95,7 +95,7 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
         ("decoder_input_dim", "decoder_output_dim"),
     ):
         if tied and given(name) != given(other):
-            flags = [f"--{each.replace('_', '-')}" for each in (name, other)]
+            flags = [f"--{option.replace('_', '-')}" for option in (name, other)]
             raise ValueError(
                 f"--tie-adaptive-weights: needs {flags[0]} equal to {flags[1]}; got {given(name)} and {given(other)}. "
                 f"Use {flags[0]} {given(other)}."

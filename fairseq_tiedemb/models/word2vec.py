@@ -54,7 +54,7 @@ class Word2VecConfig(FairseqDataclass):
     )
 
 
-DEFAULTS = {each.name: each.default for each in fields(Word2VecConfig)}
+DEFAULTS = {option.name: option.default for option in fields(Word2VecConfig)}
 
 
 class WordVectors(nn.Module):
@@ -201,16 +201,16 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     def reset_parameters(self) -> None:
         """Draws the tables as word2vec.c does; see the class."""
         table, output = self.decoder.embed_tokens, self.output.head
-        for each in (output, table):
-            if isinstance(each, SharedEmbedding):
-                limit = 0.5 / each.embedding_dim if each is table else 0.0
-                nn.init.uniform_(each.weight, -limit, limit)
-                each.reset_rows_of_norm_one()
+        for module in (output, table):
+            if isinstance(module, SharedEmbedding):
+                limit = 0.5 / module.embedding_dim if module is table else 0.0
+                nn.init.uniform_(module.weight, -limit, limit)
+                module.reset_rows_of_norm_one()
 
     def set_sparse_gradients(self, sparse: bool) -> None:
         """Chooses sparse gradients, which hold only the rows of a batch, for ``row_sgd``."""
-        for each in (self.decoder.embed_tokens, self.output.head):
-            each.sparse_gradients = sparse
+        for module in (self.decoder.embed_tokens, self.output.head):
+            module.sparse_gradients = sparse
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None

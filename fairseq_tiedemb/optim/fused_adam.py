@@ -73,7 +73,7 @@ class FusedAdam(torch.optim.Optimizer):
 
         def like_weights(tensors: Iterable[Any]) -> list[Tensor]:
             # The CPU kernel assumes contiguous tensors, and silently gives wrong numbers for others.
-            return [each.to(weight).contiguous() for each, weight in zip(tensors, weights, strict=True)]
+            return [tensor.to(weight).contiguous() for tensor, weight in zip(tensors, weights, strict=True)]
 
         states = [self.state[parameter] for parameter in parameters]
         for moment in ("exp_avg", "exp_avg_sq"):  # loading casts moments to the parameter's dtype
