@@ -17,8 +17,7 @@ SMALLEST_SQUARED_NORM = 1e-6
 
 
 class SharedEmbedding(nn.Module):
-    """An embedding table W (V, D) that is also the output embedding: ``embed`` looks up tokens, ``scores`` gives
-    logits.
+    """An embedding table W (V, D) that is both input embedding (``embed``) and output embedding (``scores``).
 
     With n_v = ||w_v||^2, the functions of a sharing method (see ``sharing.py``) and its feature map f, by default the
     identity:
@@ -36,7 +35,8 @@ class SharedEmbedding(nn.Module):
     Args:
         num_embeddings: V, vocabulary size.
         embedding_dim: D, width of the vectors and of the features.
-        padding_idx: padding row, negative to count from the end; None for a table without padding, such as a band.
+        padding_idx: padding row, negative to count from the end; None for a table without padding, such as a later
+            band.
         method: name of a registered sharing method.
         bias: whether the logits have a bias (V,), as in Press & Wolf's models.
         std: standard deviation of the initial Gaussian rows; None for rows of norm about 1. Methods that divide by the

@@ -57,7 +57,7 @@ PLAIN_LOSS = LossOptions()
 def check_plain(options: LossOptions, where: str) -> None:
     """Raises ValueError for label smoothing or z-loss, which need the logits of the whole vocabulary.
 
-    ``where`` is the loss or output layer without them, as the message calls it.
+    ``where`` names the loss or output layer in the message.
     """
     for flag, value in (("--label-smoothing", options.label_smoothing), ("--z-loss", options.z_loss)):
         if value:

@@ -103,7 +103,7 @@ class TiedModel(BaseFairseqModel):
         return torch.zeros_like(target, dtype=log_prob_N.dtype).masked_scatter(is_word, log_prob_N)
 
     def tally(self, target: Tensor, net_input: dict[str, Any]) -> dict[str, Tensor]:
-        """Sums over the targets (B, T) to log beside the loss, by name; empty for most heads."""
+        """Sums over the targets (B, T) to log beside the loss, by name; empty except for the short-list."""
         head = self.output.head
         return head.tally(target[self.is_word(target, net_input)]) if isinstance(head, CountedHead) else {}
 

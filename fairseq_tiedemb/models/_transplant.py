@@ -192,10 +192,10 @@ def check_merged_dictionary(source: Dictionary, target: Dictionary) -> None:
 
 
 def check_translation_options(args: Any, task: Any) -> None:
-    """``check_options`` for encoder-decoder models, and their dictionaries.
+    """Runs ``check_options`` for an encoder-decoder model, and checks its dictionaries.
 
     Raises:
-        ValueError: naming the first flag that cannot work, and what to use.
+        ValueError: for the first flag that cannot work.
     """
     check_options(args, adaptive_input=False)
     if getattr(args, "share_all_embeddings", False):

@@ -215,7 +215,7 @@ class LSTMNMTTWWT(AttentionNMTModel):
 
 @register_model("dl4mt", dataclass=DL4MTConfig)
 class DL4MT(AttentionNMTModel):
-    """The baseline of Press & Wolf 2016, table 8."""
+    """DL4MT's GRU translation model with attention, the baseline of Press & Wolf 2016, table 8."""
 
     recipe = training_options("dl4mt")
     embedding_std = STD
@@ -223,14 +223,14 @@ class DL4MT(AttentionNMTModel):
 
 @register_model("dl4mt_wt", dataclass=DL4MTConfig)
 class DL4MTWT(DL4MT):
-    """The model with decoder weight tying of Press & Wolf 2016, table 8."""
+    """``dl4mt`` with decoder weight tying; Press & Wolf 2016, table 8."""
 
     shares_decoder = True
 
 
 @register_model("dl4mt_twwt", dataclass=DL4MTConfig)
 class DL4MTTWWT(DL4MT):
-    """The model with three-way weight tying of Press & Wolf 2016, table 8."""
+    """``dl4mt`` with three-way weight tying; Press & Wolf 2016, table 8."""
 
     shares_all = True
 

@@ -16,7 +16,7 @@ from torch.optim.adamw import adamw
 
 
 class FusedAdam(torch.optim.Optimizer):
-    """Adam with decoupled weight decay; after t steps with gradients g,
+    """Adam with decoupled weight decay on torch's fused kernel; after t steps with gradients g,
 
         m = b1 m + (1 - b1) g;    v = b2 v + (1 - b2) g^2
         w = (1 - lr * weight_decay) w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps)

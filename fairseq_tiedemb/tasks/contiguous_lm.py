@@ -41,7 +41,7 @@ class ContiguousLMConfig(LanguageModelingConfig):
 
 @register_task("contiguous_lm", dataclass=ContiguousLMConfig)
 class ContiguousLMTask(LanguageModelingTask):
-    """Language modelling over one stream.
+    """Language modelling over one stream of text, with a state that carries over from batch to batch.
 
     A split is one stream of tokens, cut into ``--batch-size`` rows per process. A batch holds ``--tokens-per-sample``
     tokens of every row and continues the previous batch. The model carries its detached state over: the state of
@@ -51,7 +51,7 @@ class ContiguousLMTask(LanguageModelingTask):
 
     With ``--sample-break-mode eos`` a sample is a sentence with a new state, as in fairseq's ``language_modeling``.
 
-    Checkpoints hold the states of all processes, so that resumed training is bit-exact.
+    Checkpoints hold the states of all processes, so resuming on a CPU in float32 is bit-exact.
 
     Raises:
         ValueError: for options of ``language_modeling`` that conflict with a stream.
