@@ -39,7 +39,9 @@ logger = logging.getLogger(__name__)
 class OutputLayerConfig(FairseqDataclass):
     """Options of a language model's output layer."""
 
-    output_layer: str = field(default="softmax", metadata={"help": "output layer: softmax, or a cheaper replacement"})
+    output_layer: str = field(
+        default="softmax", metadata={"help": "softmax, or a cheaper layer: classes, short-list, nce, sampled or tree"}
+    )
     output_bias_init: Optional[str] = field(
         default=None,
         metadata={

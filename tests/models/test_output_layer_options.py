@@ -14,7 +14,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb import SharedEmbedding
-from fairseq_tiedemb.models._output_layer import DEFAULTS, HEADS, training_counts
+from fairseq_tiedemb.models._output_layer import DEFAULTS, HEADS, OutputLayerConfig, training_counts
 from fairseq_tiedemb.outputs import (
     Bands,
     ClassBased,
@@ -180,6 +180,11 @@ def test_trains_with_no_option_that_has_no_use(options: dict[str, Any], message:
     cfg = SimpleNamespace(**DEFAULTS | options)
     with pytest.raises(ValueError, match=message):
         model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
+
+
+@pytest.mark.parametrize("layer", ["softmax", "tree", *HEADS])
+def test_the_help_names_every_output_layer(layer: str) -> None:
+    assert layer in OutputLayerConfig.__dataclass_fields__["output_layer"].metadata["help"]
 
 
 @pytest.mark.parametrize("layer", ["softmax", "tree", *HEADS])
