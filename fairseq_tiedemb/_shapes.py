@@ -48,7 +48,9 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
     cheap.
     """
     if table_VD.dim() != 2 or not table_VD.numel():
-        raise ValueError(f"table: needs shape (V, D), with a row at least; got {tuple(table_VD.shape)}. Use a matrix.")
+        raise ValueError(
+            f"table: needs shape (V, D), with at least one row; got {tuple(table_VD.shape)}. Use a matrix."
+        )
     size, width = table_VD.shape
     if check_features(features_ND, width).dim() != 2:
         raise ValueError(
@@ -58,34 +60,31 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
     for name, term in terms.items():
         if term is not None and (not isinstance(term, Tensor) or term.shape != (size,)):
             got = tuple(term.shape) if isinstance(term, Tensor) else repr(term)
-            raise ValueError(f"{name}: needs shape ({size},), a number for each word; got {got}. Use {name}.expand(V).")
+            raise ValueError(f"{name}: needs shape ({size},), one number per token; got {got}. Use {name}.expand(V).")
 
 
 def check_target(target_N: Tensor, count: int, size: int) -> None:
-    """Checks the words to predict, for every head; their range on a CPU alone, where it costs no waiting.
+    """Checks the target tokens of every head; the ValueError names the first problem.
 
-    On a GPU the kernels that look words up refuse them: ``gather`` and ``index_select`` do, where brackets take -1 for
-    the last word.
+    The range is checked on a CPU alone, since a GPU would have to wait for it. There ``gather`` and ``index_select``
+    refuse indices out of range, where advanced indexing takes -1 for the last row.
 
     Args:
-        target_N: words.
-        count: N, how many there are to be.
+        target_N: target tokens.
+        count: N.
         size: V.
-
-    Raises:
-        ValueError: for another shape, what are no whole numbers, and words out of range.
     """
     if target_N.shape != (count,):
         raise ValueError(
-            f"target: needs shape ({count},), a word for each feature; got {tuple(target_N.shape)}. Use "
-            "target.flatten(), and features of those words alone."
+            f"target: needs shape ({count},), one token per feature vector; got {tuple(target_N.shape)}. Use "
+            "target.flatten(), and the features of these tokens alone."
         )
     if target_N.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"target: needs whole numbers, the words; got {target_N.dtype}. Use target.long().")
+        raise ValueError(f"target: needs token indices, int64 or int32; got {target_N.dtype}. Use target.long().")
     if target_N.device.type == "cpu" and len(target_N):
-        lowest, highest = (int(each) for each in target_N.aminmax())
+        lowest, highest = (int(word) for word in target_N.aminmax())
         if lowest < 0 or highest >= size:
             raise ValueError(
-                f"target: needs words in [0, {size}); got {lowest if lowest < 0 else highest}. Use features and "
-                "targets of the words to predict alone, without padding."
+                f"target: needs tokens in [0, {size}); got {lowest if lowest < 0 else highest}. Use features and "
+                "targets without padding."
             )

@@ -18,8 +18,7 @@ SMALLEST_SQUARED_NORM = 1e-6
 
 
 class SharedEmbedding(Head):
-    """An embedding table W (V, D) that is also the output embedding: ``embed`` looks up tokens, ``scores`` gives
-    logits.
+    """An embedding table W (V, D) that is both input embedding (``embed``) and output embedding (``scores``).
 
     With n_v = ||w_v||^2, the functions of a sharing method (see ``sharing.py``) and its feature map f, by default the
     identity:
@@ -37,7 +36,8 @@ class SharedEmbedding(Head):
     Args:
         num_embeddings: V, vocabulary size.
         embedding_dim: D, width of the vectors and of the features.
-        padding_idx: padding row, negative to count from the end; None for a table without padding, such as a band.
+        padding_idx: padding row, negative to count from the end; None for a table without padding, such as a later
+            band.
         method: name of a registered sharing method.
         bias: whether the logits have a bias (V,), as in Press & Wolf's models.
         std: standard deviation of the initial Gaussian rows; None for rows of norm about 1. Methods that divide by the
@@ -168,7 +168,7 @@ class SharedEmbedding(Head):
             ValueError: for label smoothing with ``never_V``, since smoothing gives every token probability.
         """
         if never_V is not None:
-            check_unset(options, ("label_smoothing",), "words that have no probability (never_V)")
+            check_unset(options, ("label_smoothing",), "a mask of tokens (never_V)")
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
@@ -257,17 +257,17 @@ class SharedEmbedding(Head):
     def _own_rows(self, tokens: Tensor) -> dict[str, Tensor]:
         """The method's parameters, where parameters with V rows are indexed by ``tokens``."""
         return {
-            name: each[tokens] if each.dim() and len(each) == self.num_embeddings else each
-            for name, each in self.method_parameters.items()
+            name: parameter[tokens] if parameter.dim() and len(parameter) == self.num_embeddings else parameter
+            for name, parameter in self.method_parameters.items()
         }
 
     def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
         """Scale (V,) and offset (V,), cached between calls after ``keep_norms``."""
         read = (self.weight, *self.method_parameters.values())
         # An inference tensor has no version counter.
-        if self._kept is None or torch.is_grad_enabled() or any(each.is_inference() for each in read):
+        if self._kept is None or torch.is_grad_enabled() or any(tensor.is_inference() for tensor in read):
             return self._norm_terms(self.squared_norms(), self.method_parameters)
-        key = [(each._version, each.data_ptr(), each.dtype, each.device) for each in read]
+        key = [(tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device) for tensor in read]
         if not self._kept or self._kept[0] != key:
             self._kept = (key, *self._norm_terms(self.squared_norms(), self.method_parameters))
         return self._kept[1:]

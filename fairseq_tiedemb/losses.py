@@ -109,7 +109,7 @@ def output_loss(
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
-        inputs = tuple(None if each is None else each.detach() for each in inputs)
+        inputs = tuple(None if tensor is None else tensor.detach() for tensor in inputs)
     return OutputLoss(*_OutputLoss.apply(*inputs, target_N, options))
 
 
@@ -145,8 +145,8 @@ class _OutputLoss(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> Gradients:
         if torch.is_grad_enabled():
             raise RuntimeError(
-                "output_loss: needs a backward pass without create_graph, having no second derivatives; got one with "
-                "create_graph=True. Use F.cross_entropy of the scores."
+                "output_loss: needs a backward pass without create_graph, because it has no second derivatives; got "
+                "create_graph=True. Use F.cross_entropy of the logits."
             )
         inputs: Any = ctx.saved_tensors
         # Handed out once, so that autograd may add to the gradients in place.
@@ -168,7 +168,7 @@ class _OutputLoss(torch.autograd.Function):
             return torch.mul(grad, grad_loss, out=torch.empty_like(grad, dtype=dtype))
 
         pairs = zip(grads, inputs, strict=False)
-        return *(None if grad is None else scaled(grad, each.dtype) for grad, each in pairs), None, None
+        return *(None if grad is None else scaled(grad, tensor.dtype) for grad, tensor in pairs), None, None
 
 
 def _losses_and_gradients(

@@ -45,9 +45,7 @@ class Registry(dict[str, Entry], Generic[Entry]):
             )
         if name in self:
             taken = self[name].summary  # type: ignore[attr-defined]
-            raise ValueError(
-                f"{self.noun}: needs a name that is free; got {name!r}, which is {taken!r}. Use another name."
-            )
+            raise ValueError(f"{self.noun}: needs an unused name; got {name!r}, which is {taken!r}. Use another name.")
         self[name] = entry
         return entry
 
@@ -91,7 +89,7 @@ class Registry(dict[str, Entry], Generic[Entry]):
                 package = entry.dist.name if entry.dist else "unknown"
                 logger.warning(
                     f"{self.noun}s of the package {package!r}: need an entry point that can be loaded; got "
-                    f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another of its versions."
+                    f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another version of it."
                 )
 
 

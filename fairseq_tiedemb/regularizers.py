@@ -43,10 +43,10 @@ class Regularizer:
         Raises:
             ValueError: if the model has no weights to penalise.
         """
-        found = self.penalty(model)
-        if found is None:
+        penalty = self.penalty(model)
+        if penalty is None:
             raise ValueError(f"{self.flag}: needs {self.needs[0]}; got {strength} for one without. {self.needs[1]}.")
-        return strength * found
+        return strength * penalty
 
 
 REGULARIZERS: dict[str, Regularizer] = {}
@@ -60,7 +60,7 @@ def register_regularizer(regularizer: Regularizer) -> Regularizer:
     """
     if regularizer.name in REGULARIZERS:
         raise ValueError(
-            f"regularizer: needs a name that is free; got {regularizer.name!r}, which is "
+            f"regularizer: needs an unused name; got {regularizer.name!r}, which is "
             f"{REGULARIZERS[regularizer.name].summary!r}. Use another name."
         )
     REGULARIZERS[regularizer.name] = regularizer
@@ -75,7 +75,7 @@ def half_squared_norm(weight: Tensor) -> Tensor:
 register_regularizer(
     Regularizer(
         name="projection_regularization",
-        summary="lambda of lambda/2 ||P||^2, P being --projection or a linear deep output; 0.15 in Press & Wolf (2016)",
+        summary="lambda of the penalty lambda/2 ||P||^2 on P (--projection, linear deep output); Press & Wolf: 0.15",
         source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
         penalty=lambda model: model.output.penalty(),
         needs=("a model with --projection", "Use --projection, or --deep-output linear of feedforward_lm"),
@@ -84,10 +84,10 @@ register_regularizer(
 register_regularizer(
     Regularizer(
         name="l2_regularization",
-        summary="mu of mu/2 ||all parameters||^2, added to the mean loss: weight decay that clipping sees",
+        summary="mu of the penalty mu/2 ||all parameters||^2 on the mean loss: weight decay before gradient clipping",
         source="Zilly et al. 2017, their code",
         penalty=lambda model: torch.stack(
-            [half_squared_norm(each) for each in model.parameters() if each.requires_grad]
+            [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
         ).sum(),
         of_the_mean=True,
     )

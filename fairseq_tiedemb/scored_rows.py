@@ -34,19 +34,19 @@ class ScoredRows(NamedTuple):
         groups = len(mapped_GBD)  # which may be 0
         words_GMD = self.rows.view(groups, len(self.rows) // max(groups, 1), self.rows.size(-1))
         scores = torch.bmm(words_GMD, mapped_GBD.transpose(1, 2))
-        each_K1 = ScoredRows(
-            self.rows, *(None if each is None else each.unsqueeze(1) for each in (self.scale, self.offset))
+        columns_K1 = ScoredRows(
+            self.rows, *(None if term is None else term.unsqueeze(1) for term in (self.scale, self.offset))
         )
-        return each_K1._affine(scores.flatten(0, 1)).view(scores.shape)
+        return columns_K1._affine(scores.flatten(0, 1)).view(scores.shape)
 
     def part(self, words: slice) -> "ScoredRows":
         """The rows, scales and offsets of a slice of the tokens."""
-        return ScoredRows(*(None if each is None else each[words] for each in self))  # type: ignore[arg-type]
+        return ScoredRows(*(None if term is None else term[words] for term in self))  # type: ignore[arg-type]
 
     def take(self, places_M: Tensor) -> "ScoredRows":
         """The rows, scales and offsets at the given positions (M,), which may repeat."""
         # `index_select`, because the gradient of advanced indexing takes twice as long.
-        return ScoredRows(*(None if each is None else each.index_select(0, places_M) for each in self))  # type: ignore[arg-type]
+        return ScoredRows(*(None if term is None else term.index_select(0, places_M) for term in self))  # type: ignore[arg-type]
 
     def _affine(self, products: Tensor) -> Tensor:
         scores = products.to(torch.promote_types(products.dtype, torch.float32))

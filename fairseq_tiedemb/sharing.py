@@ -88,14 +88,14 @@ class SharingMethod:
     ) -> Tensor | None:
         if function is None:
             return None
-        found = function(n, own) if takes else function(n)
-        if not isinstance(found, Tensor) or found.shape not in (n.shape, (), (1,)):
-            got = tuple(found.shape) if isinstance(found, Tensor) else repr(found)
+        values = function(n, own) if takes else function(n)
+        if not isinstance(values, Tensor) or values.shape not in (n.shape, (), (1,)):
+            got = tuple(values.shape) if isinstance(values, Tensor) else repr(values)
             raise ValueError(
-                f"sharing method {self.name!r}: needs functions that return a tensor with a number for each of n, or "
-                f"one for all; got {got} for n of shape {tuple(n.shape)}. Use element-wise operations."
+                f"sharing method {self.name!r}: needs functions that return a tensor of n's shape or one "
+                f"number; got {got} for n of shape {tuple(n.shape)}. Use element-wise operations."
             )
-        return found
+        return values
 
     def initial_parameters(self, size: int, width: int, *, embeds: bool, scores: bool) -> dict[str, nn.Parameter]:
         """New parameters, by name, for a table (V, D) that is an input (``embeds``), an output (``scores``) or both.
@@ -137,7 +137,7 @@ def sharing_method_names() -> list[str]:
 register_sharing_method(
     SharingMethod(
         name="plain",
-        summary="one table as it is, for both",
+        summary="one table, unchanged, for both",
         source="Press & Wolf 2016, section 3",
     )
 )

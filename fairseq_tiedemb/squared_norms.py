@@ -19,9 +19,9 @@ def squared_norms(rows: Tensor) -> Tensor:
     kernels.
     """
     if not rows.is_cuda:
-        found = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
-        if not found.isinf().any():
-            return found
+        squares = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
+        if not squares.isinf().any():
+            return squares
     # torch defines the norm's gradient at 0 as 0.
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
 
@@ -71,9 +71,9 @@ def _norms_of_table(table: Tensor) -> Tensor:
         norms = table.new_empty(len(table), dtype=torch.promote_types(table.dtype, torch.float32))
         for rows in blocks(table):
             torch.linalg.vector_norm(table[rows].to(norms.dtype), dim=1, out=norms[rows])
-        found = norms.square()
-        if not found.isinf().any():
-            return found
+        squares = norms.square()
+        if not squares.isinf().any():
+            return squares
     parts = [torch.linalg.vector_norm(table[rows], dim=1, dtype=torch.float64) for rows in blocks(table)]
     return torch.cat(parts).square()
 

@@ -29,13 +29,13 @@ def apply() -> None:
 
 def require_this_copy(folder: str | Path) -> None:
     """Raises ImportError if ``folder`` is not the folder of the imported package."""
-    found = Path(folder).resolve()
-    if found == PACKAGE:
+    given = Path(folder).resolve()
+    if given == PACKAGE:
         return
-    inside = found / PACKAGE.name
+    inside = given / PACKAGE.name
     remedy = inside if (inside / "__init__.py").is_file() else PACKAGE
     raise ImportError(
-        f"--user-dir: needs the folder of one copy of {PACKAGE.name}; got {found}, but {PACKAGE} is the copy that is "
+        f"--user-dir: needs the folder of one copy of {PACKAGE.name}; got {given}, but {PACKAGE} is the copy that is "
         f"imported. Use --user-dir {remedy}."
     )
 
@@ -48,9 +48,9 @@ def accept_this_copy(original: Callable[[Namespace], None], *, fairseq: Path) ->
         folder = Path(os.path.normpath(getattr(args, "user_dir", None) or ""))
         # fairseq searches the current folder, its own folder and its parent folder.
         places = (Path.cwd(), fairseq, fairseq.parent)
-        found = [place / folder for place in places if (place / folder).exists()]
-        if folder.name == PACKAGE.name and found:
-            require_this_copy(found[0])
+        existing = [place / folder for place in places if (place / folder).exists()]
+        if folder.name == PACKAGE.name and existing:
+            require_this_copy(existing[0])
         else:
             original(args)
 

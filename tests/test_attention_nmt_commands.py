@@ -260,7 +260,7 @@ def test_pretrained_and_frozen_embeddings(train: InProcess, parallel_data: Path,
     vectors = ("--encoder-embed-path", path, "--encoder-freeze-embed", "--decoder-embed-path", path)
     flags = ("--arch", "lstm_nmt", *TIED, *ADAM, *vectors, "--batch-size", 20, "--max-epoch", 1)
     text = train(parallel_data, *flags, "--save-dir", tmp_path)
-    assert f"--encoder-embed-path: 1 of 16 words found in {path}" in text
+    assert f"--encoder-embed-path: 1 of 16 words have a vector in {path}" in text
     state = model_state(tmp_path)
     row = next(i for i, line in enumerate((parallel_data / "dict.src.txt").read_text().split("\n")) if line[:1] == "a")
     row += 4  # after the special symbols

@@ -338,9 +338,7 @@ def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> N
 def test_words_without_a_probability_get_no_part_of_the_target() -> None:
     table = SharedEmbedding(9, 4, PAD)
     options = LossOptions(label_smoothing=0.25)
-    with pytest.raises(
-        ValueError, match=r"--label-smoothing: needs 0 with words that have no probability .*; got 0.25"
-    ):
+    with pytest.raises(ValueError, match=r"--label-smoothing: needs 0 with a mask of tokens .*; got 0.25"):
         table.loss(torch.randn(2, 4), torch.tensor([3, 2]), options, never_V=torch.arange(9) == PAD)
 
 

@@ -223,7 +223,7 @@ def test_a_table_alone_gets_its_gradient(method: str) -> None:
 
 def test_second_derivatives_are_refused() -> None:
     table, features, target = case("cosine", bias=False)
-    with pytest.raises(RuntimeError, match="got one with create_graph=True"):
+    with pytest.raises(RuntimeError, match="got create_graph=True"):
         torch.autograd.grad(table.loss(features, target).loss, features, create_graph=True)
 
 

@@ -437,7 +437,7 @@ def test_methods_of_installed_packages(tmp_path: Path) -> None:
         ("raise RuntimeError('of another torch')", r"RuntimeError \(of another torch\)"),
         (
             "from fairseq_tiedemb import SharingMethod\nMETHOD = SharingMethod(name='plain', summary='', source='')",
-            r"ValueError \(sharing method: needs a name that is free; got 'plain'",
+            r"ValueError \(sharing method: needs an unused name; got 'plain'",
         ),
     ],
 )

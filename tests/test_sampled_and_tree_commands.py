@@ -137,7 +137,7 @@ def test_two_processes_train(layer: str, run_command: RunCommand, lm_data: Path)
     assert second < first
 
 
-CRITERION = "--criterion: needs tied_cross_entropy with --output-layer {}; got {}, which trains the scores of all words"
+CRITERION = "--criterion: needs tied_cross_entropy with --output-layer {}; got {}, which trains on the logits"
 
 
 @pytest.mark.parametrize(

@@ -182,8 +182,8 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--batch-size", 4), "--max-tokens: needs a number of tokens .* and --batch-size 4"),
-        (("--min-count", 10_000), "--min-count: needs two words or more that come 10000 times"),
+        (("--batch-size", 4), "--max-tokens: needs a number of text tokens .* and --batch-size 4"),
+        (("--min-count", 10_000), "--min-count: needs two words or more that occur 10000 times"),
         (
             ("--lr-scheduler", "polynomial_decay", "--max-update", 0, "--max-epoch", 1),
             "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or",

@@ -17,7 +17,7 @@ from ..outputs import OutputLayer
 
 
 class ConditionalDecoder(FairseqIncrementalDecoder):
-    """Recurrent decoder with attention and a deep output layer.
+    """Recurrent decoder with attention and a tanh layer, the deep output, before the output layer.
 
         t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   logits = output layer of t
 

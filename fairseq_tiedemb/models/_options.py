@@ -19,15 +19,15 @@ from ..sharing import SHARING_METHODS
 logger = logging.getLogger(__name__)
 
 SHARING_METHODS.load()
-SHARING_METHOD_HELP = "how input vectors and scores come from one table: " + "; ".join(
+SHARING_METHOD_HELP = "how one table gives input vectors and logits: " + "; ".join(
     # argparse formats help with %
     f"{method.name} ({method.summary})".replace("%", "%%")
     for method in SHARING_METHODS.values()
 )
 
-DROPOUT_HELP = "dropout probability {}; --dropout if not given"
-PROJECTION_HELP = "a matrix P between features and the output table (Press & Wolf 2016)"
-PROJECTION_BIAS_HELP = "P has a bias, as in the paper's code; its presets have it"
+DROPOUT_HELP = "dropout probability {}; default: --dropout"
+PROJECTION_HELP = "insert a learned matrix P between features and output embedding (Press & Wolf 2016)"
+PROJECTION_BIAS_HELP = "give P a bias, as in Press & Wolf's code; presets with P have it"
 
 
 @dataclass
@@ -39,7 +39,10 @@ class SharingConfig(FairseqDataclass):
     )
     share_all_embeddings: bool = field(
         default=False,
-        metadata={"help": "three-way weight tying: encoder input too (needs fairseq-preprocess --joined-dictionary)"},
+        metadata={
+            "help": "three-way weight tying: one table for encoder input, decoder input and output; needs "
+            "fairseq-preprocess --joined-dictionary"
+        },
     )
     sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
     projection: bool = field(default=False, metadata={"help": PROJECTION_HELP})
@@ -69,8 +72,8 @@ def check_joined_dictionary(source: Dictionary, target: Dictionary, *, asked_by:
     where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"
     raise ValueError(
         f"{asked_by}: needs one dictionary for both languages; got dictionaries of {len(source)} and {len(target)} "
-        f"words{where}. Use the data folder of the training with a model that is trained; before training, use "
-        "fairseq-preprocess --joined-dictionary, or share the decoder's embeddings alone."
+        f"words{where}. Use the data folder of the training for a trained model; before training, use "
+        "fairseq-preprocess --joined-dictionary, or tie the decoder's embeddings alone."
     )
 
 
@@ -110,25 +113,25 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
     if not Path(path).is_file():
         raise ValueError(
             f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use another path; or, for a "
-            f"model that is trained already, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
+            f"trained model, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
         )
     vectors = read_word_vectors(Path(path), flag=flag, kinds="word vectors as text")
     width = len(next(iter(vectors.values())))
     if width != table.embedding_dim:
         raise ValueError(
-            f"{flag}: needs {table.embedding_dim} numbers a word, as wide as the table; got {width} in {path!r}. Use "
-            "the embedding dimension of the file."
+            f"{flag}: needs vectors of width {table.embedding_dim}, the table's; got {width} in {path!r}. Use the "
+            "embedding dimension of the file."
         )
     known = [word for word in vectors if dictionary.index(word) != dictionary.unk() or word == dictionary.unk_word]
     if not known:
         raise ValueError(
             f"{flag}: needs words of the dictionary; got {path!r}, which has none of its {len(dictionary):,} words. "
-            "Use vectors of words as they are in dict.txt."
+            "Use vectors of the words in dict.txt, spelled alike."
         )
     with torch.no_grad():
         for word in known:
             table.weight[dictionary.index(word)] = torch.from_numpy(vectors[word]).to(table.weight)
-    logger.info(f"{flag}: {len(known):,} of {len(dictionary):,} words found in {path}")
+    logger.info(f"{flag}: {len(known):,} of {len(dictionary):,} words have a vector in {path}")
 
 
 def first_given(*values: Any) -> Any:

@@ -46,8 +46,8 @@ class ClassFileConfig(FairseqDataclass):
     class_file: Optional[str] = field(
         default=None,
         metadata={
-            "help": "with classes: file of the words' classes instead, lines of a word and its class, or of bits, word "
-            "and count as Brown clustering and `fairseq-tiedemb classes` write them; --tree classes needs it"
+            "help": "for classes and --tree classes: file of word classes, with lines `word class`, or `bits word "
+            "count` as Brown clustering and `fairseq-tiedemb classes` write them"
         },
     )
 
@@ -58,7 +58,9 @@ class ClassesConfig(ClassFileConfig):
 
     classes: int = field(
         default=100,
-        metadata={"help": "with classes: how many, by frequency; each has about the same sum of its counts' roots"},
+        metadata={
+            "help": "for classes: number of word classes by frequency, with equal sums of square roots of counts"
+        },
     )
 
 
@@ -68,7 +70,7 @@ class ShortListConfig(FairseqDataclass):
 
     short_list: int = field(
         default=0,
-        metadata={"help": "with short-list: how many words, the most frequent, have scores of their own"},
+        metadata={"help": "for short-list: number of most frequent words with logits of their own"},
     )
 
 
@@ -76,12 +78,12 @@ class ShortListConfig(FairseqDataclass):
 class NoiseConfig(FairseqDataclass):
     """Options of the heads that are trained by noise words."""
 
-    noise_samples: int = field(default=100, metadata={"help": "noise words that a word is told from, k"})
+    noise_samples: int = field(default=100, metadata={"help": "for nce and sampled: number k of noise words"})
     noise_power: float = field(
-        default=1.0, metadata={"help": "noise words are drawn by their counts in the training text to this power"}
+        default=1.0, metadata={"help": "for nce and sampled: noise is drawn by training counts to this power"}
     )
     own_noise: bool = field(
-        default=False, metadata={"help": "each word has noise of its own; without, all words of a batch share theirs"}
+        default=False, metadata={"help": "for nce and sampled: draw noise per target word; default: per batch"}
     )
 
 
@@ -89,9 +91,7 @@ class NoiseConfig(FairseqDataclass):
 class NCEConfig(NoiseConfig):
     """Options of ``--output-layer nce``."""
 
-    noise_log_z: float = field(
-        default=0.0, metadata={"help": "with nce: logarithm of the number that stands for all normalisers"}
-    )
+    noise_log_z: float = field(default=0.0, metadata={"help": "for nce: log of the constant normaliser"})
 
 
 @dataclass
@@ -101,8 +101,8 @@ class TreeConfig(ClassFileConfig):
     tree: str = field(
         default="huffman",
         metadata={
-            "help": "of --output-layer tree: huffman, by the training text's counts; balanced, of equal depth; or "
-            "classes, a tree of the classes of --class-file, by their bits if they have any, and Huffman's in each"
+            "help": "for tree: huffman (from training counts), balanced (equal depth) or classes (a tree of the word "
+            "classes in --class-file, by their bits if they are bit strings, and a Huffman tree within a class)"
         },
     )
 
@@ -111,15 +111,18 @@ class TreeConfig(ClassFileConfig):
 class OutputLayerConfig(TreeConfig, NCEConfig, ShortListConfig, ClassesConfig):
     """Options of a language model's output layer."""
 
-    output_layer: str = field(default=SOFTMAX, metadata={"help": "what gives words their probabilities"})
+    output_layer: str = field(
+        default=SOFTMAX,
+        metadata={"help": "softmax, or a cheaper layer: classes, short-list, nce, sampled or tree; or your own"},
+    )
     output_layer_options: Optional[str] = field(
         default=None, metadata={"help": "options of a registered output layer, NAME=VALUE,..."}
     )
     output_bias_init: Optional[str] = field(
         default=None,
         metadata={
-            "help": "what the output biases start as: zero, uniform (log 1/V) or unigram (logarithms of the words' "
-            "frequencies in the training text). Default: like all parameters with the full softmax, else unigram"
+            "help": "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
+            "default: random like all parameters for softmax, unigram for other output layers"
         },
     )
 

@@ -38,7 +38,7 @@ def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> 
     Only the command line reads recipes; fairseq-hydra-train and Python take sizes from the class.
     """
     defaults |= {name: value for name, value in _sections(preset)["model"].items() if name != "_name"}
-    fields = {each.name: each for each in dataclasses.fields(config)}
+    fields = {entry.name: entry for entry in dataclasses.fields(config)}
     return dataclasses.make_dataclass(
         f"{preset}_config",
         [

@@ -37,38 +37,38 @@ class RecurrentLMConfig(OutputLayerConfig):
     sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
     decoder_embed_dim: int = field(
         default=200,
-        metadata={"help": "embedding dimension; with weight tying, another than the hidden size needs --projection"},
+        metadata={"help": "embedding dimension; with weight tying the hidden size, unless --projection is given"},
     )
     decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained embeddings"})
     decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train input embeddings"})
     decoder_hidden_size: int = field(default=200, metadata={"help": "hidden size"})
     projection: bool = field(default=False, metadata={"help": PROJECTION_HELP})
     projection_bias: bool = field(default=False, metadata={"help": PROJECTION_BIAS_HELP})
-    no_projection_bias: bool = field(default=False, metadata={"help": "P has no bias, whatever the preset says"})
+    no_projection_bias: bool = field(default=False, metadata={"help": "give P no bias, even in presets with one"})
     adaptive_softmax_cutoff: Optional[str] = field(
         default=None,
         metadata={
-            "help": "numbers of words, by frequency, at which bands end, such as 2000,6000; tied embeddings have the "
-            "same bands; several processes need --ddp-backend legacy_ddp"
+            "help": "adaptive softmax: frequency ranks at which bands end, such as 2000,6000; tied input embeddings "
+            "get the same bands; several processes need --ddp-backend legacy_ddp"
         },
     )
     adaptive_softmax_factor: float = field(
-        default=FACTOR, metadata={"help": "each band is narrower than the one before by this factor"}
+        default=FACTOR, metadata={"help": "adaptive softmax: ratio of the widths of consecutive bands"}
     )
     dropout_words: float = field(
-        default=0.0, metadata={"help": "variational dropout: probability with which a word type is dropped from a row"}
+        default=0.0, metadata={"help": "variational dropout: probability of dropping a word type from a row"}
     )
     dropout_inputs: float = field(
-        default=0.0, metadata={"help": "variational dropout: probability in the masks of each layer's inputs"}
+        default=0.0, metadata={"help": "variational dropout: probability for the inputs of each layer"}
     )
     dropout_states: float = field(
-        default=0.0, metadata={"help": "variational dropout: probability in the masks of the recurrent states"}
+        default=0.0, metadata={"help": "variational dropout: probability for the recurrent states"}
     )
     dropout_outputs: float = field(
-        default=0.0, metadata={"help": "variational dropout: probability in the mask of the last layer's outputs"}
+        default=0.0, metadata={"help": "variational dropout: probability for the last layer's outputs"}
     )
     init_range: float = field(
-        default=0.1, metadata={"help": "all parameters start uniformly distributed between -init-range and init-range"}
+        default=0.1, metadata={"help": "initial range: parameters start uniform in [-init-range, init-range]"}
     )
 
 
@@ -168,15 +168,15 @@ class RecurrentLM(StreamLM):
                 raise ValueError(
                     f"--sharing-method {method}: needs bands that input and output share; got "
                     f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} without "
-                    "--share-decoder-input-output-embed. Use that too, or --sharing-method plain."
+                    "--share-decoder-input-output-embed. Use that flag too, or --sharing-method plain."
                 )
             table = SharedEmbedding(size, embed_dim, pad, method=method)
             bands = Bands(AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor))
             return table, OutputLayer(bands, borrowed=True, projection=projection)
         if cfg.decoder_embed_path or cfg.decoder_freeze_embed:
             raise ValueError(
-                "--decoder-embed-path, --decoder-freeze-embed: need one table of input vectors; got bands of words, by "
-                f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff} with tied embeddings. Use one or the other."
+                "--decoder-embed-path, --decoder-freeze-embed: need one input table for all words; got tied bands, by "
+                f"--adaptive-softmax-cutoff {cfg.adaptive_softmax_cutoff}. Use one or the other."
             )
         tables = AdaptiveInput(size, pad, embed_dim, factor, embed_dim, cutoff)
         adaptive_softmax = AdaptiveSoftmax(size, width, cutoff, 0.0, factor=factor, adaptive_inputs=tables)

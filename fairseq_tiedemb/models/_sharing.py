@@ -32,15 +32,15 @@ def _tables(embed_tokens: Any) -> list[SharedEmbedding]:
 
 def groups(model: Any) -> list[list[str]]:
     """Groups of roles that share their tables."""
-    found: dict[tuple[int, ...], list[str]] = {}
+    roles_of: dict[tuple[int, ...], list[str]] = {}
     for role, tables in tables_by_role(model).items():
-        key = tuple(id(table) for table in tables) or (-len(found) - 1,)  # nothing is shared with no table
-        found.setdefault(key, []).append(role)
-    return list(found.values())
+        key = tuple(id(table) for table in tables) or (-len(roles_of) - 1,)  # roles without a table share nothing
+        roles_of.setdefault(key, []).append(role)
+    return list(roles_of.values())
 
 
 def sharing(model: Any) -> str:
-    """The shared roles, in words."""
+    """A phrase for the roles that share a table, such as "input = output (weight tying)"."""
     shared = [roles for roles in groups(model) if len(roles) > 1]
     if not shared:
         return "nothing"
@@ -50,7 +50,7 @@ def sharing(model: Any) -> str:
 
 
 def projection(model: Any) -> str:
-    """The presence of P and its bias, as the end of a phrase."""
+    """A phrase for P and its bias, such as ", with P", empty without P."""
     if model.projection is None:
         return ""
     return ", with P and its bias" if model.projection.bias is not None else ", with P"
@@ -67,7 +67,7 @@ def describe(model: Any, name: str) -> str:
     parts, in_tables = [], 0
     for names in groups(model):
         if roles[names[0]]:
-            frozen = [each + ("" if roles[each][0].weight.requires_grad else " (frozen)") for each in names]
+            frozen = [role + ("" if roles[role][0].weight.requires_grad else " (frozen)") for role in names]
             parts.append(f"{' = '.join(frozen)} {size[names[0]]:,}")
             in_tables += size[names[0]]
     own = 0 if model.output.tables() else sum(parameter.numel() for parameter in model.output.head.parameters())

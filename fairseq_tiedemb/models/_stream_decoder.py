@@ -93,8 +93,8 @@ class StreamDecoder(FairseqIncrementalDecoder):
             return super().get_normalized_probs(net_output, log_probs, sample)
         target = None if sample is None else sample.get("target")
         if target is None:
-            found = self.output.scores(features)
-            return found if log_probs else found.exp()
+            log_p = self.output.scores(features)
+            return log_p if log_probs else log_p.exp()
         picked = self.output.log_prob(features.flatten(0, 1), target.flatten()).view(*target.shape, 1)
         picked = picked if log_probs else picked.exp()
         return picked.expand(*target.shape, len(self.dictionary))

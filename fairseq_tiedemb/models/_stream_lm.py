@@ -53,7 +53,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         rows of norm about 1, a range of sqrt(3 / D).
         """
         tables = [module for module in self.modules() if isinstance(module, SharedEmbedding)]
-        own = {id(each) for table in tables for each in table.parameters_of_method()}
+        own = {id(parameter) for table in tables for parameter in table.parameters_of_method()}
         for parameter in self.parameters():
             if id(parameter) not in own:
                 nn.init.uniform_(parameter, -init_range, init_range)

@@ -26,14 +26,14 @@ class StreamState:
             return initial_LBK
         if position not in self.states:
             raise ValueError(
-                f"stream of text: needs the batch at position {self.position}, where the one before stopped; got "
-                f"position {position}. Use the batches of --task contiguous_lm in their order; if training was resumed "
-                "from a checkpoint without a state, --reset-dataloader."
+                f"stream of text: needs the batch at position {self.position}, where the previous batch ended; got "
+                f"position {position}. Use the batches of --task contiguous_lm in their order; or, after resuming from "
+                "a checkpoint without a state, --reset-dataloader."
             )
         state = self.states[position]
         if state.shape != initial_LBK.shape:
             raise ValueError(
-                f"--batch-size: needs the {state.size(1)} rows of the batch before; got {initial_LBK.size(1)}. "
+                f"--batch-size: needs the {state.size(1)} rows of the previous batch; got {initial_LBK.size(1)}. "
                 "Use the same batch size from the start of a stream to its end."
             )
         return state.to(initial_LBK)

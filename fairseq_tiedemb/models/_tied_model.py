@@ -90,8 +90,8 @@ class TiedModel(BaseFairseqModel):
         if loss_options.reduce:
             return losses
 
-        def in_place(found: Tensor) -> Tensor:
-            return torch.zeros_like(target, dtype=found.dtype).masked_scatter(is_word, found)
+        def in_place(losses_N: Tensor) -> Tensor:
+            return torch.zeros_like(target, dtype=losses_N.dtype).masked_scatter(is_word, losses_N)
 
         return OutputLoss(in_place(losses.loss), None if losses.nll_loss is None else in_place(losses.nll_loss))
 
@@ -99,8 +99,8 @@ class TiedModel(BaseFairseqModel):
         """Log-probabilities of the target tokens (B, T), 0 for padding; ``net_input`` as in ``forward``."""
         features_BTD = self.extract_features(**net_input)[0]
         is_word = self.is_word(target, net_input)
-        found = self.output.log_prob(features_BTD[is_word], target[is_word])
-        return torch.zeros_like(target, dtype=found.dtype).masked_scatter(is_word, found)
+        log_prob_N = self.output.log_prob(features_BTD[is_word], target[is_word])
+        return torch.zeros_like(target, dtype=log_prob_N.dtype).masked_scatter(is_word, log_prob_N)
 
     def tally(self, target: Tensor, net_input: dict[str, Any]) -> dict[str, Tensor]:
         """Sums over the targets (B, T) to log beside the loss, by name; see ``Head.tally``."""
@@ -128,7 +128,7 @@ class TiedModel(BaseFairseqModel):
         if head.loss_is_its_own and not getattr(criterion, "takes_the_models_loss", False):
             raise ValueError(
                 f"--criterion: needs tied_cross_entropy with {head.flag}; got {type(criterion).__name__}, which trains "
-                "the scores of all words. Use --criterion tied_cross_entropy."
+                "on the logits of all words. Use --criterion tied_cross_entropy."
             )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:

@@ -34,8 +34,8 @@ from ._sharing import describe
 logger = logging.getLogger(__name__)
 
 EMBEDDING_RANK_HELP = (
-    "factorise every embedding (Lan et al. 2020): a table with rows of this width, and a projection to or from the "
-    "width of the model"
+    "factorise all embeddings (Lan et al. 2020): tables of this width, and projections between this width and the "
+    "model's"
 )
 
 
@@ -95,7 +95,7 @@ def check_options(args: Any, *, adaptive_input: bool) -> None:
         ("decoder_input_dim", "decoder_output_dim"),
     ):
         if tied and given(name) != given(other):
-            flags = [f"--{each.replace('_', '-')}" for each in (name, other)]
+            flags = [f"--{option.replace('_', '-')}" for option in (name, other)]
             raise ValueError(
                 f"--tie-adaptive-weights: needs {flags[0]} equal to {flags[1]}; got {given(name)} and {given(other)}. "
                 f"Use {flags[0]} {given(other)}."
@@ -119,8 +119,8 @@ def _check_bands(given: Any, *, adaptive_input: bool) -> None:
     """Checks the cutoffs of adaptive layers and the widths of the input's bands."""
     if adaptive_input and not given("adaptive_input_cutoff"):
         raise ValueError(
-            "--adaptive-input: needs --adaptive-input-cutoff; got none. Use numbers of words, by frequency, at which "
-            "bands end, such as 2000,6000."
+            "--adaptive-input: needs --adaptive-input-cutoff; got none. Use the frequency ranks at which bands end, "
+            "such as 2000,6000."
         )
     bands = 0
     for name in ("adaptive_softmax_cutoff", "adaptive_input_cutoff"):
@@ -174,7 +174,7 @@ def _check_rank(args: Any, given: Any) -> None:
     ):
         if given(name):
             raise ValueError(
-                f"--embedding-rank: needs tables of its own making; got --{name.replace('_', '-')} {given(name)}. "
+                f"--embedding-rank: needs new tables of one width; got --{name.replace('_', '-')} {given(name)}. "
                 "Use one of them."
             )
 
@@ -192,10 +192,10 @@ def check_merged_dictionary(source: Dictionary, target: Dictionary) -> None:
 
 
 def check_translation_options(args: Any, task: Any) -> None:
-    """``check_options`` for encoder-decoder models, and their dictionaries.
+    """Runs ``check_options`` for an encoder-decoder model, and checks its dictionaries.
 
     Raises:
-        ValueError: naming the first flag that cannot work, and what to use.
+        ValueError: for the first flag that cannot work.
     """
     check_options(args, adaptive_input=False)
     if getattr(args, "share_all_embeddings", False):

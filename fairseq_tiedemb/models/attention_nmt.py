@@ -44,11 +44,11 @@ class AttentionNMTConfig(SharingConfig):
     cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
         default="lstm", metadata={"help": "recurrent cell of encoder and decoder"}
     )
-    dropout: float = field(default=MISSING, metadata={"help": "dropout probability wherever no other is given"})
+    dropout: float = field(default=MISSING, metadata={"help": "default of the other dropout probabilities"})
     encoder_embed_dim: int = field(default=MISSING, metadata={"help": "encoder embedding dimension"})
     encoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained encoder embeddings"})
     encoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train encoder embeddings"})
-    encoder_hidden_size: int = field(default=MISSING, metadata={"help": "encoder hidden size, of each direction"})
+    encoder_hidden_size: int = field(default=MISSING, metadata={"help": "encoder hidden size per direction"})
     encoder_layers: int = field(default=1, metadata={"help": "number of encoder layers, all bidirectional"})
     encoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of encoder embeddings")}
@@ -60,11 +60,9 @@ class AttentionNMTConfig(SharingConfig):
     decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained decoder embeddings"})
     decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train decoder embeddings"})
     decoder_hidden_size: int = field(default=MISSING, metadata={"help": "decoder hidden size"})
-    decoder_layers: int = field(
-        default=1, metadata={"help": "number of decoder layers; attention is in the first, the others stand on it"}
-    )
+    decoder_layers: int = field(default=1, metadata={"help": "number of decoder layers; only the first one attends"})
     decoder_out_embed_dim: int = field(
-        default=MISSING, metadata={"help": "width of the deep output, which is that of the output embedding"}
+        default=MISSING, metadata={"help": "width of the deep output and of the output embedding"}
     )
     decoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of decoder embeddings")}
@@ -169,7 +167,7 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
             check_joined_dictionary(source, target, asked_by=asked_by)
             if cfg.encoder_embed_path and cfg.decoder_embed_path not in (None, "", cfg.encoder_embed_path):
                 raise ValueError(
-                    f"{asked_by}: needs one file of vectors for one table; got --encoder-embed-path "
+                    f"{asked_by}: needs one file of vectors for the shared table; got --encoder-embed-path "
                     f"{cfg.encoder_embed_path!r} and --decoder-embed-path {cfg.decoder_embed_path!r}. Use one of them."
                 )
         if share_decoder:
@@ -217,7 +215,7 @@ class LSTMNMTTWWT(AttentionNMTModel):
 
 @register_model("dl4mt", dataclass=DL4MTConfig)
 class DL4MT(AttentionNMTModel):
-    """The baseline of Press & Wolf 2016, table 8."""
+    """DL4MT's GRU translation model with attention, the baseline of Press & Wolf 2016, table 8."""
 
     recipe = training_options("dl4mt")
     embedding_std = STD
@@ -225,20 +223,20 @@ class DL4MT(AttentionNMTModel):
 
 @register_model("dl4mt_wt", dataclass=DL4MTConfig)
 class DL4MTWT(DL4MT):
-    """The model with decoder weight tying of Press & Wolf 2016, table 8."""
+    """``dl4mt`` with decoder weight tying; Press & Wolf 2016, table 8."""
 
     shares_decoder = True
 
 
 @register_model("dl4mt_twwt", dataclass=DL4MTConfig)
 class DL4MTTWWT(DL4MT):
-    """The model with three-way weight tying of Press & Wolf 2016, table 8."""
+    """``dl4mt`` with three-way weight tying; Press & Wolf 2016, table 8."""
 
     shares_all = True
 
 
 # Sizes and training: config/NAME.yaml.
 preset = partial(register_preset, AttentionNMTModel, AttentionNMTConfig, recipe_yields=False)
-preset("lstm_nmt_small", "For some 30,000 pairs, with its whole recipe.")
+preset("lstm_nmt_small", "A small ``lstm_nmt`` for some 30,000 sentence pairs, with its training recipe.")
 preset("lstm_nmt_small_wt", "``lstm_nmt_small`` with weight tying.", shares_decoder=True)
 preset("lstm_nmt_small_twwt", "``lstm_nmt_small`` with three-way weight tying.", shares_all=True)

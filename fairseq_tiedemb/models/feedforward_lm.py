@@ -31,7 +31,7 @@ class FeedForwardOptions(OutputLayerConfig):
     """Options of feed-forward language models, named as in fairseq's ``lstm_lm`` where it has them."""
 
     ngram_order: int = field(
-        default=5, metadata={"help": "n: each word is predicted from the n - 1 words before it in the text"}
+        default=5, metadata={"help": "n: a word is predicted from the n - 1 previous words of the text"}
     )
     share_decoder_input_output_embed: bool = field(
         default=False, metadata={"help": "weight tying: input and output embeddings are one table"}
@@ -47,24 +47,24 @@ class FeedForwardOptions(OutputLayerConfig):
     )
     skip_connections: bool = field(
         default=False,
-        metadata={"help": "what scores words sees the context's vectors too, beside the last hidden layer"},
+        metadata={"help": "the output layer also reads the context's embeddings, beside the last hidden layer"},
     )
     deep_output: ChoiceEnum(["none", LINEAR, *ACTIVATIONS]) = field(  # type: ignore[valid-type]
         default="none",
         metadata={
-            "help": "a layer as wide as the embeddings between the last hidden layer and the output table, and its "
-            "activation; a linear one is the P of --projection-regularization"
+            "help": "activation of a further layer, as wide as the embeddings, before the output embedding; linear: "
+            "the P of --projection-regularization"
         },
     )
-    dropout: float = field(default=0.0, metadata={"help": "dropout probability wherever no other is given"})
+    dropout: float = field(default=0.0, metadata={"help": "default of the other dropout probabilities"})
     decoder_dropout_in: Optional[float] = field(
-        default=None, metadata={"help": DROPOUT_HELP.format("of the context's vectors")}
+        default=None, metadata={"help": DROPOUT_HELP.format("of the context's embeddings")}
     )
     decoder_dropout_out: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of the hidden layers' outputs")}
     )
     init_range: float = field(
-        default=0.1, metadata={"help": "all parameters start uniformly distributed between -init-range and init-range"}
+        default=0.1, metadata={"help": "initial range: parameters start uniform in [-init-range, init-range]"}
     )
 
 
@@ -156,5 +156,5 @@ def _check_tied_widths(cfg: Any, asked_by: str, *, skip: bool) -> None:
 
 # Sizes and training, and their sources: config/NAME.yaml.
 preset = partial(register_preset, FeedForwardLM, FeedForwardOptions)
-preset("feedforward_lm_wt", "Tied, with a linear deep output.", ties=True)
-preset("bengio_lm", "Bengio et al. 2003: skip connections from the context's vectors to the output.", skips=True)
+preset("feedforward_lm_wt", "Feed-forward language model with weight tying and a linear deep output.", ties=True)
+preset("bengio_lm", "Bengio et al. 2003: skip connections from the context's embeddings to the output.", skips=True)

@@ -16,10 +16,10 @@ from ._recurrent_lm import RecurrentLM, RecurrentLMConfig
 class HighwayLMConfig(RecurrentLMConfig):
     """Options of ``highway_lm``."""
 
-    decoder_depth: int = field(default=5, metadata={"help": "highway layers that a time step passes through"})
+    decoder_depth: int = field(default=5, metadata={"help": "number of highway layers per time step"})
     transform_bias: float = field(
         default=-2.0,
-        metadata={"help": "initial bias of the transform gates; negative, so that states are kept at first"},
+        metadata={"help": "initial bias of the transform gates; negative values keep the state at first"},
     )
 
 
@@ -51,13 +51,13 @@ class HighwayLM(RecurrentLM):
 
 # Sizes, dropout and training, and their sources: config/NAME.yaml.
 preset = partial(register_preset, HighwayLM, HighwayLMConfig)
-preset("highway_lm_8x890", 'Depth 8; its published perplexities are those of Press & Wolf 2016, table 5, "RHN + BD".')
+preset("highway_lm_8x890", 'Depth 8, untied; Press & Wolf 2016, table 5, "RHN + BD".')
 preset("highway_lm_8x890_wt", "Depth 8 with weight tying.", ties=True)
-preset("highway_lm_9x860", "Depth 9.")
+preset("highway_lm_9x860", "Depth 9, untied.")
 preset(
     "highway_lm_9x860_wt",
-    'Depth 9 with weight tying; its published perplexities are those of table 5, "RHN + BD + WT".',
+    'Depth 9 with weight tying; Press & Wolf 2016, table 5, "RHN + BD + WT".',
     ties=True,
 )
-preset("highway_lm_10x830", "Depth 10.")
+preset("highway_lm_10x830", "Depth 10, untied.")
 preset("highway_lm_10x830_wt", "Depth 10 with weight tying.", ties=True)

@@ -87,7 +87,7 @@ class TiedLightConvModel(TiedModel, LightConvModel):
 
 @register_model("tied_lightconv_lm")
 class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
-    """fairseq's ``lightconv_lm`` with a sharing method, also for adaptive layers; like ``tied_transformer_lm``."""
+    """fairseq's ``lightconv_lm`` with a sharing method, also for adaptive input; like ``tied_transformer_lm``."""
 
     meaning = SHARING_IN_FAIRSEQS_MODELS
 

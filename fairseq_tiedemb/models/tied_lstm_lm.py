@@ -22,7 +22,8 @@ class TiedLSTMLMConfig(RecurrentLMConfig):
     """Options of ``tied_lstm_lm``; sizes are Zaremba et al.'s small model."""
 
     dropout: float = field(
-        default=0.0, metadata={"help": "dropout probability between layers, and wherever no other is given"}
+        default=0.0,
+        metadata={"help": "dropout probability between layers, and default of the other dropout probabilities"},
     )
     decoder_dropout_in: Optional[float] = field(
         default=None, metadata={"help": DROPOUT_HELP.format("of the embeddings")}
@@ -88,7 +89,7 @@ preset("zaremba_lm_medium", "The medium model of Zaremba et al. 2014.")
 preset("zaremba_lm_medium_wt", "The medium model with weight tying.", ties=True)
 preset("zaremba_lm_large", 'The large model of Zaremba et al. 2014; Press & Wolf 2016, table 5, "Large".')
 preset("zaremba_lm_large_wt", 'Press & Wolf 2016, table 5, "Large + WT".', ties=True)
-preset("gal_lm_small", "The small model with variational dropout, in rates for its size.")
+preset("gal_lm_small", "The small model with variational dropout, at rates chosen for its size.")
 preset("gal_lm_small_wt", "The small model with variational dropout and weight tying.", ties=True)
 preset(
     "gal_lm_large",

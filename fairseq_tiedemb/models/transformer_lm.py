@@ -26,7 +26,7 @@ class TiedTransformerLanguageModelConfig(TransformerLanguageModelConfig):
 
 @register_model("tied_transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
 class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
-    """fairseq's ``transformer_lm`` with a sharing method, also for adaptive layers (``--adaptive-input``).
+    """fairseq's ``transformer_lm`` with a sharing method, also for adaptive input (``--adaptive-input``).
 
     The bands share tables with ``--tie-adaptive-weights``. Otherwise like ``tied_transformer``.
 

@@ -37,24 +37,24 @@ class Word2VecConfig(FairseqDataclass):
     word2vec_output: ChoiceEnum(OUTPUTS) = field(  # type: ignore[valid-type]
         default="negative",
         metadata={
-            "help": "what is trained: negative (negative sampling), full (the softmax over all words) or tree (the "
-            "hierarchical softmax of Huffman's tree, which has no table to share)"
+            "help": "training loss: negative (negative sampling), full (softmax over the vocabulary) or tree "
+            "(hierarchical softmax over Huffman's tree, which has no table to share)"
         },
     )
-    negatives: int = field(default=5, metadata={"help": "negative sampling: noise words for each word"})
+    negatives: int = field(default=5, metadata={"help": "negative sampling: number of noise words per target word"})
     noise_power: float = field(
         default=0.75, metadata={"help": "negative sampling: noise is drawn by counts to this power"}
     )
     noise_for: ChoiceEnum(NOISE_FOR) = field(  # type: ignore[valid-type]
         default="block",
         metadata={
-            "help": "negative sampling: who has noise words of its own: a block of 16 centres; a centre, for all its "
-            "contexts, with which tied tables do not converge; or a pair, as word2vec.c has it, which takes longer"
+            "help": "negative sampling: what shares its noise words: a block of 16 centres; the pairs of one centre "
+            "(tied tables do not converge); or nothing, with noise per pair (slower; as in word2vec.c)"
         },
     )
 
 
-DEFAULTS = {each.name: each.default for each in fields(Word2VecConfig)}
+DEFAULTS = {option.name: option.default for option in fields(Word2VecConfig)}
 
 
 class WordVectors(nn.Module):
@@ -116,7 +116,8 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         check_ranges(cfg)
         if not hasattr(task, "word_counts"):
             raise ValueError(
-                f"--arch {cfg._name}: needs --task word_pairs, which counts words; got {type(task).__name__}. Use that."
+                f"--arch {cfg._name}: needs --task word_pairs, which counts words; got {type(task).__name__}. Use "
+                "--task word_pairs."
             )
         tied, method, what = cfg.share_decoder_input_output_embed, cfg.sharing_method, str(cfg.word2vec_output)
         is_plain = sharing_method(method, flag="--sharing-method").is_plain
@@ -149,7 +150,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         if not getattr(criterion, "takes_the_models_loss", False):
             raise ValueError(
                 f"--criterion: needs word_pairs with a model of word2vec's family; got {type(criterion).__name__}, "
-                "which takes scores of all words. Use --criterion word_pairs."
+                "which needs the logits of all words. Use --criterion word_pairs."
             )
         for name in ("negatives", "noise_power", "noise_for"):
             if cfg.word2vec_output != "negative" and getattr(cfg, name) != DEFAULTS[name]:

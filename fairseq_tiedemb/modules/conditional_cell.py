@@ -13,7 +13,7 @@ from .initialization import STD, gaussian_or_orthogonal_
 
 
 class ConditionalLayer(nn.Module):
-    """Two recurrent cells with attention between them; step t is
+    """Recurrent decoder layer: two cells with attention between them.
 
         s1 = cell1(input y_{t-1}, state s_{t-1});   c_t = attention(query s1);   s_t = cell2(input c_t, state s1)
 

@@ -6,10 +6,10 @@ from ..embedding import SharedEmbedding
 
 
 class FactorizedInput(nn.Module):
-    """Input embedding P s_v(w_v) with a table (V, R) and a projection P (D, R): V R + R D parameters instead of V D.
+    """Factorised input embedding: a narrow table (V, R), then a projection P (D, R) to the model's width.
 
-    s_v is the sharing method's input scale, which sees the narrow rows. The output layer's factor maps features back to
-    the narrow width.
+    The vector of token v is P s_v(w_v), with V R + R D parameters instead of V D. s_v is the sharing method's input
+    scale, which sees the narrow rows. The output layer's factor maps features back to the narrow width.
 
     Args:
         table: the narrow table.

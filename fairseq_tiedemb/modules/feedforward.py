@@ -7,7 +7,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class FeedForwardStack(nn.Module):
-    """Fully connected layers over the concatenated embeddings x of the context:
+    """Fully connected layers over the context's concatenated embeddings x.
 
         a_1 = f(d_1 + H_1 x);    a_l = f(d_l + H_l a_{l-1});    features a_L, or [a_L; x] with skip connections
 

@@ -12,7 +12,7 @@ from .dropout import variational_mask
 
 
 class RecurrentHighwayNetwork(nn.Module):
-    """Recurrent layer whose step passes the state s through ``depth`` highway layers, l = 1 ... depth:
+    """Recurrent layer with ``depth`` highway layers per time step; for layers l = 1 ... depth and state s,
 
         h_l = tanh(   [W_h (x * p), l = 1 only] + R_hl (s_{l-1} * q) + b_hl)
         t_l = sigmoid([W_t (x * p), l = 1 only] + R_tl (s_{l-1} * q) + b_tl)

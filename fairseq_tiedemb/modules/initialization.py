@@ -1,4 +1,4 @@
-"""Weight initialisation of DL4MT."""
+"""Weight initialisation of DL4MT, the translation system of nyu-dl/dl4mt-tutorial."""
 
 from torch import Tensor, nn
 

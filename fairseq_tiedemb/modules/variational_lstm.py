@@ -15,7 +15,7 @@ GATES = 4  # i, f, g, o: torch's order
 
 
 class VariationalLSTM(nn.Module):
-    """LSTM layers where gate a of a layer has its own masks, p_a on the inputs and q_a on the previous h:
+    """LSTM layers with variational dropout; gate a of a layer has its own masks p_a (inputs) and q_a (previous h).
 
         a = W_a (x * p_a) + R_a (h * q_a) + b_a,   a in i, f, g, o
         c' = sigmoid(f) c + sigmoid(i) tanh(g);    h' = sigmoid(o) tanh(c')

@@ -16,7 +16,7 @@ from torch.optim.adamw import adamw
 
 
 class FusedAdam(torch.optim.Optimizer):
-    """Adam with decoupled weight decay; after t steps with gradients g,
+    """Adam with decoupled weight decay on torch's fused kernel; after t steps with gradients g,
 
         m = b1 m + (1 - b1) g;    v = b2 v + (1 - b2) g^2
         w = (1 - lr * weight_decay) w - lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps)
@@ -73,7 +73,7 @@ class FusedAdam(torch.optim.Optimizer):
 
         def like_weights(tensors: Iterable[Any]) -> list[Tensor]:
             # The CPU kernel assumes contiguous tensors, and silently gives wrong numbers for others.
-            return [each.to(weight).contiguous() for each, weight in zip(tensors, weights, strict=True)]
+            return [tensor.to(weight).contiguous() for tensor, weight in zip(tensors, weights, strict=True)]
 
         states = [self.state[parameter] for parameter in parameters]
         for moment in ("exp_avg", "exp_avg_sq"):  # loading casts moments to the parameter's dtype

@@ -18,14 +18,14 @@ def sum_of_rows(grad: Tensor) -> Tensor:
     if grad.is_coalesced():
         return grad
     words, rows = grad._indices()[0], grad._values()
-    found = torch.bincount(words, minlength=len(grad)).nonzero().squeeze(1)
-    if len(found) == len(words) and torch.equal(found, words):
+    distinct = torch.bincount(words, minlength=len(grad)).nonzero().squeeze(1)
+    if len(distinct) == len(words) and torch.equal(distinct, words):
         sums = rows
     else:
         place = words.new_empty(len(grad))
-        place[found] = torch.arange(len(found), device=words.device)
-        sums = rows.new_zeros(len(found), *rows.shape[1:]).index_add_(0, place[words], rows)
-    return torch.sparse_coo_tensor(found.unsqueeze(0), sums, grad.shape, is_coalesced=True, check_invariants=False)
+        place[distinct] = torch.arange(len(distinct), device=words.device)
+        sums = rows.new_zeros(len(distinct), *rows.shape[1:]).index_add_(0, place[words], rows)
+    return torch.sparse_coo_tensor(distinct.unsqueeze(0), sums, grad.shape, is_coalesced=True, check_invariants=False)
 
 
 def clip_rows(rows: Tensor, max_norm: float) -> Tensor:
@@ -73,7 +73,7 @@ class RowSGDConfig(FairseqDataclass):
 
     clip_row_norm: float = field(
         default=0.0,
-        metadata={"help": "largest norm of a row's gradient, summed over the batch; longer ones are clipped. 0: none"},
+        metadata={"help": "clip a row's gradient, summed over the batch, to this norm; 0: no clipping"},
     )
     lr: list[float] = II("optimization.lr")
 
@@ -119,15 +119,15 @@ class FairseqRowSGD(FairseqOptimizer):
 
     def clip_grad_norm(self, max_norm: float, aggregate_norm_fn: Any = None) -> Tensor:
         """fairseq's clipping, applied to the values of sparse gradients too."""
-        found = [SimpleNamespace(grad=numbers) for numbers in self._numbers()]
-        return utils.clip_grad_norm_(found, max_norm, aggregate_norm_fn) if found else torch.tensor(0.0)
+        gradients = [SimpleNamespace(grad=numbers) for numbers in self._numbers()]
+        return utils.clip_grad_norm_(gradients, max_norm, aggregate_norm_fn) if gradients else torch.tensor(0.0)
 
     def _numbers(self) -> list[Tensor]:
         """The values of every gradient, to modify in place; sums repeated rows of sparse gradients first."""
-        found = []
+        gradients = []
         for parameter in self.params:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = sum_of_rows(parameter.grad)
             if parameter.grad is not None:
-                found.append(parameter.grad._values() if parameter.grad.is_sparse else parameter.grad)
-        return found
+                gradients.append(parameter.grad._values() if parameter.grad.is_sparse else parameter.grad)
+        return gradients

@@ -40,7 +40,7 @@ class SGDWConfig(FairseqDataclass):
 
     momentum: float = field(default=0.0, metadata={"help": "momentum factor"})
     weight_decay: float = field(
-        default=0.0, metadata={"help": "fraction of each parameter that a step takes off, whatever the learning rate"}
+        default=0.0, metadata={"help": "fraction taken off every parameter at a step, independent of the learning rate"}
     )
     lr: list[float] = II("optimization.lr")
 

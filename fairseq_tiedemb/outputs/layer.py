@@ -157,7 +157,7 @@ def build_output(
         over: head over the table; None for the full softmax.
 
     Raises:
-        ValueError: if the input of the table does not have the table's width.
+        ValueError: if the table's input does not have the table's width.
     """
     width = features_dim if projection is None else projection.out_features
     if not factorized and width != table.embedding_dim:

@@ -90,9 +90,7 @@ class NegativeSampling(NoiseHead):
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Raises ValueError: the loss defines no probabilities."""
-        raise ValueError(
-            "--word2vec-output: needs full or tree for probabilities of words; got negative. Use one of these."
-        )
+        raise ValueError("--word2vec-output: needs full or tree for word probabilities; got negative. Use full, say.")
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """``loss_of_sets`` of targets with a feature of their own."""

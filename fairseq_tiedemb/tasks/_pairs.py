@@ -19,7 +19,7 @@ def count_words(stream: TokenStream, size: int, specials: int) -> np.ndarray:
 
 
 def keep_probabilities(counts: np.ndarray, subsampling: float) -> np.ndarray:
-    """Probability (V,) that subsampling keeps a token of each word:
+    """Probability (V,) of keeping a token in subsampling, by word.
 
         p(w) = min(1, (sqrt(f / s) + 1) * s / f),  f = c(w) / sum_v c(v);  0 for words with count 0
 
@@ -35,7 +35,7 @@ def keep_probabilities(counts: np.ndarray, subsampling: float) -> np.ndarray:
 
 
 class WordPairs(FairseqDataset):
-    """Centre words with their contexts, as ready batches; item b is batch b.
+    """Dataset of centre words with their contexts; item b is the ready batch b.
 
     A batch covers whole sentences with at most ``max_tokens`` tokens in total; a longer sentence is cut. Words with
     probability 0 in ``keep`` are removed, and other tokens are kept with their probability. Every remaining token is a

@@ -82,16 +82,16 @@ class TokenStream(FairseqDataset):
 
     def _check_size(self) -> None:
         if isinstance(self.sentences, MMapIndexedDataset):
-            found = memoryview(self.sentences._bin_buffer).nbytes
-            bytes_each = np.dtype(self.sentences._index.dtype).itemsize
+            size = memoryview(self.sentences._bin_buffer).nbytes
+            token_bytes = np.dtype(self.sentences._index.dtype).itemsize
         elif isinstance(self.sentences, IndexedDataset):
-            found = os.path.getsize(data_file_path(self.sentences.path))
-            bytes_each = self.sentences.element_size
+            size = os.path.getsize(data_file_path(self.sentences.path))
+            token_bytes = self.sentences.element_size
         else:  # several files, or text
             return
-        if found != self.length * bytes_each:
+        if size != self.length * token_bytes:
             raise ValueError(
-                f"split {self.split}: needs {self.length} tokens, as its .idx file says; got {found / bytes_each:g} in "
+                f"split {self.split}: needs {self.length} tokens, as its .idx file says; got {size / token_bytes:g} in "
                 "its .bin file. Use the files as fairseq-preprocess wrote them."
             )
 
@@ -140,7 +140,7 @@ class StreamRows(FairseqDataset):
     def __init__(self, stream: TokenStream, rows: int, chunk: int):
         if len(stream) < rows:
             raise ValueError(
-                f"--batch-size: needs at most {len(stream)} rows over all processes, one for each token of split "
+                f"--batch-size: needs at most {len(stream)} rows over all processes, the number of tokens in split "
                 f"{stream.split}; got {rows}. Use a smaller one (--batch-size-valid in validation) or a longer text."
             )
         self.stream, self.rows, self.chunk = stream, rows, chunk
@@ -180,7 +180,9 @@ class StreamRows(FairseqDataset):
         # At least one column: all rows here may have ended while another process has one token left.
         columns = max(int(lengths.max()), 1)
         sources, targets = (
-            torch.stack([F.pad(each[key], (0, columns - len(each[key])), value=self.stream.pad) for each in samples])
+            torch.stack(
+                [F.pad(sample[key], (0, columns - len(sample[key])), value=self.stream.pad) for sample in samples]
+            )
             for key in ("source", "target")
         )
         return {

@@ -41,7 +41,7 @@ class ContiguousLMConfig(LanguageModelingConfig):
 
 @register_task("contiguous_lm", dataclass=ContiguousLMConfig)
 class ContiguousLMTask(LanguageModelingTask):
-    """Language modelling over one stream.
+    """Language modelling over one stream of text, with a state that carries over from batch to batch.
 
     A split is one stream of tokens, cut into ``--batch-size`` rows per process. A batch holds ``--tokens-per-sample``
     tokens of every row and continues the previous batch. The model carries its detached state over: the state of
@@ -51,7 +51,7 @@ class ContiguousLMTask(LanguageModelingTask):
 
     With ``--sample-break-mode eos`` a sample is a sentence with a new state, as in fairseq's ``language_modeling``.
 
-    Checkpoints hold the states of all processes, so that resumed training is bit-exact.
+    Checkpoints hold the states of all processes, so resuming on a CPU in float32 is bit-exact.
 
     Raises:
         ValueError: for options of ``language_modeling`` that conflict with a stream.
@@ -80,7 +80,7 @@ class ContiguousLMTask(LanguageModelingTask):
         if args.tokens_per_sample < 1:
             raise ValueError(
                 f"--tokens-per-sample: needs at least 1 token of a row in a batch; got {args.tokens_per_sample}. "
-                "Use 20, say, and no --context-window, which fairseq-eval-lm takes off it."
+                "Use 20, say, and no --context-window, which fairseq-eval-lm subtracts from it."
             )
         if str(args.sample_break_mode) == "none":
             for name, neutral in MADE_FOR_SAMPLES.items():
@@ -167,8 +167,8 @@ class ContiguousLMTask(LanguageModelingTask):
         rows_here, chunk = max_sentences or 1, self.args.tokens_per_sample
         if max_tokens is not None and max_tokens < rows_here * chunk:
             raise ValueError(
-                f"--max-tokens: needs at least {rows_here * chunk}, the tokens of {rows_here} rows (--batch-size) in a "
-                f"batch of {chunk} each (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
+                f"--max-tokens: needs at least {rows_here * chunk}, the tokens of {rows_here} rows (--batch-size) "
+                f"of {chunk} tokens (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
             )
         rows = StreamRows(stream, rows_here * num_shards, chunk)
         return iterators.EpochBatchIterator(
@@ -198,14 +198,14 @@ class ContiguousLMTask(LanguageModelingTask):
         """
         if context_window > 0:
             raise ValueError(
-                f"--context-window: needs 0 with --task contiguous_lm, whose models carry their context in a state; "
+                f"--context-window: needs 0 with --task contiguous_lm, where a state carries the context; "
                 f"got {context_window}. Leave it out."
             )
         _, world_size = rank_and_world_size()
         if world_size > 1:
             raise ValueError(
-                f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the perplexity of what one "
-                f"process reads; got {world_size}. Use --distributed-world-size 1."
+                f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the first process's perplexity "
+                f"only; got {world_size}. Use --distributed-world-size 1."
             )
         if not isinstance(dataset, TokenStream):
             return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
@@ -285,14 +285,14 @@ class ContiguousLMTask(LanguageModelingTask):
         rows, expected = checkpoint["state"].size(1), self.args.batch_size * world_size
         if rows != expected:
             raise ValueError(
-                f"--batch-size: needs {rows} rows over all processes, as the checkpoint's state has; got "
-                f"{expected}. Use as many, or begin at the start of the text with --reset-dataloader."
+                f"--batch-size: needs {rows} rows over all processes, as in the checkpoint; got "
+                f"{expected}. Use {rows} in total, or begin at the start of the text with --reset-dataloader."
             )
         chunk = checkpoint.get("chunk", self.args.tokens_per_sample)
         if chunk != self.args.tokens_per_sample:
             raise ValueError(
-                f"--tokens-per-sample: needs {chunk} in the middle of an epoch, as the checkpoint was trained with; "
-                f"got {self.args.tokens_per_sample}. Use that, or begin at the start of the text with "
+                f"--tokens-per-sample: needs {chunk} in the middle of an epoch, as in the checkpoint's training; "
+                f"got {self.args.tokens_per_sample}. Use {chunk}, or begin at the start of the text with "
                 "--reset-dataloader."
             )
         self._restored = checkpoint

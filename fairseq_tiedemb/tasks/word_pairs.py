@@ -28,11 +28,10 @@ class WordPairsConfig(FairseqDataclass):
     data: str = field(default=MISSING, metadata={"help": "folder of fairseq-preprocess --only-source"})
     window: int = field(default=5, metadata={"help": "largest distance between a centre and its contexts"})
     subsampling: float = field(
-        default=1e-3, metadata={"help": "words with a larger share of the text are thinned out; 0 keeps all"}
+        default=1e-3,
+        metadata={"help": "randomly drop occurrences of words with a larger share of the text; 0 keeps all"},
     )
-    min_count: int = field(
-        default=5, metadata={"help": "words that come less often in the training text are left out of it"}
-    )
+    min_count: int = field(default=5, metadata={"help": "ignore words with fewer occurrences in the training text"})
     dataset_impl: Optional[ChoiceEnum(get_available_dataset_impl())] = II("dataset.dataset_impl")  # type: ignore[valid-type]
     train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
@@ -105,8 +104,8 @@ class WordPairsTask(FairseqTask):
         """
         if np.count_nonzero(self.word_counts) < 2:
             raise ValueError(
-                f"--min-count: needs two words or more that come {self.cfg.min_count} times in the training text; got "
-                f"{np.count_nonzero(self.word_counts)}. Use a smaller one."
+                f"--min-count: needs two words or more that occur {self.cfg.min_count} times in the training text; got "
+                f"{np.count_nonzero(self.word_counts)}. Use a smaller number."
             )
         model = super().build_model(cfg, from_checkpoint)
         if not hasattr(model, "predicts_centre"):
@@ -150,7 +149,7 @@ class WordPairsTask(FairseqTask):
         """
         if max_tokens is None or max_sentences is not None:
             raise ValueError(
-                "--max-tokens: needs a number of tokens of the text for a batch, and no --batch-size, with --task "
+                "--max-tokens: needs a number of text tokens per batch, and no --batch-size, with --task "
                 f"word_pairs; got --max-tokens {max_tokens} and --batch-size {max_sentences}. Use --max-tokens 4000, "
                 "say."
             )

@@ -357,7 +357,7 @@ def test_dictionaries_of_one_size_that_differ_are_refused_with_the_place() -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("word0 1 2 3 4\n", "needs 6 numbers a word, as wide as the table; got 4 in '.*vectors.txt'"),
+        ("word0 1 2 3 4\n", "needs vectors of width 6, the table's; got 4 in '.*vectors.txt'"),
         (
             "word0 1 2 3 4 5 6\nword1 1 2 three 4 5 6\n",
             "needs a word and 6 finite .*; got 'word1 1 2 three 4 5 6' in li",
@@ -400,7 +400,7 @@ def test_vectors_without_a_header_are_all_read(tmp_path: Path) -> None:
 
 
 def test_two_files_for_one_table_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="needs one file of vectors for one table; got .*'a.txt' and .*'b.txt'"):
+    with pytest.raises(ValueError, match="needs one file of vectors for the shared table; got .*'a.txt' and .*'b.txt'"):
         build("lstm_nmt_twwt", encoder_embed_path="a.txt", decoder_embed_path="b.txt")
 
 

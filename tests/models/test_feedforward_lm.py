@@ -217,7 +217,7 @@ def test_a_batch_out_of_order_and_another_number_of_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="needs the batch at position 0, .*; got position 5"):
         model.decoder.features(text(3, 5), stream_position=5)
     model.decoder.features(text(3, 5), stream_position=0)
-    with pytest.raises(ValueError, match="--batch-size: needs the 3 rows of the batch before; got 4. Use the same"):
+    with pytest.raises(ValueError, match="--batch-size: needs the 3 rows of the previous batch; got 4. Use the same"):
         model.decoder.features(text(4, 5), stream_position=5)
 
 

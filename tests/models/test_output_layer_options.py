@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb.models._output_layer import DEFAULTS, training_counts
+from fairseq_tiedemb.models._output_layer import DEFAULTS, OutputLayerConfig, training_counts
 from fairseq_tiedemb.outputs import (
     OUTPUT_HEADS,
 )
@@ -162,6 +162,11 @@ def test_trains_with_no_option_that_has_no_use(options: dict[str, Any], message:
     cfg = SimpleNamespace(**DEFAULTS | options)
     with pytest.raises(ValueError, match=message):
         model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
+
+
+@pytest.mark.parametrize("layer", OUTPUT_HEADS)
+def test_the_help_names_every_output_layer(layer: str) -> None:
+    assert layer in OutputLayerConfig.__dataclass_fields__["output_layer"].metadata["help"]
 
 
 @pytest.mark.parametrize("layer", OUTPUT_HEADS)

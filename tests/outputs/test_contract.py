@@ -73,7 +73,7 @@ def test_probabilities_sum_to_1_and_are_those_of_the_loss(name: str) -> None:
 
 
 def test_negative_sampling_has_no_probabilities() -> None:
-    with pytest.raises(ValueError, match="--word2vec-output: needs full or tree for .*; got negative"):
+    with pytest.raises(ValueError, match="--word2vec-output: needs full or tree for word probabilities; got negative"):
         build("negative").log_prob(features(), TARGET)
 
 
@@ -192,7 +192,7 @@ def test_what_cannot_be_registered() -> None:
         sizes: list[int]
 
     for head, got in (
-        (replace(OWN, name="nce"), "output layer: needs a name that is free; got 'nce', which is 'noise"),
+        (replace(OWN, name="nce"), "output layer: needs an unused name; got 'nce', which is 'noise"),
         (replace(OWN, options=int), "output layer: needs options that are a dataclass; got <class 'int'>"),
         (replace(OWN, options=Listed), r"output layer: needs options of type int, .*; got sizes: list\[int\]"),
         ("own", "output layer: needs an OutputHead; got 'own'"),

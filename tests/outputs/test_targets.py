@@ -41,10 +41,10 @@ def test_words_out_of_range(name: str, wrong: int, training: bool) -> None:
 @pytest.mark.parametrize("name", HEADS)
 def test_targets_of_another_number_or_kind(name: str) -> None:
     for compute in losses(name, training=True):
-        with pytest.raises(ValueError, match="target: needs whole numbers, the words; got torch.float64"):
+        with pytest.raises(ValueError, match="target: needs token indices, int64 or int32; got torch.float64"):
             compute(features(), TARGET.double())
     loss = losses(name, training=True)[0]
-    with pytest.raises(ValueError, match=r"target: needs shape \(8,\), a word for each feature; got \(5,\)"):
+    with pytest.raises(ValueError, match=r"target: needs shape \(8,\), one token per feature vector; got \(5,\)"):
         loss(features(), TARGET[:5])
 
 

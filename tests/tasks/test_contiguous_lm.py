@@ -199,7 +199,7 @@ def test_another_number_of_rows_is_refused() -> None:
     task, _, step = training(3)
     step(batches(task_with(5), stream(100), max_sentences=3)[0], 0)
     other_task, _, _ = training(4)
-    with pytest.raises(ValueError, match="--batch-size: needs 3 rows over all processes, .* got 4. Use as many, or"):
+    with pytest.raises(ValueError, match="--batch-size: needs 3 rows over all processes, .* got 4. Use 3 in total, or"):
         other_task.set_checkpoint_dict(task.get_checkpoint_dict()["ContiguousLMTask"])
 
 

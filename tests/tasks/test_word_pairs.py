@@ -205,7 +205,7 @@ def test_a_batch_without_pairs_is_skipped() -> None:
 def test_rare_words_are_left_out() -> None:
     task = task_with(min_count=6)
     assert not task.word_counts.any()
-    with pytest.raises(ValueError, match="--min-count: needs two words or more that come 6 times .* got 0"):
+    with pytest.raises(ValueError, match="--min-count: needs two words or more that occur 6 times .* got 0"):
         task.build_model(None)
 
 
@@ -225,6 +225,6 @@ def test_refused_options(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("sizes", [(None, 5), (20, 5), (None, None)])
 def test_a_batch_needs_a_number_of_tokens(sizes: tuple[Any, Any]) -> None:
-    message = f"--max-tokens: needs a number of tokens .* got --max-tokens {sizes[0]} and --batch-size {sizes[1]}"
+    message = f"--max-tokens: needs a number of text tokens .* got --max-tokens {sizes[0]} and --batch-size {sizes[1]}"
     with pytest.raises(ValueError, match=message):
         task_with().get_batch_iterator(stream(30), *sizes)
