@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .._shapes import check_target
 from ..embedding import ScoredRows, SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from .class_file import of_another_file
 from .counted import CountedHead
 from .segments import as_slice, segments
 
@@ -44,6 +45,7 @@ class ClassBased(CountedHead):
 
     flag = "--output-layer classes"
     by_target = True
+    not_to_be_trained: ValueError | None = None  # since a checkpoint was read that has other classes than the file
     class_of: Tensor
     members: Tensor
     place_of: Tensor
@@ -60,6 +62,7 @@ class ClassBased(CountedHead):
     ):
         super().__init__(table, counts, marks)
         self.problem = problem
+        self.by_file = class_of is not None
         if class_of is None:
             class_of = torch.full_like(self.counts, NONE)
             if problem is None and counts is not None:
@@ -216,6 +219,8 @@ def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> N
         return
     if head.sizes and not torch.equal(class_of.to(head.class_of), head.class_of):
         logger.warning(f"{head.flag}: the {len(table):,} classes are those of the checkpoint, not those of the options")
+        if head.by_file:
+            head.not_to_be_trained = of_another_file("classification")
     if len(table) != head.classes.out_features:
         # The same parameters as before, for optimisers.
         head.classes.out_features = len(table)

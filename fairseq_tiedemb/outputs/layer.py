@@ -152,11 +152,13 @@ class OutputLayer(nn.Module):
         return None if self.projection is None else half_squared_norm(self.projection.weight)
 
     def check_training(self, options: LossOptions) -> None:
-        """Checks that the head can be trained: that it has the training text that it needs, and the loss.
+        """Checks that the head can be trained: that it has the training text that it needs, the loss, and its classes.
 
         Raises:
             ValueError: if it has not.
         """
+        if (refusal := getattr(self.head, "not_to_be_trained", None)) is not None:
+            raise refusal
         if isinstance(self.head, CountedHead):
             self.head.require_counts()
             self.head.refuse(options)
