@@ -84,10 +84,27 @@ def test_one_perplexity_of_sentences(
         assert found == pytest.approx(perplexity, abs=0.011)
 
 
+def diverged(folder: Path, to: Path, *, at: int, value: float) -> Path:
+    """The checkpoint with an output bias of this value."""
+    state = torch.load(folder / "model/checkpoint_last.pt", weights_only=False)
+    [entry] = [each for name, each in state["model"].items() if name.endswith("output.bias")]
+    entry[at] = value
+    torch.save(state, to)
+    return to
+
+
+def test_validation_refuses_what_is_no_perplexity(folder: Path, tmp_path: Path) -> None:
+    path = diverged(folder, tmp_path / "model.pt", at=5, value=math.nan)
+    flags = ("--path", path, "--task", "contiguous_lm", "--batch-size", 4, "--valid-subset", "test")
+    command = run("validate", folder / "data", *flags, "--num-workers", 0, check=False)
+    assert command.returncode == 1
+    assert "validation: needs a loss that is a number; got nan. Use a checkpoint from before" in command.stderr
+
+
 def test_fairseqs_criterions_are_refused(folder: Path, train: Callable[..., str]) -> None:
     """They would count the word, but not predict it."""
     flags = (*MODEL, *BATCHES, "--max-update", 1, "--no-save", "--disable-validation", "--criterion")
-    message = "--criterion: needs tied_cross_entropy for .* <pad>.*; got cross_entropy, and 33 of them in split train"
+    message = "--criterion: needs tied_cross_entropy for .* <pad>.*; got cross_entropy, and 33 of it in split train"
     with pytest.raises(ValueError, match=message):
         train(folder / "data", *flags, "cross_entropy")
     train(folder / "data", *flags, "tied_cross_entropy")
@@ -109,10 +126,7 @@ def test_what_is_no_perplexity(
     tmp_path: Path,
 ) -> None:
     """fairseq leaves words of probability 0 out of it, after an error of logging, and prints one of nan."""
-    state = torch.load(folder / "model/checkpoint_last.pt", weights_only=False)
     words = ["<s>", "<pad>", "</s>", "<unk>", *(line.split()[0] for line in (lm_data / "dict.txt").open())]
-    [entry] = [each for name, each in state["model"].items() if name.endswith("output.bias")]
-    entry[words.index("c")] = bias
-    torch.save(state, tmp_path / "model.pt")
+    path = diverged(folder, tmp_path / "model.pt", at=words.index("c"), value=bias)
     with pytest.raises(ValueError, match=f"--path: needs a model that gives each word of the text a prob.*; {message}"):
-        evaluate(path=tmp_path / "model.pt")
+        evaluate(path=path)
