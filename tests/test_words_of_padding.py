@@ -10,10 +10,12 @@ import fairseq_cli.eval_lm
 import pytest
 import torch
 from fairseq import options
+from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_tiedemb.cli import main
 
 from .conftest import MadeOnce, configuration, run
+from .models.common import dictionary
 from .test_compat_commands import shown
 
 # At the ends of rows and of the text too. 33 of 71 tokens.
@@ -130,3 +132,28 @@ def test_what_is_no_perplexity(
     path = diverged(folder, tmp_path / "model.pt", at=words.index("c"), value=bias)
     with pytest.raises(ValueError, match=f"--path: needs a model that gives each word of the text a prob.*; {message}"):
         evaluate(path=path)
+
+
+@pytest.mark.parametrize("starts", [None, [0, 2]])
+def test_scores_stand_beside_their_words(starts: list[int] | None) -> None:
+    """With the words of a ``--context-window`` before them in a row, too."""
+    target = torch.tensor([[4, 1, 5, 1, 1], [6, 7, 1, 8, 1]])  # the first row has a word <pad> at its end
+    lengths, log_p = torch.tensor([4, 4]), torch.randn(2, 5, 9).log_softmax(-1)
+
+    class Model(torch.nn.Module):
+        def forward(self, **_: object) -> tuple[torch.Tensor, None]:
+            return log_p, None
+
+        def get_normalized_probs(self, net_output: tuple, **_: object) -> torch.Tensor:
+            return net_output[0]
+
+    sample = {"net_input": {"src_tokens": target, "src_lengths": lengths}, "target": target}
+    if starts is not None:
+        sample["start_indices"] = starts
+    found = SequenceScorer(dictionary(9)).generate([Model()], sample)
+    for number, [row] in enumerate(found):
+        words = target[number, (starts or [0, 0])[number] : 4]
+        assert torch.equal(row["tokens"], words)
+        expected = [log_p[number, at, word].item() for at, word in enumerate(target[number].tolist())]
+        assert row["positional_scores"].tolist() == expected[4 - len(words) : 4]
+        assert row["score"] == pytest.approx(sum(expected[4 - len(words) : 4]) / len(words))

@@ -111,8 +111,10 @@ def eval_lm_words() -> None:
                 found = original(self, models, sample, **kwargs)
             finally:
                 self.pad = pad
-            for [row], length in zip(found, lengths.tolist(), strict=False):
-                row["tokens"], scores = row["tokens"][:length], row["positional_scores"][:length]
+            # Lengths are with the words of a --context-window, which are not scored again.
+            starts = sample.get("start_indices", [0] * len(lengths))
+            for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
+                row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
                 row["positional_scores"], row["score"] = scores, scores.mean()
                 if not scores.isfinite().all():
                     refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])
