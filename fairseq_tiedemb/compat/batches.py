@@ -97,8 +97,8 @@ def eval_lm_words() -> None:
 
     Without it: fairseq takes every `<pad>` of a text out of the words of a row, and as many scores off its end
     (sequence_scorer.py:119), so that perplexity depends on where rows end, on `--tokens-per-sample`. It leaves words of
-    probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:150), and prints `nan`. Goes
-    when fairseq cuts rows by their lengths, and counts all words.
+    probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:150), and prints `nan`.
+    Goes when fairseq cuts rows by their lengths, and counts all words.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
