@@ -96,8 +96,8 @@ def eval_lm_words() -> None:
     """Give each word of a language model's text the score at its place, `<pad>` too, and refuse what is no probability.
 
     Without it: fairseq takes every `<pad>` of a text out of the words of a row, and as many scores off its end
-    (sequence_scorer.py:119), so that perplexity depends on where rows end, on `--tokens-per-sample`. It leaves words of
-    probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:150), and prints `nan`.
+    (sequence_scorer.py:121), so that perplexity depends on where rows end, on `--tokens-per-sample`. It leaves words of
+    probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:140), and prints `nan`.
     Goes when fairseq cuts rows by their lengths, and counts all words.
     """
 
