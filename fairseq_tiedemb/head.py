@@ -27,6 +27,7 @@ class Head(nn.Module):
         has_probabilities: whether words have probabilities at all.
         has_raw_scores: whether ``raw_scores(features_ND, target_N)`` gives unnormalised scores (N,) of the target words
             at the cost of these words alone, which may stand for log-probabilities.
+        not_to_be_trained: the refusal to train on, as of a checkpoint with other classes than its options name.
         refuses: the options of ``LossOptions`` that the head's loss cannot have.
         sparse_gradients: whether rows that are looked up get sparse gradients.
     """
@@ -36,6 +37,7 @@ class Head(nn.Module):
     loss_is_its_own: bool = False
     has_probabilities: bool = True
     has_raw_scores: bool = False
+    not_to_be_trained: ValueError | None = None
     refuses: tuple[str, ...] = ("label_smoothing", "z_loss")
     sparse_gradients: bool = False
 

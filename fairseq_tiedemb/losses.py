@@ -66,6 +66,19 @@ class OutputLoss(NamedTuple):
     nll_loss: Tensor | None
 
 
+def check_evaluated(loss: Tensor) -> None:
+    """Checks that a loss that is printed is a number. Not in training, which it would wait in: fairseq sees gradients.
+
+    Raises:
+        ValueError: for NaN.
+    """
+    if loss.isnan().any():
+        raise ValueError(
+            "validation: needs a loss that is a number; got nan. Use a checkpoint from before the training diverged, "
+            "or no --fp16."
+        )
+
+
 def output_loss(
     features_ND: Tensor,
     table_VD: Tensor,

@@ -176,6 +176,19 @@ def test_a_language_model_predicts_a_literal_pad() -> None:
     torch.testing.assert_close(found, -(log_p[0].sum() + log_p[1, :2].sum()))
 
 
+def test_a_loss_that_is_no_number_is_refused_where_it_is_printed() -> None:
+    """In training fairseq looks at the gradients, and nothing waits for the loss."""
+    model, sample = recurrent_lms.build(), recurrent_lms.batch(recurrent_lms.text(2, 5))
+    torch.nn.init.constant_(model.output.table.bias, torch.nan)
+    criterion = TiedCrossEntropy(TASK, sentence_avg=False)
+    for reduce in (True, False):
+        assert criterion(model.train(), sample, reduce=reduce)[0].isnan().any()
+        with pytest.raises(
+            ValueError, match="validation: needs a loss that is a number; got nan. Use a checkpoint from"
+        ):
+            criterion(model.eval(), sample, reduce=reduce)
+
+
 def test_a_surrogate_is_no_perplexity() -> None:
     model = recurrent_lms.build(output_layer="nce")
     model.output.head.counts.fill_(1)

@@ -276,7 +276,9 @@ def test_resume_with_other_classes(
     with pytest.raises(ValueError, match="--output-layer: needs classes, by which the weights .* got short-list"):
         train(lm_data, *flags, "--classes", 100, "--output-layer", "short-list", "--short-list", 3)
     (tmp_path / "classes").write_text(CLASS_FILE)
-    text = train(lm_data, *flags, "--class-file", tmp_path / "classes")
+    with pytest.raises(ValueError, match="--class-file: needs the file of the checkpoint's training, .* with other"):
+        train(lm_data, *flags, "--class-file", tmp_path / "classes")
+    text = train(shutil.copytree(lm_data, tmp_path / "data"), *flags, "--train-subset", "valid")
     assert "--output-layer classes: the 4 classes are those of the checkpoint, not those of the options" in text
     states = [
         checkpoint_utils.load_checkpoint_to_cpu(str(path))

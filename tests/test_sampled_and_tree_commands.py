@@ -195,7 +195,15 @@ def test_other_criterions_are_refused_before_the_first_step(
         ),
         ((*UNTIED, "--output-layer", "nce", "--noise-samples", 0), "--noise-samples: needs 1 or more; got 0"),
         ((*UNTIED, "--output-layer", "nce", "--noise-power", -1), "--noise-power: needs 0 or more; got -1"),
-        ((*UNTIED, "--output-layer", "nce", "--noise-log-z", "inf"), "--noise-log-z: needs a finite number; got inf"),
+        ((*UNTIED, "--output-layer", "nce", "--noise-log-z", "inf"), "--noise-log-z: needs a log.* and 1000; got inf"),
+        (
+            (*UNTIED, "--output-layer", "nce", "--noise-log-z", "1e308"),
+            "--noise-log-z: needs a log.*; got 1e.308. Use 0",
+        ),
+        (
+            (*UNTIED, "--output-layer", "nce", "--noise-log-z", "-1001"),
+            "--noise-log-z: needs a log.*; got -1001.0. Use",
+        ),
         ((*UNTIED, "--output-bias-init", "high"), "--output-bias-init: needs one of zero, .*; got high"),
     ],
 )
@@ -231,6 +239,11 @@ def test_a_tree_of_classes(
     parents = model_state(folder)["decoder.output.parents"]
     assert logged(train(lm_data, *arguments, 3), "valid_ppl")[-1] < second
     assert torch.equal(model_state(folder)["decoder.output.parents"], parents)
+    file.write_text("a 1\nb 2\nc 1\nd 2\n")
+    with pytest.raises(
+        ValueError, match="--class-file: needs the file of the checkpoint's training, whose tree .* other"
+    ):
+        train(lm_data, *arguments, 4)
 
 
 @pytest.mark.parametrize("layer", ["tree"])

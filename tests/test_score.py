@@ -97,6 +97,24 @@ def test_one_stream_is_what_eval_lm_reads(
     assert differences[first:].max() > 1e-4
 
 
+@pytest.mark.parametrize("more", [(), ("--stream",)])
+def test_scores_that_are_no_numbers_are_refused(
+    more: tuple, checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of finite weights, whose products are not."""
+    state = torch.load(checkpoint, weights_only=False)
+    for name, entry in state["model"].items():
+        if name.startswith("decoder.output") or name.endswith("weight_hh_l1"):
+            entry.fill_(3e38)
+    torch.save(state, tmp_path / "diverged.pt")
+    (tmp_path / "text").write_text("a b\n")
+    text = tmp_path / "text"
+    assert main(["score", str(tmp_path / "diverged.pt"), str(text), "--data", str(lm_data), *more]) == 2
+    out, err = capsys.readouterr()
+    assert f"CHECKPOINT: needs a model whose scores are numbers; got nan from {tmp_path}/diverged.pt. Use" in err
+    assert out == ""
+
+
 def test_a_diverged_model_has_an_infinite_perplexity(
     checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

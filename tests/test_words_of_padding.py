@@ -10,10 +10,12 @@ import fairseq_cli.eval_lm
 import pytest
 import torch
 from fairseq import options
+from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_tiedemb.cli import main
 
 from .conftest import MadeOnce, configuration, run
+from .models.common import dictionary
 from .test_compat_commands import shown
 
 # At the ends of rows and of the text too. 33 of 71 tokens.
@@ -84,10 +86,27 @@ def test_one_perplexity_of_sentences(
         assert found == pytest.approx(perplexity, abs=0.011)
 
 
+def diverged(folder: Path, to: Path, *, at: int, value: float) -> Path:
+    """The checkpoint with an output bias of this value."""
+    state = torch.load(folder / "model/checkpoint_last.pt", weights_only=False)
+    [entry] = [each for name, each in state["model"].items() if name.endswith("output.bias")]
+    entry[at] = value
+    torch.save(state, to)
+    return to
+
+
+def test_validation_refuses_what_is_no_perplexity(folder: Path, tmp_path: Path) -> None:
+    path = diverged(folder, tmp_path / "model.pt", at=5, value=math.nan)
+    flags = ("--path", path, "--task", "contiguous_lm", "--batch-size", 4, "--valid-subset", "test")
+    command = run("validate", folder / "data", *flags, "--num-workers", 0, check=False)
+    assert command.returncode == 1
+    assert "validation: needs a loss that is a number; got nan. Use a checkpoint from before" in command.stderr
+
+
 def test_fairseqs_criterions_are_refused(folder: Path, train: Callable[..., str]) -> None:
     """They would count the word, but not predict it."""
     flags = (*MODEL, *BATCHES, "--max-update", 1, "--no-save", "--disable-validation", "--criterion")
-    message = "--criterion: needs tied_cross_entropy for .* <pad>.*; got cross_entropy, and 33 of them in split train"
+    message = "--criterion: needs tied_cross_entropy for .* <pad>.*; got cross_entropy, and 33 of it in split train"
     with pytest.raises(ValueError, match=message):
         train(folder / "data", *flags, "cross_entropy")
     train(folder / "data", *flags, "tied_cross_entropy")
@@ -109,10 +128,32 @@ def test_what_is_no_perplexity(
     tmp_path: Path,
 ) -> None:
     """fairseq leaves words of probability 0 out of it, after an error of logging, and prints one of nan."""
-    state = torch.load(folder / "model/checkpoint_last.pt", weights_only=False)
     words = ["<s>", "<pad>", "</s>", "<unk>", *(line.split()[0] for line in (lm_data / "dict.txt").open())]
-    [entry] = [each for name, each in state["model"].items() if name.endswith("output.bias")]
-    entry[words.index("c")] = bias
-    torch.save(state, tmp_path / "model.pt")
+    path = diverged(folder, tmp_path / "model.pt", at=words.index("c"), value=bias)
     with pytest.raises(ValueError, match=f"--path: needs a model that gives each word of the text a prob.*; {message}"):
-        evaluate(path=tmp_path / "model.pt")
+        evaluate(path=path)
+
+
+@pytest.mark.parametrize("starts", [None, [0, 2]])
+def test_scores_stand_beside_their_words(starts: list[int] | None) -> None:
+    """With the words of a ``--context-window`` before them in a row, too."""
+    target = torch.tensor([[4, 1, 5, 1, 1], [6, 7, 1, 8, 1]])  # the first row has a word <pad> at its end
+    lengths, log_p = torch.tensor([4, 4]), torch.randn(2, 5, 9).log_softmax(-1)
+
+    class Model(torch.nn.Module):
+        def forward(self, **_: object) -> tuple[torch.Tensor, None]:
+            return log_p, None
+
+        def get_normalized_probs(self, net_output: tuple, **_: object) -> torch.Tensor:
+            return net_output[0]
+
+    sample = {"net_input": {"src_tokens": target, "src_lengths": lengths}, "target": target}
+    if starts is not None:
+        sample["start_indices"] = starts
+    found = SequenceScorer(dictionary(9)).generate([Model()], sample)
+    for number, [row] in enumerate(found):
+        words = target[number, (starts or [0, 0])[number] : 4]
+        assert torch.equal(row["tokens"], words)
+        expected = [log_p[number, at, word].item() for at, word in enumerate(target[number].tolist())]
+        assert row["positional_scores"].tolist() == expected[4 - len(words) : 4]
+        assert row["score"] == pytest.approx(sum(expected[4 - len(words) : 4]) / len(words))

@@ -109,6 +109,11 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _check_lengths(sentences, model.max_positions() - begins_with_bos(task))
         scores = sentence_scores(model, task, sentences, arguments.max_tokens)
+    if torch.cat(scores).isnan().any():
+        raise ValueError(
+            f"CHECKPOINT: needs a model whose scores are numbers; got nan from {arguments.checkpoint}. Use one from "
+            "before the training diverged."
+        )
     total = 0.0
     for text, of_tokens in zip(texts, scores, strict=True):
         value = of_tokens.sum().item()

@@ -96,9 +96,9 @@ def eval_lm_words() -> None:
     """Give each word of a language model's text the score at its place, `<pad>` too, and refuse what is no probability.
 
     Without it: fairseq takes every `<pad>` of a text out of the words of a row, and as many scores off its end
-    (sequence_scorer.py:119), so that perplexity depends on where rows end, on `--tokens-per-sample`. It leaves words of
-    probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:150), and prints `nan`. Goes
-    when fairseq cuts rows by their lengths, and counts all words.
+    (sequence_scorer.py:121), so that perplexity depends on where rows end, on `--tokens-per-sample`. It leaves words of
+    probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:140), and prints `nan`.
+    Goes when fairseq cuts rows by their lengths, and counts all words.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,8 +111,10 @@ def eval_lm_words() -> None:
                 found = original(self, models, sample, **kwargs)
             finally:
                 self.pad = pad
-            for [row], length in zip(found, lengths.tolist(), strict=False):
-                row["tokens"], scores = row["tokens"][:length], row["positional_scores"][:length]
+            # Lengths are with the words of a --context-window, which are not scored again.
+            starts = sample.get("start_indices", [0] * len(lengths))
+            for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
+                row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
                 row["positional_scores"], row["score"] = scores, scores.mean()
                 if not scores.isfinite().all():
                     refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])

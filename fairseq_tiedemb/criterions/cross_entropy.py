@@ -15,7 +15,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
-from ..losses import LossOptions
+from ..losses import LossOptions, check_evaluated
 from ..regularizers import REGULARIZERS
 
 
@@ -144,6 +144,8 @@ class TiedCrossEntropy(FairseqCriterion):
         target = sample["target"]
         options = dataclasses.replace(self.options, reduce=reduce)
         loss, nll_loss = model(**sample["net_input"], target=target, loss_options=options)
+        if not model.training:
+            check_evaluated(loss)
         sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
         logging_output = {
             "loss": loss.detach().sum(),

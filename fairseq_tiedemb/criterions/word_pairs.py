@@ -11,6 +11,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
+from ..losses import check_evaluated
+
 
 @dataclass
 class WordPairsLossConfig(FairseqDataclass):
@@ -41,6 +43,8 @@ class WordPairsLoss(FairseqCriterion):
                 f"{type(model).__name__}. Use --arch word2vec_skipgram."
             )
         losses = model(**sample["net_input"], target=sample["target"])
+        if not model.training:
+            check_evaluated(losses.loss)
         logged = {
             "loss": losses.loss.detach(),
             "ntokens": sample["ntokens"],

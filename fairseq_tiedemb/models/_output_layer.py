@@ -198,6 +198,8 @@ OURS = (
 )
 for _head in OURS:
     register_output_layer(dataclasses.replace(_head, has_flags=True))
+# Above it differences of scores are lost in float32.
+LARGEST_LOG_Z = 1000
 # Read at a time to count words.
 SENTENCES = 1024
 BIAS_STARTS = ("zero", "uniform", "unigram")
@@ -233,8 +235,11 @@ def check_output_layer(cfg: Any) -> None:
         raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
     if not 0.0 <= cfg.noise_power < float("inf"):
         raise ValueError(f"--noise-power: needs 0 or more; got {cfg.noise_power}. Use 1.")
-    if not abs(cfg.noise_log_z) < float("inf"):
-        raise ValueError(f"--noise-log-z: needs a finite number; got {cfg.noise_log_z}. Use 0.")
+    if not abs(cfg.noise_log_z) <= LARGEST_LOG_Z:
+        raise ValueError(
+            f"--noise-log-z: needs a logarithm between -{LARGEST_LOG_Z} and {LARGEST_LOG_Z}; got {cfg.noise_log_z}. "
+            "Use 0, or 9, say."
+        )
     if cfg.tree not in TREES:
         raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {cfg.tree}. Use huffman.")
     if cfg.tree == BY_CLASSES and not cfg.class_file:

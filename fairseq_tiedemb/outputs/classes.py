@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .._shapes import check_target
 from ..embedding import ScoredRows, SharedEmbedding
+from .class_file import of_another_file
 from .counted import CountedHead
 from .segments import as_slice, segments
 
@@ -55,6 +56,7 @@ class ClassBased(CountedHead):
     ):
         super().__init__(table, counts, marks)
         self.problem = problem
+        self.by_file = class_of is not None
         if class_of is None:
             class_of = torch.full_like(self.counts, NONE)
             if problem is None and counts is not None:
@@ -187,6 +189,8 @@ def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> N
         return
     if head.sizes and not torch.equal(class_of.to(head.class_of), head.class_of):
         logger.warning(f"{head.flag}: the {len(table):,} classes are those of the checkpoint, not those of the options")
+        if head.by_file:
+            head.not_to_be_trained = of_another_file("classification")
     if len(table) != head.classes.out_features:
         # The Parameter objects stay, because optimisers hold them.
         head.classes.out_features = len(table)

@@ -121,7 +121,9 @@ class OutputLayer(nn.Module):
         return None if self.projection is None else half_squared_norm(self.projection.weight)
 
     def check_training(self, options: LossOptions) -> None:
-        """Raises ValueError if the head lacks the counts that it needs or does not support the loss options."""
+        """Raises ValueError if the head cannot be trained: no counts, other classes, or an unsupported loss option."""
+        if self.head.not_to_be_trained is not None:
+            raise self.head.not_to_be_trained
         self.head.require_counts()
         self.head.check_options(options)
 

@@ -1,5 +1,6 @@
 """The hierarchical softmax: tokens are leaves of a binary tree, and every inner node is a binary decision."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +12,9 @@ from .._shapes import check_features, check_target
 from ..head import Head, no_counts
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
-from .class_file import NamedClasses
+from .class_file import NamedClasses, of_another_file
 
+logger = logging.getLogger(__name__)
 BY_CLASSES = "classes"
 
 
@@ -91,6 +93,7 @@ class Tree(Head):
         if kind not in TREES:
             raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {kind}. Use huffman.")
         self.size, self.kind, self.problem = size, kind, problem
+        self._class_of = classes.class_of if kind == BY_CLASSES and classes is not None else None
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
         self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
         self.sparse_gradients = False
@@ -210,11 +213,26 @@ class Tree(Head):
         with torch.no_grad():
             self.node_bias.copy_(bias)
 
+    def has_subtrees(self, class_of: Tensor) -> bool:
+        """Whether the leaves of each class (V,) are all the leaves under one node."""
+        is_leaf = self.lengths > 0
+        size_of, leaves_under = torch.bincount(class_of[is_leaf]), torch.bincount(self.path_nodes)
+        above = class_of.repeat_interleave(self.lengths) * self.size + self.path_nodes  # class and node, a pair each
+        pairs, leaves = above.unique(return_counts=True)
+        classes, nodes = pairs // self.size, pairs % self.size
+        is_whole = leaves.eq(size_of[classes]) & leaves.eq(leaves_under[nodes])
+        return len(classes[is_whole].unique()) == int(size_of.gt(1).sum())
+
     def extra_repr(self) -> str:
         return f"{self.size} words, {self.nodes.size(1)} wide"
 
 
 def _prepare(tree: Any, _: Any) -> None:
     # A comparison, because fairseq's EMA loads a state dict after every update.
-    if not (torch.equal(tree.parents, tree._structure[0]) and torch.equal(tree.turns, tree._structure[1])):
-        tree.prepare()
+    if torch.equal(tree.parents, tree._structure[0]) and torch.equal(tree.turns, tree._structure[1]):
+        return
+    if len(tree.path_nodes):
+        logger.warning(f"{tree.flag}: the tree is that of the checkpoint, not that of the options")
+    tree.prepare()
+    if tree._class_of is not None and not tree.has_subtrees(tree._class_of.to(tree.lengths.device)):
+        tree.not_to_be_trained = of_another_file("tree")

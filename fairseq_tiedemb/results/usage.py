@@ -93,7 +93,8 @@ def measure(command: Sequence[str], path: Path) -> int:
         ValueError: naming the program, if it cannot be run, or the file, if it is of another kind.
     """
     if path.exists():
-        _read_lines(path)  # which refuses a file of another kind before any work
+        with _locked(path):
+            _read_lines(path)  # a file that cannot be added to is refused before any work
     commit, dirty = checkout()
     try:
         process = subprocess.Popen(command)
@@ -183,9 +184,17 @@ def _put(path: Path, line: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keeps other runs from the file. The lock is on what has the name now: meanwhile another file may have got it."""
+    """Keeps other runs from the file. While one waits for the lock, another file may take the name: that one is locked.
+
+    Raises:
+        ValueError: if the file cannot be written.
+    """
     while True:
-        with path.open("a") as file:
+        try:
+            file = path.open("a")
+        except OSError as error:
+            raise ValueError(f"{path}: needs a file that can be written; got {error.strerror}. Use another.") from error
+        with file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 yield

@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from fairseq_tiedemb.criterions.word_pairs import WordPairsLoss
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
 from fairseq_tiedemb.optim.row_sgd import sum_of_rows
@@ -284,6 +285,29 @@ def test_checkpoints_before_0_2_0_load() -> None:
 def test_refused_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(**options)
+
+
+@pytest.mark.parametrize("wrong", [-1, -100, len(WORDS)])
+@pytest.mark.parametrize("what", ["negative", "full", "tree"])
+@pytest.mark.parametrize("name", ["word2vec_skipgram", "word2vec_cbow"])
+def test_targets_that_are_no_words(name: str, what: str, wrong: int) -> None:
+    model = build(name, word2vec_output=what)
+    given = batch(model)
+    given["target"][1] = wrong
+    with pytest.raises(ValueError, match=rf"target: needs words in \[0, {len(WORDS)}\); got {wrong}. Use"):
+        model(**given)
+
+
+@pytest.mark.parametrize("what", ["negative", "full", "tree"])
+def test_a_loss_that_is_no_number_is_refused_where_it_is_printed(what: str) -> None:
+    model = build(word2vec_output=what)
+    torch.nn.init.constant_(model.decoder.embed_tokens.weight, torch.nan)
+    given = batch(model)
+    sample = {"net_input": given, "target": given.pop("target"), "ntokens": len(given["centres"]), "nsentences": 4}
+    criterion = WordPairsLoss(SimpleNamespace())
+    assert criterion(model.train(), sample)[0].isnan()
+    with pytest.raises(ValueError, match="validation: needs a loss that is a number; got nan"):
+        criterion(model.eval(), sample)
 
 
 def test_refused_elsewhere() -> None:

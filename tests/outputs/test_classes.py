@@ -329,6 +329,28 @@ def test_classes_come_from_the_checkpoint(
     assert (warning in caplog.text) == bool(other.head.problem is None and counts is not None)
 
 
+@pytest.mark.parametrize(
+    ("options", "is_refused"),
+    [
+        ({"class_of": CLASSES}, False),
+        ({"class_of": CLASSES.roll(1)}, True),
+        ({"classes": 2}, False),
+        ({"problem": ValueError("--class-file: gone")}, False),
+    ],
+    ids=["same file", "another", "none", "gone"],
+)
+def test_classes_of_another_file_are_not_trained(options: dict, is_refused: bool) -> None:
+    other = layer(options)
+    other.load_state_dict(layer({"class_of": CLASSES}).state_dict())
+    if is_refused:
+        with pytest.raises(
+            ValueError, match="--class-file: needs the file .*, whose classification .*; got one with other"
+        ):
+            other.check_training(LossOptions())
+    else:
+        other.check_training(LossOptions())
+
+
 def test_copies_and_pickles_are_whole() -> None:
     trained = layer({"classes": 4})
     features = torch.randn(N, D)

@@ -181,6 +181,42 @@ def test_the_structure_comes_with_the_checkpoint() -> None:
     assert layer.tables() == {}
 
 
+def by_classes(class_of: torch.Tensor, counts: torch.Tensor = COUNTS) -> OutputLayer:
+    names = [format(each, "03b") for each in range(8)]
+    return OutputLayer(Tree(SIZE, WIDTH, counts, MARKS, kind=BY_CLASSES, classes=NamedClasses(class_of, names)))
+
+
+FOUR = torch.arange(SIZE) % 4
+
+
+@pytest.mark.parametrize(
+    ("class_of", "counts", "is_refused"),
+    [
+        (FOUR, COUNTS, False),
+        (FOUR, COUNTS.flip(0) + 1, False),  # the same file; a tree of another text
+        (torch.arange(SIZE) % 5, COUNTS, True),
+        (torch.arange(SIZE) % 2, COUNTS, True),
+        (torch.zeros(SIZE, dtype=torch.int64), COUNTS, False),  # one class, which says nothing
+        (FOUR.where(torch.arange(SIZE) != 9, 3), COUNTS, True),  # one word
+    ],
+)
+def test_classes_of_another_file_are_not_trained(
+    class_of: torch.Tensor, counts: torch.Tensor, is_refused: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained, other = by_classes(FOUR), by_classes(class_of, counts)
+    other.load_state_dict(trained.state_dict())
+    differs = not (class_of is FOUR and counts is COUNTS)
+    assert ("the tree is that of the checkpoint, not that of the options" in caplog.text) == differs
+    if is_refused:
+        with pytest.raises(
+            ValueError, match=r"--class-file: needs the file .* whose tree goes on .*; got one with other"
+        ):
+            other.check_training(LossOptions())
+    else:
+        other.check_training(LossOptions())
+    assert torch.equal(other.head.parents, trained.head.parents)  # in evaluation the checkpoint's are what counts
+
+
 def test_paths_are_made_again_only_for_another_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     found, same, other = tree(), tree(), tree("balanced")
     made = []

@@ -137,6 +137,12 @@ def test_refused(arguments: list[str], message: str, tmp_path: Path, capsys: pyt
     assert sorted(path.name for path in tmp_path.iterdir()) == ["numbers", "other"]
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"{tmp_path}: needs a file that can be written; got Is a directory. Use"):
+        usage.measure(["touch", str(tmp_path / "worked")], tmp_path)
+    assert not (tmp_path / "worked").exists()
+
+
 def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.main(["env"]) == 0
     text = capsys.readouterr().out
