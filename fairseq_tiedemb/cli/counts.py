@@ -16,11 +16,11 @@ from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._stream import files_of, read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 
-WIDEST = 100_000_000  # that counts of pairs times windows may be whole numbers of 64 bits
+WIDEST = 100_000_000  # so that counts of pairs times windows fit into 64 bits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the text, the counts, the vectors and where they go."""
+    """Adds the text, the options of the method, and the output."""
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
     parser.add_argument("--train-subset", default="train", metavar="NAME", help="the text (default: train)")
     parser.add_argument(
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the file, and prints what is in it."""
+    """Writes the file, and describes it."""
     for flag in ("window", "min_count", "dim"):
         positive(f"--{flag.replace('_', '-')}", getattr(arguments, flag))
     if arguments.window > WIDEST:
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def numbered(stream: Any, words: Any, size: int) -> Iterator[tuple[Any, Any]]:
-    """The parts of a text, of whole sentences: the words that count, by their place in `words`, and their sentences."""
+    """Yields parts of a text, of whole sentences: the words in `words`, by their place there, and sentence numbers."""
     import numpy as np
 
     from fairseq_tiedemb.tasks._pairs import BLOCK, whole_sentences, words_and_sentences

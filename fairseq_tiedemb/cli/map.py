@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draws the picture, and prints what is in it."""
+    """Draws the picture, and describes it."""
     from fairseq_tiedemb.vectors.picture import draw
     from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
     from fairseq_tiedemb.vectors.word_table import common_words, unit_rows

@@ -1,6 +1,6 @@
 """Print the words whose vectors are nearest to those of given words.
 
-Nearest by cosine, the word itself aside.
+Nearest means highest cosine, without the word itself.
 """
 
 import argparse
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a block a word, a column a table."""
+    """Prints a block per word, with a column per table."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.neighbours import nearest
     from fairseq_tiedemb.vectors.word_table import legend

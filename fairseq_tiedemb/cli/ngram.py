@@ -1,8 +1,8 @@
 """Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, interpolation.
 
-The command reads a sentence a line, as fairseq-preprocess does, and predicts every word and every end of a line, each
-from the words before it in its line. The model is estimated from TRAIN, or read from an ARPA file. It may
-be mixed with others, whose probabilities come from ARPA files or, for neural ones, from score --per-word.
+The command reads one sentence per line, as fairseq-preprocess does, and predicts every word and every line end from the
+words before it in the line. The model is estimated from TRAIN, or read from an ARPA file. It may be mixed with other
+models: ARPA files or, for neural models, the output of score --per-word.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from fairseq_tiedemb.ngram import BOS, SMOOTHINGS, UNKNOWN, BackoffModel, Smooth
 from fairseq_tiedemb.ngram.model import check_options
 from fairseq_tiedemb.ngram.smoothing import BACK_OFF
 
-# What is taken where nothing is asked for. None in the arguments tells that it was not, since not all go together.
+# The defaults. Arguments default to None instead, so that an option can be refused where it has no effect.
 ORDER, SMOOTHING, KATZ_K = 5, "modified-kneser-ney", 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the texts, the order, the method, and what may be read and written besides."""
+    """Adds texts, order, smoothing method, and further models and files."""
     parser.add_argument("train", nargs="*", metavar="TRAIN", help="text to count n-grams in, the files as one text")
     parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score, each by itself")
     parser.add_argument("--order", type=int, metavar="N", help="words of the longest n-grams (default: 5)")
@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Estimates or reads the model and prints the tables of perplexities."""
+    """Estimates or reads the model, and prints tables of perplexities."""
     begin = time.perf_counter()
     _check(arguments)
     texts = [*([] if arguments.held_out is None else [arguments.held_out]), *arguments.test]
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: Sequence[str]) -> None:
-    """All that is done with a model of n-grams; `names` are those of the models that it is mixed with."""
+    """Does all the work with an n-gram model; `names` are those of the models mixed with it."""
     model: BackoffModel
     train = None
     if arguments.read_arpa is not None:
@@ -113,7 +113,7 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
         vocabulary = Vocabulary() if arguments.dict is None else Vocabulary.from_dictionary(arguments.dict)
         train = vocabulary.read(arguments.train, flag="TRAIN")
         vocabulary.close()
-    # All texts and other models are read before the model is made, so that a fault in the last one shows at once.
+    # All texts and other models are read before the model is estimated, so that an error in them shows at once.
     held_out = len(texts) - len(arguments.test)
     flags = ["--held-out"] * held_out + ["--test"] * len(arguments.test)
     tokens = [vocabulary.read([path], flag=flag) for path, flag in zip(texts, flags, strict=True)]
@@ -162,10 +162,10 @@ def _estimated(
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks what was asked for, before anything is read.
+    """Checks the options before any file is read.
 
     Raises:
-        ValueError: for options that do not go together, or without what they need.
+        ValueError: for options that do not fit together, or lack what they need.
     """
     smoothing = arguments.smoothing or SMOOTHING
     if not arguments.train and arguments.read_arpa is None and len(arguments.interpolate) < 2:

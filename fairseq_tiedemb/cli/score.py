@@ -1,15 +1,16 @@
 """Scores sentences by a language model: log-probability, predicted tokens and text of each, in their order.
 
-Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
-fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
-end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
+Reads one sentence per line, with the training's word or subword segmentation, from files or standard input; the model
+may be any language model of fairseq's or ours. Prints tab-separated lines: the natural logarithm of the sentence's
+probability, including its end, the number of predicted tokens, and the sentence; then the perplexity of all sentences
+on standard error.
 
-Each sentence stands by itself; with --stream all are one text, each token predicted from all before it, as
-fairseq-eval-lm does with --task contiguous_lm. Models trained on a stream want that. --per-word writes the logarithm
-of every single token's probability, for fairseq-tiedemb ngram --interpolate.
+Sentences are scored separately. With --stream they are one text, in which every token is predicted from all tokens
+before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream need this. --per-word writes the
+log-probability of every token, for fairseq-tiedemb ngram --interpolate.
 
-With --raw, scores of the words stand for logarithms of their probabilities, as they come from the output layer: at the
-cost of one word in place of all. They are no probabilities. How far they are from any is printed beside their mean.
+--raw prints the target words' logits instead of log-probabilities, at the cost of one word instead of the whole
+vocabulary. Logits are no probabilities; the summary shows how far they are from log-probabilities.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from typing import Any
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
-# What is taken where nothing is asked for. None in the arguments tells that it was not.
+# The default. The argument defaults to None instead, so that it can be refused without --raw.
 RAW_SAMPLE = 1000
 
 
@@ -64,11 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Scores all sentences.
 
     Raises:
-        ValueError: if a file is missing, the checkpoint is no language model, or none that can do what is asked for, or
-            a sentence too long for it.
+        ValueError: if a file is missing, the checkpoint is not a language model or lacks what an option needs, or a
+            sentence is too long.
     """
     _check(arguments)
-    import torch  # which takes seconds, with fairseq, that no help text has to wait for
+    import torch  # takes seconds, with fairseq: too slow for a help text
     from fairseq.utils import get_perplexity
 
     from fairseq_tiedemb.analysis.language_models import load_language_model
@@ -128,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks options and files, before anything is read."""
+    """Checks options and files before any of them is read."""
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
     if arguments.raw_sample is not None and not arguments.raw:
@@ -153,7 +154,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_stream(task: Any) -> None:
-    """Checks that a model's training is one that ``--task contiguous_lm`` can go on with."""
+    """Checks that ``--task contiguous_lm`` could continue the model's training."""
     for name, neutral in (("add_bos_token", False), ("output_dictionary_size", -1)):
         value = getattr(task.args, name, neutral)
         if value not in (None, neutral):
@@ -164,7 +165,7 @@ def _check_stream(task: Any) -> None:
 
 
 def _read(paths: Sequence[str]) -> list[str]:
-    """The lines of all files, without the byte-order mark that the first one of a file may have."""
+    """Returns the lines of all files, without byte-order marks at the files' beginnings."""
     with fileinput.input(paths, encoding="utf-8") as lines:
         try:
             texts = [line.rstrip("\n").removeprefix("\ufeff" if lines.isfirstline() else "") for line in lines]
@@ -179,7 +180,7 @@ def _read(paths: Sequence[str]) -> list[str]:
 
 
 def _as_printed(model: Any, sentences: Sequence[Any], total: float) -> str:
-    """Of a short-list, its other perplexity, in words that follow the one of all words; else nothing."""
+    """Returns a text about a short-list's second perplexity, to follow that of all words; "" without a short-list."""
     import torch
     from fairseq.utils import get_perplexity
 
