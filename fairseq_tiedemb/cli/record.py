@@ -22,7 +22,7 @@ from fairseq_tiedemb.results.summary import as_text
 from fairseq_tiedemb.results.tables import Column, Row, Table, find_table
 from fairseq_tiedemb.results.usage import read_usage
 
-# By flag: the unit of its columns, and a function that reads a figure from the column's name and the text after `=`.
+# Of each flag the unit of its columns, and what makes a figure of a column's name and what stands after the `=`.
 READERS: dict[str, tuple[str | None, Callable[[str, str], Measured]]] = {
     "--eval-lm": ("perplexity", lambda name, file: logs.read_eval_lm(Path(file), flag="--eval-lm")),
     "--ngram": ("perplexity", lambda name, file: logs.read_ngram(Path(file), name, flag="--ngram")),
@@ -154,7 +154,7 @@ class Figures:
         self.flags: dict[str, str] = {}  # by column
 
     def add(self, column: Column, measured: Measured) -> None:
-        """Adds a column's figure, in place of an earlier one."""
+        """Adds one, in place of an earlier one of the column."""
         self.found[column.name] = Figure(
             value=measured.value,
             unit=column.unit,
@@ -166,7 +166,7 @@ class Figures:
         )
 
     def add_flag(self, flag: str, unit: str | None, text: str, read: Callable[[str, str], Measured]) -> None:
-        """Adds a figure from the command line, COLUMN=VALUE, which replaces one from a folder.
+        """Adds one that the command line names, COLUMN=VALUE; it takes the place of one that a folder has.
 
         Raises:
             ValueError: naming the flag, if the text has another form, the column is unknown or repeated, or its unit is

@@ -1,9 +1,8 @@
 """Scores sentences by a language model: log-probability, predicted tokens and text of each, in their order.
 
-Reads one sentence per line, with the training's word or subword segmentation, from files or standard input; the model
-may be any language model of fairseq's or ours. Prints tab-separated lines: the natural logarithm of the sentence's
-probability, including its end, the number of predicted tokens, and the sentence; then the perplexity of all sentences
-on standard error.
+Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
+fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
+end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
 
 Sentences are scored separately. With --stream they are one text, in which every token is predicted from all tokens
 before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream need this. --per-word writes the
@@ -24,7 +23,7 @@ from typing import Any
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
-# The default. The argument defaults to None instead, so that it can be refused without --raw.
+# What is taken where nothing is asked for. None in the arguments tells that it was not.
 RAW_SAMPLE = 1000
 
 
