@@ -148,7 +148,13 @@ def table(series: Sequence[Series]) -> str:
 
 
 def draw(series: Sequence[Series], path: Path, *, picture_format: str) -> None:
-    """Draws curves to a file, in one colour per run, validation solid and training dashed, without inf and nan."""
+    """Draws the curves: a colour a run, valid solid, train dashed; values that are not finite are left out.
+
+    Args:
+        series: the runs.
+        path: the file to write.
+        picture_format: png, svg or another that matplotlib writes.
+    """
     # matplotlib takes a second to import, which no other command should wait for.
     from matplotlib import colormaps
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ and when it can be removed. An entry whose cause is absent does nothing, and `ap
     saving       whole files or none       noise       warnings, repeated log lines
     text         UTF-8                     commands    wrong input, recipes
     help         the flags of a model      archives    unpacking of models
-    resume       remaining batches         trained     options and dictionaries of a checkpoint
+    resume       batches to come           trained     options, dictionaries
 
 Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/reading/`.
 

@@ -1,4 +1,4 @@
-"""Batches lose no sentences, have the requested size, and an empty data file is named."""
+"""Batches: no sentence is lost, sizes are what was asked for, and an empty file is named."""
 
 import math
 import os

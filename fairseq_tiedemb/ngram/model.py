@@ -57,8 +57,8 @@ class BackoffModel:
         return probs
 
     def log_probabilities(self, tokens: NDArray[np.int32]) -> Reals:
-        """Returns the natural log-probabilities of all tokens but <s>."""
-        with np.errstate(divide="ignore"):  # an ARPA file may give a word probability 0
+        """Natural logarithms of the probabilities of all tokens but <s>, in their order."""
+        with np.errstate(divide="ignore"):  # an ARPA file may say that a word cannot be
             return np.log(self.probabilities(tokens)[tokens != BOS])
 
     def perplexity(self, tokens: NDArray[np.int32]) -> float:
