@@ -14,8 +14,8 @@ def numpy_names() -> None:
     """Restore `np.compat.long`, `np.float` and `np.int`.
 
     Without it: AttributeError in language models with `--sample-break-mode eos` (data/token_block_dataset.py:125), in
-    bucketing (data/language_pair_dataset.py:292), in masking (data/data_utils.py:524, 1107) and in the CRF layer. Goes
-    with fairseq's last use of the names.
+    bucketing (data/language_pair_dataset.py:292), in masking (data/data_utils.py:524, 1107) and in the CRF layer.
+    Goes with fairseq's last use of the names.
     """
     if not hasattr(np, "compat"):
         setattr(np, "compat", types.SimpleNamespace(long=int))  # noqa: B010 (mypy knows no np.compat)

@@ -93,8 +93,8 @@ def require_short_blocks(sizes: np.ndarray, limit: float) -> None:
 def empty_split() -> None:
     """Name the file of a split without sentences.
 
-    Without it: `cannot mmap an empty file` (data/indexed_dataset.py:497), in training, translation and scoring. Goes
-    when fairseq names the file.
+    Without it: `cannot mmap an empty file` (data/indexed_dataset.py:497), in training, translation and scoring.
+    Goes when fairseq names the file.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,8 +44,8 @@ def models_fit_their_task() -> None:
     """Refuse a translation model with a language modelling task, as in fairseq-eval-lm, and the reverse.
 
     Without it: AttributeError on `supported_targets` or `encoder`, after the model is built
-    (tasks/language_modeling.py:193), or hydra's errors about options that the task lacks (dataclass/utils.py:408). Goes
-    when fairseq compares model and task.
+    (tasks/language_modeling.py:193), or hydra's errors about options that the task lacks (dataclass/utils.py:408).
+    Goes when fairseq compares model and task.
     """
 
     def at_once(original: Callable[..., Any]) -> Callable[..., Any]:
