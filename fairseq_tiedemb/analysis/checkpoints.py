@@ -79,8 +79,8 @@ def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
     for key, entry in model.items():
         if _is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
             raise ValueError(
-                f"{flag}: needs weights that are finite; got {name}, where {int((~entry.isfinite()).sum()):,} of "
-                f"{entry.numel():,} of {key} are not. Use a checkpoint from before the training diverged."
+                f"{flag}: needs finite weights; got {name} with {int((~entry.isfinite()).sum()):,} of "
+                f"{entry.numel():,} numbers of {key} inf or nan. Use a checkpoint from before the training diverged."
             )
 
 
@@ -101,7 +101,7 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
     if count < 1:
         raise ValueError(f"{flag}: needs at least 1; got {count}. Use 10, say.")
     if not folder.is_dir():
-        raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use that of --save-dir.")
+        raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use the folder of --save-dir.")
     numbered = {int(found[1]): path for path in folder.iterdir() if (found := pattern.fullmatch(path.name))}
     known = [number for number in sorted(numbered, reverse=True) if upper_bound is None or number <= upper_bound]
     if len(known) < count:
@@ -199,8 +199,8 @@ def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Pa
     for side in kept.keys() & found.keys():
         if kept[side] != found[side]:
             raise ValueError(
-                f"--inputs: needs models of the same words in the same order; got {path}, whose {side} dictionary in "
-                "training was not that of the first. Use checkpoints of one training."
+                f"--inputs: needs models trained with one dictionary; got {path}, whose {side} dictionary differs from "
+                "the first model's. Use checkpoints of one training."
             )
 
 

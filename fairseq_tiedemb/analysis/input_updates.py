@@ -70,5 +70,5 @@ def input_updates(batches: Iterable[np.ndarray], size: int, *, not_words: tuple[
         counts += found
         rows.append(np.count_nonzero(found[kept]))
     if not rows:
-        raise ValueError("--train-subset: needs a text with a batch at least; got none. Use another.")
+        raise ValueError("--train-subset: needs at least one batch; got an empty text. Use another.")
     return InputUpdates(updates[kept], counts[kept], np.array(rows))

@@ -18,12 +18,12 @@ def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple
         ValueError: if a file is missing, the model is not a language model, or a weight is not finite.
     """
     if not checkpoint.is_file():
-        raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is none. Use another path.")
+        raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is not a file. Use another path.")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data), **overrides})
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
     require_language_model(_model_class(state))
     if not (data / "dict.txt").is_file():
-        raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is none. Use another path.")
+        raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is not a file. Use another path.")
     require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     model = ensemble[0].eval()
@@ -46,8 +46,8 @@ def require_language_model(model: Any) -> None:
     """
     if model is not None and not hasattr(model, "supported_targets"):  # only language models have this method
         raise ValueError(
-            f"CHECKPOINT: needs a language model; got {model.__name__}, which is none. Use another, or "
-            "fairseq-generate --score-reference if it translates."
+            f"CHECKPOINT: needs a language model; got {model.__name__}, another kind of model. Use another checkpoint, "
+            "or fairseq-generate --score-reference for a translation model."
         )
 
 

@@ -49,7 +49,7 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
     if not tables:
         raise ValueError(
             f"CHECKPOINT: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
-            "which has none. Use a checkpoint of a model of words."
+            "which has none. Use a checkpoint of a model with a vocabulary."
         )
     return [
         row_norms(f"[{number}]", names, table, _short_list(model, names, table))
@@ -97,8 +97,8 @@ def row_norms(
     if not np.isfinite(values).all():
         row = rows[~np.isfinite(values)][0]
         raise ValueError(
-            f"CHECKPOINT: needs finite numbers; got {names[0]} with others in row {row}. Use one from before the "
-            "training diverged."
+            f"CHECKPOINT: needs finite weights; got {names[0]} with inf or nan in row {row}. Use a checkpoint from "
+            "before the training diverged."
         )
     return Norms(label, names, rows, values, size)
 
@@ -130,7 +130,7 @@ def read_counts(path: Path) -> tuple[list[str], np.ndarray]:
                 counts.append(int(count))
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use that of the training."
+            f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use the one of training."
         ) from None
     return words, np.array(counts)
 
@@ -154,8 +154,8 @@ def with_counts(
     if not fitting:
         sizes = ", ".join(f"{one.size:,}" for one in tables)
         raise ValueError(
-            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(counts):,} with fairseq's own "
-            f"in {path}. Use the dict.txt of the training."
+            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(counts):,}, including "
+            f"fairseq's special symbols, in {path}. Use the dict.txt of the training."
         )
     # The dictionaries of two languages may have the same size.
     found = [
@@ -166,7 +166,7 @@ def with_counts(
     if not found:
         raise ValueError(
             f"--dictionary: needs the {len(words):,} words that the model was trained with, in their order; got "
-            f"{path}, with others, or in another order. Use the dict.txt of the training."
+            f"{path}, with other words or another order. Use the dict.txt of the training."
         )
     return [(one, counts[one.rows]) for one in found]
 

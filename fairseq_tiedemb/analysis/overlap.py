@@ -44,7 +44,7 @@ def overlap(source: set[str], target: set[str]) -> Overlap:
     """
     for name, types in (("source", source), ("target", target)):
         if not types:
-            raise ValueError(f"TEXT: needs a word at least on each side; got none of the {name}'s. Use another.")
+            raise ValueError(f"TEXT: needs at least one word per side; got none on the {name} side. Use another.")
     return Overlap(len(source - target), len(target - source), len(source & target))
 
 

@@ -84,7 +84,7 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3) or ["lstm_nmt_wt"]
         raise ValueError(
-            f"NAME: needs a preset of this package; got {name}. Use {', '.join(near)}; `fairseq-tiedemb arch` has all."
+            f"NAME: needs a preset of this package; got {name}. Use {', '.join(near)}; see `fairseq-tiedemb arch`."
         )
     model_class = ARCH_MODEL_REGISTRY[name]
     settings, own = _settings(name)

@@ -74,7 +74,7 @@ def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
     if embed is None or adaptive:
         raise ValueError(
             f"CHECKPOINT: needs a model with one table for all words; got {type(model).__name__} with "
-            f"{'bands of words' if adaptive else 'none'}. Use one without --adaptive-input, --adaptive-softmax-cutoff."
+            f"{'adaptive tables' if adaptive else 'none'}. Use one without --adaptive-input, --adaptive-softmax-cutoff."
         )
     if hasattr(model, "output"):  # our models
         tables = [table.weight for table in model.output.tables().values()]
@@ -82,7 +82,7 @@ def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
             shown = ", ".join(str(tuple(table.shape)) for table in tables) or "none"
             raise ValueError(
                 f"CHECKPOINT: needs an output table with a row for each of {len(embed.weight):,} words; got "
-                f"{type(model).__name__} with {shown}. Use one with the whole softmax."
+                f"{type(model).__name__} with {shown}. Use one with the full softmax."
             )
         return embed, embed.weight, tables[0]
     for name in ("output_projection", "fc_out"):

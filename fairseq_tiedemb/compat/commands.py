@@ -91,12 +91,12 @@ def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -
     if issubclass(task, LanguageModelingTask) and not is_language_model:
         flag, remedy = ("--path", "fairseq-generate") if from_checkpoint else ("--arch", "--task translation")
         raise ValueError(
-            f"{flag}: needs a language model; got {name}, which is none. Use {remedy} for one that translates."
+            f"{flag}: needs a language model; got {name}, another kind of model. Use {remedy} for a translation model."
         )
     if issubclass(task, TranslationTask) and is_language_model:
         of_model = getattr(model, "recipe", {}).get("task", "language_modeling")
         flag, remedy = ("--path", "fairseq-eval-lm") if from_checkpoint else ("--arch", f"--task {of_model}")
-        raise ValueError(f"{flag}: needs a model that translates; got {name}, a language model. Use {remedy} for it.")
+        raise ValueError(f"{flag}: needs a translation model; got {name}, a language model. Use {remedy} for it.")
 
 
 def recipes_are_defaults() -> None:
@@ -153,8 +153,8 @@ def _recipe(input_args: Any) -> dict[str, Any]:
 @functools.cache  # a command parses its options more than once
 def _say_that_no_recipe_is_used(arch: str) -> None:
     logger.info(
-        f"--optimizer is given: nothing of the recipe of {arch} is used; criterion, batch, clipping, schedule and end "
-        f"are those of the command (`fairseq-tiedemb arch {arch}` shows the recipe)"
+        f"--optimizer disables the recipe of {arch}: criterion, batch size, clipping, schedule and number of updates "
+        f"are the command's own (`fairseq-tiedemb arch {arch}` shows the recipe)"
     )
 
 
@@ -168,7 +168,7 @@ def interactive_alignment() -> None:
     def pairs_only(text: str) -> str:
         if text == "soft":
             raise argparse.ArgumentTypeError(
-                "fairseq-interactive needs hard, pairs of words; got soft. Use fairseq-generate for soft alignment."
+                "fairseq-interactive needs hard alignment; got soft. Use fairseq-generate for soft alignment."
             )
         return text
 

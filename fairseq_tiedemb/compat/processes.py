@@ -53,7 +53,7 @@ def torchrun_trains_one_model() -> None:
             processes = cfg.distributed_training.distributed_world_size
             if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
                 raise ValueError(
-                    f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun has started "
+                    f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun started "
                     f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
                     "fairseq-hydra-train."
                 )

@@ -84,7 +84,7 @@ def finished_trainings_stay() -> None:
             if own and 0 < (options.max_update or 0) <= updates:
                 logger.info(
                     f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
-                    "left as it is; with more it goes on"
+                    "finished; a larger --max-update continues it"
                 )
                 options.max_epoch = -1  # ends before the first epoch; 0 means no limit
             return loaded

@@ -137,8 +137,8 @@ def put(path: str, write: Callable[[str], Any]) -> bool:
                 raise
             if not left:
                 raise OSError(
-                    f"{path}: needs to be written whole; got {reason.strerror or reason} in each of {TRIES} tries. "
-                    "What was there is as it was. Use a --save-dir with more room, or fewer files "
+                    f"{path}: needs to be written whole; got {reason.strerror or reason} in {TRIES} tries. The "
+                    "old file is unchanged. Use a --save-dir with more room, or fewer files "
                     "(--keep-last-epochs 1, --no-epoch-checkpoints); the same command then goes on from the last "
                     "checkpoint."
                 ) from error

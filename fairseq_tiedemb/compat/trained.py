@@ -66,7 +66,7 @@ def checked_overrides() -> None:
             original(cfg, overrides)
             for flag, old, new in other_meaning(trained, cfg.get("model")):
                 raise ValueError(
-                    f"{flag}: needs {old}, by which the checkpoint's weights were trained; got {new}. "
+                    f"{flag}: needs {old}, with which the checkpoint's weights were trained; got {new}. "
                     "Leave it out of --model-overrides, or of the arguments of from_pretrained."
                 )
 
@@ -119,7 +119,7 @@ def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any
     found = []
     for flag, old, new in other_meaning(trained, model):
         refusal = (
-            f"{flag}: needs {old}, by which the weights of {path} were trained (--arch {then}); got {new} (--arch "
+            f"{flag}: needs {old}, with which the weights of {path} were trained (--arch {then}); got {new} (--arch "
             f"{now}). Use the same, or another --save-dir for a new training, or --finetune-from-model, which may "
             "change what leaves all shapes as they are."
         )
@@ -128,7 +128,7 @@ def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any
     for what, old, new, refusal in found:
         if path != checkpoint.finetune_from_model:
             raise ValueError(refusal)
-        logger.warning(f"--finetune-from-model {path}: {what} was {old} in its training, and is {new} from here on")
+        logger.warning(f"--finetune-from-model {path}: {what} was {old} in its training, and is {new} now")
 
 
 def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -103,8 +103,8 @@ def decay_needs_its_updates() -> None:
         def __init__(self: Any, cfg: Any, optimizer: Any) -> None:
             if cfg.total_num_update <= 0:
                 raise ValueError(
-                    "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, whose rate falls to its end "
-                    f"in as many updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
+                    "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, which ends after that many "
+                    f"updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
                     "another --lr-scheduler."
                 )
             original(self, cfg, optimizer)
@@ -156,7 +156,7 @@ def adaptive_loss_counts_every_word() -> None:
             softmax = getattr(model.decoder, "adaptive_softmax", None)
             if softmax is None:
                 raise ValueError(
-                    "--criterion adaptive_loss: needs a model with bands of words; got one without. "
+                    "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. "
                     "Use --adaptive-softmax-cutoff, or another criterion."
                 )
             output = model(**sample["net_input"])

@@ -63,7 +63,7 @@ def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -
     expected, found = scores(features), nn.functional.linear(features, matrix_VD, bias_V)
     if not torch.allclose(found, expected, rtol=0.0, atol=ROUNDING * max(1.0, expected.abs().max().item())):
         raise ValueError(
-            f"CHECKPOINT: needs scores that are affine in the features, a matrix and a bias; got {named}, whose "
+            f"CHECKPOINT: needs logits that are affine in the features, a matrix and a bias; got {named}, whose logits "
             f"are not. Use {COMMANDS}."
         )
     return Scores(matrix_VD, bias_V)

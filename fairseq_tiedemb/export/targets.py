@@ -23,11 +23,11 @@ REFUSED = {
     "adaptive_input": "one table of input vectors",
     "character_embeddings": "one table of input vectors",
     "no_token_positional_embeddings": "positions",
-    "no_cross_attention": "a decoder that looks at the encoder",
-    "cross_self_attention": "self-attention and attention to the encoder apart",
+    "no_cross_attention": "a decoder with attention to the encoder",
+    "cross_self_attention": "separate self-attention and encoder attention",
     "base_layers": "layers without experts",
-    "quant_noise_pq": "no layer between vectors and positions",  # transformer_encoder.py:131, _decoder.py:310
-    "quant_noise_scalar": "weights that training did not round",
+    "quant_noise_pq": "no layer between embeddings and positions",  # transformer_encoder.py:131, _decoder.py:310
+    "quant_noise_scalar": "weights that training did not quantize",
 }
 
 
@@ -71,10 +71,7 @@ def stays_tied(settings: Settings) -> bool:
 
 def needs_bias(needed: str, flag: str) -> str:
     """Returns an error text: fairseq has no output bias for a term per word."""
-    return (
-        f"needs {needed}; got {flag}, which adds a term to each word's score, for which fairseq's models have no "
-        "output bias"
-    )
+    return f"needs {needed}; got {flag}, which needs an output bias, and fairseq's models have none"
 
 
 def _architecture(settings: Settings) -> str:
@@ -102,7 +99,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     stock = arch.removeprefix("tied_")
     # fairseq's lstm_lm is another model: it has two biases per gate, and no output bias if tied.
     if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:
-        return f"needs a model that fairseq has too, such as tied_transformer; got {arch}"
+        return f"needs a model that fairseq also has, such as tied_transformer; got {arch}"
     method = sharing_of(settings)
     if method.offset is not None:
         return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}")
@@ -134,18 +131,16 @@ def _lacking_in_ctranslate2(settings: Settings) -> str | None:
     options, arch, task = as_dict(settings["model"]), _architecture(settings), as_dict(settings["task"]).get("_name")
     kind = _name(settings).removeprefix("tied_")
     if kind not in TASKS:
-        return f"needs a Transformer, for translation or as a language model; got {arch}, which CTranslate2 has not"
+        return f"needs a Transformer, for translation or as a language model; got {arch}, which is neither"
     if task != TASKS[kind]:
-        return f"needs a model of --task {TASKS[kind]}; got {task}, whose sentences may begin and end otherwise"
+        return f"needs a model of --task {TASKS[kind]}; got {task}, whose sentences may begin and end differently"
     for option, needed in REFUSED.items():
         if options.get(option):
-            return (
-                f"needs {needed}; got --{option.replace('_', '-')} {options[option]}, for which CTranslate2 has no "
-                "place"
-            )
+            flag = f"--{option.replace('_', '-')} {options[option]}"
+            return f"needs {needed}; got {flag}, which CTranslate2 does not support"
     activation = options.get("activation_fn") or "relu"
     if activation not in ACTIVATIONS:
-        return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 has not"
+        return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 lacks"
     return None
 
 

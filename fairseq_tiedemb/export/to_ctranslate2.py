@@ -88,8 +88,8 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
     for name in names:
         if not Path(folder, name).is_file():
             raise ValueError(
-                f"--data: needs the folder of the training, by fairseq-preprocess, for its dictionaries; got {folder}, "
-                f"which has no {name}. Use --data with that folder."
+                f"--data: needs the training's folder of fairseq-preprocess, for its dictionaries; got {folder}, which "
+                f"has no {name}. Use --data with that folder."
             )
         try:
             Dictionary.load(str(Path(folder, name)))
@@ -106,7 +106,7 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
         text = " ".join(str(error).split())
         if "key(s) in state_dict" in text:
             raise ValueError(
-                f"CHECKPOINT: needs the weights of its model, all of them and no others; got {checkpoint} ({text}). "
+                f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint} ({text}). "
                 "Use the checkpoint of the training as it was saved."
             ) from error
         raise ValueError(
@@ -214,7 +214,7 @@ def _vocabulary(dictionary: Any) -> list[str]:
     if len(set(words)) < len(words):
         twice = next(word for index, word in enumerate(words) if word in words[:index])
         raise ValueError(
-            f"--data: needs dictionaries with each word once; got {twice!r} twice. Use a dictionary without it, and "
-            "train again."
+            f"--data: needs dictionaries without repeated words; got {twice!r} twice. Use a dictionary with this word "
+            "once, and train again."
         )
     return words

@@ -81,7 +81,7 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
             widths[name] = list(options[name]) * options[f"{side}_layers"]
             if len(widths[name]) == 1:
                 raise ValueError(
-                    f"--settings: needs namespace for a model of convolutions with one {side} layer; got dict, from "
+                    f"--settings: needs namespace for a convolutional model with one {side} layer; got dict, from "
                     "which fairseq cannot build it. Use --settings namespace."
                 )
     return {**options, **widths}
@@ -141,8 +141,8 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
     weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)
     if weight is None:
         raise ValueError(
-            f"CHECKPOINT: needs a table of output vectors; got a model without {OUTPUT}, whose file is incomplete. Use "
-            "the checkpoint of the training as it was saved."
+            f"CHECKPOINT: needs an output embedding; got an incomplete model without {OUTPUT}. Use the checkpoint of "
+            "the training as it was saved."
         )
     table = _table(weight, method, embeds=False)
     width = weight.size(1)
@@ -178,8 +178,8 @@ def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
     missing = module.double().eval().load_state_dict(entries, strict=False).missing_keys
     if missing:
         raise ValueError(
-            f"CHECKPOINT: needs all parameters of its sharing method; got none for {', '.join(missing)}. Use the "
-            "method that it was trained with, as its package registers it."
+            f"CHECKPOINT: needs all parameters of its sharing method; got none for {', '.join(missing)}. Use "
+            "--user-dir with the package that registered the method in training."
         )
     return module
 

@@ -36,8 +36,8 @@ def estimate_mixture(logs_MN: Reals) -> tuple[Reals, list[float]]:
     hopeless = np.flatnonzero(~np.isfinite(logs_MN.max(axis=0)))
     if len(hopeless):
         raise ValueError(
-            f"--held-out: needs tokens that one of the models gives a probability; got 0 from all of them for token "
-            f"number {hopeless[0] + 1}. Use other text, or models with <unk>."
+            f"--held-out: needs tokens with a positive probability by some model; got 0 by all models for token number "
+            f"{hopeless[0] + 1}. Use other text, or models with <unk>."
         )
     weights = np.full(len(logs_MN), 1 / len(logs_MN))
     trace: list[float] = []

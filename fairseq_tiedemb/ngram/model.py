@@ -188,7 +188,7 @@ def check_options(
     if cutoff is not None and (not cutoff or min(cutoff) < 1 or len(cutoff) > order):
         raise ValueError(
             f"--cutoff: needs 1 to {order} whole numbers of at least 1, for --order {order}; got "
-            f"{' '.join(map(str, cutoff))}. Use 1 1 2, say, against n-grams of three words and more that come once."
+            f"{' '.join(map(str, cutoff))}. Use 1 1 2, say, to drop n-grams of three or more words with count 1."
         )
     if katz_k < 1:
         raise ValueError(f"--katz-k: needs a whole number of at least 1; got {katz_k}. Use 7.")

@@ -101,7 +101,9 @@ class Vocabulary(dict[str, int]):
                     raise ValueError(self._refusal(error.args[0], f"line {number} of {path}", flag)) from None
                 tokens.append(EOS)
             if len(tokens) == before:
-                raise ValueError(f"{flag}: needs text; got {path}, which is empty. Use a file with a sentence a line.")
+                raise ValueError(
+                    f"{flag}: needs text; got {path}, which is empty. Use a file with one sentence per line."
+                )
         return np.array(tokens, dtype=np.int32)
 
     def _refusal(self, word: str, place: str, flag: str) -> str:

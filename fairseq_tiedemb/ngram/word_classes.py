@@ -52,7 +52,7 @@ def exchange(
     """
     counts = np.bincount(tokens, minlength=size)
     if len(tokens) < 2:
-        raise ValueError(f"tokens: needs two words at least; got {len(tokens)}. Use a longer text.")
+        raise ValueError(f"tokens: needs at least two words; got {len(tokens)}. Use a longer text.")
     if not 1 <= classes <= np.count_nonzero(counts):
         raise ValueError(
             f"classes: needs 1 to the number of words that occur, {np.count_nonzero(counts):,}; got {classes}. Use "

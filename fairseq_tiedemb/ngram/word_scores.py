@@ -46,7 +46,7 @@ def read_word_scores(path: str | Path, *, flag: str) -> WordScores:
         tokens.append(token)
         logs.append(value)
     if not tokens:
-        raise ValueError(f"{flag}: needs a line a token; got {path}, which is empty. Use score --per-word again.")
+        raise ValueError(f"{flag}: needs one line per token; got {path}, which is empty. Use score --per-word again.")
     return WordScores(tokens, np.array(logs))
 
 

@@ -63,11 +63,11 @@ def read_questions(path: Path) -> list[Section]:
             sections[-1].questions.append((words[0], words[1], words[2], words[3]))
         else:
             raise ValueError(
-                f"--questions: needs `: section` lines, with four words a line below; got {line[:60]!r} in line "
+                f"--questions: needs `: section` lines, with lines of four words below; got {line[:60]!r} in line "
                 f"{number} of {path}. Use the format of questions-words.txt."
             )
     if not any(section.questions for section in sections):
-        raise ValueError(f"--questions: needs a question at least; got {path}, which has none. Use another.")
+        raise ValueError(f"--questions: needs at least one question; got {path}, which has none. Use another.")
     return sections
 
 

@@ -42,8 +42,8 @@ def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
     spread = start[:, 0].std()
     if not spread > 0:
         raise ValueError(
-            f"--method: needs vectors that differ for tsne; got {len(rows_ND)} that are all one. Use other words, or a "
-            "table that training has changed."
+            f"--method: needs different vectors for tsne; got {len(rows_ND)} equal ones. Use other words, or a table "
+            "that training has changed."
         )
     # The spread of scikit-learn's own start, which fails for rows with one entry.
     start = (start / spread * START_SPREAD).astype(np.float32)

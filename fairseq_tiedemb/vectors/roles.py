@@ -46,22 +46,20 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
             raise _missing(state, "in", path)
         return {each: _vectors(state, names, each, path) for each in found}
     if role == "tied" and not tied:
-        raise ValueError(
-            f"--role: needs in, out or sum for a model whose two tables are not one; got tied for {path}. Use in."
-        )
+        raise ValueError(f"--role: needs in, out or sum for an untied model; got tied for {path}. Use in.")
     if role != "sum":
         return {role: _vectors(state, names, role, path)}
     rank = section_of(state, "model").get("embedding_rank")
     if rank and not tied:
         raise ValueError(
-            f"--role: needs in or out for factorised tables, each of which is {rank} wide in a basis of its own; got "
-            f"sum for {path}, of --embedding-rank {rank}. Use in, out."
+            f"--role: needs in or out for factorised tables, which have different bases; got sum for {path}, of "
+            f"--embedding-rank {rank}. Use in, out."
         )
     first, second = _vectors(state, names, "in", path), _vectors(state, names, "out", path)
     if first.shape != second.shape:
         raise ValueError(
-            f"--role: needs in or out for tables of two sizes; got sum for {path}, whose input is {tuple(first.shape)} "
-            f"and whose output {tuple(second.shape)}. Use in, out."
+            f"--role: needs in or out for tables of different shapes; got sum for {path}, with input "
+            f"{tuple(first.shape)} and output {tuple(second.shape)}. Use in, out."
         )
     return {role: first + second}
 
@@ -107,8 +105,8 @@ def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, pat
     part = "in" if role == "tied" else role
     if _in_bands(state, part):
         raise ValueError(
-            f"--role: needs one table for all words; got {part} for {path}, whose words come in bands of several "
-            "widths (--adaptive-input, --adaptive-softmax-cutoff). Use a model without them, or --tensor with the "
+            f"--role: needs one table for all words; got {part} for {path}, whose tables are bands of several widths "
+            "(--adaptive-input, --adaptive-softmax-cutoff). Use a model without them, or --tensor with the "
             "name of a band and --dict with its words."
         )
     name = names[part] or (names["in"] if is_output and _tied(state, names) else None)

@@ -65,7 +65,7 @@ def read_pairs(path: Path) -> PairSet:
                     raise ValueError
             except (IndexError, ValueError):
                 raise ValueError(
-                    f"--sets: needs two words and a number a line; got {line[:60]!r} in line {number} of {path}. Use "
+                    f"--sets: needs two words and a number per line; got {line[:60]!r} in line {number} of {path}. Use "
                     "word, word and score, with white space between."
                 ) from None
             pairs.append((fields[0].lower(), fields[1].lower()))
@@ -75,7 +75,7 @@ def read_pairs(path: Path) -> PairSet:
     except OSError as error:
         raise ValueError(f"--sets: needs a file; got {path} ({error.strerror}). Use another path.") from None
     if not pairs:
-        raise ValueError(f"--sets: needs a pair of words at least; got {path}, which has none. Use another.")
+        raise ValueError(f"--sets: needs at least one pair of words; got {path}, which has none. Use another.")
     return PairSet(path.stem, pairs, np.array(scores))
 
 

@@ -99,7 +99,7 @@ class Source:
             if is_another([rows[row] for row in sorted(rows)], trained_with.get(side)):
                 raise ValueError(
                     f"--dict: needs the {len(rows):,} words that {self.path} was trained with, in their order; got "
-                    f"{dictionary}, with others, or in another order. Use the one of the training."
+                    f"{dictionary}, with other words or another order. Use the training's dictionary."
                 )
             words = without_marks(rows)
             kept = _trained(state, words)
@@ -116,14 +116,14 @@ class Source:
             if (folder / name).is_file():
                 return folder / name
         raise ValueError(
-            f"--dict: needs the words of {self.path}; found no {name} in {', '.join(map(str, folders))}. Use "
-            "--dict with that of the training."
+            f"--dict: needs the words of {self.path}; got no {name} in {', '.join(map(str, folders))}. Use --dict with "
+            "the training's dictionary."
         )
 
     def _misfit(self, dictionary: Path, words: int, rows_VD: Tensor) -> ValueError:
         return ValueError(
-            f"--dict: needs a word for each of the {len(rows_VD):,} rows of {self.path}; got {words:,} in "
-            f"{dictionary}, fairseq's own among them. Use the one of the training."
+            f"--dict: needs one word for each of the {len(rows_VD):,} rows of {self.path}; got {words:,} in "
+            f"{dictionary}, including special symbols. Use the training's dictionary."
         )
 
     def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, *, untrained: int = 0) -> WordTable:
@@ -143,14 +143,14 @@ class Source:
             table = replace(table, words=words, rows_VD=table.rows_VD[rows])
         if not table.words:
             raise ValueError(
-                f"--word-mark: needs what words of {self.path} begin with; got {self.word_mark!r}, with which none "
-                "does. Use another, or leave it out."
+                f"--word-mark: needs the prefix of words in {self.path}; got {self.word_mark!r}, with which no word "
+                "begins. Use another, or leave it out."
             )
         finite = np.isfinite(table.rows_VD).all(1)
         if not finite.all():
             raise ValueError(
-                f"TABLE: needs finite numbers; got {table.name} with others for {table.words[int(finite.argmin())]!r}. "
-                "Use one from before the training diverged."
+                f"TABLE: needs finite numbers; got {table.name} with inf or nan for "
+                f"{table.words[int(finite.argmin())]!r}. Use a checkpoint from before the training diverged."
             )
         return table
 

@@ -40,7 +40,7 @@ def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{flag}: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
-            f"got {path} ({error}). Use the one that belongs to the table."
+            f"got {path} ({error}). Use the dictionary of the table."
         ) from None
 
 
