@@ -28,7 +28,7 @@ def read(path: Path) -> str:
     """Returns the text of a plain or gzip file, or the one text in a zip archive.
 
     Raises:
-        ValueError: if the archive has no text, or several.
+        ValueError: the archive has no text, or several.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:

@@ -10,12 +10,12 @@ from pathlib import Path
 # Perplexity by epoch.
 Curve = dict[int, float]
 
-# fairseq's line at the end of an epoch, with --log-format simple or tqdm (TEXT) and json (JSON); loggers may put text
-# before it. Another field always follows the perplexity, so that a value at the end of a line is cut off.
+# What fairseq prints at the end of an epoch, whatever its loggers put before it: with --log-format simple or tqdm, and
+# with json. The number of updates or the time always follows, so a value at the end of a line is a broken line.
 TEXT = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ([\d.]+(?:e\+\d+)?|inf|nan) \|")
 JSON = re.compile(r'\{"epoch": .*\}')
 
-# The axis is logarithmic if the highest perplexity is more than this factor above the lowest.
+# Perplexities further apart than this have a logarithmic axis.
 WIDE = 5
 
 
@@ -106,7 +106,7 @@ def read_log(path: str | Path) -> Run:
 
 
 def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
-    """Yields (epoch, validation subset, perplexity) from a log line; the subset is None for the training data."""
+    """Yields the epoch, the validation subset (None for the training data) and the perplexity that a line reports."""
     if found := TEXT.search(line):
         yield int(found[1]), found[2], float(found[3])
     elif found := JSON.search(line):

@@ -61,7 +61,7 @@ def _unknown(name: str | None, shapes: dict[str, list[int]], path: Path) -> _Unk
 
 
 def _place(entry: dict[str, Any], room: int) -> tuple[int, int]:
-    """Returns the first byte of a tensor and the byte after its last; checks them against its shape."""
+    """First byte and the one behind the last, which must be as many as the shape says."""
     start, stop = entry["data_offsets"]
     rows, width = entry["shape"]
     needed = rows * width * TYPES[entry["dtype"]].itemsize
