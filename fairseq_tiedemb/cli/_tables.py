@@ -10,8 +10,7 @@ from fairseq_tiedemb.table_names import ROLES
 
 TABLE_HELP = (
     "a checkpoint of fairseq's or ours, a safetensors file, or vectors as text (word2vec's, GloVe's); PATH:ROLE and "
-    "PATH:TENSOR choose one of its tables; a checkpoint alone is all tables of its decoder, which are one where they "
-    "are tied"
+    "PATH:TENSOR choose one of its tables; a checkpoint alone stands for all tables of its decoder"
 )
 
 
@@ -21,10 +20,10 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> N
     parser.add_argument(
         "--role",
         choices=tuple(ROLES),
-        help="of each TABLE without one: input, output or the one that is both, of the decoder or language model; sum "
-        "is input + output; source is the encoder's input",
+        help="role of every TABLE given without one: in, out or tied in the decoder or language model; sum is in + "
+        "out; source is the encoder's input",
     )
-    parser.add_argument("--tensor", metavar="NAME", help="of each TABLE without one: the name of a matrix in its file")
+    parser.add_argument("--tensor", metavar="NAME", help="name of a matrix, for every TABLE given without one")
     parser.add_argument(
         "--dict",
         action="append",
@@ -32,15 +31,15 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> N
         type=Path,
         metavar="FILE",
         help="words of the rows: dict.txt of fairseq, or tokenizer.json, vocab.json or vocab.txt; once for all TABLEs, "
-        "or once for each in their order; not for text. Default: dict.txt beside the checkpoint, or in the data "
+        "or once for each TABLE, in order; not for text. Default: dict.txt beside the checkpoint, or in the data "
         "folder of its training",
     )
     parser.add_argument(
         "--word-mark",
         default="",
         metavar="MARK",
-        help="what words begin with in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; what does "
-        "not is no word",
+        help="prefix of words in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; entries without "
+        "it are left out",
     )
     add_user_dir(parser)
 

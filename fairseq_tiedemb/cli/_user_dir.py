@@ -7,7 +7,7 @@ import os
 def add_user_dir(parser: argparse.ArgumentParser) -> None:
     """Adds fairseq's flag. A checkpoint names the folder too, but must not choose which code runs."""
     parser.add_argument(
-        "--user-dir", metavar="FOLDER", help="of your own sharing method, as the training had it; of ours, none"
+        "--user-dir", metavar="FOLDER", help="folder of your own code (sharing methods, models) that the training used"
     )
 
 

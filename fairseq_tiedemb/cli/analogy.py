@@ -15,16 +15,20 @@ from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables and questions."""
     add_tables(parser)
-    parser.add_argument("--questions", type=Path, required=True, metavar="FILE", help="such as questions-words.txt")
+    parser.add_argument(
+        "--questions", type=Path, required=True, metavar="FILE", help="file of questions, such as questions-words.txt"
+    )
     parser.add_argument(
         "--most-frequent",
         type=int,
         default=30_000,
         metavar="N",
-        help="only the first N words of each table, to ask for and to answer with (default: 30000)",
+        help="use only the first N words of each table, in questions and answers (default: 30000)",
     )
     parser.add_argument(
-        "--multiply", action="store_true", help="3CosMul of Levy & Goldberg (2014), products of cosines and not sums"
+        "--multiply",
+        action="store_true",
+        help="use 3CosMul (Levy & Goldberg 2014): products of cosines instead of sums",
     )
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the preset and the size of its dictionaries."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the preset; all, with what they share, if none")
     parser.add_argument(
-        "--words", type=int, metavar="N", help="the size of each dictionary, fairseq's 4 symbols in it (default: 10000)"
+        "name", nargs="?", metavar="NAME", help="the preset; default: list all presets and what they share"
+    )
+    parser.add_argument(
+        "--words", type=int, metavar="N", help="size of each dictionary, including fairseq's 4 symbols (default: 10000)"
     )
 
 

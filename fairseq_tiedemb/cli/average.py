@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="average the last N checkpoint_EPOCH_UPDATE.pt of the folder",
     )
     parser.add_argument(
-        "--checkpoint-upper-bound", type=int, metavar="N", help="the last epoch, or update, of the folder that counts"
+        "--checkpoint-upper-bound", type=int, metavar="N", help="ignore checkpoints after this epoch, or update"
     )
 
 

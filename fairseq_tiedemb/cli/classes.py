@@ -23,14 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=100,
         metavar="C",
-        help="how many; near the root of the number of words they cost an output layer least (default: 100)",
+        help="number of classes; an output layer is fastest near the square root of the vocabulary size (default: 100)",
     )
     parser.add_argument(
         "--rounds",
         type=int,
         default=20,
         metavar="N",
-        help="how often each word may move; fewer if none would (default: 20)",
+        help="maximum number of rounds; stops early when no word moves (default: 20)",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 

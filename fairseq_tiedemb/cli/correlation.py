@@ -15,7 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the tables and the number of words."""
     add_tables(parser)
     parser.add_argument(
-        "--most-frequent", type=int, metavar="N", help="only the first N common words of the first TABLE"
+        "--most-frequent",
+        type=int,
+        metavar="N",
+        help="compare only the first N common words, in the order of the first TABLE",
     )
 
 

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--window", type=int, default=5, metavar="N", help="largest distance between two words (default: 5)"
     )
     parser.add_argument(
-        "--min-count", type=int, default=5, metavar="N", help="leave out words that come less often (default: 5)"
+        "--min-count", type=int, default=5, metavar="N", help="leave out words with a lower count (default: 5)"
     )
     parser.add_argument("--dim", type=int, default=100, metavar="N", help="width of the vectors (default: 100)")
     parser.add_argument(
@@ -35,12 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.75,
         metavar="POWER",
-        help="of how frequent contexts are; 1 is none (default: 0.75)",
+        help="exponent of the contexts' frequencies; 1 for no smoothing (default: 0.75)",
     )
     parser.add_argument(
         "--shift", type=float, default=1.0, metavar="K", help="subtract log K before cutting at 0 (default: 1)"
     )
-    parser.add_argument("--power", type=float, default=0.5, metavar="P", help="of the singular values (default: 0.5)")
+    parser.add_argument(
+        "--power", type=float, default=0.5, metavar="P", help="exponent of singular values (default: 0.5)"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 

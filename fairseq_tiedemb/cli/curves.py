@@ -16,11 +16,11 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the logs, the picture, the subset and the labels."""
-    parser.add_argument("logs", nargs="+", metavar="LOG", help="a log a run")
-    parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw too; .png, .svg, .pdf or the like")
+    parser.add_argument("logs", nargs="+", metavar="LOG", help="logs, one per run")
+    parser.add_argument("--output", type=Path, metavar="PICTURE", help="also draw the curves; .png, .svg, .pdf, ...")
     parser.add_argument("--subset", metavar="NAME", help="validation subset (default: the first of each log)")
     parser.add_argument(
-        "--label", nargs="+", metavar="NAME", help="what to call each run (default: the log's name, or its folder's)"
+        "--label", nargs="+", metavar="NAME", help="labels of the runs (default: names of the logs or their folders)"
     )
 
 

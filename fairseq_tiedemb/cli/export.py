@@ -22,24 +22,26 @@ OPTIONS = {"settings": "fairseq", "quantization": "ctranslate2", "data": "ctrans
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the checkpoint, the output and the target."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="of tied_transformer, tied_lightconv, ...")
-    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; of ctranslate2 a new folder")
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of tied_transformer, tied_lightconv, ..."
+    )
+    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; for ctranslate2 a new folder")
     parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="default: fairseq")
     parser.add_argument(
         "--settings",
         choices=("dict", "namespace"),
-        help="how to save those of fairseq's older models: plain, which fairseq reads under every torch, or as "
-        "fairseq-train saves them, which torch 2.6 and newer refuse (default: dict)",
+        help="form of the settings of fairseq's older models: dict works with every torch; namespace is "
+        "fairseq-train's own form, which torch 2.6 and newer refuse (default: dict)",
     )
     parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="of the matrices, for ctranslate2 (default: float32)",
+        help="number format of the matrices, for ctranslate2 (default: float32)",
     )
     parser.add_argument(
         "--data",
         type=Path,
-        help="folder with the dictionaries of the training, for ctranslate2. Default: as the checkpoint says",
+        help="folder with the dictionaries of the training, for ctranslate2. Default: from the checkpoint",
     )
     add_user_dir(parser)
 

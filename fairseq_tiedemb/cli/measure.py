@@ -14,7 +14,9 @@ from fairseq_tiedemb.results.usage import as_text, measure, read_usage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the file and the command."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="where a JSON line is added; need not be there")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="file to which a JSON line is added; created if missing"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="a program and its arguments")
 
 

@@ -11,8 +11,10 @@ from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables and words."""
     add_tables(parser)
-    parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="whose neighbours to print")
-    parser.add_argument("--count", type=int, default=10, metavar="N", help="how many of each (default: 10)")
+    parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="words whose neighbours are printed")
+    parser.add_argument(
+        "--count", type=int, default=10, metavar="N", help="number of neighbours per word (default: 10)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -33,19 +33,19 @@ ORDER, SMOOTHING, KATZ_K = 5, "modified-kneser-ney", 7
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds texts, order, smoothing method, and further models and files."""
-    parser.add_argument("train", nargs="*", metavar="TRAIN", help="text to count n-grams in, the files as one text")
-    parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score, each by itself")
-    parser.add_argument("--order", type=int, metavar="N", help="words of the longest n-grams (default: 5)")
+    parser.add_argument("train", nargs="*", metavar="TRAIN", help="training text; several files are one text")
+    parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score separately")
+    parser.add_argument("--order", type=int, metavar="N", help="highest order of n-grams (default: 5)")
     parser.add_argument(
         "--smoothing",
         choices=SMOOTHINGS,
-        help="how probability comes to n-grams that TRAIN lacks (default: modified-kneser-ney)",
+        help="smoothing method (default: modified-kneser-ney)",
     )
     parser.add_argument(
         "--back-off",
         action="store_true",
-        help="shorter n-grams are asked only where the longer one was not seen, and not mixed with it. katz has no "
-        "other form, and jelinek-mercer has not this one",
+        help="use lower orders only for n-grams that TRAIN lacks, instead of interpolating all orders. katz always "
+        "backs off, jelinek-mercer never",
     )
     usual = [f"{name} {' '.join(map(str, each.cutoff))}" for name, each in SMOOTHINGS.items() if each.cutoff != (1,)]
     parser.add_argument(
@@ -53,30 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=int,
         metavar="N",
-        help="leave out n-grams of 1, 2, ... words that come less than N times, as SRILM's -gt1min, -gt2min, ... do: "
-        "their probability goes to shorter ones; the last N holds for longer n-grams too. In kneser-ney and "
-        "modified-kneser-ney it is the number of different words before them that counts, but for the longest. "
-        f"Default: {', '.join(usual)}, SRILM's, with which its perplexities were published: a long n-gram that came "
-        "once says too much where nothing is interpolated; all others 1, nothing left out, as Kneser-Ney's were",
+        help="minimum counts of n-grams of 1, 2, ... words, as SRILM's -gt1min, -gt2min, ...; the last N holds for "
+        "longer n-grams too. Shorter n-grams get the probability of dropped ones. Below the highest order, kneser-ney "
+        "and modified-kneser-ney compare the number of different preceding words. "
+        f"Default: {', '.join(usual)}, SRILM's defaults, with which perplexities are published; 1 for other methods",
     )
-    parser.add_argument("--katz-k", type=int, metavar="K", help="katz discounts counts of at most K (default: 7)")
+    parser.add_argument("--katz-k", type=int, metavar="K", help="for katz: discount counts up to K (default: 7)")
     parser.add_argument(
         "--weights-by",
         choices=("count", "order"),
-        help="jelinek-mercer has a weight for all histories of about one count, or one an order (default: count)",
+        help="for jelinek-mercer: one weight per count range of histories, or one per order (default: count)",
     )
     parser.add_argument(
         "--held-out",
         metavar="FILE",
-        help="text on which weights are estimated, of jelinek-mercer and --interpolate; not TRAIN, nor what is tested",
+        help="text for estimating the weights of jelinek-mercer and --interpolate; neither TRAIN nor a test text",
     )
     parser.add_argument(
         "--dict",
         metavar="DICT.TXT",
-        help=f"fairseq's dictionary: every other word is {UNKNOWN}, as it is for fairseq-train. Default: the words of "
-        f"TRAIN; others are {UNKNOWN} if TRAIN has it, and refused if not",
+        help=f"fairseq's dictionary; other words become {UNKNOWN}, as in fairseq-train. Default: the words of TRAIN; "
+        f"other words become {UNKNOWN} if TRAIN contains it, and are refused otherwise",
     )
-    parser.add_argument("--read-arpa", metavar="FILE", help="read the model, of SRILM or KenLM too; needs no TRAIN")
+    parser.add_argument("--read-arpa", metavar="FILE", help="read the model, also of SRILM or KenLM, instead of TRAIN")
     parser.add_argument(
         "--interpolate",
         nargs="+",
@@ -84,9 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="mix with another model: an ARPA file; or files of score --per-word, one for the held-out text and one "
-        "for each test text, in this order. Once for each model. The weights are the best ones on --held-out",
+        "for each test text, in this order. Repeat the option for further models. Weights are estimated on --held-out",
     )
-    parser.add_argument("--arpa", type=Path, metavar="OUT", help="write the model, as KenLM and SRILM read it")
+    parser.add_argument("--arpa", type=Path, metavar="OUT", help="write the model, for KenLM, SRILM and --read-arpa")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,9 +12,11 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the checkpoint, the dictionary, the extra table, and the picture."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="of fairseq-train")
-    parser.add_argument("--dictionary", type=Path, metavar="DICT.TXT", help="of the training, for words' frequencies")
-    parser.add_argument("--parameters", action="store_true", help="print the norm of every parameter of the model too")
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of fairseq-train")
+    parser.add_argument(
+        "--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for word counts"
+    )
+    parser.add_argument("--parameters", action="store_true", help="also print the norm of every parameter")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
 
 

@@ -37,18 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the row, the sources of its figures, and the output."""
     parser.add_argument("table", metavar="TABLE", help="name of the table")
     parser.add_argument("row", metavar="ROW", help="name of its row")
-    parser.add_argument("--command", required=True, help="what measured it, as it can be run again")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the training; none for what has none")
-    parser.add_argument("--folder", type=Path, help="take what is there of the files named above, and of the columns")
+    parser.add_argument("--command", required=True, help="the command that measured the result")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the training, if any")
+    parser.add_argument("--folder", type=Path, help="read the figures from the files named above, as far as they exist")
     for flag, what in (
         ("--eval-lm", "perplexity, from a log of fairseq-eval-lm"),
-        ("--ngram", "perplexity of the text COLUMN.txt, from what fairseq-tiedemb ngram printed"),
-        ("--bleu", "score, from what sacrebleu printed"),
+        ("--ngram", "perplexity of the text COLUMN.txt, from the output of fairseq-tiedemb ngram"),
+        ("--bleu", "score, from the output of sacrebleu"),
     ):
         parser.add_argument(flag, nargs="+", action="extend", default=[], metavar="COLUMN=FILE", help=what)
     parser.add_argument("--figure", nargs="+", action="extend", default=[], metavar="COLUMN=VALUE", help=FIGURE_HELP)
-    parser.add_argument("--note", help="what else is to be said of it")
-    parser.add_argument("--if-known", action="store_true", help="do nothing but say so where the table lacks the row")
+    parser.add_argument("--note", help="a note on the result, one line")
+    parser.add_argument("--if-known", action="store_true", help="record nothing if the table lacks the row")
     parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="default: %(default)s")
 

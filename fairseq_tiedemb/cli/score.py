@@ -35,20 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="all sentences are one text: what the model carries goes over their ends. Default: each by itself",
+        help="score all sentences as one text, carrying the model's state across them. Default: separately",
     )
     parser.add_argument(
         "--per-word",
         type=Path,
         metavar="OUT",
-        help="write a line a token, ends of sentences included: natural logarithm of its probability, tab, the token "
-        "as the model knows it",
+        help="write one line per token, including ends of sentences: natural logarithm of its probability, tab, the "
+        "predicted token",
     )
     parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="print scores that are not normalised, of a model that was trained to need no more",
+        help="print logits without softmax, for a self-normalised model",
     )
     parser.add_argument(
         "--raw-sample",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"tokens whose log Z is computed, with --raw (default: {RAW_SAMPLE})",
     )
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add_user_dir(parser)
 
 

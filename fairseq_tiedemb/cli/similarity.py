@@ -16,11 +16,11 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables and sets."""
     add_tables(parser)
-    parser.add_argument("--sets", nargs="+", type=Path, required=True, metavar="FILE", help="`word word score` a line")
+    parser.add_argument("--sets", nargs="+", type=Path, required=True, metavar="FILE", help="`word word score` lines")
     parser.add_argument(
         "--missing-as-zero",
         action="store_true",
-        help="count pairs that a table lacks, with the cosine 0: another number than without; says how many it has",
+        help="also count pairs with a missing word, with cosine 0, and print how many pairs a table has",
     )
 
 

@@ -22,13 +22,15 @@ GEN_SUBSET, BATCHES = "test", 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the models and the shape of a batch."""
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
-    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="of language models")
+    parser.add_argument(
+        "--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="checkpoints of language models"
+    )
     parser.add_argument("--batch-size", type=int, default=20, metavar="N", help="rows of a batch (default: 20)")
     parser.add_argument("--tokens-per-sample", type=int, default=20, metavar="N", help="tokens of a row (default: 20)")
-    parser.add_argument("--train-subset", default="train", metavar="NAME", help="text of updates (default: train)")
-    parser.add_argument("--gen-subset", metavar="NAME", help=f"text of repeats (default: {GEN_SUBSET})")
+    parser.add_argument("--train-subset", default="train", metavar="NAME", help="text for the updates (default: train)")
+    parser.add_argument("--gen-subset", metavar="NAME", help=f"text for the repeats (default: {GEN_SUBSET})")
     parser.add_argument(
-        "--batches", type=int, metavar="N", help=f"first batches whose gradients are taken (default: {BATCHES})"
+        "--batches", type=int, metavar="N", help=f"number of batches whose gradients are computed (default: {BATCHES})"
     )
     add_user_dir(parser)
 
