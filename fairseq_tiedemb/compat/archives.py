@@ -47,7 +47,7 @@ def unpacked(archive: Path) -> Path:
     If all members are in one folder, that folder is the result. The tar file may be compressed.
 
     Raises:
-        ValueError: if the file is not a tar file, is damaged, or has a member outside the folder.
+        ValueError: if it is none, is damaged, or a member would be written outside.
     """
     stat = archive.stat()
     version = f"{archive.resolve()} {stat.st_size} {stat.st_mtime_ns}"

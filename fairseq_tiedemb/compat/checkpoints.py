@@ -21,17 +21,17 @@ UNSAFE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
 def weights_only_by_default() -> None:
-    """Remove TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, old advice for fairseq, from the environment of this process.
+    """Drop TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, old advice for fairseq, from this process and those that it starts.
 
-    Without it: torch runs the code in a file wherever fairseq itself calls `torch.load`
-    (models/speech_to_text/xm_transformer.py:645). Goes when torch drops the variable.
+    Without it: torch runs what a file contains wherever fairseq calls `torch.load` itself, as for the second file that
+    the settings of a checkpoint name (models/speech_to_text/xm_transformer.py:645). Goes when torch drops the variable.
     """
     if os.environ.pop(UNSAFE, "0").lower() in ("1", "y", "yes", "true"):
         logger.warning("%s: ignored, for it runs the code that a checkpoint contains. Unset it.", UNSAFE)
 
 
 def checkpoint_classes() -> None:
-    """Let torch load the classes in fairseq's checkpoints (settings, words, numpy's numbers), by stand-in classes.
+    """Tell torch which classes a fairseq checkpoint may hold: settings, words and numpy's numbers, by stand-ins.
 
     Without it: torch >= 2.6 refuses fairseq's checkpoints, in generate, interactive, eval-lm, validate, resume and
     finetune (checkpoint_utils.py:340). Goes when fairseq's checkpoints hold plain Python only.
@@ -40,21 +40,21 @@ def checkpoint_classes() -> None:
 
 
 class TorchForCheckpoints(types.ModuleType):
-    """The module `torch` for `checkpoint_utils`, with another `load`."""
+    """torch, as `checkpoint_utils` sees it: `load` reads a checkpoint, everything else is torch's."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
     def load(self, file: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return the checkpoint in an open file, on the CPU, the only device that fairseq requests."""
+        """What an open file holds, on the CPU, which is where fairseq asks for it."""
         return read_file(file, str(getattr(file, "name", "checkpoint")))
 
 
 def one_way_to_read() -> None:
     """Let fairseq read checkpoints by `reading.files.read_file`, as our own commands do.
 
-    Without it: files with changed bits are loaded silently, a small file can take gigabytes, and settings that fetch or
-    send data reach OmegaConf (checkpoint_utils.py:340, 909). Goes when `torch.load` checks all that.
+    Without it: bits that have changed are loaded without a word, a small file takes gigabytes, and settings that fetch
+    or send something reach OmegaConf (checkpoint_utils.py:340, 909). Goes when `torch.load` checks all that.
     """
     if not isinstance(checkpoint_utils.torch, TorchForCheckpoints):
         checkpoint_utils.torch = TorchForCheckpoints("torch")
