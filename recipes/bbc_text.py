@@ -1,19 +1,19 @@
-"""The BBC news archive as text for language models: one sentence a line, split into train, valid and test.
+"""The BBC news archive as text for language models: one sentence per line, split into train, valid and test.
 
     python recipes/bbc_text.py bbc FOLDER
 
 Press & Wolf (2016, table 7) process and split the archive themselves, with the vocabulary of Miyamoto & Cho (2016);
-neither is published. What is done here follows the PTB text of their other tables, so that sizes can be compared:
+neither is published. This script follows the PTB text of their other tables:
 
-- A story that comes again is left out (157 of 2,225: the same text in two topics, or edited a little), because it would
-  stand in the training and in the test set. Stories are the same if the first 200 letters after their titles are.
-- The rest is shuffled by story with a fixed seed; 5% are for validation, 5% for the test, 90% for training. Sentences
-  stay in their order, since the state of a language model is carried from one to the next. A title is a sentence.
-- Sentences end at . ! ? before a capital, a digit, a currency sign or a quotation mark.
-- Lower case; a number is N, as are the numbers inside of words (25-year-old is N-year-old, £11bn is £ Nbn).
-- Tokens: words with their hyphens; n't, 's, 're, ... split off; every other sign by itself. Punctuation is kept.
-- The 9,998 most frequent words of the training set (ties in alphabetical order); every other word is <unk>. With <unk>
-  and the end of the sentence that makes 10,000 types, as in PTB.
+- A repeated story is left out (157 of 2,225: the same text in two topics, or slightly edited), since it could be in
+  both training and test set. Two stories are the same if the first 200 letters after their titles are.
+- The stories are shuffled with a fixed seed; 5% are for validation, 5% for the test, 90% for training. The sentences of
+  a story stay in order, since a language model's state is carried across sentences. A title is a sentence.
+- Sentences end at . ! ? before a capital, a digit, a currency sign or a quotation mark. - Text is in lower case;
+numbers become N, also inside words (25-year-old is N-year-old, £11bn is £ Nbn). - Tokens: words with their hyphens;
+n't, 's, 're, ... split off; every other sign by itself. Punctuation is kept. - The 9,998 most frequent words of the
+training set are kept (ties in alphabetical order); others become <unk>. With
+  <unk> and the end of the sentence that makes 10,000 types, as in PTB.
 """
 
 import argparse
@@ -28,8 +28,7 @@ HELD_OUT = 0.05  # the fraction of the stories in valid, and in test
 WORDS = 9_998
 SAME = 200  # letters after the title
 
-# From the first of several marks that is no abbreviation's, and without going back: 100,000 dots take no longer than
-# other text.
+# Starts at the first of several marks that does not end an abbreviation. Possessive: no backtracking over long runs.
 SENTENCE_END = re.compile(
     r"((?:(?<![.!?])(?<!\b[A-Z])|(?<=\b[A-Z][.!?]))[.!?]++[\"')\]]*+)\s++(?=[\"'(\[]*+[A-Z0-9£$])"
 )
@@ -40,7 +39,7 @@ TOKEN = re.compile(
 
 
 def read(path: Path) -> str:
-    """The text of a story: UTF-8, but for one that is Latin-1."""
+    """Returns the text of a story, in UTF-8 or else Latin-1."""
     content = path.read_bytes()
     try:
         return content.decode("utf-8-sig")
@@ -49,26 +48,23 @@ def read(path: Path) -> str:
 
 
 def identity(story: str) -> str:
-    """What two editions of one story have in common."""
+    """Returns a key that two editions of one story share."""
     _, _, body = story.strip().partition("\n")
     return re.sub(r"\W+", "", body)[:SAME]
 
 
 def sentences(story: str) -> list[list[str]]:
-    """The tokens of each sentence of a story."""
+    """Returns the tokens of a story's sentences."""
     lines = (line.strip() for line in story.splitlines())
     texts = [text for line in lines if line for text in SENTENCE_END.sub(r"\1\n", line).split("\n")]
     return [tokens for text in texts if (tokens := TOKEN.findall(NUMBER.sub("N", text.lower())))]
 
 
 def split(folder: Path) -> dict[str, list[list[str]]]:
-    """The sentences of train, valid and test.
-
-    Args:
-        folder: holds one folder a topic, which holds the stories, NNN.txt.
+    """Returns the sentences of train, valid and test, from a folder with one folder per topic of stories, NNN.txt.
 
     Raises:
-        ValueError: there are too few stories for three sets.
+        ValueError: if there are too few stories for three sets.
     """
     stories = {identity(story): story for story in map(read, sorted(folder.glob("*/*.txt")))}
     order = sorted(stories)
@@ -81,7 +77,7 @@ def split(folder: Path) -> dict[str, list[list[str]]]:
 
 
 def write(sets: dict[str, list[list[str]]], folder: Path) -> None:
-    """Writes the sentences of each set to FOLDER/SET.txt, in the vocabulary of train."""
+    """Writes the sentences of every set to FOLDER/SET.txt, in the vocabulary of train."""
     counts = Counter(token for tokens in sets["train"] for token in tokens)
     kept = {word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:WORDS]}
     for name, lines in sets.items():

@@ -1,9 +1,9 @@
-"""Leaves out sentence pairs that are empty, too long, or of too different lengths, in the way of Moses.
+"""Drops sentence pairs that are empty, too long, or of too different lengths, as Moses does.
 
     python recipes/clean_pairs.py IN OUT SOURCE TARGET --longest 175 --ratio 1.5
 
-reads IN.SOURCE and IN.TARGET and writes OUT.SOURCE and OUT.TARGET; lengths are in tokens, divided by spaces. What
-`clean-corpus-n.perl -ratio 1.5 IN SOURCE TARGET OUT 1 175` does.
+reads IN.SOURCE and IN.TARGET and writes OUT.SOURCE and OUT.TARGET; lengths are numbers of space-separated tokens.
+Equivalent to `clean-corpus-n.perl -ratio 1.5 IN SOURCE TARGET OUT 1 175`.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def keeps(source: str, target: str, *, longest: int, ratio: float) -> bool:
-    """Whether a pair stays."""
+    """Whether a pair is kept."""
     lengths = sorted((len(source.split()), len(target.split())))
     return 1 <= lengths[0] and lengths[1] <= longest and lengths[1] <= ratio * lengths[0]
 

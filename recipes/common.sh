@@ -1,14 +1,13 @@
 # shellcheck shell=bash
-# What the recipes have in common. They source it; it runs nothing.
+# Functions and settings of all recipes, which source this file; it runs nothing.
 #
-# DRY_RUN=1   print the commands, a line each, ready to be pasted, and run none of them
-# SMOKE=1     the same commands in a minute, on a few lines and tiny sizes: does everything run?
+# DRY_RUN=1   print the commands, one per line, ready to be pasted, without running them
+# SMOKE=1     a test that everything runs: the same commands in a minute, on a few lines and with tiny sizes
 # RUNS        folder for corpora, checkpoints and logs; the default is runs/ of the checkout, which git ignores
-# PLUGIN      what --user-dir gets; the default is the plugin of the checkout
-# RESULTS     folder that measured figures are recorded in; the default is results/ beside this file. With SMOKE=1 none is
-#             recorded unless it is given
-# GPUS        for the recipes that say so: 0 trains on the CPU; 1 or more on that many GPUs of this machine, with --fp16;
-#             the default is one process in float32, on a GPU if there is one
+# PLUGIN      value of --user-dir; the default is the checkout's plugin
+# RESULTS     folder of recorded figures; the default is results/ beside this file. SMOKE=1 records only if it is set
+# GPUS        in recipes that support it: 0 trains on the CPU, N on N GPUs of this machine with --fp16; the default is
+#             one process in float32, on a GPU if the machine has one
 set -euo pipefail
 
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -19,8 +18,8 @@ GPUS=${GPUS:-}
 RUNS=${RUNS:-$repository/runs}
 PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 
-# The command that runs this recipe, as it is recorded; what sets its result apart from the row of the paper: recorded
-# under a row of its own, ROW,UPDATES=100, where the table has one; and what sets its training apart, for its folder's name.
+# The recipe's command, for the record; settings that make its result another row than the paper's, such as
+# ROW,UPDATES=100; and settings that give its training another folder.
 recipe_command='' variant='' training_variant=''
 of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
 of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY"
@@ -39,7 +38,7 @@ recipe_command+=recipes/$(basename "$0")
 if [[ -z ${VIRTUAL_ENV:-} && -d $repository/.venv/bin ]]; then
     PATH=$repository/.venv/bin:$PATH
 fi
-# With two threads on a machine that has other work, torch becomes many times slower than with one.
+# On a busy machine, torch is many times slower with two threads than with one.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 stop() {
@@ -47,10 +46,10 @@ stop() {
     exit 1
 }
 
-# The sharing methods of Liu, Zhai & Chen (2020): plain is its baseline, and everybody's weight tying.
+# The sharing methods of Liu, Zhai & Chen (2020): plain is the baseline, ordinary weight tying.
 methods="plain, l2-input, square-output, distance or cosine"
 
-# need_method METHOD: stops if there is no such method.
+# need_method METHOD: stops if the method is unknown.
 need_method() {
     case $1 in
         plain | l2-input | square-output | distance | cosine) ;;
@@ -58,8 +57,8 @@ need_method() {
     esac
 }
 
-# use_gpus: sets what GPUS means to fairseq-train: how many processes, and the options in the array device.
-# shellcheck disable=SC2034 # they are for who calls it
+# use_gpus: translates GPUS for fairseq-train: number of processes, and options in the array device.
+# shellcheck disable=SC2034 # the callers use them
 use_gpus() {
     processes=1 device=()
     case $GPUS in
@@ -70,7 +69,7 @@ use_gpus() {
     esac
 }
 
-# need COMMAND...: stops if one of them is missing, before anything is done.
+# need COMMAND...: stops if a command is missing, before any work.
 need() {
     local name
     [[ $DRY_RUN ]] && return
@@ -99,7 +98,7 @@ remedy() {
     fi
 }
 
-# show REDIRECTIONS COMMAND...: prints a command, quoted; alone on its line if it is not run, else as a prompt does.
+# show REDIRECTIONS COMMAND...: prints a command, quoted, after a prompt unless DRY_RUN is set.
 show() {
     local line
     printf -v line '%q ' "${@:2}"
@@ -116,7 +115,7 @@ run() {
     [[ $DRY_RUN ]] || "$@"
 }
 
-# run_tiedemb COMMAND...: the same for `fairseq-tiedemb`, which is the checkout's where it is not installed.
+# run_tiedemb COMMAND...: the same for `fairseq-tiedemb`, from the checkout if it is not installed.
 run_tiedemb() {
     if command -v fairseq-tiedemb >/dev/null; then
         run fairseq-tiedemb "$@"
@@ -125,7 +124,7 @@ run_tiedemb() {
     fi
 }
 
-# tiedemb COMMAND...: the checkout's `fairseq-tiedemb`, which knows its commit; what it starts has the environment as it is.
+# tiedemb COMMAND...: the checkout's `fairseq-tiedemb`, which knows its commit; it does not change the environment.
 tiedemb() {
     python -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); from fairseq_tiedemb.cli import main; sys.exit(main())' \
         "$repository" "$@"
@@ -139,10 +138,9 @@ run_measured() {
     [[ $DRY_RUN ]] || tiedemb measure "$file" "$@"
 }
 
-# record TABLE ROW [FOLDER] [OPTION...]: records what this recipe measured as recipes/results/TABLE/ROW-SEED.json: what
-# FOLDER has of the table's columns, under the names that `fairseq-tiedemb record --help` tells, and what the options say,
-# such as --figure COLUMN=VALUE. SEED is the variable; where it is empty, the result has none. Nothing is shown but what
-# was recorded, on stderr: it is no step from text to score.
+# record TABLE ROW [FOLDER] [OPTION...]: records the recipe's figures in recipes/results/TABLE/ROW-SEED.json: those in
+# files of FOLDER (names: `fairseq-tiedemb record --help`), and those in options such as --figure COLUMN=VALUE. An empty
+# SEED gives a result without seed. Prints only the recorded result, on stderr.
 record() {
     local table=$1 row=$2$variant results=${RESULTS:-} options=()
     shift 2
@@ -161,7 +159,7 @@ record() {
         "${options[@]}" "$@"
 }
 
-# run_to FILE COMMAND...: the same, and what the command prints goes to FILE.
+# run_to FILE COMMAND...: the same, with the command's output in FILE.
 run_to() {
     local file=$1
     shift
@@ -183,7 +181,7 @@ run_shown() {
     [[ $DRY_RUN ]] || cat "$1"
 }
 
-# run_log FILE COMMAND...: the same with its errors, which are shown if it fails.
+# run_log FILE COMMAND...: the same, also for stderr, and shows FILE if the command fails.
 run_log() {
     local file=$1
     shift
@@ -202,7 +200,7 @@ log_tiedemb() {
     run_log "$file" "${tiedemb[@]}" "$@"
 }
 
-# need_sha256 FILE SHA256: stops if FILE is not the one with this checksum. Where none is known, prints that of FILE.
+# need_sha256 FILE SHA256: stops if FILE has another checksum; prints FILE's checksum if SHA256 is empty.
 need_sha256() {
     local found
     [[ $DRY_RUN ]] && return
@@ -216,7 +214,7 @@ need_sha256() {
 }
 
 # fetch SOURCE FOLDER SHA256: sets $fetched to a file with this checksum: SOURCE itself, or, where it is an address, its
-# download in FOLDER. A download that was interrupted goes on, and is made once.
+# download in FOLDER. An interrupted download resumes, and is not repeated.
 fetch() {
     local source=$1 target=$2/${1##*/} sha256=$3 status=0
     fetched=$source
@@ -235,13 +233,13 @@ fetch() {
     need_sha256 "$fetched" "$sha256"
 }
 
-# archive NAME ADDRESS: unpacks an archive, which FROM has or the address, to $WORK/raw/NAME.
+# archive NAME ADDRESS: unpacks an archive, from FROM or from the address, to $WORK/raw/NAME.
 archive() {
     fetch "${FROM:-${2%/*}}/${2##*/}" "$RUNS/download" ""
     run python "$recipes/unpack.py" "$fetched" "$WORK/raw/$1"
 }
 
-# prepared SCRIPT ARGUMENT...: runs the script that makes $WORK/bin, unless it is there.
+# prepared SCRIPT ARGUMENT...: runs the script that makes $WORK/bin, unless $WORK/bin exists.
 prepared() {
     local script=$1
     shift

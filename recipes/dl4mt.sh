@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What the recipes for Press & Wolf's table 8 have in common. They source it; it runs nothing.
+# Functions and settings of the recipes for Press & Wolf's table 8, which source this file; it runs nothing.
 #
-# JOBS    processes of the tokeniser; the default is one a processor
+# JOBS    processes of the tokeniser; the default is one per processor
 # MERGES  BPE merges; the default is the paper's 89500
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -1,8 +1,8 @@
-"""Which tables of a translation model are one, as a picture: untied, with weight tying, with three-way weight tying.
+"""Draws which embedding tables of a translation model are shared: untied, weight tying, three-way weight tying.
 
     python recipes/draw_sharing.py recipes/figures/sharing.svg
 
-`make report` draws it. The sizes in it are those of results/table8-sizes (Press & Wolf 2016, table 8, English-French).
+`make report` runs it. The sizes are those of results/table8-sizes (Press & Wolf 2016, table 8, English-French).
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results" / "table8-sizes"
 ROLES = ("source words in", "target words in", "target words out")
-# Preset, title, and for each role the number of its table.
+# Preset, title, and the number of each role's table.
 PANELS = (
     ("dl4mt", "untied", (0, 1, 2)),
     ("dl4mt_wt", "weight tying (WT)", (0, 1, 1)),
@@ -30,13 +30,13 @@ text { font: 13px sans-serif; fill: #1f2328 }
 
 
 def million_parameters(preset: str) -> float:
-    """Reads the size of a preset."""
+    """Reads the number of parameters of a preset, in millions."""
     result = json.loads((RESULTS / f"en-fr,{preset}.json").read_text(encoding="utf-8"))
     return float(result["figures"]["size"]["value"])
 
 
 def panel(left: int, preset: str, title: str, tables: tuple[int, ...]) -> list[str]:
-    """One model: its roles on the left, its tables on the right, a line from each role to its table."""
+    """Draws one model: roles on the left, tables on the right, and a line from every role to its table."""
     lines = [f'<text class="title" x="{left}" y="20">{title}</text>']
     for table in sorted(set(tables)):
         rows = [row for row, each in enumerate(tables) if each == table]
@@ -55,7 +55,7 @@ def panel(left: int, preset: str, title: str, tables: tuple[int, ...]) -> list[s
 
 
 def picture() -> str:
-    """The whole SVG."""
+    """Returns the whole SVG."""
     width = PANEL * len(PANELS)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" role="img">',

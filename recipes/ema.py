@@ -1,4 +1,4 @@
-"""The moving average of a training's weights (fairseq's --store-ema) as a checkpoint of its own.
+"""Saves the moving average of a training's weights (fairseq's --store-ema) as a checkpoint of its own.
 
 python recipes/ema.py CHECKPOINT OUT
 """
@@ -12,10 +12,10 @@ import torch
 
 
 def averaged(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The checkpoint with its moving average for its model, and with nothing to train on with.
+    """Returns the checkpoint with its moving average as the model, and without the optimizer's state.
 
     Raises:
-        ValueError: it has none.
+        ValueError: if the checkpoint has no moving average.
     """
     extra = dict(checkpoint.get("extra_state") or {})
     if "ema" not in extra:

@@ -1,4 +1,4 @@
-"""Translates a text with CTranslate2 by the beam search of evaluate.sh, and says how fast, as fairseq-generate does.
+"""Translates a text with CTranslate2, with evaluate.sh's beam search, and prints the speed as fairseq-generate does.
 
 python recipes/engine.py MODEL IN OUT
 """
@@ -10,21 +10,21 @@ from pathlib import Path
 
 import ctranslate2
 
-# What fairseq-generate does without flags: an empty translation is none, and one longer than this is cut.
+# fairseq-generate's default limits of a translation's length, in tokens.
 SHORTEST, LONGEST = 1, 200
 
 
 def translate(translator: ctranslate2.Translator, sentences: list[list[str]], *, beam: int, lenpen: float) -> str:
-    """Translates sentences in batches of 2,000 words, as evaluate.sh does.
+    """Translates sentences in batches of 2,000 tokens, as evaluate.sh does; prints tokens/s, with ends of sentences.
 
     Args:
         translator: the engine with its model.
-        sentences: subwords of each.
-        beam: hypotheses that are kept at each step.
-        lenpen: exponent of the length that scores are divided by.
+        sentences: subwords of the sentences.
+        beam: beam size.
+        lenpen: exponent of the length by which scores are divided.
 
     Returns:
-        The translations, one a line, their subwords joined; and prints tokens/s, ends of sentences included.
+        The translations, one per line, with joined subwords.
     """
     start = time.perf_counter()
     results = translator.translate_batch(
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--lenpen", type=float, default=1.0, help="default: %(default)s")
     arguments = parser.parse_args()
-    # As many threads as torch takes.
+    # As many threads as torch uses.
     threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     translator = ctranslate2.Translator(str(arguments.model), intra_threads=threads)
     sentences = [line.split() for line in arguments.read.read_text(encoding="utf-8").removesuffix("\n").split("\n")]

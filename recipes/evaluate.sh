@@ -10,8 +10,8 @@
 # REFERENCE   the text of the split before BPE, tokenised as the training text was
 #
 # BEAM, LENPEN  length penalty; 5 and 1
-# OVERRIDES     settings of the model that are changed, as fairseq-generate's --model-overrides takes them
-# PIECES        how words were cut: subword_nmt, or sentencepiece
+# OVERRIDES     changed settings of the model, as in fairseq-generate's --model-overrides
+# PIECES        the program that split words: subword_nmt, or sentencepiece
 # COMPOUNDS     with sentencepiece, whose text is not tokenised: a language. The usual BLEU is printed, and as the last
 #               line that of tokenised text with compounds split, as in fairseq's results for WMT16 English to German
 # DETOKENIZE    with subword_nmt: a language. The BLEU of the detokenised text is printed too, before the usual one
@@ -26,7 +26,7 @@ need fairseq-generate sacrebleu
 run_to "$output.log" fairseq-generate "$bin" --user-dir "$PLUGIN" --path "$checkpoint" --gen-subset "$split" \
     --beam "${BEAM:-5}" --lenpen "${LENPEN:-1}" --max-tokens 2000 --post-process "${PIECES:-subword_nmt}" \
     ${OVERRIDES:+--model-overrides "$OVERRIDES"}
-# fairseq-generate prints them by length; their numbers tell the order of the corpus.
+# fairseq-generate sorts translations by length; their numbers give the order of the corpus.
 run_to "$output.h" grep '^H-' "$output.log"
 run_to "$output.sorted" sort --field-separator=- --key=2 --numeric-sort "$output.h"
 run_to "$output.hyp" cut --fields=3 "$output.sorted"
@@ -50,6 +50,6 @@ if [[ ${DETOKENIZE:-} ]]; then
     run_from "$translated" "$output.detok.hyp" sacremoses -q -l "$DETOKENIZE" detokenize
     run_shown "$output.detok.bleu" sacrebleu "$output.detok.ref" --input "$output.detok.hyp" --width 2 --format text
 fi
-# Both sides are tokenised, so sacreBLEU must not do it again; --force: nor warn that they are.
+# Both sides are tokenised: sacreBLEU must not tokenise again, nor warn about it (--force).
 run_shown "$output.bleu" \
     sacrebleu "$reference" --input "$translated" --tokenize none --force --width 2 --format text

@@ -1,18 +1,17 @@
-"""The Large Movie Review Dataset as text for language models: one sentence a line, split into train, valid and test.
+"""The Large Movie Review Dataset as text for language models: one sentence per line, split into train, valid and test.
 
     python recipes/imdb_lm_text.py ARCHIVE FOLDER [--reviews COUNT]
 
 Press & Wolf (2016, table 7) process and split the archive themselves, with the vocabulary of Miyamoto & Cho (2016);
-neither is published. What is done here follows the BBC news of the same table (bbc_text.py):
+neither is published. This script follows the BBC news of the same table (bbc_text.py):
 
 - Training is on the labelled reviews of train/neg and train/pos, or on the first COUNT of them; validation and test are
-  on 1,000 reviews each of test/neg and test/pos, which are of other films. The unlabelled reviews are left out.
-- A review whose text comes again is left out, so that none stands in two sets.
-- Each part is shuffled by review with a fixed seed: in the order of their names all the negative ones come first, and
-  those of one film together. Sentences stay in their order.
-- The marks of line ends, <br />, end lines and with them sentences; sentences, numbers and tokens are those of
-  bbc_text.py.
-- The 9,998 most frequent words of the training set (ties in alphabetical order); every other word is <unk>.
+  on 1,000 reviews each of test/neg and test/pos, which are of other films. Unlabelled reviews are left out.
+- A repeated review is left out, so that no text is in two sets. - The reviews of a part are shuffled with a fixed seed,
+since file names sort by sentiment and film. The sentences of a
+  review stay in order.
+- A <br /> ends a line and a sentence; sentences, numbers and tokens are those of bbc_text.py. - The 9,998 most frequent
+words of the training set are kept (ties in alphabetical order); others become <unk>.
 """
 
 import argparse
@@ -31,12 +30,12 @@ LINE_END = re.compile(r"<br\s*/?>", re.IGNORECASE)
 
 
 def labelled(archive: Path) -> dict[str, list[str]]:
-    """The texts of the labelled reviews of train and test, each once, in an order that is the same each time.
+    """Returns the different labelled reviews of train and test, in a reproducible order.
 
-    They are read out of the archive: to write 100,000 files, and to remove them, takes longer than all the rest.
+    They are read from the archive, since writing and removing 100,000 files takes longer than all other work.
 
     Raises:
-        ValueError: it is damaged, or no tar archive.
+        ValueError: if the archive is damaged, or not a tar archive.
     """
     texts: dict[str, dict[str, str]] = {"train": {}, "test": {}}
     try:
@@ -47,7 +46,7 @@ def labelled(archive: Path) -> dict[str, list[str]]:
                     texts[match[1]][member.name] = member.open().read().decode().strip()
     except (*DAMAGE, UnicodeDecodeError) as error:
         raise ValueError(f"{archive}: needs a whole tar archive of reviews; got {error}. Use aclImdb's.") from None
-    # In the order of their names: archives differ in theirs.
+    # Sorted by name: the order in archives differs.
     once = {name: list(dict.fromkeys(text for _, text in sorted(named.items()))) for name, named in texts.items()}
     for reviews in once.values():
         random.Random(SEED).shuffle(reviews)
@@ -55,15 +54,15 @@ def labelled(archive: Path) -> dict[str, list[str]]:
 
 
 def split(archive: Path, *, reviews: int | None = None, held_out: int = HELD_OUT) -> dict[str, list[list[str]]]:
-    """The sentences of train, valid and test.
+    """Returns the sentences of train, valid and test.
 
     Args:
-        archive: a tar file of aclImdb/{train,test}/{neg,pos}/N_R.txt, a review each.
-        reviews: how many to train on; None for all.
-        held_out: how many are in valid, and in test.
+        archive: a tar file of aclImdb/{train,test}/{neg,pos}/N_R.txt, one review per file.
+        reviews: number of training reviews; None for all.
+        held_out: number of reviews in valid, and in test.
 
     Raises:
-        ValueError: there are fewer reviews than that, or the archive is damaged.
+        ValueError: if there are fewer reviews, or the archive is damaged.
     """
     texts = labelled(archive)
     train, known = texts["train"], set(texts["train"])
@@ -78,7 +77,7 @@ def split(archive: Path, *, reviews: int | None = None, held_out: int = HELD_OUT
 
 
 def of_review(text: str) -> list[list[str]]:
-    """The tokens of each sentence of a review. One object serves all tokens of a type: there are millions of tokens."""
+    """Returns the tokens of a review's sentences; equal tokens are one object, since there are millions of tokens."""
     return [list(map(sys.intern, tokens)) for tokens in sentences(LINE_END.sub("\n", text))]
 
 

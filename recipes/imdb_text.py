@@ -1,11 +1,10 @@
-"""The Large Movie Review Dataset as text for word embeddings: one review a line, words of a-z alone.
+"""The Large Movie Review Dataset as text for word embeddings: one review per line, words of a-z alone.
 
     python recipes/imdb_text.py aclImdb FOLDER
 
-The reviews of train/neg, train/pos and train/unsup are for training, the first ones of test/neg and test/pos, as many
-of either, for validation; in the order of their file names. Their marks of line ends, <br />, are left out, letters are
-made lower case, and whatever is not a letter of a-z separates words, as in text8, the corpus of Press & Wolf's table
-2.
+Training uses the reviews of train/neg, train/pos and train/unsup; validation the first 500 of test/neg and of test/pos,
+in the order of file names. <br /> is removed, text is in lower case, and all characters but a-z separate words, as in
+text8, the corpus of Press & Wolf's table 2.
 """
 
 import argparse
@@ -14,20 +13,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-VALID = 500  # reviews of either kind
+VALID = 500  # reviews of test/neg, and of test/pos
 LINE_END = re.compile(r"<br\s*/>")
 NO_LETTERS = re.compile(r"[^a-z]+")
 
 
 def reviews(folder: Path, count: int | None = None) -> Iterator[str]:
-    """The words of the reviews of a folder.
-
-    Args:
-        folder: of files N_R.txt, a review each.
-        count: how many, from the first; None for all.
+    """Yields the words of the reviews (files N_R.txt) of a folder, or of its first `count` reviews.
 
     Raises:
-        ValueError: there are no reviews.
+        ValueError: if there are no reviews.
     """
     paths = sorted(folder.glob("*.txt"))
     if not paths:

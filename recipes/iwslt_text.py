@@ -1,10 +1,10 @@
-"""The text of one language pair of IWSLT 2014: training text and the sets of talks, one sentence a line.
+"""The text of one language pair of IWSLT 2014: training text and sets of talks, one sentence per line.
 
     python recipes/iwslt_text.py FOLDER PAIR OUT
 
-FOLDER holds what the archive of the pair (de-en.tgz) does: train.tags.de-en.de, IWSLT14.TED.dev2010.de-en.de.xml, ...
-OUT gets train.de, train.en, TED.dev2010.de, ..., for every set that is there, not tokenised. Lines of the training text
-that only describe a talk are left out; titles and descriptions stay, without their tags.
+FOLDER holds the pair's unpacked archive (de-en.tgz): train.tags.de-en.de, IWSLT14.TED.dev2010.de-en.de.xml, ... OUT
+gets train.de, train.en, TED.dev2010.de, ..., not tokenised. Lines of the training text with data about a talk are left
+out; titles and descriptions stay, without their tags.
 """
 
 import argparse
@@ -18,22 +18,22 @@ SENTENCE = re.compile(r'<seg id="\d+">\s*(.*?)\s*</seg>')
 
 
 def training_text(path: Path) -> list[str]:
-    """The sentences of a training file."""
+    """Returns the sentences of a training file."""
     lines = path.read_text(encoding="utf-8-sig").split("\n")[:-1]
     return [TAG.sub("", line).strip() for line in lines if not ABOUT_A_TALK.match(line)]
 
 
 def talks(path: Path) -> list[str]:
-    """The sentences of a set."""
+    """Returns the sentences of a set of talks."""
     found = (SENTENCE.search(line) for line in path.read_text(encoding="utf-8-sig").split("\n"))
     return [sentence[1].replace("’", "'") for sentence in found if sentence]
 
 
 def pair_text(folder: Path, pair: str) -> dict[str, list[str]]:
-    """The sentences by the name of their file, train.de.
+    """Returns the sentences by file name, such as train.de.
 
     Raises:
-        ValueError: there is no training text, or the two languages of a set have different numbers of sentences.
+        ValueError: if there is no training text, or the languages of a set have different numbers of sentences.
     """
     text = {
         f"train.{language}": training_text(folder / f"train.tags.{pair}.{language}") for language in pair.split("-")

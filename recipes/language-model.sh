@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# What the recipes for language models have in common. They source it; it runs nothing.
+# Functions and settings of the recipes for language models, which source this file; it runs nothing.
 #
 # SEED    the seed of a training; the default is 1
-# SPLITS  what a trained model is scored on; the default is "train valid test"
-# GPUS    see common.sh. The paper's 20 rows are spread over the GPUs, so it takes 1, 2, 4, 5, 10 or 20 of them to train
-#         exactly as the paper does; with 8 there are 24 rows, 3 on each. A recipe with other rows sets text_rows
+# SPLITS  splits on which a trained model is scored; the default is "train valid test"
+# GPUS    see common.sh. The paper's 20 rows of text are spread over the GPUs: 1, 2, 4, 5, 10 or 20 GPUs train exactly
+#         as in the paper; 8 GPUs train 24 rows, 3 per GPU. A recipe with another number of rows sets text_rows
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
@@ -23,13 +23,13 @@ text_of() {
 }
 
 # binarize [TOKENS_TRAIN TOKENS_VALID TOKENS_TEST TYPES]: makes $WORK/bin from $WORK/text/{train,valid,test}.txt. It
-# appears as the last thing, and whole. The counts are those of the split with one <eos> a line, and of the dictionary's
+# appears last, when it is complete. The counts are those of the split with one <eos> a line, and of the dictionary's
 # lines: neither <eos> nor <unk> is among them. Without counts none are checked.
 binarize() {
     local split fresh=$WORK/bin.partial
     declare -A tokens=([train]=${1:-} [valid]=${2:-} [test]=${3:-})
     run rm -rf "$fresh"
-    # --padding-factor 1: without it there would be up to 7 more types, which the model would learn never to predict.
+    # --padding-factor 1: by default, fairseq adds up to 7 types, which the model would learn never to predict.
     run fairseq-preprocess --only-source --padding-factor 1 --destdir "$fresh" \
         --trainpref "$WORK/text/train.txt" --validpref "$WORK/text/valid.txt" --testpref "$WORK/text/test.txt"
     if [[ -z $SMOKE ]] && (($#)); then
@@ -50,8 +50,8 @@ need_tokens() {
 }
 
 # train_and_score PREPARE FOLDER CHECKPOINT OPTION...: trains a language model with these options of fairseq-train and
-# scores CHECKPOINT, last or best. The corpus is $WORK/bin, which the script PREPARE makes where it is missing. A training
-# that was interrupted goes on where it stopped.
+# scores CHECKPOINT, last or best. The corpus is $WORK/bin, which the script PREPARE makes where it is missing. An
+# interrupted training resumes.
 train_and_score() {
     local prepare=$1 folder=$2 checkpoint=$2/checkpoint_$3.pt split
     local training scoring=(--distributed-world-size 1)

@@ -1,25 +1,25 @@
 # shellcheck shell=bash
-# What the recipes for the tables of Liu, Zhai & Chen (2020) have in common. They source it; it runs nothing.
+# Functions and settings of the recipes for the tables of Liu, Zhai & Chen (2020), which source this file; it runs
+# nothing.
 #
-# METHOD in them is one of the paper's ways to share the embedding: plain (its baseline), l2-input, square-output, distance
-# or cosine.
+# METHOD is a sharing method of the paper: plain (its baseline), l2-input, square-output, distance or cosine.
 #
 # SEED      the seed of a training; the default is 1
-# UPDATES   how many; each recipe has its default
-# GPUS      see common.sh; a batch is spread over them with --update-freq, so that it has the paper's size with any number
+# UPDATES   number of updates; the default depends on the recipe
+# GPUS      see common.sh; --update-freq keeps the paper's batch size with any number of GPUs
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
 criterion=tied_cross_entropy
 
 # train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options and $criterion. BATCHES of
-# --max-tokens make an update. A training that was interrupted goes on where it stopped.
+# --max-tokens make an update. An interrupted training resumes.
 train() {
     local folder=$1 batches=$2
     shift 2
     use_gpus
     if [[ $SMOKE ]]; then
-        # Small, and short; everything else as it is.
+        # A small model and a short training; other options are unchanged.
         set -- "$@" --max-epoch 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-embed-dim 32 --decoder-ffn-embed-dim 32
         batches=1
     fi

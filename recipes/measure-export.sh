@@ -1,16 +1,14 @@
 #!/usr/bin/env bash
-# What serving by CTranslate2 costs and gives: BLEU and speed of one trained Transformer on Multi30k, translated by
-# fairseq-generate, and by the engine in float32 and in int8.
+# BLEU and speed of one trained Transformer on Multi30k, with fairseq-generate and with CTranslate2 in float32 and int8.
 #
 #   recipes/measure-export.sh METHOD     # plain l2-input square-output distance cosine
 #
 # Hardware   one core of a CPU, 3 minutes, and before it 10 for the model where it is not trained yet
-# Expected   float32 translates as fairseq does, but for ties that rounding breaks; int8 loses at most 0.2 BLEU
-# Check      the last lines: tokens/s, the translations that are fairseq's too, and BLEU, of each
+# Expected   float32 gives fairseq's translations, except for ties that rounding breaks; int8 loses at most 0.2 BLEU
+# Check      the last lines: for each engine tokens/s, the number of translations equal to fairseq's, and BLEU
 #
-# All three search alike: beam 5, scores divided by length, at least one word, batches of 2,000 words. Tokens/s are what
-# the programs say of the search alone, without start and reading; the fastest of ROUNDS, in which each runs once, since
-# whatever else the machine does makes them slower and never faster.
+# All three search alike: beam 5, scores divided by length, at least one word, batches of 2,000 words. Tokens/s are the
+# programs' own figures for the search alone. The fastest of ROUNDS runs counts: other load only slows a program down.
 # The model is that of train-liu-small.sh, which trains it where its score of the test set is missing (FROM: see there).
 #
 # ROUNDS    the default is 3
@@ -34,7 +32,7 @@ need python sacrebleu
 [[ -f $folder/test.bleu ]] || WORK=$WORK SEED=$SEED "$recipes/train-liu-small.sh" multi30k "$method"
 export BEAM=${BEAM:-5} LENPEN=${LENPEN:-1}
 
-# translate_by_fairseq: makes $folder/test.hyp, and adds what fairseq-generate says of its speed to $folder/speed-fairseq.log.
+# translate_by_fairseq: makes $folder/test.hyp, and adds fairseq-generate's speed to $folder/speed-fairseq.log.
 translate_by_fairseq() {
     local evaluate=("$recipes/evaluate.sh" "$WORK/bin" "$checkpoint" test "$reference")
     if [[ $DRY_RUN ]]; then
@@ -42,7 +40,7 @@ translate_by_fairseq() {
         return
     fi
     "${evaluate[@]}" 2>&1 | tee "$folder/fairseq.log"
-    # It logs to stdout, which is evaluate.sh's test.log, or to stderr where an import has set up logging before.
+    # It logs to stdout, which is evaluate.sh's test.log, or to stderr if an import has set up logging.
     grep --no-filename --only-matching 'Translated .*' "$folder/test.log" "$folder/fairseq.log" >>"$folder/speed-fairseq.log"
 }
 

@@ -8,9 +8,9 @@
 #            GT 165.2 / 162.3     KN 148.3 / 141.2
 # Check      the last lines, the table. Each command's whole output stays in $WORK/ngrams
 #
-# Jelinek-Mercer's weights are estimated on the validation text, so that its perplexity there is not clean. A back-off
-# model gives what was seen nothing of the lower orders, so that it gets worse with the order unless rare n-grams are cut.
-# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there).
+# Jelinek-Mercer's weights are estimated on the validation text, so that its validation perplexity is biased. A back-off
+# model ignores lower orders for seen n-grams, and gets worse with the order unless rare n-grams are cut off.
+# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header).
 #
 # ORDERS     the default is "3 4 5"
 # SMOKE, DRY_RUN, RUNS: common.sh
@@ -21,7 +21,7 @@ ORDERS=${ORDERS:-3 4 5}
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 folder=$WORK/ngrams
 
-# row NAME OPTION...: the model of a row, of each order.
+# row NAME OPTION...: estimates and scores a row's model, for all ORDERS.
 rows=()
 declare -A label
 row() {
@@ -35,12 +35,12 @@ row() {
     done
 }
 
-# log_of NAME ORDER: prints a path.
+# log_of NAME ORDER: prints the path of a log.
 log_of() {
     echo "$folder/$1-$2.log"
 }
 
-# perplexity_of FILE LOG: what the command said of a text.
+# perplexity_of FILE LOG: prints the perplexity of a text from the command's log.
 perplexity_of() {
     awk -v file="$1" '$NF == file { print $3 }' "$2"
 }

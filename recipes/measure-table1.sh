@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Press & Wolf (2016), table 1: subwords that two languages share, of the training text after joint BPE.
+# Press & Wolf (2016), table 1: subwords that two languages share in the training text after joint BPE.
 #
 #   recipes/measure-table1.sh CORPUS
 #
@@ -11,11 +11,11 @@
 #   multi30k
 #   tatoeba-de, tatoeba-es, tatoeba-ro
 #
-# Hardware   one core of a CPU, a minute, and what the corpus takes to prepare
-# Expected   the more merges for the same text, the less is shared: a small corpus is not the paper's WMT
-# Check      the line "all": as many types as the dictionary has, or a few less
+# Hardware   one core of a CPU, a minute after the corpus is prepared
+# Expected   more merges on the same text give a smaller shared part: small corpora differ from the paper's WMT
+# Check      the line "all": the size of the dictionary, or a few types less
 #
-# The corpus comes from its prepare- recipe, which is run first where its result is missing (FROM: see there).
+# Corpus: its prepare- recipe, which runs first if its result is missing (FROM: see its header).
 #
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -39,11 +39,11 @@ log=$WORK/overlap.log
 log_tiedemb "$log" overlap "$WORK/bin"
 run cat "$log"
 
-# types WHERE: how many types are there, and no others.
+# types WHERE: prints the number of types in this row of the output.
 types() {
     [[ $DRY_RUN ]] || sed -n "s/^$1 *\\([0-9,]*\\) .*/\\1/p" "$log" | tr -d ,
 }
-# shared: those in both, of all.
+# shared: prints the share of types in both languages.
 shared() {
     [[ $DRY_RUN ]] || sed -n 's/^in both .* \([0-9.]*\)%$/\1/p' "$log"
 }

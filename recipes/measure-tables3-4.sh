@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Press & Wolf (2016), tables 3 and 4 and section 3, on PTB: what the embeddings of table 6's models `small` and `wt` know,
-# how alike they are, and how training changes them.
+# Press & Wolf (2016), tables 3 and 4 and section 3, on PTB: word similarity, correlation and training updates of the
+# embeddings of table 6's models `small` and `wt`.
 #
 #   SETS=folder/with/sets recipes/measure-tables3-4.sh
 #
@@ -10,7 +10,7 @@
 #
 # Hardware   one core of a CPU, minutes; an hour before it for each of the two models that is not trained yet
 # Expected   table 3: output and tied above input in every set; table 4: out-tied above in-tied above in-out. PTB has a
-#            third of MEN's pairs and 7% of RareWord's: the intervals beside each number say what it is worth
+#            third of MEN's pairs and 7% of RareWord's: see the confidence intervals
 # Check      10,000 words and 49,995,000 pairs in table 4; 232 rows of 10,000 a batch
 #
 # The models are those of train-table6-small.sh, which trains them where $WORK/small-SEED/checkpoint_last.pt or
@@ -36,7 +36,7 @@ run mkdir -p "$logs"
 with_log "$logs/similarity.log" similarity "${checkpoints[@]}" --dict "$WORK/bin/dict.txt" --sets "${sets[@]}"
 with_log "$logs/correlation.log" correlation "${checkpoints[@]}" --dict "$WORK/bin/dict.txt"
 with_log "$logs/updates.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}"
-# The gradients of single words, of which the paper's equations are.
+# Gradients of single words, as in the paper's equations.
 with_log "$logs/updates-of-words.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}" --batch-size 1 \
     --tokens-per-sample 1 --batches 2000 --train-subset valid --gen-subset valid
 
@@ -49,7 +49,7 @@ done
 mapfile -t figures < <(correlation_figures "$logs/correlation.log" in-out in-tied out-tied)
 record table4 small --figure "${figures[@]}"
 
-# found LOG N TEXT: the number that the N-th line with TEXT has in place of X.
+# found LOG N TEXT: prints the number at X in the N-th line that matches TEXT.
 found() {
     [[ $DRY_RUN ]] || sed -n "s/^.*${3/X/\\([0-9.]*[0-9]\\)}.*$/\\1/p" "$1" | sed -n "$2p"
 }

@@ -1,7 +1,6 @@
-"""Subword pieces of sentencepiece: learns a BPE model on several texts together, or cuts a text.
+"""Learns a sentencepiece BPE model on several texts together, or splits a text into pieces.
 
-python recipes/pieces.py learn MODEL SIZE TEXT...
-python recipes/pieces.py cut MODEL IN OUT
+python recipes/pieces.py learn MODEL SIZE TEXT... python recipes/pieces.py cut MODEL IN OUT
 """
 
 import argparse
@@ -18,7 +17,7 @@ def learn(arguments: argparse.Namespace) -> None:
         model_type="bpe",
         character_coverage=0.9995,
         input_sentence_size=10_000_000,
-        # fairseq's dictionary has these itself; as pieces they would be in it twice.
+        # fairseq's dictionary has its own special symbols; as pieces they would be in it twice.
         bos_id=-1,
         eos_id=-1,
         pad_id=-1,
@@ -26,7 +25,7 @@ def learn(arguments: argparse.Namespace) -> None:
 
 
 def cut(arguments: argparse.Namespace) -> None:
-    """Writes a text as pieces, divided by spaces."""
+    """Writes a text as pieces, separated by spaces."""
     processor = sentencepiece.SentencePieceProcessor(model_file=f"{arguments.model}.model")
     with (
         open(arguments.read, encoding="utf-8-sig") as source,

@@ -4,18 +4,17 @@
 #   recipes/prepare-bbc.sh                                    # from its publisher
 #   FROM=/path/to/bbc-fulltext.zip recipes/prepare-bbc.sh     # from a local copy
 #
-# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, about 20 seconds, 30 MB of disk, 3 MB to download
 # Expected   847828 / 56985 / 42301 tokens in train / valid / test, with one <eos> a line; 9998 lines in dict.txt
-# Check      the SHA-256 of the archive and all these counts are checked here
+# Check      the recipe checks the archive's SHA-256 and these counts
 #
-# The paper says that it processes and splits the archive, and takes the vocabulary of Miyamoto & Cho (2016); neither the
-# split nor the list is published. bbc_text.py says what is done here: perplexities compare with each other, not with the
-# paper's.
+# The paper splits the archive itself, and uses the vocabulary of Miyamoto & Cho (2016); neither is published.
+# bbc_text.py documents our choices: perplexities are comparable with one another, not with the paper's.
 #
 # FROM    the archive, or its address
-# SHA256  of the archive, if it is another one; COUNTS: tokens of train, valid and test, and lines of dict.txt
-# WORK    where everything goes
+# SHA256  SHA-256 of another archive; COUNTS: its tokens in train, valid and test, and lines of dict.txt
+# WORK    output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 

@@ -5,21 +5,21 @@
 #   recipes/prepare-imdb-lm.sh                                # from its publisher
 #   FROM=/path/to/aclImdb.tar.xz recipes/prepare-imdb-lm.sh   # from a local copy
 #
-# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, about 2 minutes, 200 MB of disk, 84 MB to download
 # Expected   7035223 / 265847 / 286397 tokens in train / valid / test, with one <eos> a line; 9998 lines in dict.txt.
 #            With REVIEWS=6250 there are 1783104 in train
-# Check      all these counts are checked here, and the SHA-256 of the archive where one is given
+# Check      the recipe checks these counts, and the archive's SHA-256 if it is set
 #
-# The paper says that it processes and splits the archive, and takes the vocabulary of Miyamoto & Cho (2016); neither the
-# split nor the list is published. imdb_lm_text.py says what is done here: training on the labelled reviews of train,
-# validation and test on 1000 reviews each of test. Perplexities compare with each other, not with the paper's.
+# The paper splits the archive itself, and uses the vocabulary of Miyamoto & Cho (2016); neither is published.
+# imdb_lm_text.py documents our choices: training on the labelled reviews of train, validation and test on 1000 reviews
+# each of test. Perplexities are comparable with one another, not with the paper's.
 #
-# FROM     the archive, or its address; SHA256 of it: none is published
+# FROM     the archive, or its address; SHA256: its SHA-256, since none is published
 # REVIEWS  how many of the 25000 reviews to train on, for corpora that one CPU core trains sooner; the default is all
 # COUNTS   tokens of train, valid and test, and lines of dict.txt, for another archive or another REVIEWS; none where it
 #          is empty
-# WORK     where everything goes
+# WORK     output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 

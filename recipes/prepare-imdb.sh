@@ -4,18 +4,18 @@
 #   recipes/prepare-imdb.sh                                   # from its publisher
 #   FROM=/path/to/aclImdb.tar.xz recipes/prepare-imdb.sh      # from a local copy
 #
-# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, about 3 minutes, 600 MB of disk, 84 MB to download
 # Expected   17876506 / 229304 tokens in train / valid, with one <eos> a review: 17801506 words of 75000 reviews, and
 #            228304 of 1000; 47159 lines in dict.txt, the words that come 5 times or more
-# Check      all these counts are checked here, and the SHA-256 of the archive where one is given
+# Check      the recipe checks these counts, and the archive's SHA-256 if it is set
 #
 # As large as text8, the corpus of Press & Wolf's table 2, and cleaned like it: words of a-z (imdb_text.py). Training is on
 # train and unsup, validation on 1000 reviews of test.
 #
-# FROM    the archive, or its address; SHA256 of it: none is published
-# COUNTS  tokens of train and valid, and lines of dict.txt, if the archive is another one
-# WORK    where everything goes
+# FROM    the archive, or its address; SHA256: its SHA-256, since none is published
+# COUNTS  tokens of train and valid, and lines of dict.txt, for another archive
+# WORK    output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
@@ -38,7 +38,7 @@ for split in train valid; do
     text_of "$split" "$WORK/all/$split.txt"
 done
 run rm -rf "$WORK/reviews" "$WORK/all"
-# Words that come less often than word2vec.c's --min-count are <unk>, and left out; there are no types that never come.
+# Words below word2vec.c's --min-count become <unk> and are left out; every type of the dictionary occurs.
 run fairseq-preprocess --only-source --padding-factor 1 --thresholdsrc 5 --destdir "$WORK/bin.partial" \
     --trainpref "$WORK/text/train.txt" --validpref "$WORK/text/valid.txt"
 if [[ -z $SMOKE ]]; then

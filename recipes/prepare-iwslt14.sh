@@ -4,7 +4,7 @@
 #   recipes/prepare-iwslt14.sh de                             # from fairseq's mirror
 #   FROM=/path/to/es-en.tgz recipes/prepare-iwslt14.sh es     # from a local copy
 #
-# Makes      $WORK/text, $WORK/bpe and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text, $WORK/bpe and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, about 10 minutes, 300 MB of disk, 20 MB to download
 # Expected   de: about 160,250 / 7,284 / 6,750 pairs in train / valid / test. fairseq's script gives 160,239 / 7,283 / 6,750
 #            or 160,250 / 7,284 / 6,750, with the revision of Moses; here its port sacremoses 0.2.0 tokenises, which need
@@ -19,8 +19,8 @@
 #
 # FROM    the archive of the pair, or its address. The page of the corpora, wit3.fbk.eu, is gone. German is on fairseq's
 #         mirror. All pairs are in 2014-01.tgz, which circulates on Google Drive, as 2014-01/texts/es/en/es-en.tgz: unpack it
-# SHA256  of the archive. None is published; without it the one that is found is printed, and a damaged archive is refused
-# WORK    where everything goes
+# SHA256  of the archive. None is published; without it the recipe prints that of the archive, and refuses a damaged one
+# WORK    output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -60,7 +60,7 @@ done
 clean=(python "$recipes/clean_pairs.py")
 run "${clean[@]}" "$text/train.tok" "$text/train.clean" "$source" en --longest 175 --ratio 1.5 --lowercase
 for language in "$source" en; do
-    # A test set and a validation set of its own stay whole.
+    # The test set, and a separate validation set, keep all pairs.
     lowercase "$text/test.cased.$language" "$text/test.$language"
     if [[ $valid ]]; then
         lowercase "$text/$valid.tok.$language" "$text/valid.$language"

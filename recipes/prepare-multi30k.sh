@@ -4,15 +4,15 @@
 #   recipes/prepare-multi30k.sh                          # from the mirror
 #   FROM=/path/to/files recipes/prepare-multi30k.sh      # from a folder with train.de, train.en, val.de, ...
 #
-# Makes      $WORK/text, $WORK/bpe and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text, $WORK/bpe and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, about 40 seconds, 20 MB of disk, 6 MB to download
 # Expected   train, val and test_2016_flickr of 29000, 1014 and 1000 lines; a dictionary of 5984 types
-# Check      the line counts are checked here; fairseq-preprocess prints the types
+# Check      the recipe checks the line counts; fairseq-preprocess prints the types
 #
 # FROM    a folder, or the address of one. The files are lower-cased, normalised and tokenised (Moses); their names are
 #         those of the Multi30k repository, train.lc.norm.tok.de, or in a local folder just train.de
 # MERGES  BPE merges, learned on both languages together, so that one dictionary can serve all three roles
-# WORK    where everything goes
+# WORK    output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -21,7 +21,7 @@ WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
 MERGES=${MERGES:-${SMOKE:+200}}
 MERGES=${MERGES:-6000}
 
-# The counts that the README of the Multi30k repository gives.
+# Counts from the README of the Multi30k repository.
 splits=(train val test_2016_flickr)
 declare -A lines=([train]=29000 [val]=1014 [test_2016_flickr]=1000)
 declare -A smoke_lines=([train]=300 [val]=40 [test_2016_flickr]=40)

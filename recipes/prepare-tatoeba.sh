@@ -3,10 +3,10 @@
 #
 #   FROM=/path/to/deu-eng.zip recipes/prepare-tatoeba.sh de
 #
-# Makes      $WORK/text, $WORK/bpe and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text, $WORK/bpe and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, about a minute, 60 MB of disk
 # Expected   of 169,197 pairs with 134,922 English sentences: train, valid and test of 163,539, 2,000 and 2,000 pairs.
-#            The corpus grows, and nobody keeps its editions: another one has other pairs and another score
+#            The corpus grows, and old editions are not archived: another edition has other pairs and scores
 # Check      fairseq-preprocess prints the pairs
 #
 # Tatoeba's sentences are short, and many have several translations: tatoeba_text.py splits them by English sentence.
@@ -14,9 +14,9 @@
 #
 # FROM     the pairs, English first, a TAB between: a text, gzip or zip, or its address. ManyThings.org has deu-eng.zip,
 #          spa-eng.zip, fra-eng.zip and ron-eng.zip at www.manythings.org/anki, made of Tatoeba's
-# SHA256   of that file; without it the one that is found is printed
+# SHA256   of that file; without it the recipe prints that of the file
 # MERGES   BPE merges
-# WORK     where everything goes
+# WORK     output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

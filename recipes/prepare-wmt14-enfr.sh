@@ -5,8 +5,8 @@
 #   FROM=/path/to/archives recipes/prepare-wmt14-enfr.sh # from a folder with bitexts.tgz and dev+test.tgz
 #   FROM=/path/to/text recipes/prepare-wmt14-enfr.sh     # from a folder with {train,valid,test}.{en,fr}, tokenised
 #
-# Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each language),
-#            anew each time; $WORK/bin appears as the last thing, and whole. Never run on the whole text
+# Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each
+#            language), made anew; $WORK/bin appears last, when it is complete. Never run on the whole text
 # Hardware   one CPU core, hours; 32 GB of memory, 30 GB of disk
 # Expected   some 12 million pairs; newstest2013 for validation, newstest2014 for the test; dictionaries of 87,000 and 92,000
 #            types, or of 94,000 together (the paper's table 1)
@@ -14,9 +14,9 @@
 #
 # The archives are tokenised and cased, and are left so. newstest2013 is the last 3,000 lines of their development set.
 #
-# FROM    see above. Other mirrors: http://www-lium.univ-lemans.fr/~schwenk/nnmt-shared-task/data. No SHA-256 of the archives
-#         is published: those found are printed, and a damaged archive is refused
-# WORK    where everything goes
+# FROM    see above. Other mirrors: http://www-lium.univ-lemans.fr/~schwenk/nnmt-shared-task/data. No SHA-256 of the
+#         archives is published: the recipe prints those of the archives, and refuses a damaged archive
+# WORK    output folder
 # MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 

@@ -6,8 +6,8 @@
 #                                                        # training-parallel-{commoncrawl,nc-v10}.tgz
 #   FROM=/path/to/text recipes/prepare-wmt15-ende.sh     # from a folder with {train,valid,test,test1}.{en,de}
 #
-# Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each language),
-#            anew each time; $WORK/bin appears as the last thing, and whole. Never run on the whole text
+# Makes      $WORK/text, $WORK/bpe, $WORK/joint (one dictionary, for three-way tying) and $WORK/bin (one of each
+#            language), made anew; $WORK/bin appears last, when it is complete. Never run on the whole text
 # Hardware   a CPU, hours; 16 GB of memory, 15 GB of disk, 1.2 GB to download
 # Expected   some 4.5 million pairs; newstest2013 for validation, newstest2014 and newstest2015 for tests; dictionaries of
 #            83,000 and 91,000 types, or of 94,000 together (the paper's table 1)
@@ -15,8 +15,9 @@
 #
 # Moses' tokenisation (sacremoses), cased, without the truecasing of Sennrich et al. (2016), on whom the paper builds.
 #
-# FROM    see above. No SHA-256 of the archives is published: those found are printed, and a damaged archive is refused
-# WORK    where everything goes
+# FROM    see above. No SHA-256 of the archives is published: the recipe prints those of the archives, and refuses a
+#         damaged archive
+# WORK    output folder
 # JOBS, MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 

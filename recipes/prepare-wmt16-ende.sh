@@ -6,7 +6,7 @@
 #                                                              # training-parallel-{commoncrawl,nc-v11}.tgz
 #   FROM=/path/to/text recipes/prepare-wmt16-ende.sh           # from a folder with {train,valid,test}.{en,de}
 #
-# Makes      $WORK/text, $WORK/pieces and $WORK/bin, anew each time; $WORK/bin appears as the last thing, and whole
+# Makes      $WORK/text, $WORK/pieces and $WORK/bin, made anew; $WORK/bin appears last, when it is complete
 # Hardware   one CPU core, hours; 16 GB of memory to learn the pieces, 10 GB of disk, 1.2 GB to download
 # Expected   about 4.5 million pairs to train on, 3,000 (newstest2013) and 3,003 (newstest2014) held out; one dictionary
 # Check      fairseq-preprocess prints the pairs and the types
@@ -16,8 +16,9 @@
 # from (Europarl v7, Common Crawl, News Commentary v11), without tokenisation, which sentencepiece does not need. Pairs of
 # more than 250 pieces or of a ratio above 1.5 are left out, as in fairseq's scripts for WMT; the paper does not say.
 #
-# FROM    see above. No SHA-256 of the archives is published: those found are printed, and a damaged archive is refused
-# WORK    where everything goes
+# FROM    see above. No SHA-256 of the archives is published: the recipe prints those of the archives, and refuses a
+#         damaged archive
+# WORK    output folder
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

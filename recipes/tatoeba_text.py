@@ -1,15 +1,13 @@
-"""Tatoeba's sentence pairs of one language and English, split into train, valid and test, one sentence a line.
+"""Tatoeba's sentence pairs of English and another language, split into train, valid and test, one sentence per line.
 
     python recipes/tatoeba_text.py deu-eng.tsv.gz de FOLDER --held-out 1000
 
-reads lines `English TAB other`, with more columns or without, from plain text, gzip, or a zip archive that holds one
-text beside its notes (deu-eng.zip of manythings.org/anki), and writes FOLDER/train.de, train.en, valid.de, ..., not
-tokenised.
+reads lines `English TAB other`, possibly with more columns, from plain text, gzip, or a zip archive with one text and
+notes (deu-eng.zip of manythings.org/anki), and writes FOLDER/train.de, train.en, valid.de, ..., not tokenised.
 
-A sentence of Tatoeba often has several translations, so that a split by pairs would test on sentences of the training
-set. Here the English sentences are put in an order that says nothing about them, by SHA-256; the first ones are the
-test set, the next the validation set, each with one of its translations; and no sentence of theirs, in either language
-and whatever its case, is in the training set.
+A sentence of Tatoeba often has several translations, so that a random split of pairs would test on training sentences.
+Here the English sentences are ordered by SHA-256. The first are the test set, the next the validation set, with one
+translation per sentence. The training set has none of these sentences, in either language and any case.
 """
 
 import argparse
@@ -27,7 +25,7 @@ Pair = tuple[str, str]  # English, other
 
 
 def read(path: Path) -> str:
-    """The text of a file, a gzip, or the one text of a zip archive.
+    """Returns the text of a plain or gzip file, or the one text in a zip archive.
 
     Raises:
         ValueError: the archive has no text, or several.
@@ -43,10 +41,10 @@ def read(path: Path) -> str:
 
 
 def pairs_of(text: str) -> list[Pair]:
-    """The pairs, each once.
+    """Returns the different pairs of a text.
 
     Raises:
-        ValueError: a line has no second column.
+        ValueError: if a line has no second column.
     """
     pairs: dict[Pair, None] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -60,15 +58,15 @@ def pairs_of(text: str) -> list[Pair]:
 
 
 def in_no_order(sentences: Iterable[str]) -> list[str]:
-    """Sentences in an order that is always the same, and that a larger edition of the corpus does not change."""
+    """Returns sentences in a pseudo-random order, which does not change when the corpus grows."""
     return sorted(set(sentences), key=lambda sentence: hashlib.sha256(sentence.encode()).digest())
 
 
 def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
-    """The pairs of train, valid and test, of which the last two have `held_out` each.
+    """Returns the pairs of train, valid and test, with `held_out` pairs in valid and in test.
 
     Raises:
-        ValueError: `held_out` is below 1, or there are too few English sentences for it.
+        ValueError: if `held_out` is below 1, or there are too few English sentences.
     """
     if held_out < 1:
         raise ValueError(f"--held-out: needs a positive whole number; got {held_out}. Use 1000, say.")
@@ -82,7 +80,7 @@ def split(pairs: list[Pair], held_out: int) -> dict[str, list[Pair]]:
         if len(sets[name]) == held_out:
             break
         pair = translations[english][0]
-        # Nor is a sentence of the validation set in the test set.
+        # Validation and test sets share no sentence, either.
         if pair[1].lower() not in seen:
             sets[name].append(pair)
             seen |= {english, pair[1].lower()}

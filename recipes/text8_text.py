@@ -1,10 +1,10 @@
-"""text8 as text for language models: train, valid and test, each of one line.
+"""text8 as text for language models: train, valid and test, with one line each.
 
     python recipes/text8_text.py text8.zip FOLDER [--characters COUNT]
 
-text8 (Mahoney 2006) is 100 million characters of Wikipedia in one line, words of a-z alone. The first 90% of the
-characters are for training, 5% for validation and the last 5% for the test, which is the usual split; it is made
-between two words. Words that come less than 10 times in train are <unk>.
+text8 (Mahoney 2006) is 100 million characters of Wikipedia in one line, words of a-z alone. As usual, the first 90% of
+the characters are for training, the next 5% for validation and the last 5% for the test, cut between words. Words with
+fewer than 10 occurrences in train become <unk>.
 """
 
 import argparse
@@ -14,14 +14,14 @@ from collections import Counter
 from pathlib import Path
 
 PARTS = {"train": 90, "valid": 5, "test": 5}  # percent of the characters
-MINIMUM = 10  # times that a word comes in train
+MINIMUM = 10  # occurrences of a word in train
 
 
 def read(path: Path, characters: int | None) -> str:
-    """The first characters of the text, or of the one file of a zip archive, up to the end of a word.
+    """Returns the text, or the only file of a zip archive, up to the word end after `characters`.
 
     Raises:
-        ValueError: the archive has no text8, or the text is not of a-z and spaces.
+        ValueError: if the archive has no text8, or the text has other characters than a-z and spaces.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -39,7 +39,7 @@ def read(path: Path, characters: int | None) -> str:
 
 
 def split(text: str) -> dict[str, list[str]]:
-    """The words of train, valid and test."""
+    """Returns the words of train, valid and test."""
     words, end, begin = {}, 0, 0
     for name, percent in PARTS.items():
         end += percent

@@ -12,16 +12,16 @@
 #   relu-dropout  ReLU, dropout, skip, tied     1.15M        10       --arch feedforward_lm_wt --activation-fn relu ...
 #
 # Hardware   one core of a CPU, 4 to 30 minutes a row
-# Expected   test at most 170 after 3 epochs, at most 141 (the Kneser-Ney 5-gram's, see train-table6-small.sh) in the last
-#            row; RESULTS.md has what came out
+# Expected   test at most 170 after 3 epochs, at most 141 (the Kneser-Ney 5-gram's, see train-table6-small.sh) in the
+#            last row; measured: RESULTS.md
 # Check      the last lines: weights, and perplexities of valid and test, of the 5-gram, the model, and both mixed
 #
 # relu-dropout is trained by noise (--output-layer nce, 500 words), at a third of the full softmax's time; its perplexities
 # are exact like all others.
 # The presets bring the recipe: Adam, 1,000 words an update in 200 rows of 5, a rate that falls linearly to 0.
 # Published, PTB test: a feed-forward network 140.2, the Kneser-Ney 5-gram 141.2 (Mikolov's thesis, 2012, table 4.1).
-# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
-# was interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/ROW-SEED.
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}

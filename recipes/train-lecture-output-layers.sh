@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The lecture's output layers on one model each: PTB, from the same start of the biases. Trains one row and scores it.
+# The lecture's output layers, on PTB with one model and equal initial biases. Trains one row and scores it.
 #
 #   recipes/train-lecture-output-layers.sh LAYER
 #
-#   LAYER             what gives words their probabilities                 command
+#   LAYER             output layer                                         command
 #   softmax           the full softmax                                     --output-layer softmax
 #   classes           100 classes by frequency                             ... classes
 #   classes-exchange  100 classes of words with the same neighbours        ... classes --class-file FILE
@@ -19,11 +19,11 @@
 # FILE is made by `fairseq-tiedemb classes`, of the training text, in half a minute.
 #
 # Hardware   one core of a CPU; 2 to 10 minutes a row, and 15 to 60 with ARCH=zaremba_lm_small
-# Expected   RESULTS.md has what came out; perplexities are exact, whatever the layer is trained by
+# Expected   measured: RESULTS.md; perplexities are exact, whatever the training loss
 # Check      "Evaluated 82,430 tokens" and the perplexity, the last two lines
 #
-# ARCH  the model; the default is feedforward_lm, whose tables are not tied, since a tree has none that could be. With
-#       zaremba_lm_small the row `softmax` is the row `small` of table 6 but for the start of its biases
+# ARCH  the model; the default is feedforward_lm, whose tables are not tied, since a tree has no table of words to tie.
+#       With zaremba_lm_small the row `softmax` is the row `small` of table 6, except for the initial biases
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The lecture's self-normalised language models (Devlin et al. 2014), on PTB: trains one row, and prints how far its
-# scores are from log-probabilities, so that one score stands for one at the cost of one word.
+# logits are from log-probabilities. A self-normalised model gives a word's probability by one logit.
 #
 #   recipes/train-lecture-self-normalised.sh ROW
 #
@@ -9,7 +9,7 @@
 #   alpha-0.01    -1.81 / 1.35                    ... --output-bias-init uniform --z-loss 0.01
 #   alpha-0.1     -1.83 / 0.68                    ... --output-bias-init uniform --z-loss 0.1
 #   alpha-1       -1.91 / 0.28                    ... --output-bias-init uniform --z-loss 1
-#   nce           none: trained by noise instead  ... --output-bias-init unigram --output-layer nce --noise-samples 500
+#   nce           none: noise-contrastive         ... --output-bias-init unigram --output-layer nce --noise-samples 500
 #
 # Hardware   one core of a CPU, some ten minutes a row; an hour with ARCH=zaremba_lm_small_wt
 # Expected   |log Z| falls from row to row; alpha 0.1: 0.7 at most, and a perplexity within 3% of alpha 0; alpha 1: 0.3 at
@@ -17,11 +17,11 @@
 # Check      the last line: mean log P, and mean, size and spread of log Z
 #
 # The lecture maximises sum log P - alpha (log Z)^2. Biases start at log 1/V, where log Z is nearly 0.
-# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
-# was interrupted goes on where it stopped; remove its folder, $WORK/self-normalised-ROW-SEED, to train again.
+# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/self-normalised-ROW-SEED.
 #
 # ARCH      the preset that is trained; the default is feedforward_lm_wt, three epochs
-# SAMPLE    how many words log Z is computed of; the default is 10000
+# SAMPLE    number of tokens whose log Z is computed; the default is 10000
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
@@ -50,7 +50,7 @@ log_tiedemb "$folder/raw-valid.log" score "$folder/checkpoint_last.pt" "$WORK/te
     --data "$WORK/bin" --raw --raw-sample "${SAMPLE:-10000}"
 run tail -n 1 "$folder/raw-valid.log"
 
-# figure WORDS: prints the number that follows them in the last line.
+# figure WORDS: prints the number after WORDS in the last line.
 figure() {
     [[ $DRY_RUN ]] || sed -n "\$s/.*$1 \([-0-9.]*\).*/\1/p" "$folder/raw-valid.log"
 }

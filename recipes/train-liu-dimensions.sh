@@ -12,7 +12,7 @@
 #
 # The peak learning rate falls with the square root of D, as that of Vaswani et al. (2017) does: 2e-3 at 128. At D = 128 the
 # commands are those of train-liu-small.sh.
-# The corpus comes from prepare-multi30k.sh, which is run first where its result is missing (FROM: see there).
+# Corpus: prepare-multi30k.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"

@@ -13,8 +13,7 @@
 #
 # All three embeddings are shared; 4 encoder and 2 decoder layers of 128 units, norms before the sublayers. The learning
 # rate falls in a straight line to 0 at the last update: the best use of a fixed budget.
-# The corpus comes from prepare-multi30k.sh or prepare-tatoeba.sh, which is run first where its result is missing (FROM:
-# see there).
+# Corpus: prepare-multi30k.sh or prepare-tatoeba.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"

@@ -17,7 +17,7 @@
 # 458,752 tokens an update (128 times --max-tokens 3584), learning rate 1e-3, half precision, the last 10 checkpoints
 # averaged, beam 4, length penalty 0.6, as in the paper. It does not give the number of updates; 30,000 is that of fairseq's
 # recipe for DynamicConv with the same batches.
-# The corpus comes from prepare-wmt16-ende.sh, which is run first where its result is missing (FROM: see there).
+# Corpus: prepare-wmt16-ende.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"

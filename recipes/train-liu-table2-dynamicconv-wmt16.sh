@@ -16,7 +16,7 @@
 #
 # fairseq's recipe for DynamicConv (Wu et al. 2019), 30,000 updates of 458,752 tokens with a cosine schedule; the last 10
 # checkpoints averaged, beam 5, length penalty 0.5, as in the paper.
-# The corpus comes from prepare-wmt16-ende.sh, which is run first where its result is missing (FROM: see there).
+# Corpus: prepare-wmt16-ende.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"

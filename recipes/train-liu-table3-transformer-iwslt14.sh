@@ -18,7 +18,7 @@
 # weight decay 1e-4; its batches of 458K tokens would be a tenth of this corpus, so batch, learning rate and dropout are
 # those of fairseq's recipe for IWSLT. That has no end: 50,000 updates are those of its recipe for DynamicConv. The best
 # checkpoint on valid, no average, beam 5, length penalty 1.
-# The corpus comes from prepare-iwslt14.sh, which is run first where its result is missing (FROM: see there).
+# Corpus: prepare-iwslt14.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"

@@ -16,7 +16,7 @@
 #
 # fairseq's recipe for DynamicConv on IWSLT (Wu et al. 2019), which shares nothing; here all three embeddings are one. The
 # paper averages checkpoints on WMT only: the best one on valid, beam 4, length penalty 1.
-# The corpus comes from prepare-iwslt14.sh, which is run first where its result is missing (FROM: see there).
+# Corpus: prepare-iwslt14.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"

@@ -8,8 +8,8 @@
 # Expected   test BLEU 42 to 43 for untied, wt and twwt, 41 to 42 for fairseq_*; see RESULTS.md
 # Check      the last line; the one before it is of the validation set
 #
-# The corpus comes from prepare-multi30k.sh, which is run first where its result is missing (FROM: see there). A run
-# that was interrupted goes on where it stopped; remove its folder, $WORK/MODEL-SEED, to train again.
+# Corpus: prepare-multi30k.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/MODEL-SEED.
 #
 # SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: the defaults are those of the results in RESULTS.md, and of the presets lstm_nmt_small*
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
@@ -27,7 +27,7 @@ fi
 # Adam at the rate of the others dl4mt_twwt learned nothing but word frequencies.
 optimizer=(--optimizer adam --lr "${LR:-3e-3}")
 adadelta=(--optimizer adadelta --adadelta-rho 0.95 --adadelta-eps 1e-6 --sentence-avg --lr "${LR:-1}")
-# The plugin's criterion never holds all the scores at once; it computes the same loss as fairseq's.
+# The plugin's criterion never holds all logits in memory; its loss is fairseq's.
 ours=(--criterion tied_cross_entropy)
 theirs=(--arch lstm --encoder-bidirectional --criterion label_smoothed_cross_entropy)
 case $1 in
@@ -52,8 +52,8 @@ if [[ ! -d $WORK/bin ]]; then
 fi
 
 run mkdir -p "$folder"
-# The learning rate falls in a straight line to 0 at the last update: the best use of a fixed budget. The multiple of 1
-# lets a batch have any number of sentences that MAX_TOKENS allows.
+# The learning rate falls linearly to 0 at the last update: the best use of a fixed budget. The multiple of 1 allows
+# any number of sentences in a batch.
 run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang de --target-lang en "${model[@]}" "${sizes[@]}" \
     --dropout "$DROPOUT" --label-smoothing 0.1 "${optimizer[@]}" --clip-norm 1 \
     --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 20))" --total-num-update "$UPDATES" \

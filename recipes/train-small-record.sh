@@ -12,14 +12,14 @@
 # Row        no paper's: beside Inan et al. (2017), 2 x 200 units as here, 82.7 with tying and augmented loss, 85.1 with
 #            tying alone, 87.3 with neither (tables/small-record.json)
 # Hardware   one core of a CPU; 3.4 CPU hours for wt on an AMD EPYC (Zen 4)
-# Expected   below Inan et al.'s 85.1 with tying alone; RESULTS.md has what came out
+# Expected   below Inan et al.'s 85.1 with tying alone; measured: RESULTS.md
 # Check      the last two lines: "Evaluated 82,430 tokens" and the perplexity, of the test set, which is read once a row
 #
 # The presets bring the whole recipe: 2 x 200 units, variational dropout (Gal & Ghahramani 2016), unroll 35, rate 1 and after
 # 11 epochs less by 1.15 with each. The rates of dropout, those of Gal's large model divided by three or so, were not tuned:
 # do it on the validation set, with SPLITS=valid, which leaves the test set alone.
-# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
-# was interrupted goes on where it stopped; remove its folder, $WORK/record-ROW-SEED, to train again.
+# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/record-ROW-SEED.
 #
 # WORDS, INPUTS, STATES, OUTPUTS   rates of dropout; the presets have 0.1, 0.2, 0.1, 0.2
 # DECAY                            of the moving average: 0.999

@@ -22,14 +22,13 @@
 # Expected   the text is another one than the paper's text8, which this is as large as: its order need not come out
 # Check      the last line that begins with "| valid": its loss, in bits a pair; of how many pairs each rho is
 #
-# The presets bring word2vec.c's defaults; words are thinned out from a share of 1e-4 on. The corpus comes from
-# prepare-imdb.sh or prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that was
-# interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, $WORK/word2vec-ROW-SEED with CORPUS=ptb, to train
-# again.
+# The presets bring word2vec.c's defaults; words are thinned out from a share of 1e-4 on. Corpus: prepare-imdb.sh or
+# prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training resumes; to
+# train anew, remove its folder, $WORK/ROW-SEED, or $WORK/word2vec-ROW-SEED with CORPUS=ptb.
 #
-# With SETS each table of the row is measured and recorded: untied-in, untied-out and untied-sum, C + W'; with QUESTIONS by
-# analogies too. Where untied and tied of one SEED are both there, so is table 4 of word2vec, on the 10,000 most frequent
-# words.
+# With SETS the recipe measures and records all tables of the row: untied-in, untied-out and untied-sum, C + W'; with
+# QUESTIONS also by analogies. With untied and tied of one SEED it also makes table 4 of word2vec, on the 10,000 most
+# frequent words.
 #
 # SETS, QUESTIONS: vectors.sh. Without SETS it only trains
 # CORPUS   imdb or ptb; the default is imdb
@@ -111,7 +110,7 @@ for number in "${!tables[@]}"; do
     note=$(set_note "$similarity" $((number + 1)))
     if [[ $QUESTIONS && -z $DRY_RUN ]]; then
         for part in semantic syntactic total; do
-            # Asked, of all, and the share of each table; nothing where the file has no such questions.
+            # Questions asked, questions in all, and the table's share of right answers; empty without such questions.
             read -r asked all share < <(awk -v part="$part" -v n="$number" '$1 == part { print $2, $3, $(4 + n) }' "$analogy") ||
                 continue
             [[ $share == - ]] || figures+=("analogies-$part=$share")

@@ -18,8 +18,8 @@
 #
 # The presets bring the whole recipe. The paper's highway networks are rows of the table of Zilly et al.'s repository: of
 # depth 8 untied, of depth 9 tied; they are scored at the epoch that is best on valid, the LSTMs at their last one.
-# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
-# was interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/ROW-SEED.
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 # Scoring the training set too (SPLITS="train valid test") takes hours on a CPU, as it is one stream.

@@ -13,13 +13,13 @@
 #   kn5                KN 5-gram                       - / - / 141                   fairseq-tiedemb ngram
 #
 # Hardware   one core of a CPU, about an hour a row for its 13 epochs (kn5: half a minute); minutes on a GPU
-# Expected   test within 2.1% of the paper; RESULTS.md has what came out
+# Expected   test within 2.1% of the paper; measured: RESULTS.md
 # Check      "Evaluated 82,430 tokens" and the perplexity, the last two lines
 #
 # The presets bring the whole recipe of Zaremba et al. (2014); P has the bias that it has in the paper's code. That code
 # halves the learning rate after each epoch from the fifth on; Zaremba et al.'s text does so from the fourth on.
-# The corpus comes from prepare-ptb.sh, which is run first where its result is missing (FROM: see there). A training that
-# was interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/ROW-SEED.
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"

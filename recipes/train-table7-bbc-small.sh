@@ -11,12 +11,12 @@
 #
 # Hardware   one core of a CPU, about an hour a row for its 13 epochs; minutes on a GPU
 # Expected   with SEED=1 small 28.8 / 90.6 / 81.0, wt 28.8 / 87.6 / 79.6, pr 42.5 / 89.7 / 80.4, wt-pr 43.3 / 81.2 /
-#            72.9: the paper's pattern, but not its numbers, since its split and its vocabulary are not published
-#            (prepare-bbc.sh says what is done)
+#            72.9: the paper's pattern, but not its numbers, since its split and its vocabulary are not published (see
+#            prepare-bbc.sh)
 # Check      "Evaluated 42,301 tokens" and the perplexity, the last two lines
 #
-# The corpus comes from prepare-bbc.sh, which is run first where its result is missing (FROM: see there). A training that
-# was interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+# Corpus: prepare-bbc.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/ROW-SEED.
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"

@@ -12,12 +12,12 @@
 #
 # Hardware   one core of a CPU: an epoch of 7.0 million tokens is half an hour at 3,600 tokens a second, a row of 13
 #            epochs 7 hours; with REVIEWS=6250 2 hours
-# Expected   the paper's pattern, but not its numbers, since its split and its vocabulary are not published
-#            (prepare-imdb-lm.sh says what is done)
+# Expected   the paper's pattern, but not its numbers, since its split and its vocabulary are not published (see
+#            prepare-imdb-lm.sh)
 # Check      "Evaluated 286,397 tokens" and the perplexity, the last two lines
 #
-# The corpus comes from prepare-imdb-lm.sh, which is run first where its result is missing (FROM: see there). A training
-# that was interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+# Corpus: prepare-imdb-lm.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/ROW-SEED.
 #
 # REVIEWS: prepare-imdb-lm.sh. SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"

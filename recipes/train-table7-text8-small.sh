@@ -14,8 +14,8 @@
 #            the ones here (prepare-text8.sh says which)
 # Check      "Evaluated ... tokens" and the perplexity, the last two lines
 #
-# The corpus comes from prepare-text8.sh, which is run first where its result is missing (FROM: see there). A training
-# that was interrupted goes on where it stopped; remove its folder, $WORK/ROW-SEED, to train again.
+# Corpus: prepare-text8.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
+# resumes; to train anew, remove its folder, $WORK/ROW-SEED.
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"

@@ -17,8 +17,8 @@
 # Hidden size 1,000, embeddings 500, Adadelta (which the paper names), gradients clipped at 1, sentences of fewer than 50
 # subwords (DL4MT's published setups). Beam 5; the checkpoint is the best one on the validation set. The paper does not
 # name batch, lengths, beam or the program that computes BLEU.
-# The corpus comes from prepare-wmt14-enfr.sh or prepare-wmt15-ende.sh, which is run first where its result is missing
-# (FROM: see there). A training that was interrupted goes on where it stopped.
+# Corpus: prepare-wmt14-enfr.sh or prepare-wmt15-ende.sh, which runs first if its result is missing (FROM: see its
+# header). An interrupted training resumes.
 #
 # SEED, UPDATES: 1 and 300000. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -60,7 +60,7 @@ run_measured "$folder/usage.jsonl" fairseq-train "$WORK/$data" --user-dir "$PLUG
     --distributed-world-size "$processes" "${device[@]}" --save-interval-updates 10000 --keep-interval-updates 1 \
     --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
 for split in valid "${tests[@]}"; do
-    # Longer sentences than it was trained on are translated too.
+    # The test set has longer sentences than training.
     OVERRIDES="{'max_source_positions': 1024, 'max_target_positions': 1024}" \
         "$recipes/evaluate.sh" "$WORK/$data" "$folder/checkpoint_best.pt" "$split" "$WORK/text/$split.$target"
 done

@@ -18,7 +18,7 @@
 # updates than this has (train-multi30k.sh), so that optimiser and initial weights are those of the LSTM rows there. With
 # narrower ones the model knew nothing but the words' frequencies (8.3 bits a word; their entropy is 8.2) after 1,900 updates
 # at 64 and after 350 at 128, where at 256 it had 5.1 bits after 400.
-# The corpus comes from prepare-tatoeba.sh, which is run first where its result is missing (FROM: see there).
+# Corpus: prepare-tatoeba.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: 1, 6000, 1000, 3e-3, 0.1, 256, 256
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh

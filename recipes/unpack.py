@@ -1,10 +1,10 @@
-"""Unpacks a zip or tar archive into a new folder, or refuses it before anything is written.
+"""Unpacks a zip or tar archive into a new folder, or refuses it before it writes anything.
 
     python recipes/unpack.py ARCHIVE FOLDER [--limit BYTES]
 
-Refused are archives with a member that would land outside of FOLDER (`../x`, `/x`, `C:\\x`), with links or devices,
-with more than fits the limit, and what is truncated, encrypted or no archive. FOLDER appears when everything is in it,
-and must not be there before.
+Archives are refused if a member would be written outside FOLDER (`../x`, `/x`, `C:\\x`) or is a link or device, if the
+content exceeds the limit, or if the file is truncated, encrypted or no archive. FOLDER must be new; it appears when it
+is complete.
 """
 
 import argparse
@@ -23,12 +23,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 BLOCK = 1 << 20  # bytes
-# Bytes of the members together; all archives of WMT16 have 1.2 GB before they are unpacked.
+# Bytes of all members; all archives of WMT16 together have 1.2 GB compressed.
 LIMIT = 10_000_000_000
 MEMBERS = 200_000
 ENCRYPTED = 1  # the bit of a zip member's flags
 
-# What zipfile and tarfile raise for an archive that is damaged, or compressed in a way they do not know.
+# Errors of zipfile and tarfile about damage or an unknown compression.
 DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -43,16 +43,16 @@ DAMAGE = (
 
 
 class Member(NamedTuple):
-    """One entry of an archive: its name, its kind, its size when unpacked, and how to read it."""
+    """An entry of an archive: name, kind, unpacked size, and a function that opens it."""
 
     name: str
-    kind: str  # "file", "folder", or what it is instead
+    kind: str  # "file", "folder", "link", "device", ...
     size: int  # bytes
     open: Callable[[], Any]  # a binary file
 
 
 def zip_members(archive: zipfile.ZipFile) -> Iterator[Member]:
-    """The entries of a zip archive. A zip made on Unix keeps the type of a file in the mode; others keep none."""
+    """Yields the entries of a zip archive; a zip made on Unix keeps file types in the mode, others do not."""
     for info in archive.infolist():
         file_type = stat.S_IFMT(info.external_attr >> 16)
         kind = "folder" if info.is_dir() else "file"
@@ -64,10 +64,10 @@ def zip_members(archive: zipfile.ZipFile) -> Iterator[Member]:
 
 
 def tar_members(archive: tarfile.TarFile, limit: int) -> Iterator[Member]:
-    """The entries of a tar archive, compressed or not. It is read to its end, where the checksum of a gzip stands.
+    """Yields the entries of a tar archive, and reads the file to its end, where gzip keeps its checksum.
 
     Raises:
-        ValueError: it has no end, which is all that says that a member is missing, or more than `limit` bytes after it.
+        ValueError: if the end mark is missing, so that members may be, or more than `limit` bytes follow it.
     """
     for info in archive:
         kinds = {"file": info.isreg(), "folder": info.isdir(), "link": info.issym() or info.islnk()}
@@ -84,10 +84,10 @@ def tar_members(archive: tarfile.TarFile, limit: int) -> Iterator[Member]:
 
 
 def collect(members: Iterable[Member], limit: int) -> list[Member]:
-    """All members, checked one by one, so that a huge one is refused before it is read.
+    """Returns all members, checked one by one, so that a huge one is refused before it is read.
 
     Raises:
-        ValueError: one of them is refused, or they are too many or too large together.
+        ValueError: if a member is refused, or the members are too many or too large.
     """
     total = 0
     kept = []
@@ -103,7 +103,7 @@ def collect(members: Iterable[Member], limit: int) -> list[Member]:
 
 
 def check(member: Member) -> None:
-    """Raises ValueError if a member is neither a file nor a folder below the folder that it is unpacked into."""
+    """Raises ValueError if a member is neither a file nor a folder, or would be written outside its folder."""
     path = PurePosixPath(member.name)
     leads_out = path.is_absolute() or ".." in path.parts or any(character in member.name for character in "\\:\0")
     if leads_out:
@@ -117,11 +117,11 @@ def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> None:
 
     Args:
         archive: a zip or tar file; a tar may be compressed.
-        folder: where its members go; made here, and only if every member is whole.
-        limit: bytes that its members may have together.
+        folder: the folder to create; it appears only if every member is whole.
+        limit: maximum bytes of all members.
 
     Raises:
-        ValueError: the archive or one of its members is refused; nothing is left in `folder`.
+        ValueError: if the archive or a member is refused; then `folder` does not exist.
     """
     if folder.exists():
         raise ValueError(f"FOLDER: needs a new one; {folder} is there. Use another, or remove it.")

@@ -119,7 +119,7 @@ def test_eval_lm_names_a_model_that_translates(
         ),
         (
             "--arch tied_transformer_lm --optimizer adam --max-tokens 100",
-            "--arch: needs a model that translates; got tied_transformer_lm, .* Use --task language_modeling",
+            "--arch: needs a translation model; got tied_transformer_lm, .* Use --task language_modeling",
         ),
     ],
 )
@@ -136,10 +136,10 @@ def test_a_model_that_does_not_fit_the_task(flags: str, message: str) -> None:
         (
             "transformer_lm",
             False,
-            "--arch: needs a model that translates; got transformer_lm, .* --task language_model",
+            "--arch: needs a translation model; got transformer_lm, .* --task language_model",
         ),
         ("zaremba_lm_small_wt", False, "got zaremba_lm_small_wt, a language model. Use --task contiguous_lm for it"),
-        ("tied_lstm_lm", True, "--path: needs a model that translates; got tied_lstm_lm, .* Use fairseq-eval-lm"),
+        ("tied_lstm_lm", True, "--path: needs a translation model; got tied_lstm_lm, .* Use fairseq-eval-lm"),
     ],
 )
 def test_translation_by_a_language_model(name: str, from_checkpoint: bool, message: str) -> None:
@@ -153,7 +153,9 @@ def test_interactive_says_what_it_cannot_print(capsys: pytest.CaptureFixture[str
     assert parser.parse_known_args(["--print-alignment"])[0].print_alignment == "hard"
     with pytest.raises(SystemExit, match="2"):
         parser.parse_known_args(["--print-alignment", "soft"])
-    assert re.search(r"--print-alignment: .* needs hard, .*; got soft. Use fairseq-generate", capsys.readouterr().err)
+    assert re.search(
+        r"--print-alignment: .* needs hard alignment; got soft. Use fairseq-generate", capsys.readouterr().err
+    )
     generation = options.get_generation_parser().parse_known_args(["--print-alignment", "soft"])[0]
     assert generation.print_alignment == "soft"
 
@@ -250,7 +252,7 @@ def test_a_recipe_that_yields_leaves_a_command_with_an_optimiser_as_it_was(
     commands._say_that_no_recipe_is_used.cache_clear()
     caplog.set_level(logging.INFO)
     cfg = given("--arch", arch)
-    assert "nothing of the recipe" not in caplog.text
+    assert "disables the recipe" not in caplog.text
     assert cfg.optimizer._name == ("adam" if arch.startswith("lstm") else "adadelta")
     assert (cfg.criterion._name, cfg.optimization.clip_norm) == ("tied_cross_entropy", 1.0)
     for flags in (("--optimizer", "adam"), ("--optimizer=adadelta", "--lr", "1")):
@@ -259,7 +261,7 @@ def test_a_recipe_that_yields_leaves_a_command_with_an_optimiser_as_it_was(
         with monkeypatch.context() as without:
             without.setattr(ARCH_MODEL_REGISTRY[arch], "recipe", {})
             assert with_recipe == given("--arch", arch, *flags)
-    assert caplog.text.count(f"--optimizer is given: nothing of the recipe of {arch} is used") == 1
+    assert caplog.text.count(f"--optimizer disables the recipe of {arch}") == 1
 
 
 def test_another_schedule_or_criterion_has_the_recipes_numbers_where_it_has_any() -> None:

@@ -147,7 +147,7 @@ def test_the_tutorial_from_top_to_bottom(tmp_path: Path) -> None:
     done = shell("\n".join(blocks(TUTORIAL, "bash")), tmp_path)
     assert len((tmp_path / "scores.txt").read_text().splitlines()) == 100
     assert "Loaded checkpoint runs/lm/checkpoint_last.pt (epoch 3 @" in done.stdout, "resumed"
-    assert "--sharing-method was plain in its training, and is cosine from here" in done.stdout
+    assert "--sharing-method was plain in its training, and is cosine now" in done.stdout
     report = (tmp_path / "report/report.html").read_text()
     assert report.count("<path") == 4, "learning curves of both runs, training and validation"
     for name in ("curves.png", "attention.png", "norms.png", "vectors.txt", "report/report.html", "stock.pt"):

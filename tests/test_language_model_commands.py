@@ -551,7 +551,7 @@ def test_a_translation_model_takes_it_as_its_language_model(
         ),
         (
             "--criterion adaptive_loss --ddp-backend legacy_ddp",
-            "--criterion adaptive_loss: needs a model with bands of words; got one without. U",
+            "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. U",
         ),
     ],
 )

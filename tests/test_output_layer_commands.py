@@ -235,7 +235,7 @@ def test_other_commands(
         of_words = norms[[place for place, word in enumerate(listed) if word > 3]]
         assert re.search(rf"^1-10 +\S+ +{of_words.mean():.4g}$", out, re.M)
     assert main(["export", str(model.checkpoint), str(tmp_path / "stock.pt")]) == 2
-    assert "CHECKPOINT: needs a model that fairseq has too" in capsys.readouterr().err
+    assert "CHECKPOINT: needs a model that fairseq also has" in capsys.readouterr().err
     assert not (tmp_path / "stock.pt").exists()
 
 
@@ -271,9 +271,9 @@ def test_resume_with_other_classes(
     model = trained("classes")
     flags = (*model.flags, *FLAGS, "--max-epoch", 3, "--save-dir", tmp_path)
     shutil.copy(model.checkpoint, tmp_path)
-    with pytest.raises(ValueError, match="--classes: needs 4, by which the weights .* got 7 "):
+    with pytest.raises(ValueError, match="--classes: needs 4, with which the weights .* got 7 "):
         train(lm_data, *flags, "--classes", 7)
-    with pytest.raises(ValueError, match="--output-layer: needs classes, by which the weights .* got short-list"):
+    with pytest.raises(ValueError, match="--output-layer: needs classes, with which the weights .* got short-list"):
         train(lm_data, *flags, "--classes", 100, "--output-layer", "short-list", "--short-list", 3)
     (tmp_path / "classes").write_text(CLASS_FILE)
     with pytest.raises(ValueError, match="--class-file: needs the file of the checkpoint's training, .* with other"):

@@ -268,7 +268,9 @@ def test_weights_mean_what_they_were_trained_as(
     layer: str, other: tuple, trained: tuple[Path, Any], train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
     shutil.copy(trained[0] / "checkpoint_last.pt", tmp_path)
-    with pytest.raises(ValueError, match=f"{other[0]}: needs {'huffman' if 'balanced' in other else 'tree'}, by which"):
+    with pytest.raises(
+        ValueError, match=f"{other[0]}: needs {'huffman' if 'balanced' in other else 'tree'}, with which"
+    ):
         train(lm_data, *flags(layer), *other, "--max-epoch", 3, "--save-dir", tmp_path)
 
 
@@ -288,7 +290,7 @@ def test_our_commands_read_every_layer(
     assert main(["score", str(tmp_path / "mean.pt"), str(tmp_path / "text"), "--data", str(lm_data)]) == 0
     assert "perplexity" in capsys.readouterr().err
     assert main(["export", str(tmp_path / "mean.pt"), str(tmp_path / "out.pt")]) == 2
-    assert "CHECKPOINT: needs a model that fairseq has too" in capsys.readouterr().err
+    assert "CHECKPOINT: needs a model that fairseq also has" in capsys.readouterr().err
 
 
 def test_raw_scores_are_scores_and_no_perplexity(

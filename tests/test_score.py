@@ -226,7 +226,7 @@ def test_refuses_weights_that_are_not_finite(
     poisoned, words = tmp_path / "poisoned.pt", tmp_path / "words"
     torch.save(state, poisoned)
     (tmp_path / "text").write_text("a b\n")
-    message = f"CHECKPOINT: needs weights that are finite; got {poisoned}, where 1 of 256 of {name} are not. Use a che"
+    message = f"CHECKPOINT: needs finite weights; got {poisoned} with 1 of 256 numbers of {name} inf or nan. Use a che"
     options = ["--data", str(lm_data), "--per-word", str(words)]
     assert main(["score", str(poisoned), str(tmp_path / "text"), *options]) == 2
     out, err = capsys.readouterr()
@@ -286,7 +286,7 @@ def test_refuses_a_translation_model(
     train(data, *flags.split(), "--save-dir", tmp_path)
     for folder in (data, parallel_data):  # which has no dict.txt
         assert main(["score", str(tmp_path / "checkpoint_last.pt"), "--data", str(folder)]) == 2
-        assert "CHECKPOINT: needs a language model; got LSTMModel, which is none. Use" in capsys.readouterr().err
+        assert "CHECKPOINT: needs a language model; got LSTMModel, another kind of model." in capsys.readouterr().err
 
 
 def test_refuses_an_empty_text(

@@ -73,7 +73,7 @@ def test_finetuning_may_change_the_meaning_and_says_so(train: InProcess, lm_data
     path = trained(train, lm_data, tmp_path / "first", *LM)
     flags = (*LM, "--sharing-method", "cosine", "--finetune-from-model", path, "--save-dir", tmp_path / "second")
     text = train(lm_data, *flags)
-    assert f"--finetune-from-model {path}: --sharing-method was plain in its training, and is cosine from here" in text
+    assert f"--finetune-from-model {path}: --sharing-method was plain in its training, and is cosine now" in text
     text = train(lm_data, *flags, "--max-update", 4)  # resumes what is cosine by now
     assert "(epoch 1 @ 2 updates)" in text
     assert "was plain" not in text
@@ -161,7 +161,7 @@ def test_a_translator_refuses_another_order_of_words(
     with pytest.raises(ValueError, match=OTHER_ORDER):
         train(other_order, *NMT, "--max-update", 4, "--save-dir", path.parent)
     text = train(other_order, *NMT, "--finetune-from-model", path, "--save-dir", tmp_path / "tuned")
-    assert "dict.tgt.txt was 16 words in its training, and is 16 others, or another order from here on" in text
+    assert "dict.tgt.txt was 16 words in its training, and is 16 others, or another order now" in text
     run("generate", parallel_data, *paths)
 
 
@@ -170,7 +170,7 @@ def command(name: str, *args: object) -> int:
     return arguments.run(arguments)
 
 
-OTHER_WORDS = "{flag}: needs the 16 words that .* trained with, in their order; got {path}, with others, or in another"
+OTHER_WORDS = "{flag}: needs the 16 words that .* trained with, in their order; got {path}, with other words or another"
 
 
 def test_tables_refuse_another_order_of_words(

@@ -1,11 +1,10 @@
-"""A generated parallel corpus: English sentences about numbers, dates and times of day, and their German translations.
+"""Generates a parallel corpus: English sentences about numbers, dates and times of day, with German translations.
 
     python examples/number_words/grammar.py FOLDER
 
-writes train.en, train.de, valid.en, valid.de, test.en and test.de. The sentences are simple, but translating them takes
-what translation takes: German counts one-and-twenty, writes a number as one word, calls half past seven half eight, and
-puts the verb, or a piece of it, at the end. The languages share names, months and many pieces of words, so that one
-dictionary can serve both.
+writes train.en, train.de, valid.en, valid.de, test.en and test.de. The sentences are simple, but not translated word by
+word: German says one-and-twenty, writes a number as one word, calls half past seven half eight, and puts the verb, or a
+part of it, last. Both languages share names, months and many subwords, so that they can share a dictionary.
 """
 
 import argparse
@@ -65,15 +64,15 @@ PLACES = [
 
 
 def random_number(rng: random.Random) -> Pair:
-    """Returns a number from 2 to 999, of any length equally often, that the plural can follow in both languages."""
+    """Returns a number from 2 to 999 that takes the plural in both languages; all lengths are equally frequent."""
     number = rng.randrange(2, 10 ** rng.randint(1, 3))
-    # 101 apples are hundertundein Äpfel or hundertein Äpfel or hunderteins Äpfel: not one German sentence.
+    # 101 apples has no unique translation: hundertundein Äpfel, hundertein Äpfel or hunderteins Äpfel.
     number += number % 100 == 1
     return Pair(english_number(number), german_number(number))
 
 
 def random_date(rng: random.Random) -> Pair:
-    """Returns a date of any month, half of the time with its year."""
+    """Returns a date of any month, with a year in half of the cases."""
     month = rng.randint(1, 12)
     words = date(rng.randint(1, DAYS_IN_MONTH[month - 1]), month)
     if rng.random() < 0.5:
@@ -95,18 +94,18 @@ def random_time(rng: random.Random) -> Pair:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Sentences: one function for each kind
+# Sentences: one function per kind
 # ---------------------------------------------------------------------------------------------------------------------
 
 
 def bare_number(rng: random.Random) -> Pair:
-    """A number alone, of one to four digits."""
+    """A number of one to four digits."""
     number = rng.randrange(10 ** rng.randint(1, 4))
     return Pair(english_number(number), german_number(number))
 
 
 def journey(rng: random.Random) -> Pair:
-    """A verb in two pieces: fährt ... ab; in a subordinate clause it is one word at the end: abfährt."""
+    """A separable verb: fährt ... ab; in a subordinate clause one word at the end: abfährt."""
     vehicle, city, time, person = rng.choice(VEHICLES), rng.choice(CITIES), random_time(rng), rng.choice(PEOPLE)
     if rng.random() < 0.5:
         english, german = f"to {city.english} leaves", f"nach {city.german}"
@@ -121,20 +120,20 @@ def journey(rng: random.Random) -> Pair:
 
 
 def opening_hours(rng: random.Random) -> Pair:
-    """The place brings its gender, the verb its last piece."""
+    """A separable verb, and a place with its gender."""
     place, time = rng.choice(PLACES), random_time(rng)
     verb, piece = rng.choice([("opens", "auf"), ("closes", "zu")])
     return Pair(f"the {place.english} {verb} {time.english}", f"{place.german} macht {time.german} {piece}")
 
 
 def habit(rng: random.Random) -> Pair:
-    """Getting up: steht ... auf."""
+    """The separable verb of getting up: steht ... auf."""
     person, time = rng.choice(PEOPLE), random_time(rng)
     return Pair(f"{person} gets up {time.english}", f"{person} steht {time.german} auf")
 
 
 def birth(rng: random.Random) -> Pair:
-    """The participle waits for the end."""
+    """A participle at the end."""
     person, day = rng.choice(PEOPLE), random_date(rng)
     return Pair(f"{person} was born on {day.english}", f"{person} wurde am {day.german} geboren")
 
@@ -149,7 +148,7 @@ def meeting(rng: random.Random) -> Pair:
 
 
 def purchase(rng: random.Random) -> Pair:
-    """The perfect tense: how many of what comes before the participle."""
+    """The perfect tense: number and object come before the participle."""
     person, number, thing = rng.choice(PEOPLE), random_number(rng), rng.choice(THINGS)
     return Pair(
         f"{person} bought {number.english} {thing.english}", f"{person} hat {number.german} {thing.german} gekauft"
@@ -157,13 +156,13 @@ def purchase(rng: random.Random) -> Pair:
 
 
 def price(rng: random.Random) -> Pair:
-    """Word for word, but for the number."""
+    """Word for word, except for the number."""
     article, number = rng.choice(PRICED), random_number(rng)
     return Pair(f"{article.english} costs {number.english} euros", f"{article.german} kostet {number.german} Euro")
 
 
 SENTENCES: tuple[Callable[[random.Random], Pair], ...] = (
-    # Alone, numbers, days and times are learnt faster, and what is learnt serves the sentences.
+    # Numbers, days and times alone are learnt faster, and help with the sentences.
     bare_number,
     random_day,
     random_time,
@@ -178,15 +177,7 @@ SENTENCES: tuple[Callable[[random.Random], Pair], ...] = (
 
 
 def corpus(seed: int, size: int) -> list[Pair]:
-    """Returns distinct sentences, in random order.
-
-    Args:
-        seed: the same seed gives the same sentences.
-        size: number of sentences.
-
-    Returns:
-        Pairs of which no two have the same English or the same German sentence.
-    """
+    """Returns `size` pairs in random order; no two have the same English or the same German sentence."""
     rng = random.Random(seed)
     pairs: list[Pair] = []
     seen: set[str] = set()
@@ -199,12 +190,12 @@ def corpus(seed: int, size: int) -> list[Pair]:
 
 
 def write_corpus(folder: Path, seed: int, sizes: dict[str, int]) -> None:
-    """Writes one file a split and language: train.en, train.de, ...
+    """Writes one file per split and language: train.en, train.de, ...
 
     Args:
-        folder: is made if it is not there.
+        folder: the folder, created if missing.
         seed: as for `corpus`.
-        sizes: number of sentences by split; no sentence is in two splits.
+        sizes: number of sentences by split; splits share no sentence.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pairs = iter(corpus(seed, sum(sizes.values())))
@@ -228,7 +219,7 @@ def create_parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Writes the corpus that the command line asks for."""
+    """Writes the corpus, as set on the command line."""
     arguments = create_parser().parse_args()
     sizes = {"train": arguments.train, "valid": arguments.valid, "test": arguments.test}
     write_corpus(arguments.folder, arguments.seed, sizes)

@@ -1,8 +1,8 @@
-"""What the demo's three models learnt: a table, a few translations, and a picture of attention.
+"""Shows the results of the demo's three models: a table, a few translations, and a picture of attention.
 
     python examples/number_words/report.py FOLDER
 
-reads what fairseq-train, fairseq-generate and sacrebleu wrote to FOLDER, and writes FOLDER/attention.png.
+reads the output of fairseq-train, fairseq-generate and sacrebleu in FOLDER, and writes FOLDER/attention.png.
 """
 
 import argparse
@@ -17,17 +17,17 @@ SHOWN = 6
 
 
 class Result(NamedTuple):
-    """One row of the table."""
+    """A row of the table."""
 
     arch: str
     parameters: str
-    embeddings: str  # their share of the parameters
+    embeddings: str  # share of the parameters
     words_per_second: float
     bleu: str
 
 
 class Translation(NamedTuple):
-    """One test sentence, in subwords."""
+    """A test sentence in subwords."""
 
     source: list[str]
     hypothesis: list[str]
@@ -37,7 +37,7 @@ class Translation(NamedTuple):
 
 
 def search(pattern: str, path: Path) -> re.Match[str]:
-    """Returns the first match of a pattern in a file, of which the table needs one."""
+    """Returns the first match of a pattern in a file; raises ValueError if there is none."""
     found = re.search(pattern, path.read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{path}: needs a line that matches {pattern!r}; found none. Remove its folder, run again.")
@@ -48,7 +48,7 @@ def read_result(folder: Path, arch: str) -> Result:
     """Reads the logs of one model."""
     log = folder / f"{arch}.log"
     size = search(r"; ([\d,]+) parameters: .*\(embeddings ([\d.]+%)\)", log)
-    # fairseq counts target words, here subwords; the median leaves out the moments in which the machine did other work.
+    # fairseq counts target tokens, here subwords; the median ignores moments when the machine was busy.
     speeds = re.findall(r"\| train_inner \|.* wps=([\d.]+)", log.read_text(encoding="utf-8"))
     if not speeds:
         raise ValueError(f"{log}: needs train_inner lines with wps=; found none. Remove its folder, run again.")
@@ -65,13 +65,9 @@ def format_table(results: list[Result]) -> Iterator[str]:
 
 
 def read_translations(path: Path) -> dict[int, Translation]:
-    """Reads the best hypothesis of every sentence from the output of fairseq-generate --print-alignment soft.
+    """Reads the best hypotheses from the output of fairseq-generate --print-alignment soft, by number of the sentence.
 
-    Args:
-        path: generate-test.txt, whose lines are KIND-SENTENCE, then fields between tabs.
-
-    Returns:
-        The translations by number of the sentence.
+    `path` is generate-test.txt, whose lines are KIND-SENTENCE and tab-separated fields.
     """
     fields: dict[tuple[str, int], str] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -90,12 +86,12 @@ def read_translations(path: Path) -> dict[int, Translation]:
 
 
 def join_subwords(subwords: list[str]) -> str:
-    """Returns the text that subword-nmt had split."""
+    """Joins the subwords of subword-nmt to text."""
     return " ".join(subwords).replace("@@ ", "")
 
 
 def choose(translations: dict[int, Translation]) -> list[int]:
-    """Returns the sentences to show: the one of the most words first, then the first of the test set."""
+    """Returns the sentences to show: the longest, then the first of the test set."""
     longest = max(translations, key=lambda sentence: join_subwords(translations[sentence].source).count(" "))
     return [longest, *(sentence for sentence in sorted(translations) if sentence != longest)][:SHOWN]
 
@@ -103,7 +99,7 @@ def choose(translations: dict[int, Translation]) -> list[int]:
 def format_translations(
     sentences: list[int], references: list[str], hypotheses: dict[str, dict[int, Translation]]
 ) -> Iterator[str]:
-    """Yields the source, the reference and, once each, the translations with the models they come from."""
+    """Yields source, reference and the models' translations of the sentences."""
     sources = hypotheses[ARCHITECTURES[0]]
     for sentence in sentences:
         yield f"\n  {'English':<16}{join_subwords(sources[sentence].source)}"
@@ -114,21 +110,15 @@ def format_translations(
 
 
 def draw_attention(translation: Translation, path: Path, title: str) -> None:
-    """Writes a picture: how much the model looked at each source subword (column) when it wrote each target subword.
-
-    Args:
-        translation: what to draw.
-        path: of the PNG.
-        title: of the picture.
-    """
+    """Draws attention weights to a PNG: a row per target subword, a column per source subword."""
     import matplotlib
 
-    # Without a screen, too.
+    # Works without a screen.
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     columns, rows = [*translation.source, "</s>"], [*translation.hypothesis, "</s>"]
-    # fairseq pads a batch: attention beyond the sentence is zero.
+    # Weights beyond the sentence are zeros, at the batch's padding.
     weights = [row[: len(columns)] for row in translation.attention]
     figure, axes = pyplot.subplots(figsize=(1.5 + 0.42 * len(columns), 1.5 + 0.36 * len(rows)), layout="constrained")
     axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)

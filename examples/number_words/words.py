@@ -71,7 +71,7 @@ def german_number(number: int) -> str:
 
 
 def german_factor(number: int) -> str:
-    """Returns a German number as another one follows it: eins loses its s."""
+    """Returns a German number as used before another number: eins loses its s."""
     word = german_number(number)
     return word.removesuffix("s") if number % 100 == 1 else word
 
@@ -141,7 +141,7 @@ def year(number: int) -> Pair:
 
 
 def date(day: int, month: int) -> Pair:
-    """Returns a date as it follows the preposition: (on) the third of May, (am) dritten Mai."""
+    """Returns a date in the form that follows a preposition: (on) the third of May, (am) dritten Mai."""
     check_range("month", month, 1, 12)
     check_range("day", day, 1, DAYS_IN_MONTH[month - 1])
     name = MONTHS[month - 1]
@@ -149,7 +149,7 @@ def date(day: int, month: int) -> Pair:
 
 
 def time_of_day(hour: int, minute: int) -> Pair:
-    """Returns a time on a twelve-hour clock as it is spoken: 7:25 is twenty-five past seven, fünf vor halb acht."""
+    """Returns a spoken time on a twelve-hour clock: 7:25 is twenty-five past seven, fünf vor halb acht."""
     check_range("hour", hour, 1, 12)
     check_range("minute", minute, 0, 59)
     if minute == 0:
@@ -158,7 +158,7 @@ def time_of_day(hour: int, minute: int) -> Pair:
 
 
 def english_time(hour: int, minute: int) -> str:
-    """Returns the minutes past an hour, or, in the second half of it, to the next."""
+    """Returns the minutes past an hour or, in its second half, to the next hour."""
     if minute == 30:
         return f"half past {english_number(hour)}"
     if minute < 30:
@@ -167,7 +167,7 @@ def english_time(hour: int, minute: int) -> str:
 
 
 def english_minutes(minutes: int) -> str:
-    """Returns minutes as English says them: the multiples of five without the word."""
+    """Returns minutes in English; multiples of five omit the word "minutes"."""
     if minutes == 15:
         return "a quarter"
     words = english_number(minutes)
@@ -177,7 +177,7 @@ def english_minutes(minutes: int) -> str:
 
 
 def german_time(hour: int, minute: int) -> str:
-    """Returns a time as German says it: half of the *next* hour, and five minutes around it count from there."""
+    """Returns a time in German: half of the *next* hour; five minutes around the half hour are counted from it."""
     this, following = german_number(hour), german_number(next_hour(hour))
     around_half = {25: "fünf vor halb", 30: "halb", 35: "fünf nach halb"}
     if minute in around_half:
@@ -188,7 +188,7 @@ def german_time(hour: int, minute: int) -> str:
 
 
 def german_minutes(minutes: int) -> str:
-    """Returns minutes as German says them: the multiples of five without the word."""
+    """Returns minutes in German; multiples of five omit the word "Minuten"."""
     if minutes == 15:
         return "Viertel"
     if minutes == 1:
@@ -198,5 +198,5 @@ def german_minutes(minutes: int) -> str:
 
 
 def next_hour(hour: int) -> int:
-    """Returns the hour after an hour of a twelve-hour clock."""
+    """Returns the following hour on a twelve-hour clock."""
     return hour % 12 + 1

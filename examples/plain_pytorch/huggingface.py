@@ -1,8 +1,8 @@
-"""One table under the input and the head of a Hugging Face causal language model, trained without N x V scores.
+"""Shares one table between the input and the head of a Hugging Face language model; training needs no (N, V) logits.
 
     python huggingface.py [--method cosine]
 
-A small GPT-2 learns a sentence by heart and says it again. Needs `pip install transformers`, and no fairseq.
+A small GPT-2 learns a sentence by heart and generates it. Needs `pip install transformers`, but no fairseq.
 """
 
 import argparse
@@ -18,18 +18,18 @@ SENTENCE = "one table turns words into vectors and features into scores , and no
 
 
 class Head(nn.Module):
-    """What the model calls for scores. It owns nothing: the table is in the model, and in a checkpoint, once."""
+    """The model's output layer; it owns no parameters, so that a checkpoint has the table once."""
 
     def __init__(self, table: SharedEmbedding):
         super().__init__()
-        self.scores = table.scores  # a method of the table, which does not become a part of this module
+        self.scores = table.scores  # a bound method: the table does not become a submodule
 
     def forward(self, features: Tensor) -> Tensor:
         return self.scores(features)
 
 
 def share_table(model: PreTrainedModel, method: str) -> SharedEmbedding:
-    """Makes the input table of a model, with its present rows, the output's too."""
+    """Makes the input table of a model, with its current rows, also the output table."""
     old = model.get_input_embeddings()
     table = SharedEmbedding(old.num_embeddings, old.embedding_dim, padding_idx=None, method=method, weight=old.weight)
     model.set_input_embeddings(table)
@@ -48,7 +48,7 @@ if __name__ == "__main__":
     text = torch.tensor([[vocabulary.index(word) for word in SENTENCE.split()]])
     size = {"vocab_size": len(vocabulary), "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
     model = GPT2LMHeadModel(GPT2Config(**size, bos_token_id=None, eos_token_id=None))
-    # The rows of GPT-2 begin short, with a norm of 0.02 times the root of their width; methods may divide by it.
+    # GPT-2's initial rows are short, with norm 0.02 sqrt(D), by which some methods divide.
     nn.init.normal_(model.get_input_embeddings().weight, std=size["n_embd"] ** -0.5)
     table = share_table(model, method)
 

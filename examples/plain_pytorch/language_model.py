@@ -1,8 +1,8 @@
-"""A word language model in plain PyTorch: one table for its input and its output, trained without N x V scores.
+"""A word language model in plain PyTorch: one table for input and output, trained without (N, V) logits.
 
     python language_model.py [--method cosine]
 
-The text is the documentation that Python brings along. No fairseq is needed.
+The text is Python's own documentation. fairseq is not needed.
 """
 
 import argparse
@@ -26,13 +26,13 @@ class LanguageModel(nn.Module):
         self.lstm = nn.LSTM(WIDTH, WIDTH)
 
     def loss(self, text_TB: Tensor, state: tuple[Tensor, Tensor] | None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The summed loss of every word after the first, and the state after the last but one."""
+        """Returns the summed loss of all words but the first, and the state after reading the last input word."""
         hidden_TBH, (h, c) = self.lstm(self.table.embed(text_TB[:-1]), state)
         return self.table.loss(hidden_TBH.flatten(0, 1), text_TB[1:].flatten()).loss, (h.detach(), c.detach())
 
 
 def perplexity(model: LanguageModel, text_TB: Tensor, optimizer: torch.optim.Optimizer | None = None) -> float:
-    """Goes through the text once, learning if there is an optimizer."""
+    """Returns the perplexity of one pass through the text; trains if there is an optimizer."""
     state, total = None, 0.0
     for begin in range(0, len(text_TB) - 1, STEPS):
         chunk_TB = text_TB[begin : begin + STEPS + 1]
@@ -55,7 +55,7 @@ if __name__ == "__main__":
     vocabulary = ["<unk>", *(word for word, count in Counter(words).items() if count > 2)]
     numbers = {word: number for number, word in enumerate(vocabulary)}
     text = torch.tensor([numbers.get(word, 0) for word in words])
-    # Column b is the b-th part of the text; the last tenth of each is held out.
+    # Column b is the b-th part of the text, whose last tenth is held out.
     text_TB = text[: len(text) // ROWS * ROWS].view(ROWS, -1).t()
     train_TB, valid_TB = text_TB[: -len(text_TB) // 10], text_TB[-len(text_TB) // 10 :]
 

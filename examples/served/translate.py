@@ -1,8 +1,7 @@
-"""Translates sentences by an exported model: standard input to standard output, or over HTTP. fairseq is not needed.
+"""Translates sentences with an exported model, from standard input or over HTTP; fairseq is not needed.
 
-python examples/served/translate.py MODEL CODES < text.en > text.de
-python examples/served/translate.py MODEL CODES --port 8000 &
-curl --data "one thousand and one" localhost:8000
+python examples/served/translate.py MODEL CODES < text.en > text.de python examples/served/translate.py MODEL CODES
+--port 8000 & curl --data "one thousand and one" localhost:8000
 """
 
 import argparse
@@ -20,32 +19,28 @@ LONGEST = 1_000_000  # bytes of a request
 
 
 class TooLong(ValueError):
-    """A line for which the model has no positions."""
+    """A line is longer than the model's maximum length."""
 
 
 def refuse(message: str) -> None:
-    """What ``Translator`` reports, raised.
-
-    Raises:
-        TooLong: always.
-    """
+    """Raises TooLong with the ``Translator``'s report."""
     raise TooLong(message)
 
 
 def lines_of(file: Iterable[str]) -> list[str]:
-    """Lines without their ends, which are what Python takes for one in a file: not every break of Unicode's."""
+    """Returns lines without their ends, split as Python splits a file: not at every line break of Unicode."""
     return [line.rstrip("\n") for line in file]
 
 
 class Translator:
-    """A model of CTranslate2, with the subwords of its training around it.
+    """A CTranslate2 model with the subword segmentation of its training.
 
     Args:
-        model: folder that ``fairseq-tiedemb export --to ctranslate2`` wrote.
-        codes: subwords, as ``subword-nmt learn-bpe`` wrote them.
+        model: folder written by ``fairseq-tiedemb export --to ctranslate2``.
+        codes: subword merges, written by ``subword-nmt learn-bpe``.
 
     Raises:
-        ValueError: if the folder does not say how long sentences may be, which the engine does not tell.
+        ValueError: if config.json lacks the maximum sentence length, which the engine itself does not record.
     """
 
     def __init__(self, model: Path, codes: Path):
@@ -53,17 +48,18 @@ class Translator:
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
         if "max_source_positions" not in config:
             raise ValueError(f"MODEL: needs max_source_positions in config.json; got {model}. Use the export again.")
-        # The end of the sentence takes one of them.
+        # The end of the sentence takes one position.
         self.longest, self.longest_translation = (config[f"max_{side}_positions"] - 1 for side in ("source", "target"))
         with codes.open(encoding="utf-8") as file:
             self.subwords = BPE(file)
 
     def __call__(self, sentences: Iterable[str], report: Callable[[str], None] = refuse) -> list[str]:
-        """The best translation of each sentence, by a beam of 5; of an empty one an empty one.
+        """Returns the best translations by beam search with 5 hypotheses; an empty sentence gives an empty translation.
 
         Args:
-            sentences: of any length; the engine's own limits, of 1,024 subwords in and 256 out, cut without a word.
-            report: is told of each sentence that is too long for the model, in place of which it has an empty one.
+            sentences: sentences of any length. The engine's own limits of 1,024 input and 256 output subwords would cut
+                silently.
+            report: called with a message about every sentence beyond the model's maximum, whose translation is empty.
         """
         texts = [self.subwords.segment(sentence).split() for sentence in sentences]
         for number, text in enumerate(texts, start=1):
@@ -73,16 +69,14 @@ class Translator:
         results = self.engine.translate_batch(
             texts, beam_size=5, max_batch_size=32, max_input_length=0, max_decoding_length=self.longest_translation
         )
-        # A word that the search breaks off ends in "@@" too.
+        # A translation that the length limit cuts off may end in "@@".
         return [f"{' '.join(result.hypotheses[0])} ".replace("@@ ", "").rstrip() for result in results]
 
 
 def server(translator: Translator, port: int) -> ThreadingHTTPServer:
-    """A server on this machine alone: POST lines of text, and get their translations.
+    """Returns an HTTP server for this machine alone: POST lines of text, and receive their translations.
 
-    Args:
-        translator: of all requests; the engine takes them side by side.
-        port: where to listen; 0 for any that is free.
+    Requests run in parallel. Port 0 selects a free port.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,1 +1,1 @@
-"""What is measured on trainings and trained tables, and its pictures."""
+"""Measurements on training runs and on trained embedding tables, and their pictures."""

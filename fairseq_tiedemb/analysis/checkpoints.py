@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq-train as files: reading them without running anything, choosing the last, averaging."""
+"""Reads fairseq-train's checkpoints without running their code, picks the last ones, and averages their weights."""
 
 import re
 from argparse import Namespace
@@ -15,8 +15,8 @@ from fairseq_tiedemb.reading.files import read_file
 # Names that fairseq-train gives: checkpointEPOCH.pt, checkpoint_EPOCH_UPDATE.pt.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
-# Options of models that settle what weights mean, as models/_meaning.py has them, which needs fairseq, and what a
-# checkpoint without one means; None where that is not known, or not the same for every model.
+# The options of models/_meaning.py, which cannot be imported without fairseq, with their default in a checkpoint that
+# lacks the option. None: the default is unknown, or differs between models.
 MEANING = {
     "sharing_method": "plain",
     "share_all_embeddings": False,
@@ -36,24 +36,19 @@ MEANING = {
     "encoder_attention_heads": None,
     "decoder_attention_heads": None,
 }
-# Those that a preset may choose by its name alone, so that only checkpoints of one --arch tell.
+# Options that a preset may set by its name, so that they are compared between checkpoints of one --arch alone.
 BY_PRESET = {"share_all_embeddings", "share_decoder_input_output_embed", "projection"}
-# Of fairseq's adaptive layers, and of its positions once: memory as it was found, which nobody reads.
+# The suffix of uninitialised buffers that fairseq registers and never reads.
 NEVER_FILLED = "_float_tensor"
 
 
 def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
-    """Reads a checkpoint of any model of fairseq's or ours, onto the CPU, as torch saved it.
+    """Reads the checkpoint of a fairseq model or of ours onto the CPU, as torch saved it; errors name `flag`.
 
-    fairseq's own reader rebuilds the settings and upgrades old files; what it returns does not load any more once it
-    is saved again.
-
-    Args:
-        path: the file.
-        flag: that errors name.
+    fairseq's own reader rebuilds the settings and upgrades old files; a checkpoint saved from its result does not load.
 
     Raises:
-        ValueError: if the file is none, is damaged, could run code, or holds no model.
+        ValueError: if the file is missing or damaged, could run code, or holds no model.
     """
     try:
         with path.open("rb") as file:
@@ -68,7 +63,7 @@ def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
 
 
 def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
-    """The settings of a checkpoint's model or task by name; of fairseq before 0.10 all that it has."""
+    """Returns the settings of a checkpoint's model or task as a dict; before fairseq 0.10 both are in one namespace."""
     config = state.get("cfg")
     found = config.get(section) if isinstance(config, dict) else None
     found = state.get("args") if found is None else found
@@ -76,42 +71,37 @@ def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
 
 
 def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
-    """Raises unless all weights of a model are finite.
-
-    Args:
-        model: its state dict.
-        name: where it is from.
-        flag: that the error names.
+    """Checks that all weights of a state dict are finite; errors name `flag` and the model's origin, `name`.
 
     Raises:
-        ValueError: naming the first entry that is not.
+        ValueError: naming the first entry with inf or nan.
     """
     for key, entry in model.items():
         if _is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
             raise ValueError(
-                f"{flag}: needs weights that are finite; got {name}, where {int((~entry.isfinite()).sum()):,} of "
-                f"{entry.numel():,} of {key} are not. Use a checkpoint from before the training diverged."
+                f"{flag}: needs finite weights; got {name} with {int((~entry.isfinite()).sum()):,} of "
+                f"{entry.numel():,} numbers of {key} inf or nan. Use a checkpoint from before the training diverged."
             )
 
 
 def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
-    """The last checkpoints of a folder, the newest first.
+    """Returns the last `count` checkpoints of a `--save-dir`, the newest first.
 
     Args:
-        folder: `--save-dir` of fairseq-train.
-        count: how many.
-        by_update: take those saved by update (checkpoint_EPOCH_UPDATE.pt) and not by epoch (checkpointEPOCH.pt).
-        upper_bound: the last epoch, or update, that counts.
+        folder: the `--save-dir` of fairseq-train.
+        count: the number of checkpoints.
+        by_update: take checkpoint_EPOCH_UPDATE.pt files instead of checkpointEPOCH.pt files.
+        upper_bound: skip checkpoints after this epoch (with `by_update`: update).
 
     Raises:
-        ValueError: if the folder has fewer, or is none.
+        ValueError: if the folder does not exist or has too few checkpoints.
     """
     kind, pattern = ("update", BY_UPDATE) if by_update else ("epoch", BY_EPOCH)
     flag = f"--num-{kind}-checkpoints"
     if count < 1:
         raise ValueError(f"{flag}: needs at least 1; got {count}. Use 10, say.")
     if not folder.is_dir():
-        raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use that of --save-dir.")
+        raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use the folder of --save-dir.")
     numbered = {int(found[1]): path for path in folder.iterdir() if (found := pattern.fullmatch(path.name))}
     known = [number for number in sorted(numbered, reverse=True) if upper_bound is None or number <= upper_bound]
     if len(known) < count:
@@ -125,12 +115,12 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
 
 
 class MeanOfModels:
-    """The mean of the parameters of several models, taken one at a time.
+    """Averages the parameters of several models, which are added one at a time.
 
         mean_p = (p_1 + ... + p_n) / n      in float32 (float64 where p is)
 
-    Tensors of whole numbers are counters, not weights: the first model's stay. Entries that are one tensor in every
-    model, as tied tables are, are one in the mean.
+    Integer tensors are counters, taken from the first model. Entries that share storage in every model, as tied tables
+    do, share storage in the mean.
     """
 
     def __init__(self) -> None:
@@ -140,14 +130,10 @@ class MeanOfModels:
         self._owners: dict[str, tuple[str, ...]] = {}
 
     def add(self, model: dict[str, Any], name: str) -> None:
-        """Adds one model.
-
-        Args:
-            model: its state dict, which is not changed.
-            name: where it is from, for errors.
+        """Adds a state dict, which is not changed, to the mean; errors name the model's origin, `name`.
 
         Raises:
-            ValueError: if a weight is not finite, or its entries or their shapes are others than the first one's.
+            ValueError: if a weight is not finite, or if entries or shapes differ from the first model's.
         """
         require_finite(model, name, flag="--inputs")
         if self.count == 0:
@@ -177,7 +163,7 @@ class MeanOfModels:
                 )
 
     def model(self) -> dict[str, Any]:
-        """The state dict of the mean."""
+        """Returns the state dict of the mean."""
         means: dict[tuple[str, ...], Tensor] = {}
         for key, total in self._sums.items():
             means.setdefault(self._owners[key], total / self.count)
@@ -185,15 +171,12 @@ class MeanOfModels:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """The checkpoint whose model is the mean of several checkpoints' models.
+    """Averages the models of several checkpoints; the rest of the result is the first checkpoint's.
 
-    Everything else is the first one's, but for the state of its optimiser, which belongs to other weights.
-
-    Args:
-        paths: the checkpoints; with `last_checkpoints` the newest comes first.
+    The state of the optimizer is left out, since it belongs to other weights.
 
     Raises:
-        ValueError: if one cannot be read, or has another model, or weights that mean something else.
+        ValueError: if a checkpoint cannot be read, or its model has other entries, or its weights mean something else.
     """
     first: dict[str, Any] = {}
     mean = MeanOfModels()
@@ -216,13 +199,13 @@ def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Pa
     for side in kept.keys() & found.keys():
         if kept[side] != found[side]:
             raise ValueError(
-                f"--inputs: needs models of the same words in the same order; got {path}, whose {side} dictionary in "
-                "training was not that of the first. Use checkpoints of one training."
+                f"--inputs: needs models trained with one dictionary; got {path}, whose {side} dictionary differs from "
+                "the first model's. Use checkpoints of one training."
             )
 
 
 def _other_meaning(first: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Options by which the weights of two models mean different things: flag, the first one's value, the other's."""
+    """Yields the options by which two models' weights differ in meaning, as (flag, first value, other value)."""
     one_preset = first.get("_name", first.get("arch")) == other.get("_name", other.get("arch"))
     for option, unset in MEANING.items():
         if option in BY_PRESET and not one_preset:
@@ -245,7 +228,7 @@ def _size(shape: torch.Size | None) -> str:
 
 
 def _owners(model: dict[str, Any]) -> dict[str, str]:
-    """For each weight, the first entry that is the same tensor."""
+    """Maps every weight's name to the name of the first weight with the same storage."""
     seen: dict[tuple[int, ...], str] = {}
     owners = {}
     for key, entry in model.items():

@@ -1,4 +1,4 @@
-"""Tables of text."""
+"""Tables as aligned text, and bands of frequency ranks."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -7,16 +7,12 @@ RANKS = (10, 100, 1_000, 10_000, 100_000)
 
 
 def bands_of_ranks(count: int) -> list[tuple[int, int]]:
-    """Bands of words by rank of frequency, as (first, end) from 0 on: the 10 most frequent, the 90 after them, ...
-
-    Args:
-        count: of the words.
-    """
+    """Splits `count` frequency ranks, from 0, into bands (first, end): (0, 10), (10, 100), (100, 1000), ..."""
     return list(pairwise([0, *(rank for rank in RANKS if rank < count), count]))
 
 
 def aligned(columns: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of columns, the first to the left, the others to the right."""
+    """Formats columns of cells as lines of text; the first column is left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in columns]
     lines = []
     for first, *row in zip(*columns, strict=True):

@@ -1,4 +1,4 @@
-"""Learning curves, perplexity by epoch, from the logs of fairseq-train."""
+"""Learning curves: perplexity by epoch, read from fairseq-train's logs."""
 
 import json
 import math
@@ -21,32 +21,32 @@ WIDE = 5
 
 @dataclass
 class Run:
-    """The curves of one training.
+    """The learning curves of one training run.
 
     Attributes:
-        train: running perplexity of the training data.
-        valid: perplexity of each validation subset, in the order of the log.
+        train: perplexity on the training data, a running mean over the epoch.
+        valid: perplexity on each validation subset, in the order of the log.
     """
 
     train: Curve = field(default_factory=dict)
     valid: dict[str, Curve] = field(default_factory=dict)
 
     def add(self, epoch: int, subset: str | None, perplexity: float) -> None:
-        """Adds a value, of the training data if the subset is None, in place of an earlier one of that epoch."""
+        """Sets an epoch's perplexity on a validation subset, or on the training data if `subset` is None."""
         curve = self.train if subset is None else self.valid.setdefault(subset, {})
         curve[epoch] = perplexity
 
     def forget(self, epoch: int) -> None:
-        """Drops everything from an epoch on."""
+        """Drops the values of an epoch and of all later epochs."""
         for curve in (self.train, *self.valid.values()):
             for later in [e for e in curve if e >= epoch]:
                 del curve[later]
 
     def valid_curve(self, subset: str | None, *, path: str | Path) -> Curve:
-        """Returns the curve of a validation subset; if it is None, of the first, which may be missing.
+        """Returns the curve of a validation subset; None selects the first, or an empty curve without validation.
 
         Raises:
-            ValueError: naming the log at `path` and its subsets, if it lacks this one.
+            ValueError: if the run lacks the subset; the message names the log at `path` and its subsets.
         """
         if subset is None:
             return next(iter(self.valid.values()), {})
@@ -61,9 +61,9 @@ class Run:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """What runs are called that are given as folders or logs: by the name, or whole paths if names are the same.
+    """Names runs after their folder or log file, or after their whole path if two names would be equal.
 
-    A folder's is its own, a log's is without its extension, and a train.log has that of its folder.
+    A log file's name drops its extension; train.log is named after its folder.
     """
     names = []
     for path in paths:
@@ -73,11 +73,11 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 
 def read_log(path: str | Path) -> Run:
-    """Reads the perplexities at the end of epochs from a log of fairseq-train.
+    """Reads the perplexities at the ends of epochs from a log of fairseq-train.
 
-    It may be what the command prints, what `--log-file` writes or what hydra writes, with any `--log-format` but
-    `none`, and may break off. Where it goes back, the run was resumed or started again: the values from that epoch on
-    are replaced.
+    The log may be the command's output, a file of `--log-file` or hydra's log, in any `--log-format` but `none`, and
+    may be cut off. If an epoch number goes back, training was resumed or restarted: values from that epoch on are
+    replaced.
 
     Raises:
         ValueError: naming the file, if it cannot be read or has no perplexity.
@@ -122,7 +122,7 @@ def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
 
 @dataclass
 class Series:
-    """One run as it is shown: a label and two curves, either of which may be empty."""
+    """A run to be shown: its label and two curves, which may be empty."""
 
     label: str
     train: Curve
@@ -130,7 +130,7 @@ class Series:
 
 
 def table(series: Sequence[Series]) -> str:
-    """The curves as text: a line an epoch, two columns a run, and each run's lowest validation perplexity."""
+    """Formats curves as text: a line per epoch, two columns per run, then each run's lowest validation perplexity."""
     curves = [
         (f"{one.label} {kind}", curve) for one in series for kind, curve in (("train", one.train), ("valid", one.valid))
     ]

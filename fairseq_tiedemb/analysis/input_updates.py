@@ -1,4 +1,4 @@
-"""How often training updates each row of an input table, which gets a gradient only where its word is read.
+"""Counts the updates of an input embedding's rows: a row gets a gradient only from batches that contain its word.
 
 Source: Press & Wolf 2016, section 3: "vectors representing rare words are updated only a small number of times. The
 output embedding updates every row at each timestep."
@@ -16,12 +16,12 @@ FEW = 10
 
 @dataclass(frozen=True)
 class InputUpdates:
-    """Updates of the rows of an input table in one epoch.
+    """How often one epoch updates the rows of an input embedding.
 
     Attributes:
-        updates_V: batches that read each word.
-        counts_V: tokens that read each word.
-        rows_of_batches: different words of each batch.
+        updates_V: number of batches that contain the word.
+        counts_V: number of tokens of the word.
+        rows_of_batches: number of different words in each batch.
     """
 
     updates_V: np.ndarray
@@ -29,7 +29,7 @@ class InputUpdates:
     rows_of_batches: np.ndarray
 
     def describe(self) -> list[str]:
-        """Lines for people."""
+        """Formats the counts as lines of text, by bands of word frequency."""
         size, batches = len(self.updates_V), len(self.rows_of_batches)
         rows, few = self.rows_of_batches, self.updates_V <= FEW
         per_batch = f"{rows.mean():.0f} different rows of {size:,} ({rows.mean() / size:.1%})"
@@ -55,9 +55,9 @@ def input_updates(batches: Iterable[np.ndarray], size: int, *, not_words: tuple[
     """Counts the updates of one epoch.
 
     Args:
-        batches: the words that each batch reads, in any shape.
+        batches: input tokens of the batches, in any shape.
         size: V.
-        not_words: rows that stand for no word, padding among them, and are left out.
+        not_words: rows to leave out, such as padding.
 
     Raises:
         ValueError: if there is no batch.
@@ -70,5 +70,5 @@ def input_updates(batches: Iterable[np.ndarray], size: int, *, not_words: tuple[
         counts += found
         rows.append(np.count_nonzero(found[kept]))
     if not rows:
-        raise ValueError("--train-subset: needs a text with a batch at least; got none. Use another.")
+        raise ValueError("--train-subset: needs at least one batch; got an empty text. Use another.")
     return InputUpdates(updates[kept], counts[kept], np.array(rows))

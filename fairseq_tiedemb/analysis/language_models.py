@@ -1,4 +1,4 @@
-"""Trained language models, loaded from their checkpoints by fairseq."""
+"""Loads trained language models from checkpoints, by fairseq's loader."""
 
 from pathlib import Path
 from typing import Any
@@ -10,23 +10,20 @@ from fairseq_tiedemb.analysis.checkpoints import require_finite
 
 
 def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple[Any, Any]:
-    """The model, ready to score, and its task.
+    """Returns a trained language model, fairseq's or ours, in evaluation mode, and its task.
 
-    Args:
-        checkpoint: of a language model, fairseq's or ours.
-        data: folder with the dict.txt of the training.
-        overrides: settings to take instead of the checkpoint's.
+    `data` is the folder with the dict.txt of the training; `overrides` replaces settings of the checkpoint.
 
     Raises:
-        ValueError: if a file is missing, or it is no language model, or a weight is not finite.
+        ValueError: if a file is missing, the model is not a language model, or a weight is not finite.
     """
     if not checkpoint.is_file():
-        raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is none. Use another path.")
+        raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is not a file. Use another path.")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data), **overrides})
-    # First of all, since what translates has no dict.txt, and word vectors have a task with other options.
+    # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
     require_language_model(_model_class(state))
     if not (data / "dict.txt").is_file():
-        raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is none. Use another path.")
+        raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is not a file. Use another path.")
     require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     model = ensemble[0].eval()
@@ -35,34 +32,34 @@ def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple
 
 
 def _model_class(state: dict[str, Any]) -> Any:
-    """The class of a checkpoint's model, None if it is not known."""
+    """Returns the class of a checkpoint's model, or None if it is not registered."""
     model = state["cfg"].model
     name = getattr(model, "_name", None) or getattr(model, "arch", None)
     return models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
 
 
 def require_language_model(model: Any) -> None:
-    """Raises unless a class, if there is one, is that of a language model.
+    """Checks that a model or its class is a language model; None passes.
 
     Raises:
-        ValueError: naming it.
+        ValueError: naming the class.
     """
-    if model is not None and not hasattr(model, "supported_targets"):  # what fairseq asks language models for
+    if model is not None and not hasattr(model, "supported_targets"):  # only language models have this method
         raise ValueError(
-            f"CHECKPOINT: needs a language model; got {model.__name__}, which is none. Use another, or "
-            "fairseq-generate --score-reference if it translates."
+            f"CHECKPOINT: needs a language model; got {model.__name__}, another kind of model. Use another checkpoint, "
+            "or fairseq-generate --score-reference for a translation model."
         )
 
 
 def log_probabilities(model: Any, words_BT: Any, net_input: dict[str, Any]) -> Any:
-    """Natural logarithms (B, T) of the probabilities that a model gives to words, each after the words before it.
+    """Returns the natural log-probability (B, T) of a word at every position, given the tokens before it.
 
     Args:
         model: a language model.
-        words_BT: what may follow, at each position.
-        net_input: of fairseq's batches.
+        words_BT: the words, one per position.
+        net_input: the `net_input` of fairseq's batch.
     """
-    if hasattr(model, "log_prob"):  # ours, which need no scores of all words
+    if hasattr(model, "log_prob"):  # our models compute it without the logits of the whole vocabulary
         return model.log_prob(words_BT, **net_input)
     found = model.get_normalized_probs(model(**net_input), log_probs=True, sample={"target": words_BT})
     return found.gather(2, words_BT.unsqueeze(2)).squeeze(2)

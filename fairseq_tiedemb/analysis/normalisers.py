@@ -1,9 +1,9 @@
-"""How close a model's scores are to log-probabilities, so that one score may stand for one at the cost of one word.
+"""Measures how close logits are to log-probabilities, so that one logit can replace a whole softmax.
 
-    log P(w | h) = score(h)_w - log Z(h),   Z(h) = sum_v exp score(h)_v
+    log P(w | h) = logit(h)_w - log Z(h),   Z(h) = sum_v exp logit(h)_v
 
-Models that are trained with ``--z-loss``, or by noise-contrastive estimation, normalise themselves: their log Z is
-close to 0 whatever h is. How close, only Z tells, so that of a sample of words it is computed.
+Models trained with ``--z-loss`` or by noise-contrastive estimation are self-normalised: log Z is close to 0 for every
+h. Z needs all V logits and is therefore computed for a sample of tokens.
 
 Source: Devlin et al. 2014 (self-normalised networks); Mnih & Teh 2012.
 """
@@ -13,26 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Of the sample: the same words are drawn whenever the same text is scored.
+# Scoring a text twice draws the same sample.
 SEED = 1
 
 
 class RawScorer:
-    """A language model whose scores stand for log-probabilities, for whoever asks it for these.
+    """Wraps a language model so that ``log_prob`` returns logits without the softmax's normaliser.
 
-    Everything but ``log_prob`` is the model's own.
+    All other attributes are the model's own.
 
     Args:
         model: a ``TiedModel``.
-        tokens: how many words will be scored in all.
-        sample: how many of them, drawn at random, log Z is computed of.
+        tokens: the number of tokens of the whole text.
+        sample: the number of tokens, drawn at random, whose log Z is computed.
 
     Attributes:
-        log_z: log Z of the sample so far.
-        log_probs: log P of the same words.
+        log_z: log Z of the sample's tokens so far.
+        log_probs: log P of the same tokens.
 
     Raises:
-        ValueError: if the model has no scores of single words.
+        ValueError: if the output layer has no logits of single words.
     """
 
     def __init__(self, model: Any, tokens: int, sample: int):
@@ -49,12 +49,7 @@ class RawScorer:
         return getattr(self._model, name)
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
-        """Scores of the target words (B, T), 0 for padding, at the cost of these words alone but for the sample.
-
-        Args:
-            target: right words (B, T).
-            net_input: as for ``forward``.
-        """
+        """Returns the logits (B, T) of the target tokens, 0 at padding; only the sample costs a whole softmax."""
         model = self._model
         features_BTD = model.extract_features(**net_input)[0]
         is_word = model.is_word(target, net_input)
@@ -64,13 +59,13 @@ class RawScorer:
         chosen_N = chosen_N.to(target.device)
         if chosen_N.any():
             log_probs = model.output.log_prob(features_ND[chosen_N], target_N[chosen_N])
-            known = log_probs.isfinite()  # a mark that training has never seen has no probability
+            known = log_probs.isfinite()  # a special symbol that training never saw has probability 0
             self.log_z += (scores_N[chosen_N] - log_probs)[known].tolist()
             self.log_probs += log_probs[known].tolist()
         return torch.zeros_like(target, dtype=scores_N.dtype).masked_scatter(is_word, scores_N)
 
     def summary(self) -> str:
-        """The sample's mean log P, and the mean, size and spread of its log Z, in words."""
+        """Describes the sample: mean log P, and the mean, mean size and standard deviation of log Z."""
         log_z = torch.tensor(self.log_z, dtype=torch.float64)
         log_prob = torch.tensor(self.log_probs, dtype=torch.float64).mean()
         return (

@@ -1,6 +1,4 @@
-"""Norms of the rows of trained embedding tables: their statistics, their histogram, and how frequency goes with them.
-
-Beside them, the norm of every other parameter.
+"""Row norms of trained embedding tables: statistics, histogram, and dependence on word frequency.
 
 Source: Liu et al. 2020, section 1 and figure 2: rows of one shared table have very different norms.
 """
@@ -26,9 +24,9 @@ class Norms:
     """The row norms of one table.
 
     Attributes:
-        label: what stands for it in tables, "[1]".
-        names: its entries in the checkpoint; more than one where several are equal.
-        rows: the number of each row that counts, in [0, V).
+        label: short name in the output, "[1]".
+        names: the table's entries in the checkpoint; several where equal.
+        rows: dictionary rows of the norms, in [0, V).
         values: ||w_v|| of these rows.
         size: V.
     """
@@ -41,21 +39,17 @@ class Norms:
 
 
 def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
-    """The row norms of each embedding table of a model, without the padding row.
-
-    Args:
-        model: state dict of one of fairseq's models or ours.
-        path: where it is from, for the error.
+    """Returns the row norms of the embedding tables in a state dict, without padding rows.
 
     Raises:
-        ValueError: if it has no table.
+        ValueError: naming the checkpoint at `path`, if it has no embedding table.
     """
     named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
     tables = [(names, entry) for names, entry in named if entry.dim() == 2]
     if not tables:
         raise ValueError(
             f"CHECKPOINT: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
-            "which has none. Use a checkpoint of a model of words."
+            "which has none. Use a checkpoint of a model with a vocabulary."
         )
     return [
         row_norms(f"[{number}]", names, table, _short_list(model, names, table))
@@ -64,7 +58,7 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
 
 
 def _short_list(model: dict[str, Any], names: Sequence[str], table_VD: Tensor) -> tuple[np.ndarray, int] | None:
-    """Which words the rows are of, and how many words there are, if an output table has those of a short-list only."""
+    """Returns the dictionary rows of an output table that covers a short-list, and V; None for a table of all words."""
     over = names[0].removesuffix("weight") + "over."
     listed, counts = model.get(over + "listed"), model.get(over + "counts")
     if listed is None or counts is None or len(listed) != len(table_VD):
@@ -73,11 +67,7 @@ def _short_list(model: dict[str, Any], names: Sequence[str], table_VD: Tensor) -
 
 
 def parameter_norms(model: dict[str, Any]) -> str:
-    """The Frobenius norm of every parameter as text: a line each, equal ones together.
-
-    Args:
-        model: state dict of one of fairseq's models or ours.
-    """
+    """Formats the Frobenius norms of a state dict's parameters, one line per parameter; equal ones share a line."""
     columns = [["Frobenius norm of"], ["shape"], [""]]
     for names, entry in _named_together(model):
         cells = " = ".join(names), " x ".join(map(str, entry.shape)), f"{entry.double().norm():.4g}"
@@ -89,16 +79,16 @@ def parameter_norms(model: dict[str, Any]) -> str:
 def row_norms(
     label: str, names: list[str], table_VD: Tensor, short_list: tuple[np.ndarray, int] | None = None
 ) -> Norms:
-    """The row norms of a table, in float64, without the padding row.
+    """Returns the row norms of a table in float64, without the padding row.
 
     Args:
-        label: what stands for it in tables.
-        names: its entries in the checkpoint.
+        label: short name in the output.
+        names: the table's entries in the checkpoint.
         table_VD: the table.
-        short_list: the words of its rows, and the number of all words, where it has not a row for each.
+        short_list: for a table of some words, their dictionary rows and V.
 
     Raises:
-        ValueError: if one is not finite.
+        ValueError: if a norm is not finite.
     """
     values = table_VD.double().norm(dim=1).numpy()
     rows, size = short_list or (np.arange(len(table_VD)), len(table_VD))
@@ -107,14 +97,14 @@ def row_norms(
     if not np.isfinite(values).all():
         row = rows[~np.isfinite(values)][0]
         raise ValueError(
-            f"CHECKPOINT: needs finite numbers; got {names[0]} with others in row {row}. Use one from before the "
-            "training diverged."
+            f"CHECKPOINT: needs finite weights; got {names[0]} with inf or nan in row {row}. Use a checkpoint from "
+            "before the training diverged."
         )
     return Norms(label, names, rows, values, size)
 
 
 def summary(tables: Sequence[Norms]) -> str:
-    """The statistics as text: a column a table, its names before them."""
+    """Formats statistics of the norms, one column per table, after the tables' names."""
     lines = [f"{one.label} {' = '.join(one.names)}" for one in tables]
     head = ["rows", "min", *(f"{each}%" for each in PERCENTILES), "max", "mean", "std"]
     columns = [["", *head]]
@@ -126,13 +116,10 @@ def summary(tables: Sequence[Norms]) -> str:
 
 
 def read_counts(path: Path) -> tuple[list[str], np.ndarray]:
-    """The words of a dictionary by row, and their counts, 0 for those that training never saw.
-
-    Args:
-        path: dict.txt of fairseq-preprocess.
+    """Returns the words of a dict.txt by row, and their counts; fairseq's special symbols have count 0.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the file cannot be read as the dict.txt of fairseq-preprocess.
     """
     words, counts = list(FAIRSEQ_WORDS), [0.0] * SPECIAL_ROWS
     try:
@@ -143,7 +130,7 @@ def read_counts(path: Path) -> tuple[list[str], np.ndarray]:
                 counts.append(int(count))
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use that of the training."
+            f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use the one of training."
         ) from None
     return words, np.array(counts)
 
@@ -151,26 +138,26 @@ def read_counts(path: Path) -> tuple[list[str], np.ndarray]:
 def with_counts(
     tables: Sequence[Norms], words: Sequence[str], counts: np.ndarray, trained_with: dict[str, Any], *, path: Path
 ) -> list[tuple[Norms, np.ndarray]]:
-    """The tables that the dictionary is of, and the count of each row.
+    """Selects the tables that belong to a dictionary, and pairs them with the word counts of their rows.
 
     Args:
-        tables: of a model.
-        words: of the dictionary, by row.
-        counts: of the words.
-        trained_with: the fingerprints in the checkpoint, by side.
-        path: of the dictionary, for errors.
+        tables: the norms of a model's tables.
+        words: the dictionary's words, by row.
+        counts: the words' counts, by row.
+        trained_with: the dictionary fingerprints in the checkpoint, by side.
+        path: the dictionary file, for error messages.
 
     Raises:
-        ValueError: if it is of none of them.
+        ValueError: if the dictionary belongs to none of the tables.
     """
     fitting = [one for one in tables if one.size == len(counts)]
     if not fitting:
         sizes = ", ".join(f"{one.size:,}" for one in tables)
         raise ValueError(
-            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(counts):,} with fairseq's own "
-            f"in {path}. Use the dict.txt of the training."
+            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(counts):,}, including "
+            f"fairseq's special symbols, in {path}. Use the dict.txt of the training."
         )
-    # Two languages may have as many words.
+    # The dictionaries of two languages may have the same size.
     found = [
         one
         for one in fitting
@@ -179,13 +166,13 @@ def with_counts(
     if not found:
         raise ValueError(
             f"--dictionary: needs the {len(words):,} words that the model was trained with, in their order; got "
-            f"{path}, with others, or in another order. Use the dict.txt of the training."
+            f"{path}, with other words or another order. Use the dict.txt of the training."
         )
     return [(one, counts[one.rows]) for one in found]
 
 
 def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
-    """Mean norm by rank of frequency as text: a line a band of ranks, a column a table."""
+    """Formats the mean norm by word frequency, one line per band of ranks, one column per table."""
     highest = max((count > 0).sum() for _, count in tables)
     bands = bands_of_ranks(int(highest))
     columns = [["mean norm, words by frequency", *(f"{low + 1:,}-{high:,}" for low, high in bands)]]
@@ -199,14 +186,7 @@ def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
 def draw(
     tables: Sequence[Norms], counted: Sequence[tuple[Norms, np.ndarray]], path: Path, *, picture_format: str
 ) -> None:
-    """Draws the histogram of the norms (figure 2 of Liu et al.), and with counts the norms against them.
-
-    Args:
-        tables: all of them.
-        counted: those with the count of each row; may be empty.
-        path: the file to write.
-        picture_format: its format.
-    """
+    """Draws the histogram of norms to a file (figure 2 of Liu et al.), and norm by count for tables in `counted`."""
     # matplotlib takes a second to import, which no other command should wait for.
     from matplotlib import colormaps
     from matplotlib.figure import Figure
@@ -243,7 +223,7 @@ def draw(
 
 
 def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
-    """Each tensor of floating point once, with the names of all that are equal to it, as they can be printed."""
+    """Groups equal floating-point tensors, and returns every group's printable names and tensor."""
     found: list[tuple[list[str], Tensor]] = []
     for name, entry in entries.items():
         if not isinstance(entry, Tensor) or not entry.is_floating_point():
@@ -258,5 +238,5 @@ def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
 
 
 def _printable(name: str) -> str:
-    """A name without what a terminal would obey: escape sequences, ends of lines, changes of direction."""
+    """Escapes characters that a terminal would obey: escape sequences, line ends, changes of direction."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)

@@ -1,4 +1,4 @@
-"""Which subwords two languages share, in the texts that a model is trained on.
+"""Measures how many subwords the source and target texts of a training corpus share.
 
 Source: Press & Wolf 2016, table 1: with 85K of 2K + 7K + 85K subwords, 90% are shared between English and French.
 """
@@ -15,19 +15,14 @@ from fairseq_tiedemb.analysis.columns import aligned
 
 @dataclass(frozen=True)
 class Overlap:
-    """Types of two texts."""
+    """Numbers of types (different words) that only one text has, or both have."""
 
     only_source: int
     only_target: int
     both: int
 
     def describe(self, source: str, target: str) -> list[str]:
-        """Lines for people.
-
-        Args:
-            source: what the first text is called.
-            target: the same of the second.
-        """
+        """Formats the counts and shares as lines of text, which call the two texts `source` and `target`."""
         counts = {f"only in {source}": self.only_source, f"only in {target}": self.only_target, "in both": self.both}
         total = sum(counts.values())
         columns = [["types"], [""], ["of all"]]
@@ -42,22 +37,22 @@ class Overlap:
 
 
 def overlap(source: set[str], target: set[str]) -> Overlap:
-    """Counts the types of two texts.
+    """Counts the types that two texts share.
 
     Raises:
-        ValueError: if one has none.
+        ValueError: if a text has no types.
     """
     for name, types in (("source", source), ("target", target)):
         if not types:
-            raise ValueError(f"TEXT: needs a word at least on each side; got none of the {name}'s. Use another.")
+            raise ValueError(f"TEXT: needs at least one word per side; got none on the {name} side. Use another.")
     return Overlap(len(source - target), len(target - source), len(source & target))
 
 
 def types_of_text(path: Path) -> set[str]:
-    """What stands between white space in an encoded text.
+    """Returns the types of an encoded text file: its tokens between white space.
 
     Raises:
-        ValueError: if there is no such file, or it is not in UTF-8.
+        ValueError: if the file is missing or not UTF-8.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -74,10 +69,10 @@ def _types(lines: Iterable[str]) -> set[str]:
 
 
 def languages_of(data: Path) -> tuple[str, str]:
-    """Source and target language of a folder of fairseq-preprocess.
+    """Returns the source and target language of a folder of fairseq-preprocess.
 
     Raises:
-        ValueError: if it has no training text of one pair.
+        ValueError: unless the folder has the training text of exactly one language pair.
     """
     pairs = sorted({path.name.split(".")[1] for path in data.glob("train.*-*.*.bin")})
     if len(pairs) != 1:
@@ -92,17 +87,17 @@ def languages_of(data: Path) -> tuple[str, str]:
 
 
 def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
-    """The words of one side of the training text, without fairseq's own symbols.
+    """Returns the types of one side of the binarized training text, without fairseq's special symbols.
 
-    Not those of the dictionary, which with ``--joined-dictionary`` holds every word of both sides.
+    The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides.
 
     Args:
         data: folder of fairseq-preprocess.
         pair: source and target language.
-        language: one of them.
+        language: one of the two.
 
     Raises:
-        ValueError: if a file of it is missing.
+        ValueError: if a file of that side is missing.
     """
     from fairseq.data import Dictionary, data_utils
 

@@ -1,7 +1,6 @@
-"""What a preset is, found by building it: what it shares, how many parameters it has, and the recipe it comes with.
+"""Describes presets by building them: shared tables, number of parameters, training recipe.
 
-Models are built on torch's meta device, where a tensor has a shape and no numbers: the largest takes a moment and no
-memory.
+Models are built on torch's meta device, where tensors have shapes but no memory.
 """
 
 import argparse
@@ -29,8 +28,8 @@ from fairseq_tiedemb.models.word2vec import Word2Vec
 PACKAGE = Path(__file__).resolve().parent.parent
 
 WORDS = 10_000
-MOST_WORDS = 10_000_000  # fairseq's dictionary holds every one of them in memory
-# The options that tell one size from another, and how tables are used.
+MOST_WORDS = 10_000_000  # fairseq's dictionary holds all words in memory
+# Options that a description shows: sizes, dropout, and the use of tables.
 SIZES = re.compile(
     r"_dim$|_size$|_layers$|_heads$|_depth$|dropout|^cell$|^sharing_method$|^projection|_cutoff$|_order$|^deep_output$"
 )
@@ -38,18 +37,18 @@ SIZES = re.compile(
 
 @dataclass
 class Preset:
-    """A preset of this package.
+    """The description of a preset of this package.
 
     Attributes:
-        name: for `--arch`.
-        about: what it is, in a line.
-        shares: which tables are one, and whether there is a P, in words.
-        words: the size of each dictionary, fairseq's own symbols included.
-        parameters: of the whole model, a shared table once.
-        in_tables: those of the tables of words.
-        options: of the model, by name: its sizes, dropout, cell and way of sharing.
-        recipe: of training, by name; empty if it has none.
-        recipe_yields: whether `--optimizer` on the command line leaves nothing of the recipe.
+        name: value of `--arch`.
+        about: one line of description.
+        shares: the shared tables, and whether there is a projection P, in words.
+        words: size of each dictionary, including fairseq's special symbols.
+        parameters: number of parameters, counting a shared table once.
+        in_tables: number of parameters in embedding tables.
+        options: model options by name: sizes, dropout, cell, sharing method.
+        recipe: training options by name; empty without a recipe.
+        recipe_yields: whether passing `--optimizer` disables the recipe.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Preset:
 
 
 def families() -> dict[str, list[str]]:
-    """The names of all presets, by the first line of the module that defines their model."""
+    """Returns the names of all presets, grouped under the first docstring line of their model's module."""
     found: dict[str, list[str]] = {}
     for name, model in ARCH_MODEL_REGISTRY.items():
         if model.__module__.startswith(f"{PACKAGE.name}."):
@@ -74,20 +73,18 @@ def families() -> dict[str, list[str]]:
 
 
 def describe(name: str, *, words: int | None = None) -> Preset:
-    """Builds a preset and looks at it.
+    """Builds a preset and describes it.
 
-    Args:
-        name: of the preset.
-        words: the size of each dictionary; 10,000 if None, or twice the last cutoff of a preset with bands of words.
+    `words` is the size of each dictionary; by default 10,000, or twice an adaptive preset's last cutoff if larger.
 
     Raises:
-        ValueError: there is no such preset, or the dictionary is too small for its bands, or too large.
+        ValueError: if the preset is unknown, or the dictionary too small for the preset's bands, or too large.
     """
     known = [each for names in families().values() for each in names]
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3) or ["lstm_nmt_wt"]
         raise ValueError(
-            f"NAME: needs a preset of this package; got {name}. Use {', '.join(near)}; `fairseq-tiedemb arch` has all."
+            f"NAME: needs a preset of this package; got {name}. Use {', '.join(near)}; see `fairseq-tiedemb arch`."
         )
     model_class = ARCH_MODEL_REGISTRY[name]
     settings, own = _settings(name)
@@ -115,7 +112,7 @@ def describe(name: str, *, words: int | None = None) -> Preset:
 
 
 def _settings(name: str) -> tuple[dict[str, Any], list[str]]:
-    """The options that fairseq-train makes of `--arch NAME`, by name, and the names of the model's own."""
+    """Returns fairseq-train's options for `--arch NAME`, and the names of the model's own options."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, ["data", "--arch", name])
     config = _config(name)
@@ -126,7 +123,7 @@ def _settings(name: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _config(name: str) -> Any:
-    """The options of a preset's model, with their defaults, if it has a dataclass."""
+    """Returns the model's options with their defaults, or None if the model has no dataclass."""
     config = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
     return None if config is None else config()
 
@@ -136,7 +133,7 @@ def _numbers(cutoff: Any) -> list[int]:
 
 
 def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> torch.nn.Module:
-    """The model without its numbers."""
+    """Builds the model on the meta device."""
     dictionary = Dictionary()
     for number in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{number}")
@@ -154,7 +151,7 @@ def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) ->
     else:
         task = TranslationTask(TranslationConfig(), dictionary, dictionary)
     level = logging.root.manager.disable
-    logging.disable(logging.INFO)  # the model's own line says the same
+    logging.disable(logging.INFO)  # building logs what the description shows
     try:
         with torch.device("meta"):
             return model_class.build_model(cfg, task)

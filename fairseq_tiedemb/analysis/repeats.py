@@ -1,4 +1,4 @@
-"""How probable a model holds it that a word comes twice in a row.
+"""Measures the probability that a language model gives to repeating the previous word.
 
 Source: Press & Wolf 2016, section 3: in a tied model the output's part of the gradient of the row of the input word i_t
 grows with p(i_t | i_1..i_t), which "is expected to be close to zero, since words seldom appear twice in a row".
@@ -20,18 +20,18 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Repeats:
-    """Of every token that follows a word of its own sentence.
+    """Repetition in a text, over the tokens that follow a word of their own sentence.
 
     Attributes:
-        probabilities: p(w_{t-1} | history) that the token is that word again, float64.
-        repeated: the words that did come again, each as often as it did.
+        probabilities: p(w_{t-1} | history), the model's probability of a repeat, float64.
+        repeated: the words that the text does repeat, once per repeat.
     """
 
     probabilities: np.ndarray
     repeated: list[int]
 
     def describe(self, dictionary: Any) -> list[str]:
-        """Lines for people."""
+        """Formats the means and the most repeated words as lines of text."""
         count = len(self.probabilities)
         often = [f"{dictionary[word]} {times:,}" for word, times in Counter(self.repeated).most_common(SHOWN)]
         listed = f" ({', '.join(often)})" if often else ""
@@ -44,19 +44,19 @@ class Repeats:
 
 @torch.no_grad()
 def repeats(model: Any, batches: Iterable[dict[str, Any]], dictionary: Any) -> Repeats:
-    """Scores each word of a text as if it came again.
+    """Scores every word of a text as if it were repeated.
 
     Args:
         model: a language model, in evaluation mode.
-        batches: fairseq's, in their order, with previous words as ``src_tokens``.
-        dictionary: of the model; after ``</s>`` and padding there is nothing to repeat.
+        batches: fairseq's batches in order, whose ``src_tokens`` are the previous words.
+        dictionary: the model's dictionary. Tokens after ``</s>`` or padding have no word to repeat.
 
     Raises:
         ValueError: if no token follows a word.
     """
     found, repeated = [], []
     for batch in batches:
-        if not batch:  # fairseq's fillers
+        if not batch:  # fairseq gives shards one length by empty batches
             continue
         previous, target = batch["net_input"]["src_tokens"], batch["target"]
         follows = follows_word(previous, dictionary) & target.ne(dictionary.pad())
@@ -69,5 +69,5 @@ def repeats(model: Any, batches: Iterable[dict[str, Any]], dictionary: Any) -> R
 
 
 def follows_word(previous: Tensor, dictionary: Any) -> Tensor:
-    """Where the previous token is a word."""
+    """Returns the mask of positions whose previous token is a word."""
     return previous.ne(dictionary.pad()) & previous.ne(dictionary.eos()) & previous.ne(dictionary.bos())

@@ -1,7 +1,7 @@
-"""Which part of a table's gradient comes from words going in, and which from scores coming out.
+"""Splits the gradient of an embedding table into the part of the input embedding and the part of the output embedding.
 
-Source: Press & Wolf 2016, section 3: in a tied model each row's update is the sum of those of its two roles; all rows
-but those of the words read get the output's alone.
+Source: Press & Wolf 2016, section 3: in a tied model a row's update is the sum of both parts; rows of words that the
+batch does not read get the output's part alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,10 +20,10 @@ class RoleGradients:
     """The two parts of one batch's gradient.
 
     Attributes:
-        input_VD: of the words going in.
-        output_VE: of the scores coming out.
+        input_VD: gradient through the input embedding.
+        output_VE: gradient through the logits.
         read: rows that the batch reads, without padding.
-        tied: whether the two are of one table, whose gradient is their sum.
+        tied: whether both parts are of one table, whose gradient is their sum.
     """
 
     input_VD: Tensor
@@ -33,18 +33,14 @@ class RoleGradients:
 
 
 def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradients:
-    """One backward pass for each role, of the mean cross entropy of a batch.
+    """Computes both parts of the gradient of a batch's mean cross entropy, by one backward pass each.
 
-    With x = embed(words) as a leaf, the first backward pass gives dL/dx, and dL/dV for the output table V; the second,
-    from dL/dx through ``embed``, gives the part of the input table U. If U = V = S, dL/dS is the sum of the two.
-
-    Args:
-        model: a language model with one input table and one output table; it is not changed.
-        batch: fairseq's.
-        pad: the row of padding.
+    With x = embed(words) as a leaf, the first backward pass gives dL/dx, and dL/dV for the output table V. The second,
+    from dL/dx through ``embed``, gives dL/dU for the input table U. If U = V = S, dL/dS is their sum. `pad` is the
+    padding row. The model is not changed.
 
     Raises:
-        ValueError: if words come in bands, or there is no table with a row for each.
+        ValueError: if the model is adaptive, or has no output table with one row per word.
     """
     embed, weight_in, weight_out = _tables(model)
     vectors: list[Tensor] = []
@@ -71,22 +67,22 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
 
 
 def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
-    """What looks words up, its table, and the table of the output."""
+    """Returns the input embedding's module, its table, and the output table."""
     decoder = model.decoder
     embed = getattr(decoder, "embed_tokens", None)
     adaptive = isinstance(embed, AdaptiveInput) or getattr(decoder, "adaptive_softmax", None) is not None
     if embed is None or adaptive:
         raise ValueError(
             f"CHECKPOINT: needs a model with one table for all words; got {type(model).__name__} with "
-            f"{'bands of words' if adaptive else 'none'}. Use one without --adaptive-input, --adaptive-softmax-cutoff."
+            f"{'adaptive tables' if adaptive else 'none'}. Use one without --adaptive-input, --adaptive-softmax-cutoff."
         )
-    if hasattr(model, "output"):  # ours
+    if hasattr(model, "output"):  # our models
         tables = [table.weight for table in model.output.tables().values()]
         if [len(table) for table in tables] != [len(embed.weight)]:
             shown = ", ".join(str(tuple(table.shape)) for table in tables) or "none"
             raise ValueError(
                 f"CHECKPOINT: needs an output table with a row for each of {len(embed.weight):,} words; got "
-                f"{type(model).__name__} with {shown}. Use one with the whole softmax."
+                f"{type(model).__name__} with {shown}. Use one with the full softmax."
             )
         return embed, embed.weight, tables[0]
     for name in ("output_projection", "fc_out"):
@@ -96,7 +92,7 @@ def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
 
 
 def describe(batches: Iterable[RoleGradients]) -> list[str]:
-    """Means over the rows that batches read, and over all others, as lines for people."""
+    """Formats mean gradient norms of the rows that batches read, and of all other rows, as lines of text."""
     rows: dict[str, list[Tensor]] = {"input": [], "output": [], "sum": []}
     others: list[Tensor] = []
     whole: list[Sequence[Tensor]] = []

@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens of sentences by a language model, each sentence by itself or all as one text."""
+"""Log-probabilities of sentences' tokens by a language model, for separate sentences or one running text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,28 +12,28 @@ from fairseq_tiedemb.analysis.language_models import log_probabilities
 
 
 def begins_with_bos(task: Any) -> bool:
-    """Whether sentences were trained with ``<s>`` before all else, by ``--add-bos-token``."""
+    """Whether the task puts ``<s>`` first in every sentence (``--add-bos-token``)."""
     return bool(getattr(getattr(task, "args", None), "add_bos_token", False))
 
 
 def predicted_words(task: Any, words: Tensor) -> Tensor:
-    """Words as a model predicts them: ``<unk>`` for those beyond its ``--output-dictionary-size``."""
+    """Replaces words beyond the model's ``--output-dictionary-size`` by ``<unk>``, as in training."""
     return words.masked_fill(words >= len(task.target_dictionary), task.source_dictionary.unk())
 
 
 def sentence_scores(model: Any, task: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
-    """Scores of the tokens of sentences, each by itself and in the context that training and fairseq-eval-lm give it.
+    """Scores the tokens of separate sentences, in the context that training and fairseq-eval-lm give them.
 
     The model reads ``</s> w_1 w_2 ...``, and with ``--add-bos-token`` ``<s> </s> w_1 w_2 ...``.
 
     Args:
         model: a language model.
         task: its task.
-        sentences: indices of words, each with the end of sentence last.
+        sentences: token indices of the sentences, ending with the end-of-sentence symbol.
         max_tokens: tokens of a batch.
 
     Returns:
-        For each sentence (T,), float64.
+        Natural log-probabilities (T,) of every sentence, float64.
     """
     dictionary, before = task.source_dictionary, int(begins_with_bos(task))
     scores = [torch.empty(0)] * len(sentences)
@@ -41,26 +41,20 @@ def sentence_scores(model: Any, task: Any, sentences: Sequence[Tensor], max_toke
         chosen = [sentences[index] for index in batch]
         target = predicted_words(task, data_utils.collate_tokens(chosen, dictionary.pad()))
         previous = data_utils.collate_tokens(chosen, dictionary.pad(), dictionary.eos(), move_eos_to_beginning=True)
-        # <s> is a target too, which fairseq-eval-lm leaves out of its sum.
+        # <s> is a target too; fairseq-eval-lm leaves its score out of the sum.
         target, previous = (F.pad(each, (before, 0), value=dictionary.bos()) for each in (target, previous))
         lengths = torch.tensor([before + len(sentence) for sentence in chosen])
-        # By length: a text may have a word "<pad>".
+        # Cut by length, not at padding: a text may contain a word "<pad>".
         for index, row, length in zip(batch, score(model, target, previous, lengths), lengths.tolist(), strict=True):
             scores[index] = row[before:length]
     return scores
 
 
 def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
-    """Scores of the tokens of one text: what the model carries goes from batch to batch, over ends of sentences.
+    """Scores the tokens of one running text; the model's state is carried across batches and sentence ends.
 
-    Args:
-        model: a language model with ``carried_state``, as ``--task contiguous_lm`` needs.
-        dictionary: its dictionary.
-        sentences: indices of words, each with the end of sentence last. The first token is predicted from that, too.
-        max_tokens: tokens of a batch.
-
-    Returns:
-        For each sentence (T,), float64.
+    `model` needs ``carried_state``, as for ``--task contiguous_lm``; the other arguments and the result are those of
+    ``sentence_scores``. The end-of-sentence symbol precedes the first token.
     """
     target = torch.cat(list(sentences))
     previous = torch.cat((target.new_tensor([dictionary.eos()]), target[:-1]))
@@ -79,14 +73,14 @@ def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_
 
 @torch.no_grad()
 def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_input: Any) -> Tensor:
-    """Natural logarithms of the probabilities of tokens, (B, T), float64; meaningless beyond a row's length.
+    """Returns natural log-probabilities (B, T) of target tokens, float64; values beyond a row's length are meaningless.
 
     Args:
         model: a language model.
         target: the tokens (B, T).
-        previous: the token before each (B, T).
-        lengths: number of tokens of each row (B,).
-        net_input: of the model's ``forward``, besides.
+        previous: the preceding tokens (B, T).
+        lengths: number of tokens per row (B,).
+        net_input: further arguments of ``forward``.
     """
     device = next(model.parameters()).device
     inputs = {"src_tokens": previous.to(device), "src_lengths": lengths.to(device), **net_input}
@@ -94,7 +88,7 @@ def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_i
 
 
 def _batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """Indices of sentences, batch by batch, of about one length."""
+    """Yields batches as lists of sentence indices; sentences of a batch have similar lengths."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if batch and (len(batch) + 1) * lengths[index] > max_tokens:

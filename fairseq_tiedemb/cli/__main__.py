@@ -1,4 +1,4 @@
-"""`python -m fairseq_tiedemb.cli`: the same as `fairseq-tiedemb`, from a checkout that is not installed."""
+"""`python -m fairseq_tiedemb.cli`: `fairseq-tiedemb` from a checkout that is not installed."""
 
 import sys
 

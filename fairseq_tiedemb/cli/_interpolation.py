@@ -1,4 +1,4 @@
-"""Models that `ngram --interpolate` mixes: what each gives the tokens of the texts, and the printed result."""
+"""Reads the models of `ngram --interpolate` and prints the result of the mixture."""
 
 from collections.abc import Sequence
 
@@ -20,14 +20,10 @@ Reals = NDArray[np.float64]
 
 
 def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
-    """Checks how many files each model has.
-
-    Args:
-        models: the files of each.
-        texts: number of texts, the held-out one among them.
+    """Checks the number of files per model, for `texts` texts including the held-out one.
 
     Raises:
-        ValueError: if a model has not a file a text, nor a single one that is no file of word scores.
+        ValueError: unless a model has one file of token scores per text, or a single ARPA file.
     """
     for files in models:
         scored = [is_word_scores(path, flag="--interpolate") for path in files]
@@ -39,7 +35,7 @@ def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
 
 
 def words_of(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> list[str]:
-    """What is predicted, as words: all tokens but <s>."""
+    """Returns the predicted tokens as words: all tokens but <s>."""
     symbols = vocabulary.symbols()
     return [symbols[index] for index in tokens[tokens != BOS].tolist()]
 
@@ -47,15 +43,15 @@ def words_of(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> list[str]:
 def read_models(
     models: Sequence[Sequence[str]], texts: Sequence[str], words: Sequence[Sequence[str]] | None
 ) -> list[list[Reals]]:
-    """What each model gives the tokens of each text: natural logarithms of probabilities.
+    """Returns the natural log-probabilities of the texts' tokens.
 
     Args:
-        models: of each its files, of score --per-word, one for each text; or an ARPA file.
-        texts: paths.
-        words: the tokens of each text, as `words_of`; those of the first model if not given.
+        models: the files of every model: one of score --per-word per text, or an ARPA file.
+        texts: paths of the texts.
+        words: the tokens of the texts, from `words_of`; default: those of the first model.
 
     Raises:
-        ValueError: for files that are neither, for words that an ARPA file lacks, and for tokens that differ.
+        ValueError: for files of another kind, words that an ARPA file lacks, or tokens that differ.
     """
     found = []
     for files in models:
@@ -94,12 +90,9 @@ def _check_same_tokens(expected: Sequence[str], found: Sequence[str], *, text: s
 
 
 def print_interpolation(names: Sequence[str], logs: Sequence[Sequence[Reals]], texts: Sequence[str]) -> None:
-    """Estimates the weights on the first text and prints perplexities of all models on all texts, and of their mixture.
+    """Estimates the weights on the first text, and prints perplexities of the models and their mixture on all texts.
 
-    Args:
-        names: of the models.
-        logs: for each model and each text the natural logarithms of the probabilities of its tokens.
-        texts: paths.
+    `logs` has natural log-probabilities of the texts' tokens, by model and text.
     """
     stacked = [np.stack(of_models) for of_models in zip(*logs, strict=True)]
     weights, trace = estimate_mixture(stacked[0])

@@ -1,4 +1,4 @@
-"""Output files and folders that are whole or absent."""
+"""Writes output files and folders completely or not at all."""
 
 import os
 import tempfile
@@ -9,16 +9,11 @@ from typing import Any
 
 
 def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:
-    """Checks, before any work, that a file can be put there, and in the place of none that the command reads.
-
-    Args:
-        path: of the file.
-        flag: that names it.
-        inputs: what the command reads.
+    """Checks before any work that a file can be written, and is not one of the command's `inputs`.
 
     Raises:
-        ValueError: naming the flag, if there is no such folder or the system does not let it be written, the path is
-            something else than a file, or one of the inputs.
+        ValueError: naming the flag, if the folder is missing, the system forbids writing, or the path is not a file or
+            is an input.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"{flag}: needs the name of a file; got {path}, which is none. Use another name.")
@@ -28,10 +23,10 @@ def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:
 
 
 def check_picture(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> str:
-    """``check_output`` for a picture; returns its format.
+    """Does ``check_output`` for a picture, and returns its format.
 
     Raises:
-        ValueError: also if the name does not end in a format that matplotlib writes.
+        ValueError: also if the name does not end in a format of matplotlib.
     """
     from matplotlib.backend_bases import FigureCanvasBase
 
@@ -47,11 +42,10 @@ def check_picture(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> str:
 
 
 def check_output_folder(path: Path, *, flag: str) -> None:
-    """Checks, before any work, that a folder can be made there.
+    """Checks before any work that a new folder can be made.
 
     Raises:
-        ValueError: naming the flag, if there is no folder to make it in, the system does not let it be made, or the
-            name is taken.
+        ValueError: naming the flag, if the parent folder is missing, the system forbids writing, or the name exists.
     """
     if os.path.lexists(path):
         raise ValueError(f"{flag}: needs the name of a new folder; got {path}, which is there. Use another name.")
@@ -60,10 +54,10 @@ def check_output_folder(path: Path, *, flag: str) -> None:
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Gives a path on the disk of `path` to write to, which takes its name at the end and is removed if anything fails.
+    """Yields a temporary path beside `path`, which is renamed to `path` at the end, or removed after an error.
 
     Raises:
-        ValueError: naming the file and the cause, if the system does not write it, for want of space, say.
+        ValueError: naming the file and the cause, if the system cannot write it, as on a full disk.
     """
     path = Path(os.path.realpath(path))  # a link is followed, not replaced
     try:
@@ -82,31 +76,23 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder_aside(path: Path) -> Iterator[Path]:
-    """`written_aside` for a new folder, which is empty at first.
-
-    Raises:
-        ValueError: as `written_aside`.
-    """
+    """Does what `written_aside` does for a new, empty folder, with its errors."""
     with written_aside(path) as aside:
         aside.mkdir()
         yield aside
 
 
 def save_aside(state: dict[str, Any], path: Path) -> None:
-    """Writes a checkpoint, whole or not at all.
+    """Writes a checkpoint completely or not at all, with the errors of `written_aside`."""
+    import torch  # takes a second, and only this function needs it
 
-    Raises:
-        ValueError: as `written_aside`.
-    """
-    import torch  # which takes a second, for no other command to wait for
-
-    # torch tells why it could not write only where Python has opened the file.
+    # torch reports why it cannot write only if Python has opened the file.
     with written_aside(path) as aside, aside.open("wb") as file:
         torch.save(state, file)
 
 
 def _check_place(path: Path, *, flag: str) -> None:
-    """Checks that a name can be taken, by taking it for a moment where it is in nobody's way."""
+    """Checks that a file can be created, by creating a temporary one beside it."""
     if not os.path.isdir(path.parent):
         raise ValueError(f"{flag}: needs a folder that exists; got {path.parent}. Use mkdir -p {path.parent}.")
     try:
@@ -120,18 +106,18 @@ def _check_place(path: Path, *, flag: str) -> None:
 
 @contextmanager
 def _aside(path: Path) -> Iterator[Path]:
-    """Gives a path for `path` to be written to, on the same disk, and removes what is there in the end.
+    """Yields a temporary path for `path`, on the same disk, and removes it at the end.
 
-    It is in a folder of its own: two processes that write one file are not in each other's way, and the file gets the
-    permissions that every new one has, where tempfile's files are for their owner alone.
+    It is in a folder of its own, so that two processes that write one file do not interfere, and the file gets the
+    usual permissions: tempfile's files are for their owner alone.
     """
-    # A name that is as long as a system lets it be leaves no room for more.
+    # Cut, since the name may already have the maximum length.
     with tempfile.TemporaryDirectory(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent) as folder:
         yield Path(folder, path.name)
 
 
 def _refusal_of_system(error: BaseException | None) -> OSError | None:
-    """The system's error among those that an error comes from; torch replaces it by one of its own."""
+    """Returns the system's error in a chain of errors; torch raises its own error while handling it."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error

@@ -1,41 +1,41 @@
-"""The binarised text that a command is given."""
+"""Reads the binarized text of a command."""
 
 from pathlib import Path
 from typing import Any
 
-# Of an index: magic, version, type and number of sentences; then the length of each, and where it begins.
+# Bytes of an index: magic, version, type and number of sentences; then lengths and positions of the sentences.
 HEADER, BYTES_EACH = 9 + 8 + 1 + 8, 4 + 8
 
 
 def files_of(data: Path, subset: str) -> list[Path]:
-    """What is read of the folder, which no output may replace."""
+    """Returns the files that the command reads, which no output may replace."""
     return [data / "dict.txt", *(data / f"{subset}.{ending}" for ending in ("bin", "idx"))]
 
 
 def read_dictionary(data: Path) -> Any:
-    """fairseq's dictionary of a folder of fairseq-preprocess --only-source.
+    """Returns fairseq's dictionary of a folder of fairseq-preprocess --only-source.
 
     Raises:
-        ValueError: if the folder has none, or one that is not fairseq's.
+        ValueError: if the folder has no dict.txt of fairseq.
     """
-    from fairseq.data import Dictionary  # which takes seconds, as do the others
+    from fairseq.data import Dictionary  # fairseq's imports take seconds
 
     path = data / "dict.txt"
     if not path.is_file():
         raise ValueError(f"DATA: needs a file; got {path}, which is none. Use another path.")
     try:
         return Dictionary.load(str(path))
-    except Exception as error:  # each fault has a class of its own, down to Exception itself
+    except Exception as error:  # fairseq raises many classes, including Exception itself
         raise ValueError(
             f"DATA: needs the dictionary of fairseq-preprocess; got {path} ({error}). Use the one that it wrote."
         ) from error
 
 
 def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--train-subset") -> Any:
-    """One split of its text as a ``TokenStream``.
+    """Returns a split of the text as a ``TokenStream``.
 
     Raises:
-        ValueError: if there is no such text, or it is not whole.
+        ValueError: if the text is missing or incomplete.
     """
     from fairseq_tiedemb.tasks._streams import open_stream
 
@@ -50,9 +50,9 @@ def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--trai
 
 
 def _check_index(path: Path) -> None:
-    """Checks that an index has a length for each sentence.
+    """Checks that an index has the lengths of all sentences.
 
-    fairseq does not: numpy then names no file, and what was opened prints a traceback of its own in the end.
+    fairseq does not check: numpy then names no file, and a traceback follows at exit.
     """
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 

@@ -1,4 +1,4 @@
-"""The tables that a command is given, and how they are asked for."""
+"""The command-line arguments that name tables of word vectors."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -10,21 +10,20 @@ from fairseq_tiedemb.table_names import ROLES
 
 TABLE_HELP = (
     "a checkpoint of fairseq's or ours, a safetensors file, or vectors as text (word2vec's, GloVe's); PATH:ROLE and "
-    "PATH:TENSOR choose one of its tables; a checkpoint alone is all tables of its decoder, which are one where they "
-    "are tied"
+    "PATH:TENSOR choose one of its tables; a checkpoint alone stands for all tables of its decoder"
 )
 
 
 def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> None:
-    """Adds TABLE and the options that say which of a file's tables it is, and whose words."""
+    """Adds TABLE, and the options that choose a file's table and its words."""
     parser.add_argument("tables", nargs=nargs, metavar="TABLE", help=TABLE_HELP)
     parser.add_argument(
         "--role",
         choices=tuple(ROLES),
-        help="of each TABLE without one: input, output or the one that is both, of the decoder or language model; sum "
-        "is input + output; source is the encoder's input",
+        help="role of every TABLE given without one: in, out or tied in the decoder or language model; sum is in + "
+        "out; source is the encoder's input",
     )
-    parser.add_argument("--tensor", metavar="NAME", help="of each TABLE without one: the name of a matrix in its file")
+    parser.add_argument("--tensor", metavar="NAME", help="name of a matrix, for every TABLE given without one")
     parser.add_argument(
         "--dict",
         action="append",
@@ -32,24 +31,24 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> N
         type=Path,
         metavar="FILE",
         help="words of the rows: dict.txt of fairseq, or tokenizer.json, vocab.json or vocab.txt; once for all TABLEs, "
-        "or once for each in their order; not for text. Default: dict.txt beside the checkpoint, or in the data "
+        "or once for each TABLE, in order; not for text. Default: dict.txt beside the checkpoint, or in the data "
         "folder of its training",
     )
     parser.add_argument(
         "--word-mark",
         default="",
         metavar="MARK",
-        help="what words begin with in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; what does "
-        "not is no word",
+        help="prefix of words in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; entries without "
+        "it are left out",
     )
     add_user_dir(parser)
 
 
 def read_tables(arguments: argparse.Namespace) -> list[Any]:
-    """The tables (``WordTable``), in their order.
+    """Returns the tables (``WordTable``) in their order.
 
     Raises:
-        ValueError: if one cannot be read, or there are several dictionaries, but not one for each.
+        ValueError: if a table cannot be read, or the number of dictionaries is neither 1 nor that of the tables.
     """
     import_user_dir(arguments.user_dir)
     found = []
@@ -59,18 +58,18 @@ def read_tables(arguments: argparse.Namespace) -> list[Any]:
 
 
 def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
-    """What `read_tables` reads, which no output may replace: also the dictionaries that a checkpoint finds beside it.
+    """Returns the files that `read_tables` may read, with dictionaries beside checkpoints; no output may replace them.
 
     Raises:
-        ValueError: if there are several dictionaries, but not one for each.
+        ValueError: if the number of dictionaries is neither 1 nor that of the tables.
     """
     paths = [source.path for source in _sources(arguments)]
     return [*paths, *arguments.dict, *(each for path in paths for each in path.parent.glob("dict*.txt"))]
 
 
 def _sources(arguments: argparse.Namespace) -> list[Any]:
-    """What is asked for (``Source``), in its order."""
-    from fairseq_tiedemb.vectors.sources import parse_source  # and torch, which takes a second
+    """Returns the ``Source`` of every TABLE."""
+    from fairseq_tiedemb.vectors.sources import parse_source  # imports torch, which takes a second
 
     texts: Sequence[str] = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
     options = {"role": arguments.role, "tensor": arguments.tensor, "word_mark": arguments.word_mark}
@@ -87,10 +86,10 @@ def _dictionaries(given: Sequence[Path], count: int) -> Iterator[Path | None]:
 
 
 def require_at_least(tables: Sequence[Any], count: int) -> None:
-    """Raises unless there are as many tables.
+    """Checks that there are at least `count` tables.
 
     Raises:
-        ValueError: naming those that there are.
+        ValueError: naming the tables.
     """
     if len(tables) < count:
         names = ", ".join(table.name for table in tables)
@@ -98,7 +97,7 @@ def require_at_least(tables: Sequence[Any], count: int) -> None:
 
 
 def positive(flag: str, value: int) -> int:
-    """The value.
+    """Returns the value.
 
     Raises:
         ValueError: if it is below 1.

@@ -1,27 +1,27 @@
-"""The folder of a user's own code, which registers what a checkpoint was trained with."""
+"""The folder of a user's own code, which registers the models and methods of a checkpoint."""
 
 import argparse
 import os
 
 
 def add_user_dir(parser: argparse.ArgumentParser) -> None:
-    """Adds the flag, which is fairseq's. A checkpoint names the folder too, and is not to choose what code is run."""
+    """Adds fairseq's flag. A checkpoint names the folder too, but must not choose which code runs."""
     parser.add_argument(
-        "--user-dir", metavar="FOLDER", help="of your own sharing method, as the training had it; of ours, none"
+        "--user-dir", metavar="FOLDER", help="folder of your own code (sharing methods, models) that the training used"
     )
 
 
 def import_user_dir(folder: str | None) -> None:
-    """Imports the code, if there is any, after our plugin, as fairseq's commands do.
+    """Imports the user's code, if any, after our plugin, as fairseq's commands do.
 
     Raises:
-        ValueError: if there is no such folder, or it cannot be imported by its name.
+        ValueError: if the folder is missing, or cannot be imported under its name.
     """
     if folder is None:
         return
-    if os.path.isfile(folder):  # fairseq would look for a package of that name
+    if os.path.isfile(folder):  # fairseq would search for a package of that name
         raise ValueError(f"--user-dir: needs a folder of Python code; got {folder}, a file. Use its folder.")
-    from fairseq import utils  # which takes seconds
+    from fairseq import utils  # takes seconds
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
@@ -31,5 +31,5 @@ def import_user_dir(folder: str | None) -> None:
         raise ValueError(f"--user-dir: needs a folder of Python code; got {folder}. Use another path.") from None
     except ModuleNotFoundError:
         raise
-    except ImportError as error:  # which names the flag
+    except ImportError as error:  # fairseq's message names the flag
         raise ValueError(str(error)) from error

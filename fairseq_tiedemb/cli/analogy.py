@@ -1,9 +1,9 @@
 """Answer analogies (a is to b as c is to what?) by word vectors, by section and in total.
 
-Questions are lines of four words under `: section` lines, as in questions-words.txt; letters' case does not count. The
-answer is the word nearest to b - a + c, with vectors of length 1, the three words of the question aside. Questions with
-a word that one of the tables lacks among its most frequent are left out, and counted. Totals are sums over questions;
-sections whose names begin with "gram" are syntactic, all others semantic. Source: Mikolov et al. 2013.
+Questions are lines of four words under `: section` lines, as in questions-words.txt; case is ignored. The answer is the
+word nearest to b - a + c, with vectors of length 1, excluding a, b and c. A question is left out if a table lacks one
+of its words among the most frequent ones; the output counts these. Totals are sums over questions; sections whose names
+begin with "gram" are syntactic, all others semantic. Source: Mikolov et al. 2013.
 """
 
 import argparse
@@ -15,21 +15,25 @@ from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables and questions."""
     add_tables(parser)
-    parser.add_argument("--questions", type=Path, required=True, metavar="FILE", help="such as questions-words.txt")
+    parser.add_argument(
+        "--questions", type=Path, required=True, metavar="FILE", help="file of questions, such as questions-words.txt"
+    )
     parser.add_argument(
         "--most-frequent",
         type=int,
         default=30_000,
         metavar="N",
-        help="only the first N words of each table, to ask for and to answer with (default: 30000)",
+        help="use only the first N words of each table, in questions and answers (default: 30000)",
     )
     parser.add_argument(
-        "--multiply", action="store_true", help="3CosMul of Levy & Goldberg (2014), products of cosines and not sums"
+        "--multiply",
+        action="store_true",
+        help="use 3CosMul (Levy & Goldberg 2014): products of cosines instead of sums",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints how many were asked, and the share that is right, by section and in total."""
+    """Prints the number of questions asked and the share of right answers, by section and in total."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.analogies import answer, in_total, read_questions
     from fairseq_tiedemb.vectors.word_table import legend

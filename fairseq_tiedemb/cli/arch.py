@@ -9,14 +9,16 @@ from typing import Any
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the preset and the size of its dictionaries."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the preset; all, with what they share, if none")
     parser.add_argument(
-        "--words", type=int, metavar="N", help="the size of each dictionary, fairseq's 4 symbols in it (default: 10000)"
+        "name", nargs="?", metavar="NAME", help="the preset; default: list all presets and what they share"
+    )
+    parser.add_argument(
+        "--words", type=int, metavar="N", help="size of each dictionary, including fairseq's 4 symbols (default: 10000)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the list, or the preset."""
+    """Prints the list of presets, or one preset."""
     from fairseq_tiedemb.analysis import presets
 
     if arguments.name is not None:
@@ -30,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(preset: Any) -> list[str]:
-    """A preset as text."""
+    """Formats a preset as lines of text."""
     share = 100 * preset.in_tables / preset.parameters
     text = [
         f"{preset.name}: {preset.about}",
@@ -47,7 +49,7 @@ def lines(preset: Any) -> list[str]:
 
 
 def flags(values: dict[str, Any]) -> list[str]:
-    """Options as they are given on the command line; those that are off are left out."""
+    """Returns options in command-line form; options that are off are left out."""
     shown = []
     for name, value in values.items():
         text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

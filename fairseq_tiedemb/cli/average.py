@@ -1,8 +1,8 @@
 """Average the weights of checkpoints into a new one.
 
-fairseq-generate reads it like any other. The checkpoints are given one by one, or as their folder and how many of the
-last ones to take. Only the weights are averaged; everything else is the newest one's, or with files the first one's,
-but for the optimiser's state, which is left out.
+fairseq-generate reads it like any other checkpoint. The inputs are checkpoints, or their folder with a number of last
+checkpoints. Only the weights are averaged. The rest is the first file's or, with a folder, the newest checkpoint's,
+without the optimizer's state.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what to average and where to; the options are those of fairseq's script average_checkpoints.py."""
+    """Adds the inputs and the output, with the options of fairseq's script average_checkpoints.py."""
     parser.add_argument(
         "--inputs", nargs="+", type=Path, required=True, metavar="PATH", help="the checkpoints, or their folder"
     )
@@ -29,12 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="average the last N checkpoint_EPOCH_UPDATE.pt of the folder",
     )
     parser.add_argument(
-        "--checkpoint-upper-bound", type=int, metavar="N", help="the last epoch, or update, of the folder that counts"
+        "--checkpoint-upper-bound", type=int, metavar="N", help="ignore checkpoints after this epoch, or update"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the average, and prints what it is of."""
+    """Writes the average, and prints the averaged checkpoints."""
     paths = chosen(
         arguments.inputs,
         epochs=arguments.num_epoch_checkpoints,
@@ -55,16 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
 def chosen(
     inputs: Sequence[Path], *, epochs: int | None, updates: int | None, upper_bound: int | None
 ) -> Sequence[Path]:
-    """The checkpoints to average.
-
-    Args:
-        inputs: files, or one folder.
-        epochs: how many of the folder's by epoch, or None.
-        updates: how many by update, or None.
-        upper_bound: of epochs or updates.
+    """Returns the checkpoints to average: `inputs`, or the last `epochs` or `updates` checkpoints of one folder.
 
     Raises:
-        ValueError: if the arguments do not fit together, or the folder has fewer.
+        ValueError: if the arguments do not fit together, or the folder has too few checkpoints.
     """
     count = epochs if updates is None else updates
     if count is None:
@@ -85,6 +79,6 @@ def chosen(
             f"--inputs: needs one folder with --num-epoch-checkpoints or --num-update-checkpoints; got {len(inputs)} "
             "paths. Use one, or leave the number out."
         )
-    from fairseq_tiedemb.analysis.checkpoints import last_checkpoints  # and torch, which takes a second
+    from fairseq_tiedemb.analysis.checkpoints import last_checkpoints  # imports torch, which takes a second
 
     return last_checkpoints(inputs[0], count, by_update=updates is not None, upper_bound=upper_bound)

@@ -1,9 +1,9 @@
 """Put the words of a text into classes by what stands beside them, for --class-file.
 
-The classes of the bigram model p(c_t | c_t-1) p(w_t | c_t) that gives a binarised text its largest likelihood, found by
-exchange, and the binary tree of these classes: a line a word, of bits, word and count, as Brown clustering writes them.
---output-layer classes and --output-layer tree --tree classes read it. Source: Brown et al. 1992; Martin, Liermann & Ney
-1998.
+The classes maximise the likelihood of the bigram model p(c_t | c_t-1) p(w_t | c_t) on a binarized text, by exchange.
+The output file has a line per word, as Brown clustering writes it: the class's path in a binary tree of the classes, as
+bits, the word and its count. --output-layer classes and --output-layer tree --tree classes read it. Source: Brown et
+al. 1992; Martin, Liermann & Ney 1998.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from fairseq_tiedemb.cli._tables import positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the text, how many classes, and where they go."""
+    """Adds the text, the number of classes, and the output."""
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
     parser.add_argument("--train-subset", default="train", metavar="NAME", help="the text (default: train)")
     parser.add_argument(
@@ -23,20 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=100,
         metavar="C",
-        help="how many; near the root of the number of words they cost an output layer least (default: 100)",
+        help="number of classes; an output layer is fastest near the square root of the vocabulary size (default: 100)",
     )
     parser.add_argument(
         "--rounds",
         type=int,
         default=20,
         metavar="N",
-        help="how often each word may move; fewer if none would (default: 20)",
+        help="maximum number of rounds; stops early when no word moves (default: 20)",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the file, and prints what is in it."""
+    """Writes the file, and describes it."""
     classes = positive("--classes", arguments.classes)
     positive("--rounds", arguments.rounds)
     inputs = files_of(arguments.data, arguments.train_subset)
@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     found = exchange(tokens, len(dictionary), classes, rounds=arguments.rounds, report=_report)
     codes = codes_of_classes(found.bigrams)
-    # By class in the tree's order, the frequent words first.
+    # Sorted by class in the tree's order, then by descending count.
     lines = sorted((codes[found.class_of[word]], -counts[word], word) for word in words.tolist())
     with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{bits}\t{dictionary[word]}\t{-minus}\n" for bits, minus, word in lines)

@@ -1,7 +1,7 @@
 """Spearman's rho between the cosines of all pairs of words in two tables.
 
-1 says that the two tables hold the same words similar; their widths may differ. Words are matched by their names, and
-all tables are compared on those that every one of them has, without <s> and <pad>. Time grows with the square of the
+rho is 1 if two tables rank all word pairs by similarity in the same order; their widths may differ. All tables are
+compared on the words that every table has, matched by name, without <s> and <pad>. Time grows with the square of the
 number of words; memory does not. Source: Press & Wolf 2016, table 4.
 """
 
@@ -12,15 +12,18 @@ from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables, requi
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the tables and how many words count."""
+    """Adds the tables and the number of words."""
     add_tables(parser)
     parser.add_argument(
-        "--most-frequent", type=int, metavar="N", help="only the first N common words of the first TABLE"
+        "--most-frequent",
+        type=int,
+        metavar="N",
+        help="compare only the first N common words, in the order of the first TABLE",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints rho of each two tables."""
+    """Prints rho of every two tables."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.correlation import cosine_correlation
     from fairseq_tiedemb.vectors.word_table import common_words, legend, unit_rows

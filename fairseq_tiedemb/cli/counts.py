@@ -16,18 +16,18 @@ from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._stream import files_of, read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 
-WIDEST = 100_000_000  # that counts of pairs times windows may be whole numbers of 64 bits
+WIDEST = 100_000_000  # so that counts of pairs times windows fit into 64 bits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the text, the counts, the vectors and where they go."""
+    """Adds the text, the options of the method, and the output."""
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
     parser.add_argument("--train-subset", default="train", metavar="NAME", help="the text (default: train)")
     parser.add_argument(
         "--window", type=int, default=5, metavar="N", help="largest distance between two words (default: 5)"
     )
     parser.add_argument(
-        "--min-count", type=int, default=5, metavar="N", help="leave out words that come less often (default: 5)"
+        "--min-count", type=int, default=5, metavar="N", help="leave out words with a lower count (default: 5)"
     )
     parser.add_argument("--dim", type=int, default=100, metavar="N", help="width of the vectors (default: 100)")
     parser.add_argument(
@@ -35,17 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.75,
         metavar="POWER",
-        help="of how frequent contexts are; 1 is none (default: 0.75)",
+        help="exponent of the contexts' frequencies; 1 for no smoothing (default: 0.75)",
     )
     parser.add_argument(
         "--shift", type=float, default=1.0, metavar="K", help="subtract log K before cutting at 0 (default: 1)"
     )
-    parser.add_argument("--power", type=float, default=0.5, metavar="P", help="of the singular values (default: 0.5)")
+    parser.add_argument(
+        "--power", type=float, default=0.5, metavar="P", help="exponent of singular values (default: 0.5)"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the file, and prints what is in it."""
+    """Writes the file, and describes it."""
     for flag in ("window", "min_count", "dim"):
         positive(f"--{flag.replace('_', '-')}", getattr(arguments, flag))
     if arguments.window > WIDEST:
@@ -105,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def numbered(stream: Any, words: Any, size: int) -> Iterator[tuple[Any, Any]]:
-    """The parts of a text, of whole sentences: the words that count, by their place in `words`, and their sentences."""
+    """Yields parts of a text, of whole sentences: the words in `words`, by their place there, and sentence numbers."""
     import numpy as np
 
     from fairseq_tiedemb.tasks._pairs import BLOCK, whole_sentences, words_and_sentences

@@ -1,8 +1,8 @@
 """Draw and print learning curves from logs of fairseq-train.
 
-A curve is perplexity by epoch, of the training data (running) and of a validation subset. A log is what the command
-printed, what --log-file wrote, or what hydra wrote; --log-format simple, tqdm and json are read. Of a run that was
-resumed or started again in the same log, the last values count.
+A curve is perplexity by epoch, on the training data (running mean) and on a validation subset. A log is the command's
+output, the file of --log-file, or hydra's log, with --log-format simple, tqdm or json. If a run was resumed or
+restarted in the same log, the last values count.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the logs, the picture, and what is shown how."""
-    parser.add_argument("logs", nargs="+", metavar="LOG", help="a log a run")
-    parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw too; .png, .svg, .pdf or the like")
+    """Adds the logs, the picture, the subset and the labels."""
+    parser.add_argument("logs", nargs="+", metavar="LOG", help="logs, one per run")
+    parser.add_argument("--output", type=Path, metavar="PICTURE", help="also draw the curves; .png, .svg, .pdf, ...")
     parser.add_argument("--subset", metavar="NAME", help="validation subset (default: the first of each log)")
     parser.add_argument(
-        "--label", nargs="+", metavar="NAME", help="what to call each run (default: the log's name, or its folder's)"
+        "--label", nargs="+", metavar="NAME", help="labels of the runs (default: names of the logs or their folders)"
     )
 
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints the table and draws the picture.
 
     Raises:
-        ValueError: if a log is given twice, whose curves nobody could tell apart.
+        ValueError: if a log is given twice, since its two curves would be indistinguishable.
     """
     for number, log in enumerate(arguments.logs):
         if os.path.realpath(log) in map(os.path.realpath, arguments.logs[:number]):
@@ -48,10 +48,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def labels(logs: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
-    """What to call each log: the label given, else see ``run_names``.
+    """Returns the labels of the logs: those given, else see ``run_names``.
 
     Raises:
-        ValueError: if there are more or fewer labels than logs.
+        ValueError: if the number of labels is not that of the logs.
     """
     if given is not None:
         if len(given) != len(logs):

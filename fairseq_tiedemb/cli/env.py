@@ -10,7 +10,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a line each; what needs torch or fairseq says so where they are missing or do not import."""
+    """Prints one line per fact; if torch or fairseq is missing or broken, its line says so."""
     del arguments
     for name, version in versions().items():
         print(f"{name + ':':<17}{version}")
@@ -26,10 +26,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def accelerators() -> str:
-    """The GPUs that torch sees, and its CUDA."""
+    """Describes the GPUs that torch sees, and torch's CUDA."""
     try:
         import torch
-    except Exception as error:  # a broken installation is what the report is about
+    except Exception as error:  # the report must work in a broken installation
         return f"torch does not import: {error}"
     if not torch.cuda.is_available():
         return f"none (CUDA of torch: {torch.version.cuda or 'none'})"
@@ -38,9 +38,9 @@ def accelerators() -> str:
 
 
 def mends() -> str:
-    """The names of the entries of `compat`, all of which stand when fairseq is imported."""
+    """Returns the names of `compat`'s entries, all of which are applied when fairseq is imported."""
     try:
         from fairseq_tiedemb import compat
-    except Exception as error:  # a broken installation is what the report is about
+    except Exception as error:  # the report must work in a broken installation
         return f"nothing, since fairseq does not import: {error}"
     return f"{len(compat.ENTRIES)} entries: {', '.join(entry.__name__ for entry in compat.ENTRIES)}"

@@ -1,10 +1,12 @@
 """Write a trained model for stock fairseq, or for CTranslate2, which serves it fast; both without this plugin.
 
---to fairseq folds sharing method, projection and factorised tables into the tables of a checkpoint: l2-input stays
-tied, what has two tables then becomes untied. distance needs an output bias, which fairseq's models have not.
+--to fairseq folds sharing method, projection and factorised tables into the tables of a checkpoint. plain and l2-input
+stay tied; square-output, cosine, projections and factorised tables become untied. distance is refused: it needs an
+output bias, which fairseq's models lack.
 
---to ctranslate2 makes a folder for ctranslate2.Translator or, of a language model, ctranslate2.Generator, out of a
-Transformer, ours or fairseq's, whatever its sharing method. Words go in and come out as the training text was split.
+--to ctranslate2 converts a Transformer, ours or fairseq's, with any sharing method, to a folder for
+ctranslate2.Translator or, for a language model, ctranslate2.Generator. Input and output are subwords of the training's
+segmentation.
 """
 
 import argparse
@@ -14,39 +16,41 @@ from fairseq_tiedemb.cli._output import check_output, check_output_folder, folde
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
-# Of one target alone.
+# Options that one target supports.
 OPTIONS = {"settings": "fairseq", "quantization": "ctranslate2", "data": "ctranslate2"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what to export and where to."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="of tied_transformer, tied_lightconv, ...")
-    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; of ctranslate2 a new folder")
+    """Adds the checkpoint, the output and the target."""
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of tied_transformer, tied_lightconv, ..."
+    )
+    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; for ctranslate2 a new folder")
     parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="default: fairseq")
     parser.add_argument(
         "--settings",
         choices=("dict", "namespace"),
-        help="how to save those of fairseq's older models: plain, which fairseq reads under every torch, or as "
-        "fairseq-train saves them, which torch 2.6 and newer refuse (default: dict)",
+        help="form of the settings of fairseq's older models: dict works with every torch; namespace is "
+        "fairseq-train's own form, which torch 2.6 and newer refuse (default: dict)",
     )
     parser.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="of the matrices, for ctranslate2 (default: float32)",
+        help="number format of the matrices, for ctranslate2 (default: float32)",
     )
     parser.add_argument(
         "--data",
         type=Path,
-        help="folder with the dictionaries of the training, for ctranslate2. Default: as the checkpoint says",
+        help="folder with the dictionaries of the training, for ctranslate2. Default: from the checkpoint",
     )
     add_user_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the model, and prints what it is.
+    """Writes the model, and prints its kind.
 
     Raises:
-        ValueError: if the target has no such model, or no such option.
+        ValueError: if the target does not support the model or an option.
     """
     for option, target in OPTIONS.items():
         value = getattr(arguments, option)
@@ -59,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _to_fairseq(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, flag="OUT")
-    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint  # and torch, which takes a second
+    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint  # imports torch, which takes a second
     from fairseq_tiedemb.export.to_fairseq import export
 
     import_user_dir(arguments.user_dir)

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables, picture, method and words."""
     add_tables(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="PICTURE", help=".png, .svg, .pdf or the like")
-    parser.add_argument("--method", choices=METHODS, default="pca", help="how to lay out (default: pca)")
+    parser.add_argument("--method", choices=METHODS, default="pca", help="method of the projection (default: pca)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--most-frequent", type=int, default=300, metavar="N", help="draw the first N words (default: 300)"
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draws the picture, and prints what is in it."""
+    """Draws the picture, and describes it."""
     from fairseq_tiedemb.vectors.picture import draw
     from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
     from fairseq_tiedemb.vectors.word_table import common_words, unit_rows

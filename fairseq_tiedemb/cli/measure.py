@@ -1,7 +1,7 @@
 """Run a command, and add its CPU seconds and peak memory to a file.
 
-A training that is interrupted and run again gets a line for each run in the file, so that `record` can add them up. The
-line is brought up to date while the command runs: what ends both loses half a minute of the count at most.
+Every run adds a line, so that `record` can add up the runs of an interrupted training. The line is updated while the
+command runs: if both are killed, at most half a minute is lost.
 """
 
 import argparse
@@ -14,12 +14,14 @@ from fairseq_tiedemb.results.usage import as_text, measure, read_usage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the file and the command."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="where a JSON line is added; need not be there")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="file to which a JSON line is added; created if missing"
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="a program and its arguments")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command and says, on stderr, what all its runs took; the exit status is the command's."""
+    """Runs the command, prints the total cost of all its runs on stderr, and returns its exit status."""
     if not arguments.command:
         raise ValueError("COMMAND: needs a program and its arguments; got none. Use measure FILE fairseq-train ...")
     check_output(arguments.file, flag="FILE")

@@ -1,6 +1,6 @@
 """Print the words whose vectors are nearest to those of given words.
 
-Nearest by cosine, the word itself aside.
+Nearest means highest cosine, without the word itself.
 """
 
 import argparse
@@ -11,12 +11,14 @@ from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables and words."""
     add_tables(parser)
-    parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="whose neighbours to print")
-    parser.add_argument("--count", type=int, default=10, metavar="N", help="how many of each (default: 10)")
+    parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="words whose neighbours are printed")
+    parser.add_argument(
+        "--count", type=int, default=10, metavar="N", help="number of neighbours per word (default: 10)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints a block a word, a column a table."""
+    """Prints a block per word, with a column per table."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.neighbours import nearest
     from fairseq_tiedemb.vectors.word_table import legend

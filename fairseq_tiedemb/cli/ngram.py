@@ -1,8 +1,8 @@
 """Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, interpolation.
 
-The command reads a sentence a line, as fairseq-preprocess does, and predicts every word and every end of a line, each
-from the words before it in its line. The model is estimated from TRAIN, or read from an ARPA file. It may
-be mixed with others, whose probabilities come from ARPA files or, for neural ones, from score --per-word.
+The command reads one sentence per line, as fairseq-preprocess does, and predicts every word and every line end from the
+words before it in the line. The model is estimated from TRAIN, or read from an ARPA file. It may be mixed with other
+models: ARPA files or, for neural models, the output of score --per-word.
 """
 
 import argparse
@@ -27,25 +27,25 @@ from fairseq_tiedemb.ngram import BOS, SMOOTHINGS, UNKNOWN, BackoffModel, Smooth
 from fairseq_tiedemb.ngram.model import check_options
 from fairseq_tiedemb.ngram.smoothing import BACK_OFF
 
-# What is taken where nothing is asked for. None in the arguments tells that it was not, since not all go together.
+# The defaults. Arguments default to None instead, so that an option can be refused where it has no effect.
 ORDER, SMOOTHING, KATZ_K = 5, "modified-kneser-ney", 7
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the texts, the order, the method, and what may be read and written besides."""
-    parser.add_argument("train", nargs="*", metavar="TRAIN", help="text to count n-grams in, the files as one text")
-    parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score, each by itself")
-    parser.add_argument("--order", type=int, metavar="N", help="words of the longest n-grams (default: 5)")
+    """Adds texts, order, smoothing method, and further models and files."""
+    parser.add_argument("train", nargs="*", metavar="TRAIN", help="training text; several files are one text")
+    parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score separately")
+    parser.add_argument("--order", type=int, metavar="N", help="highest order of n-grams (default: 5)")
     parser.add_argument(
         "--smoothing",
         choices=SMOOTHINGS,
-        help="how probability comes to n-grams that TRAIN lacks (default: modified-kneser-ney)",
+        help="smoothing method (default: modified-kneser-ney)",
     )
     parser.add_argument(
         "--back-off",
         action="store_true",
-        help="shorter n-grams are asked only where the longer one was not seen, and not mixed with it. katz has no "
-        "other form, and jelinek-mercer has not this one",
+        help="use lower orders only for n-grams that TRAIN lacks, instead of interpolating all orders. katz always "
+        "backs off, jelinek-mercer never",
     )
     usual = [f"{name} {' '.join(map(str, each.cutoff))}" for name, each in SMOOTHINGS.items() if each.cutoff != (1,)]
     parser.add_argument(
@@ -53,30 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=int,
         metavar="N",
-        help="leave out n-grams of 1, 2, ... words that come less than N times, as SRILM's -gt1min, -gt2min, ... do: "
-        "their probability goes to shorter ones; the last N holds for longer n-grams too. In kneser-ney and "
-        "modified-kneser-ney it is the number of different words before them that counts, but for the longest. "
-        f"Default: {', '.join(usual)}, SRILM's, with which its perplexities were published: a long n-gram that came "
-        "once says too much where nothing is interpolated; all others 1, nothing left out, as Kneser-Ney's were",
+        help="minimum counts of n-grams of 1, 2, ... words, as SRILM's -gt1min, -gt2min, ...; the last N holds for "
+        "longer n-grams too. Shorter n-grams get the probability of dropped ones. Below the highest order, kneser-ney "
+        "and modified-kneser-ney compare the number of different preceding words. "
+        f"Default: {', '.join(usual)}, SRILM's defaults, with which perplexities are published; 1 for other methods",
     )
-    parser.add_argument("--katz-k", type=int, metavar="K", help="katz discounts counts of at most K (default: 7)")
+    parser.add_argument("--katz-k", type=int, metavar="K", help="for katz: discount counts up to K (default: 7)")
     parser.add_argument(
         "--weights-by",
         choices=("count", "order"),
-        help="jelinek-mercer has a weight for all histories of about one count, or one an order (default: count)",
+        help="for jelinek-mercer: one weight per count range of histories, or one per order (default: count)",
     )
     parser.add_argument(
         "--held-out",
         metavar="FILE",
-        help="text on which weights are estimated, of jelinek-mercer and --interpolate; not TRAIN, nor what is tested",
+        help="text for estimating the weights of jelinek-mercer and --interpolate; neither TRAIN nor a test text",
     )
     parser.add_argument(
         "--dict",
         metavar="DICT.TXT",
-        help=f"fairseq's dictionary: every other word is {UNKNOWN}, as it is for fairseq-train. Default: the words of "
-        f"TRAIN; others are {UNKNOWN} if TRAIN has it, and refused if not",
+        help=f"fairseq's dictionary; other words become {UNKNOWN}, as in fairseq-train. Default: the words of TRAIN; "
+        f"other words become {UNKNOWN} if TRAIN contains it, and are refused otherwise",
     )
-    parser.add_argument("--read-arpa", metavar="FILE", help="read the model, of SRILM or KenLM too; needs no TRAIN")
+    parser.add_argument("--read-arpa", metavar="FILE", help="read the model, also of SRILM or KenLM, instead of TRAIN")
     parser.add_argument(
         "--interpolate",
         nargs="+",
@@ -84,13 +83,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="mix with another model: an ARPA file; or files of score --per-word, one for the held-out text and one "
-        "for each test text, in this order. Once for each model. The weights are the best ones on --held-out",
+        "for each test text, in this order. Repeat the option for further models. Weights are estimated on --held-out",
     )
-    parser.add_argument("--arpa", type=Path, metavar="OUT", help="write the model, as KenLM and SRILM read it")
+    parser.add_argument("--arpa", type=Path, metavar="OUT", help="write the model, for KenLM, SRILM and --read-arpa")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Estimates or reads the model and prints the tables of perplexities."""
+    """Estimates or reads the model, and prints tables of perplexities."""
     begin = time.perf_counter()
     _check(arguments)
     texts = [*([] if arguments.held_out is None else [arguments.held_out]), *arguments.test]
@@ -104,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: Sequence[str]) -> None:
-    """All that is done with a model of n-grams; `names` are those of the models that it is mixed with."""
+    """Does all the work with an n-gram model; `names` are those of the models mixed with it."""
     model: BackoffModel
     train = None
     if arguments.read_arpa is not None:
@@ -113,7 +112,7 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
         vocabulary = Vocabulary() if arguments.dict is None else Vocabulary.from_dictionary(arguments.dict)
         train = vocabulary.read(arguments.train, flag="TRAIN")
         vocabulary.close()
-    # All texts and other models are read before the model is made, so that a fault in the last one shows at once.
+    # All texts and other models are read before the model is estimated, so that an error in them shows at once.
     held_out = len(texts) - len(arguments.test)
     flags = ["--held-out"] * held_out + ["--test"] * len(arguments.test)
     tokens = [vocabulary.read([path], flag=flag) for path, flag in zip(texts, flags, strict=True)]
@@ -162,10 +161,10 @@ def _estimated(
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks what was asked for, before anything is read.
+    """Checks the options before any file is read.
 
     Raises:
-        ValueError: for options that do not go together, or without what they need.
+        ValueError: for options that do not fit together, or lack what they need.
     """
     smoothing = arguments.smoothing or SMOOTHING
     if not arguments.train and arguments.read_arpa is None and len(arguments.interpolate) < 2:

@@ -1,7 +1,7 @@
 """Print and draw the norms of a trained model's embedding rows.
 
-The checkpoint may be of this package's models or of fairseq's. The padding row does not count. Tables that are equal,
-as tied ones are, appear as one. With a dictionary, the norms of frequent and of rare words are compared.
+The checkpoint may be of this package's models or of fairseq's. The padding row is left out. Equal tables, such as tied
+ones, appear as one. With a dictionary, the norms of frequent and of rare words are compared.
 """
 
 import argparse
@@ -11,16 +11,18 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the checkpoint, what to print beside its tables, and the picture."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="of fairseq-train")
-    parser.add_argument("--dictionary", type=Path, metavar="DICT.TXT", help="of the training, for words' frequencies")
-    parser.add_argument("--parameters", action="store_true", help="print the norm of every parameter of the model too")
+    """Adds the checkpoint, the dictionary, the extra table, and the picture."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of fairseq-train")
+    parser.add_argument(
+        "--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for word counts"
+    )
+    parser.add_argument("--parameters", action="store_true", help="also print the norm of every parameter")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the tables and draws the picture."""
-    from fairseq_tiedemb.analysis import norms  # and torch, which takes a second
+    from fairseq_tiedemb.analysis import norms  # imports torch, which takes a second
     from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
     from fairseq_tiedemb.reading.dictionaries import fingerprints_of_training
 

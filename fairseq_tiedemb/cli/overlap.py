@@ -1,7 +1,7 @@
 """Count the subwords that two languages share in their training text.
 
-Of the texts as they are encoded: files, or a folder of fairseq-preprocess, whose <unk> does not count. Source: Press &
-Wolf 2016, table 1.
+Input is encoded text: two files, or a folder of fairseq-preprocess, without its <unk>. Source: Press & Wolf 2016, table
+1.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints types of source only, target only, and both."""
+    """Prints the numbers of types: source only, target only, and both."""
     from fairseq_tiedemb.analysis.overlap import languages_of, overlap, types_of_data, types_of_text
 
     texts = arguments.texts

@@ -1,7 +1,7 @@
 """Print the folder of this plugin, for fairseq's --user-dir.
 
-`--user-dir fairseq_tiedemb` alone is enough in a checkout, and anywhere after `pip install .`; after `pip install -e .`
-it is `--user-dir $(fairseq-tiedemb path)`.
+In a checkout, and anywhere after `pip install .`, `--user-dir fairseq_tiedemb` is enough; after `pip install -e .` use
+`--user-dir $(fairseq-tiedemb path)`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the folder, and on stderr which other copy the bare name would mean here."""
+    """Prints the folder; warns on stderr if the bare name stands for another copy in the current folder."""
     del arguments
     folder = plugin_folder()
     print(folder)
@@ -31,5 +31,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def plugin_folder() -> Path:
-    """Returns the folder that holds the imported package."""
+    """Returns the folder of the imported package."""
     return Path(fairseq_tiedemb.__file__).parent

@@ -1,10 +1,9 @@
 """Write a result as data, out of the logs of the commands that measured it.
 
-A result is RESULTS/TABLE/ROW-SEED.json: figures with their units and the paper's beside them, command, commit,
-versions, processor, CPU seconds and memory. `report` makes every table of such files. A folder has, under the names
-that the recipes give them, score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train
-(the curve, the column `parameters`), usage.jsonl of `fairseq-tiedemb measure`, and KIND.svg, pictures. Recording again
-replaces.
+A result is RESULTS/TABLE/ROW-SEED.json: figures with units and the paper's figures, command, commit, versions,
+processor, CPU seconds and memory. `report` makes every table from such files. The recipes name the files of a folder:
+score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train (the curve, the column
+`parameters`), usage.jsonl of `fairseq-tiedemb measure`, and pictures, KIND.svg. Recording again replaces the result.
 """
 
 import argparse
@@ -35,27 +34,27 @@ FIGURE_HELP = "any other figure; as VALUE[LOW-HIGH] the median of several measur
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what is recorded, where its figures are, and where it goes."""
+    """Adds the row, the sources of its figures, and the output."""
     parser.add_argument("table", metavar="TABLE", help="name of the table")
     parser.add_argument("row", metavar="ROW", help="name of its row")
-    parser.add_argument("--command", required=True, help="what measured it, as it can be run again")
-    parser.add_argument("--seed", type=int, metavar="N", help="of the training; none for what has none")
-    parser.add_argument("--folder", type=Path, help="take what is there of the files named above, and of the columns")
+    parser.add_argument("--command", required=True, help="the command that measured the result")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the training, if any")
+    parser.add_argument("--folder", type=Path, help="read the figures from the files named above, as far as they exist")
     for flag, what in (
         ("--eval-lm", "perplexity, from a log of fairseq-eval-lm"),
-        ("--ngram", "perplexity of the text COLUMN.txt, from what fairseq-tiedemb ngram printed"),
-        ("--bleu", "score, from what sacrebleu printed"),
+        ("--ngram", "perplexity of the text COLUMN.txt, from the output of fairseq-tiedemb ngram"),
+        ("--bleu", "score, from the output of sacrebleu"),
     ):
         parser.add_argument(flag, nargs="+", action="extend", default=[], metavar="COLUMN=FILE", help=what)
     parser.add_argument("--figure", nargs="+", action="extend", default=[], metavar="COLUMN=VALUE", help=FIGURE_HELP)
-    parser.add_argument("--note", help="what else is to be said of it")
-    parser.add_argument("--if-known", action="store_true", help="do nothing but say so where the table lacks the row")
+    parser.add_argument("--note", help="a note on the result, one line")
+    parser.add_argument("--if-known", action="store_true", help="record nothing if the table lacks the row")
     parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="default: %(default)s")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Reads the figures and writes the file, whole or not at all; says on stderr what it wrote."""
+    """Reads the figures and writes the file, completely or not at all; names it on stderr."""
     table = find_table(arguments.tables, arguments.table, flag="--tables")
     if arguments.if_known and arguments.row not in [row.name for row in table.rows]:
         print(f"not recorded: the table {table.name} has no row {arguments.row}", file=sys.stderr)
@@ -83,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_place(path: Path, result: Result) -> None:
-    """Checks that the file is free, or has an earlier result of the same row and seed.
+    """Checks that the file is new, or has an earlier result of the same row and seed.
 
-    Row `a` with seed 1 and row `a-1` without one would have the same file.
+    Row `a` with seed 1 and row `a-1` without seed have the same file name.
     """
     if not path.exists():
         return
@@ -99,11 +98,11 @@ def _check_place(path: Path, result: Result) -> None:
 
 
 def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Result, dict[str, bytes]]:
-    """What the command line and the logs say of a row, and its pictures by kind.
+    """Returns a row's result, from the command line and the logs, and its pictures by kind.
 
     Raises:
-        ValueError: if command or note is not one line, a column is unknown, named twice or of another unit, a log lacks
-            its line, a figure is not finite, or there is no figure at all.
+        ValueError: if the command or note is not one line, a column is unknown, repeated or of another unit, a log
+            lacks its line, a figure is not finite, or there is no figure.
     """
     if arguments.seed is not None and arguments.seed < 0:
         raise ValueError(f"--seed: needs 0 or more; got {arguments.seed}. Use 1, say.")
@@ -130,7 +129,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
     text = logs.read_text(log, flag="--folder") if log else ""
     try:
         curve = read_log(log) if log else None
-    except ValueError:  # losses that are no perplexities, or a log that broke off: there are figures, but no curve
+    except ValueError:  # without a curve: the log has no perplexities, or is cut off
         curve = None
     return Result(
         table=table.name,
@@ -146,7 +145,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
 
 
 class Figures:
-    """The figures of a row, each of one column, with the paper's beside them."""
+    """The figures of a row, by column, with the paper's beside them."""
 
     def __init__(self, table: Table, row: Row) -> None:
         self.table = table
@@ -170,8 +169,8 @@ class Figures:
         """Adds one that the command line names, COLUMN=VALUE; it takes the place of one that a folder has.
 
         Raises:
-            ValueError: naming the flag, if the text is not of that form, the column is unknown or named a second time,
-                or its unit not `unit`.
+            ValueError: naming the flag, if the text has another form, the column is unknown or repeated, or its unit is
+                not `unit`.
         """
         name, equals, value = text.partition("=")
         if not equals or not value:
@@ -188,7 +187,7 @@ class Figures:
         self.add(column, read(name, value))
 
     def add_folder(self, folder: Path) -> None:
-        """Adds what a folder has of the columns.
+        """Adds the figures of all columns whose files are in a folder.
 
         Raises:
             ValueError: as the readers of the logs.
@@ -206,7 +205,7 @@ class Figures:
 
 
 def finite_curves(curves: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
-    """The curves' finite values; a curve without one is left out."""
+    """Drops values that are not finite, and curves without a finite value."""
     kept = {
         name: {epoch: value for epoch, value in curve.items() if value < float("inf")} for name, curve in curves.items()
     }

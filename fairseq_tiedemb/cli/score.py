@@ -4,12 +4,12 @@ Reads one sentence a line, split into words as the training text was, from files
 fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
 end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
 
-Each sentence stands by itself; with --stream all are one text, each token predicted from all before it, as
-fairseq-eval-lm does with --task contiguous_lm. Models trained on a stream want that. --per-word writes the logarithm
-of every single token's probability, for fairseq-tiedemb ngram --interpolate.
+Sentences are scored separately. With --stream they are one text, in which every token is predicted from all tokens
+before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream need this. --per-word writes the
+log-probability of every token, for fairseq-tiedemb ngram --interpolate.
 
-With --raw, scores of the words stand for logarithms of their probabilities, as they come from the output layer: at the
-cost of one word in place of all. They are no probabilities. How far they are from any is printed beside their mean.
+--raw prints the target words' logits instead of log-probabilities, at the cost of one word instead of the whole
+vocabulary. Logits are no probabilities; the summary shows how far they are from log-probabilities.
 """
 
 import argparse
@@ -35,20 +35,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stream",
         action="store_true",
-        help="all sentences are one text: what the model carries goes over their ends. Default: each by itself",
+        help="score all sentences as one text, carrying the model's state across them. Default: separately",
     )
     parser.add_argument(
         "--per-word",
         type=Path,
         metavar="OUT",
-        help="write a line a token, ends of sentences included: natural logarithm of its probability, tab, the token "
-        "as the model knows it",
+        help="write one line per token, including ends of sentences: natural logarithm of its probability, tab, the "
+        "predicted token",
     )
     parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
     parser.add_argument(
         "--raw",
         action="store_true",
-        help="print scores that are not normalised, of a model that was trained to need no more",
+        help="print logits without softmax, for a self-normalised model",
     )
     parser.add_argument(
         "--raw-sample",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"tokens whose log Z is computed, with --raw (default: {RAW_SAMPLE})",
     )
-    parser.add_argument("--cpu", action="store_true", help="use the CPU even where there is a GPU")
+    parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add_user_dir(parser)
 
 
@@ -64,11 +64,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Scores all sentences.
 
     Raises:
-        ValueError: if a file is missing, the checkpoint is no language model, or none that can do what is asked for, or
-            a sentence too long for it.
+        ValueError: if a file is missing, the checkpoint is not a language model or lacks what an option needs, or a
+            sentence is too long.
     """
     _check(arguments)
-    import torch  # which takes seconds, with fairseq, that no help text has to wait for
+    import torch  # takes seconds, with fairseq: too slow for a help text
     from fairseq.utils import get_perplexity
 
     from fairseq_tiedemb.analysis.language_models import load_language_model
@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks options and files, before anything is read."""
+    """Checks options and files before any of them is read."""
     if arguments.max_tokens < 1:
         raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
     if arguments.raw_sample is not None and not arguments.raw:
@@ -158,7 +158,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _check_stream(task: Any) -> None:
-    """Checks that a model's training is one that ``--task contiguous_lm`` can go on with."""
+    """Checks that ``--task contiguous_lm`` could continue the model's training."""
     for name, neutral in (("add_bos_token", False), ("output_dictionary_size", -1)):
         value = getattr(task.args, name, neutral)
         if value not in (None, neutral):
@@ -169,7 +169,7 @@ def _check_stream(task: Any) -> None:
 
 
 def _read(paths: Sequence[str]) -> list[str]:
-    """The lines of all files, without the byte-order mark that the first one of a file may have."""
+    """Returns the lines of all files, without byte-order marks at the files' beginnings."""
     with fileinput.input(paths, encoding="utf-8") as lines:
         try:
             texts = [line.rstrip("\n").removeprefix("\ufeff" if lines.isfirstline() else "") for line in lines]
@@ -184,7 +184,7 @@ def _read(paths: Sequence[str]) -> list[str]:
 
 
 def _tallied(model: Any, sentences: Sequence[Any], total: float) -> str:
-    """What the model's head tallies beside the perplexity (``Head.tally``), in words that follow it; else nothing."""
+    """Returns a text on what the head tallies (``Head.tally``), to follow the perplexity; "" for most heads."""
     import torch
     from fairseq.utils import get_perplexity
 

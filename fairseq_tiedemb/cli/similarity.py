@@ -1,9 +1,9 @@
 """Spearman's rho between people's scores of pairs of words and cosines of word vectors.
 
-A set is a text file, two words and a score a line (SimLex-999, MEN, ...). Letters' case does not count. All tables are
-measured on the same pairs, those that every one of them has; how many that is of all is printed. The 95% intervals are
-of Fisher's z with the variance (1 + rho^2 / 2) / (n - 3) (Bonett & Wright 2000): what the choice of pairs leaves open,
-not what another training would give. Source: Press & Wolf 2016, tables 2 and 3.
+A set is a text file with two words and a score per line (SimLex-999, MEN, ...); case is ignored. All tables are
+measured on the same pairs, those whose words every table has; the output shows how many. The 95% intervals use Fisher's
+z with the variance (1 + rho^2 / 2) / (n - 3) (Bonett & Wright 2000): they cover the choice of pairs, not of the
+training seed. Source: Press & Wolf 2016, tables 2 and 3.
 """
 
 import argparse
@@ -16,16 +16,16 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables and sets."""
     add_tables(parser)
-    parser.add_argument("--sets", nargs="+", type=Path, required=True, metavar="FILE", help="`word word score` a line")
+    parser.add_argument("--sets", nargs="+", type=Path, required=True, metavar="FILE", help="`word word score` lines")
     parser.add_argument(
         "--missing-as-zero",
         action="store_true",
-        help="count pairs that a table lacks, with the cosine 0: another number than without; says how many it has",
+        help="also count pairs with a missing word, with cosine 0, and print how many pairs a table has",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints rho and interval of each set and table."""
+    """Prints rho and its interval, by set and table."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.ranks import interval
     from fairseq_tiedemb.vectors.similarity import agreement, read_pairs

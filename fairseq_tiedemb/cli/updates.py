@@ -1,10 +1,9 @@
 """What training does to the rows of input and output table: how often, by which role, and how probable repeats are.
 
-Of a text: how many rows of the input table a batch and an epoch update; full softmax updates every row of the output
-table each time. Of a language model: the probability that a word comes again at once, and the norms of the two parts of
-its tables' gradients, by words going in and scores coming out. The text is cut into rows that are read side by side, as
---task contiguous_lm does; --batch-size 1 --tokens-per-sample 1 looks at single words. Source: Press & Wolf 2016,
-section 3.
+For a text: the rows of the input embedding that a batch and an epoch update; the full softmax updates every row of the
+output embedding in every batch. For a language model: the probability of repeating the previous word, and the norms of
+the gradient's two parts, from input and output embedding. The text is cut into rows that are read in parallel, as with
+--task contiguous_lm; --batch-size 1 --tokens-per-sample 1 measures single words. Source: Press & Wolf 2016, section 3.
 """
 
 import argparse
@@ -16,26 +15,28 @@ from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
 from fairseq_tiedemb.cli._tables import positive
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
-# What is taken where nothing is asked for. None in the arguments tells that it was not, since both need a model.
+# The defaults. The arguments default to None instead, so that they can be refused without a model.
 GEN_SUBSET, BATCHES = "test", 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the text, the model and the shape of a batch."""
+    """Adds the text, the models and the shape of a batch."""
     parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
-    parser.add_argument("--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="of language models")
+    parser.add_argument(
+        "--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="checkpoints of language models"
+    )
     parser.add_argument("--batch-size", type=int, default=20, metavar="N", help="rows of a batch (default: 20)")
     parser.add_argument("--tokens-per-sample", type=int, default=20, metavar="N", help="tokens of a row (default: 20)")
-    parser.add_argument("--train-subset", default="train", metavar="NAME", help="text of updates (default: train)")
-    parser.add_argument("--gen-subset", metavar="NAME", help=f"text of repeats (default: {GEN_SUBSET})")
+    parser.add_argument("--train-subset", default="train", metavar="NAME", help="text for the updates (default: train)")
+    parser.add_argument("--gen-subset", metavar="NAME", help=f"text for the repeats (default: {GEN_SUBSET})")
     parser.add_argument(
-        "--batches", type=int, metavar="N", help=f"first batches whose gradients are taken (default: {BATCHES})"
+        "--batches", type=int, metavar="N", help=f"number of batches whose gradients are computed (default: {BATCHES})"
     )
     add_user_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the figures of the text, then those of each model."""
+    """Prints the figures of the text, then those of every model."""
     for flag, value in (("--gen-subset", arguments.gen_subset), ("--batches", arguments.batches)):
         if value is not None and not arguments.checkpoint:
             raise ValueError(f"{flag}: needs --checkpoint, whose figures it is for; got {value}. Leave it out.")
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import_user_dir(arguments.user_dir)
     dictionary = read_dictionary(arguments.data)
-    if arguments.checkpoint:  # a text that is missing shows before the gradients
+    if arguments.checkpoint:  # a missing text must fail before the gradients are computed
         read_stream(arguments.data, arguments.gen_subset, dictionary, flag="--gen-subset")
     batches = stream_batches(arguments, dictionary)
     words = (batch["net_input"]["src_tokens"].numpy() for batch in batches)
@@ -62,10 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
-    """The batches of an epoch, fairseq's dictionaries, one after the other.
+    """Returns the batches (fairseq's dicts) of an epoch, in order.
 
     Raises:
-        ValueError: if there is no such text.
+        ValueError: if the text is missing.
     """
     from fairseq_tiedemb.tasks._streams import StreamRows
 
@@ -75,7 +76,7 @@ def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
 
 
 def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
-    """The figures of one model."""
+    """Returns the figures of a model, as lines of text."""
     from fairseq_tiedemb.analysis.language_models import load_language_model
     from fairseq_tiedemb.analysis.repeats import repeats
     from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
@@ -98,6 +99,6 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     return [*lines, *repeats(model, text, dictionary).describe(dictionary)]
 
 
-# What is scored at a time: tokens of one row where a state is carried, else of all sentences.
+# Tokens scored at a time: of one row if the model carries a state, else of all sentences together.
 LONG = 200
 MAX_TOKENS = 4000

@@ -1,7 +1,7 @@
 """Write a table of a checkpoint as word vectors in word2vec's text format.
 
-fairseq's --decoder-embed-path and --encoder-embed-path read it, as do most tools. A sharing method's effective vectors
-are written, in float32 and exactly. <s> and <pad> are left out, and words that have space in them.
+fairseq's --decoder-embed-path and --encoder-embed-path read it, as do most tools. It has the vectors that the sharing
+method computes, in float32 without rounding, except those of <s>, <pad> and words that contain spaces.
 """
 
 import argparse
@@ -12,13 +12,13 @@ from fairseq_tiedemb.cli._tables import add_tables, files_of_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the table and where it goes."""
+    """Adds the table and the output."""
     add_tables(parser, nargs=None)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the file, and prints what is in it."""
+    """Writes the file, and describes it."""
     from fairseq_tiedemb.vectors.text_file import write_vectors
 
     check_output(arguments.output, flag="--output", inputs=files_of_tables(arguments))

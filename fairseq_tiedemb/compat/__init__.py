@@ -1,24 +1,23 @@
-"""Everything that makes fairseq's commands run on today's Python, torch and numpy, and nothing else.
+"""Fixes that make fairseq's commands run on today's Python, torch and numpy.
 
-fairseq is archived, so what newer libraries broke in it, and the mistakes that lose data without a word, are mended
-here from outside, when the plugin is imported. One function is one entry: its docstring says what breaks without it,
-where in fairseq, and when it can go. An entry whose cause is absent does nothing, and `apply` may be called again.
-To retire this folder, delete entries until `apply` has nothing to do. Sections are files:
+fairseq is archived. When the plugin is imported, these functions repair what newer libraries broke in it, and fairseq's
+own errors that lose data silently. An entry is a function; its docstring says what breaks without it, where in fairseq,
+and when it can be removed. An entry whose cause is absent does nothing, and `apply` may be called again. The files:
 
-    arrays       numpy                     batches     sizes, and what is left over
-    checkpoints  what a file may hold      training    precision, averages, losses
-    literals     settings, never code      processes   several, without GPUs too
-    saving       whole files or none       noise       warnings, repeated lines
-    text         UTF-8                     commands    what they are given
-    help         the flags of a model      archives    of models, unpacked
+    arrays       numpy                     batches     batch sizes, leftover sentences
+    checkpoints  safe reading              training    precision, averages, losses
+    literals     settings, never code      processes   distributed training, also on CPUs
+    saving       whole files or none       noise       warnings, repeated log lines
+    text         UTF-8                     commands    wrong input, recipes
+    help         the flags of a model      archives    unpacking of models
     resume       batches to come           trained     options, dictionaries
 
-How a checkpoint is read is no mend, and needs no fairseq: `fairseq_tiedemb/reading/`.
+Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/reading/`.
 
 .. include:: README.md
 """
 
-from . import noise as noise  # the first, see its last line
+from . import noise as noise  # must be the first import, see its last line
 from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
 from .batches import empty_split, eval_lm_blocks, eval_lm_words, exact_batch_size, last_batch
@@ -112,10 +111,10 @@ ENTRIES = (
 
 
 def apply() -> None:
-    """Mend fairseq in this process. The plugin's import calls it; calling it again changes nothing."""
+    """Apply all entries to fairseq in this process. The plugin's import calls it; calling it again changes nothing."""
     for entry in ENTRIES:
         entry()
 
 
-# Whoever imports one mend gets all: a new process is mended by unpickling `processes.cpu_process`.
+# Importing one entry applies all: a spawned process imports only the module of `processes.cpu_process`.
 from .. import plugin as plugin  # noqa: E402

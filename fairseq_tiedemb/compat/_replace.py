@@ -1,4 +1,4 @@
-"""Replacing a function of fairseq's, once an entry."""
+"""Replaces functions of fairseq, once per entry."""
 
 import functools
 import inspect
@@ -7,20 +7,20 @@ from typing import Any
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]]) -> None:
-    """Set `owner.name` to `make(original)`, once: a second call finds its mark and does nothing.
+    """Set `owner.name` to `make(original)`, unless the same `make` has done so before.
 
-    Two entries may mend the same function; the later one stands around the earlier one.
+    Two entries may replace the same function; the later one wraps the earlier one.
 
     Args:
-        owner: the module or class that fairseq looks the name up on.
-        name: its attribute; a static method stays one.
-        make: from the original to what takes its place. The original stays reachable as `__wrapped__`.
+        owner: the module or class in which fairseq looks the name up.
+        name: the attribute; a static method stays static.
+        make: maps the original, which stays reachable as `__wrapped__`, to its replacement.
     """
     original = getattr(owner, name)
     entries = getattr(original, "_from_compat", ())
     if make.__qualname__ in entries:
         return
-    # updated=(): the original may be a class, whose __dict__ is not to be copied onto a function.
+    # updated=(): the original may be a class, whose __dict__ must not be copied to a function.
     replacement: Any = functools.update_wrapper(make(original), original, updated=())
     replacement._from_compat = (*entries, make.__qualname__)
     is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)

@@ -1,4 +1,4 @@
-"""Archives of models, which `from_pretrained` unpacks."""
+"""Unpacks the model archives of `from_pretrained`."""
 
 import hashlib
 import tarfile
@@ -13,11 +13,11 @@ from ._replace import replace
 
 
 def archives_stay_in_their_folder() -> None:
-    """Unpack an archive for `from_pretrained` into fairseq's cache, and nowhere else; the archive stays.
+    """Unpack an archive for `from_pretrained` into fairseq's cache, and nowhere else; keep the archive.
 
-    Without it: its members are written wherever their names and links lead, and the user's archive is deleted and a
-    folder put in its place (file_utils.py:88). Where that folder is: PYTORCH_FAIRSEQ_CACHE. What fairseq has downloaded
-    itself gives way to its contents, as ever. Goes when fairseq unpacks with the filter of tarfile.
+    Without it: members are written wherever their names and links lead, and a folder replaces the user's archive
+    (file_utils.py:88). The cache is PYTORCH_FAIRSEQ_CACHE; an archive that fairseq downloaded is still replaced by its
+    content. Goes when fairseq unpacks with tarfile's filter.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,10 +42,9 @@ def archives_stay_in_their_folder() -> None:
 
 
 def unpacked(archive: Path) -> Path:
-    """The folder in fairseq's cache with what an archive holds; it is unpacked there the first time.
+    """Return the folder in fairseq's cache with an archive's content, unpacked there on first use.
 
-    Args:
-        archive: a tar file, compressed or not. Where all its members are in one folder, that folder is the result.
+    If all members are in one folder, that folder is the result. The tar file may be compressed.
 
     Raises:
         ValueError: if it is none, is damaged, or a member would be written outside.
@@ -70,7 +69,7 @@ def unpacked(archive: Path) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Write the members of a tar file into a folder, where tarfile's `data` filter lets them."""
+    """Write a tar file's members into a folder, if tarfile's `data` filter allows it."""
     if not hasattr(tarfile, "data_filter"):
         raise ValueError(
             f"{archive}: needs Python 3.11.4 or newer to be unpacked safely; got an older one. "
@@ -88,7 +87,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """tarfile's `data` filter without symbolic links, by which Python before 3.11.13 can be led out of the folder."""
+    """tarfile's `data` filter without symbolic links, which lead out of the folder in Python before 3.11.13."""
     if member.issym():
         raise tarfile.FilterError(f"{member.name!r} is a symbolic link; tar --dereference makes none")
     return tarfile.data_filter(member, folder)

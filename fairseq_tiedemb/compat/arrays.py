@@ -1,4 +1,4 @@
-"""numpy: names and arguments that fairseq still uses."""
+"""Restores numpy names and arguments that fairseq still uses."""
 
 import inspect
 import types
@@ -11,11 +11,11 @@ from ._replace import replace
 
 
 def numpy_names() -> None:
-    """Give numpy back `np.compat.long`, `np.float` and `np.int`.
+    """Restore `np.compat.long`, `np.float` and `np.int`.
 
-    Without it: AttributeError in language models with `--sample-break-mode eos` (data/token_block_dataset.py:125),
-    in bucketing (data/language_pair_dataset.py:292), in masking (data/data_utils.py:524, 1107) and in the CRF layer.
-    Goes with fairseq's last use of them.
+    Without it: AttributeError in language models with `--sample-break-mode eos` (data/token_block_dataset.py:125), in
+    bucketing (data/language_pair_dataset.py:292), in masking (data/data_utils.py:524, 1107) and in the CRF layer.
+    Goes with fairseq's last use of the names.
     """
     if not hasattr(np, "compat"):
         setattr(np, "compat", types.SimpleNamespace(long=int))  # noqa: B010 (mypy knows no np.compat)
@@ -27,8 +27,8 @@ def numpy_names() -> None:
 def numpy_percentile() -> None:
     """Translate `np.percentile(interpolation=...)` to `method=`, its name since numpy 1.22.
 
-    Without it: TypeError from `--num-batch-buckets` with numpy 2.4 and later (data/data_utils.py:880).
-    Goes when fairseq says `method`.
+    Without it: TypeError from `--num-batch-buckets` with numpy 2.4 and later (data/data_utils.py:880). Goes when
+    fairseq passes `method`.
     """
     if "interpolation" in inspect.signature(np.percentile).parameters:
         return

@@ -15,10 +15,10 @@ from ._replace import replace
 
 
 def last_batch() -> None:
-    """Keep the sentences that are left over when the rest is no multiple of `--required-batch-size-multiple`.
+    """Keep the leftover sentences if their number is not a multiple of `--required-batch-size-multiple`.
 
-    Without it: fairseq drops them, silently, in every split (data/data_utils.py:345): of 100 test sentences 96 are
-    translated, a small validation set is empty, training never sees its longest batch. Goes when fairseq keeps them.
+    Without it: fairseq silently drops them in every split (data/data_utils.py:345): 96 of 100 test sentences are
+    translated, training never sees its longest batch. Goes when fairseq keeps them.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,7 +27,7 @@ def last_batch() -> None:
                 return []
             batches = original(indices, *args, **kwargs)
             kept = sum(len(batch) for batch in batches)
-            # Batches are consecutive pieces of the indices, so what is missing is their end.
+            # Batches are consecutive slices of the indices, so that the missing indices are the last ones.
             return batches if kept == len(indices) else [*batches, np.asarray(indices)[kept:]]
 
         return batch_by_size
@@ -36,11 +36,11 @@ def last_batch() -> None:
 
 
 def exact_batch_size() -> None:
-    """Make batches of `--batch-size` rows, also where that is no multiple of `--required-batch-size-multiple` (8).
+    """Make batches of `--batch-size` rows even if that is not a multiple of `--required-batch-size-multiple` (8).
 
-    Without it: `--batch-size 20` trains with 16 rows, silently (data/data_utils.py:345). The multiple becomes the
-    greatest common divisor of the two: `--batch-size 20` gives 20 rows, and multiples of 4 where `--max-tokens` cuts; a
-    batch size that is a multiple of 8, or none, changes nothing. Goes when fairseq rounds no batch size down.
+    Without it: `--batch-size 20` silently trains with 16 rows (data/data_utils.py:345). Here the multiple becomes the
+    greatest common divisor of both: 20 rows, and multiples of 4 where `--max-tokens` limits a batch. Multiples of 8,
+    and no batch size, change nothing. Goes when fairseq stops rounding batch sizes down.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,11 +60,11 @@ def exact_batch_size() -> None:
 
 
 def eval_lm_blocks() -> None:
-    """Refuse `fairseq-eval-lm --tokens-per-sample` above what the model can read.
+    """Refuse `fairseq-eval-lm --tokens-per-sample` above the model's maximum length.
 
-    Without it: fairseq drops every block that is too long (tasks/language_modeling.py:366), prints the perplexity of
-    what is left, 7 tokens of a test set, and exits with 0. Sentences (`--sample-break-mode eos`) that are too long stay
-    left out and counted, as in every command. Goes when eval-lm heeds `--skip-invalid-size-inputs-valid-test`.
+    Without it: fairseq drops all longer blocks (tasks/language_modeling.py:366), prints the perplexity of the rest,
+    which may be 7 tokens of a test set, and exits with 0. Overlong sentences (`--sample-break-mode eos`) are still
+    dropped and counted, as in every command. Goes when eval-lm heeds `--skip-invalid-size-inputs-valid-test`.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,7 +82,7 @@ def eval_lm_blocks() -> None:
 
 
 def require_short_blocks(sizes: np.ndarray, limit: float) -> None:
-    """Raise if any block of a language model's data is longer than its model can read."""
+    """Raise ValueError if a block of a language model's data is longer than the model's maximum length."""
     too_long = int((sizes > limit).sum())
     if too_long:
         raise ValueError(
@@ -138,10 +138,10 @@ def refuse_score(scores: torch.Tensor, words: Sequence[str]) -> None:
 
 
 def empty_split() -> None:
-    """Name the file of a split without any sentence.
+    """Name the file of a split without sentences.
 
     Without it: `cannot mmap an empty file` (data/indexed_dataset.py:497), in training, translation and scoring.
-    Goes when fairseq names it.
+    Goes when fairseq names the file.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Checkpoints: fairseq's commands read them as ours do (`fairseq_tiedemb.reading`), and say why one is refused."""
+"""Makes fairseq's commands read checkpoints as ours do (`fairseq_tiedemb.reading`), and explain refusals."""
 
 import logging
 import os
@@ -61,7 +61,7 @@ def one_way_to_read() -> None:
 
 
 def require_registered(state: dict[str, Any], path: str) -> None:
-    """Refuse a checkpoint whose task or model nobody has registered; fairseq says `KeyError: '_name'` much later."""
+    """Refuse a checkpoint whose task or model is not registered; fairseq raises `KeyError: '_name'` much later."""
     cfg = state.get("cfg")
     known = {
         "task": fairseq.tasks.TASK_REGISTRY,
@@ -78,10 +78,10 @@ def require_registered(state: dict[str, Any], path: str) -> None:
 
 
 def checkpoint_errors() -> None:
-    """Say plainly why a checkpoint is refused.
+    """Name the file, and give the reason, when a checkpoint is refused.
 
-    Without it: what is missing in a file ends in errors without its name, and a model of a plugin that was not imported
-    in `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq says so.
+    Without it: errors about missing content do not name the file, and a model of a plugin that was not imported raises
+    `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq gives the reason.
     """
     damage = (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException)
 

@@ -1,7 +1,4 @@
-"""What commands are given, and what they take for given: a preset's recipe.
-
-A reason where fairseq ends in an error of its own inside.
-"""
+"""Explains wrong input to fairseq's commands, and applies the training recipes of presets."""
 
 import argparse
 import dataclasses
@@ -23,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 def data_folder() -> None:
-    """Ask for the data where fairseq-hydra-train was given none.
+    """Ask for the missing data folder in fairseq-hydra-train.
 
-    Without it: TypeError, `argument of type 'NoneType' is not iterable` (utils.py:54) or one that depends on the task.
-    Goes when the tasks' `data` is mandatory.
+    Without it: TypeError, `argument of type 'NoneType' is not iterable` (utils.py:54), or another that depends on the
+    task. Goes when the tasks' `data` is mandatory.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,11 +41,11 @@ def data_folder() -> None:
 
 
 def models_fit_their_task() -> None:
-    """Refuse a translation model where the task is that of a language model, as in fairseq-eval-lm, and the reverse.
+    """Refuse a translation model with a language modelling task, as in fairseq-eval-lm, and the reverse.
 
     Without it: AttributeError on `supported_targets` or `encoder`, after the model is built
-    (tasks/language_modeling.py:193), or hydra's errors of options that the task has not (dataclass/utils.py:408).
-    Goes when fairseq compares the two.
+    (tasks/language_modeling.py:193), or hydra's errors about options that the task lacks (dataclass/utils.py:408).
+    Goes when fairseq compares model and task.
     """
 
     def at_once(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,13 +63,13 @@ def models_fit_their_task() -> None:
 
         return build_model
 
-    replace(dataclass_utils, "override_module_args", at_once)  # the first that makes settings of a command's options
+    replace(dataclass_utils, "override_module_args", at_once)  # the first function to convert a command's options
     for task in (LanguageModelingTask, TranslationTask):
         replace(task, "build_model", when_built)
 
 
 def _check_options_of_task(task: str | None, arch: str | None) -> None:
-    """Raises ValueError if the model's options are to be taken from options of the task that it has not."""
+    """Raise ValueError if the model takes defaults from options that the task lacks."""
     model = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch))
     config = tasks.TASK_DATACLASS_REGISTRY.get(task)
     if model is None or config is None:
@@ -86,7 +83,7 @@ def _check_options_of_task(task: str | None, arch: str | None) -> None:
 
 
 def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -> None:
-    """Raises ValueError if the task is one of language models and the model of this name is none, or the reverse."""
+    """Raise ValueError if either the task or the model is for language modelling, and the other for translation."""
     model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
     if model is None:
         return
@@ -94,19 +91,19 @@ def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -
     if issubclass(task, LanguageModelingTask) and not is_language_model:
         flag, remedy = ("--path", "fairseq-generate") if from_checkpoint else ("--arch", "--task translation")
         raise ValueError(
-            f"{flag}: needs a language model; got {name}, which is none. Use {remedy} for one that translates."
+            f"{flag}: needs a language model; got {name}, another kind of model. Use {remedy} for a translation model."
         )
     if issubclass(task, TranslationTask) and is_language_model:
         of_model = getattr(model, "recipe", {}).get("task", "language_modeling")
         flag, remedy = ("--path", "fairseq-eval-lm") if from_checkpoint else ("--arch", f"--task {of_model}")
-        raise ValueError(f"{flag}: needs a model that translates; got {name}, a language model. Use {remedy} for it.")
+        raise ValueError(f"{flag}: needs a translation model; got {name}, a language model. Use {remedy} for it.")
 
 
 def recipes_are_defaults() -> None:
-    """Let a preset's recipe say task, criterion, optimiser and schedule where the command line does not, with options.
+    """Take a preset's task, criterion, optimizer, schedule and their options from its recipe by default.
 
-    Without it: fairseq asks the command line alone which these are (options.py:138), before it asks the model for its
-    options, so that those of a recipe's optimiser are unknown. Goes when a model may say how it is trained.
+    Without it: fairseq takes these from the command line alone (options.py:138), before it asks the model for its
+    options, so that the options of a recipe's optimizer are unknown. Goes when a model may define how it is trained.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -118,7 +115,7 @@ def recipes_are_defaults() -> None:
             modify_parser: Callable[[argparse.ArgumentParser], Any] | None = None,
         ) -> Any:
             def with_recipe(parser: argparse.ArgumentParser) -> None:
-                # Called before fairseq asks what is chosen, and when the options of what is chosen are there.
+                # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
                 parser.set_defaults(**_recipe(input_args))
                 if modify_parser is not None:
                     modify_parser(parser)
@@ -131,10 +128,10 @@ def recipes_are_defaults() -> None:
 
 
 def _recipe(input_args: Any) -> dict[str, Any]:
-    """Of the model that a command names, if it brings one; without its optimiser's options if the command has another.
+    """Return the recipe of a command's model, without the optimizer's options if the command sets another optimizer.
 
-    Criterions and schedules have numbers in common (`label_smoothing`, `warmup_updates`); the momentum of one optimiser
-    is no default of another's. Where the model's `recipe_yields`, an optimiser in the command leaves nothing of it.
+    Criterions and schedules share options (`label_smoothing`, `warmup_updates`), but an optimizer's momentum is no
+    default for another optimizer. If the model's `recipe_yields`, setting an optimizer disables the whole recipe.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--arch", "-a")
@@ -153,25 +150,25 @@ def _recipe(input_args: Any) -> dict[str, Any]:
     return {name: value for name, value in recipe.items() if name not in left_out}
 
 
-@functools.cache  # a command asks more than once
+@functools.cache  # a command parses its options more than once
 def _say_that_no_recipe_is_used(arch: str) -> None:
     logger.info(
-        f"--optimizer is given: nothing of the recipe of {arch} is used; criterion, batch, clipping, schedule and end "
-        f"are those of the command (`fairseq-tiedemb arch {arch}` shows the recipe)"
+        f"--optimizer disables the recipe of {arch}: criterion, batch size, clipping, schedule and number of updates "
+        f"are the command's own (`fairseq-tiedemb arch {arch}` shows the recipe)"
     )
 
 
 def interactive_alignment() -> None:
     """Refuse `fairseq-interactive --print-alignment soft` on the command line.
 
-    Without it: ValueError, `too many values to unpack`, at the first sentence: it prints pairs of words only
+    Without it: ValueError, `too many values to unpack`, at the first sentence: the command prints hard alignments only
     (fairseq_cli/interactive.py:287). Goes when it prints probabilities as fairseq-generate does.
     """
 
     def pairs_only(text: str) -> str:
         if text == "soft":
             raise argparse.ArgumentTypeError(
-                "fairseq-interactive needs hard, pairs of words; got soft. Use fairseq-generate for soft alignment."
+                "fairseq-interactive needs hard alignment; got soft. Use fairseq-generate for soft alignment."
             )
         return text
 

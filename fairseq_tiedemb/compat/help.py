@@ -1,4 +1,4 @@
-"""`fairseq-train --arch NAME -h`: the flags of the model that is named."""
+"""`fairseq-train --arch NAME -h`: shows the flags of the named model."""
 
 import argparse
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from ._replace import replace
 
 
 def model_help() -> None:
-    """Let `fairseq-train -h` show the flags of `--arch`, of its task, criterion and optimiser, and their defaults.
+    """Let `fairseq-train -h` show the flags of `--arch`, of its task, criterion and optimizer, and their defaults.
 
-    Without it: the first of two parsers answers, which knows no model yet (options.py:137), and no default is shown.
-    Goes when the parser of the second parse has the flag -h alone.
+    Without it: the first of two parsers prints the help, without a model's flags (options.py:137) and without defaults.
+    Goes when only the second parser has the flag -h.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,15 +30,15 @@ def model_help() -> None:
 
 
 class HelpOfModel(argparse._HelpAction):
-    """Waits for the second parse, when the flags of the model are there."""
+    """Prints the help at the second parse, when the parser has the model's flags."""
 
     first: argparse.Namespace | None = None
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *args: Any) -> None:
         if self.first is None:
-            self.first = namespace  # which will have the rest of the first parse
+            self.first = namespace  # the first parse goes on to fill it
             if getattr(namespace, "arch", None) is None:
-                vars(namespace).pop("arch", None)  # then fairseq asks no model for its flags
+                vars(namespace).pop("arch", None)  # without the attribute, fairseq does not look for a model
         if namespace is self.first:
             return
         show_defaults(parser, getattr(self.first, "arch", None))
@@ -46,12 +46,7 @@ class HelpOfModel(argparse._HelpAction):
 
 
 def show_defaults(parser: argparse.ArgumentParser, arch: str | None) -> None:
-    """Make the parser's help name each default.
-
-    Args:
-        parser: of fairseq-train, with the flags of the model.
-        arch: the model's preset, if one is named.
-    """
+    """Add the defaults to the help of fairseq-train's parser, which has the flags of the preset `arch`, if any."""
     known = {
         action.dest: action.default
         for action in parser._actions
@@ -68,21 +63,19 @@ def show_defaults(parser: argparse.ArgumentParser, arch: str | None) -> None:
 
 
 def model_defaults(arch: str, known: dict[str, Any]) -> dict[str, Any]:
-    """What fairseq-train takes for the options of a model that nobody gives, by name.
+    """Return the defaults of fairseq-train's options for the preset `arch`, by name.
 
-    Args:
-        arch: the model's preset.
-        known: the options that have a default without a model.
+    `known` has the defaults that do not depend on a model.
     """
     args = argparse.Namespace(**known)
-    models.ARCH_CONFIG_REGISTRY[arch](args)  # of a preset
+    models.ARCH_CONFIG_REGISTRY[arch](args)  # sets the preset's values
     config = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch, arch))
     if config is not None:
         instance = config()
         for name in instance._get_all_attributes():
             if not hasattr(args, name):
                 setattr(args, name, instance._get_default(name))
-    # "${task.tokens_per_sample}": that of another option.
+    # "${task.tokens_per_sample}" stands for the value of another option.
     return {
         name: getattr(args, str(value).strip("${}").rpartition(".")[2], value)
         if str(value).startswith("${")

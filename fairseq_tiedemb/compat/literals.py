@@ -1,4 +1,4 @@
-"""Settings as values: what fairseq evaluates as code is read as literals."""
+"""Parses settings as literals where fairseq evaluates them as code."""
 
 import ast
 import operator
@@ -23,16 +23,13 @@ LONGEST_LIST = 10_000
 
 
 def parse_literal(text: str) -> Any:
-    """Read a setting such as `"[(512, 3)] * 20"` as a value: numbers, text, lists, dicts, + - * /, and nothing else.
+    """Parse a setting such as `"[(512, 3)] * 20"`: numbers, text, lists, dicts and + - * /, without names or calls.
 
-    Takes the place of the built-in `eval` in fairseq's modules, so it keeps its TypeError for what is no text, which
+    It replaces the built-in `eval` in fairseq's modules, and raises TypeError for other types as `eval` does, which
     `utils.eval_bool` expects.
 
-    Args:
-        text: a Python expression without names, calls, attributes or comprehensions.
-
     Raises:
-        ValueError: it is anything else, or would build a list of more than 10,000 entries. Nothing of it is run.
+        ValueError: for any other expression, which is not run, or a list of more than 10,000 entries.
     """
     if not isinstance(text, str):
         raise TypeError(f"parse_literal: needs text; got {text!r}")
@@ -47,7 +44,7 @@ def parse_literal(text: str) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of one node of a parsed literal."""
+    """Return the value of a node of a parsed literal."""
     match node:
         case ast.Constant(value=value):
             return value
@@ -67,7 +64,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _combine(combine: Callable[..., Any], left: Any, right: Any) -> Any:
-    """Apply + - * / to two values, without building a huge list or text from a short expression."""
+    """Apply + - * / to two values, unless a short expression would build a huge list or text."""
     if combine is operator.mul:
         for many, times in ((left, right), (right, left)):
             if hasattr(many, "__len__") and len(many) * times > LONGEST_LIST:
@@ -76,7 +73,7 @@ def _combine(combine: Callable[..., Any], left: Any, right: Any) -> Any:
 
 
 class LiteralModules(MetaPathFinder):
-    """Finds the modules that are imported later, and gives them `parse_literal` before they run."""
+    """Gives `parse_literal` to fairseq's modules that are imported later, before they run."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -96,16 +93,15 @@ class LiteralModules(MetaPathFinder):
 
 
 def literal_settings() -> None:
-    """Put `parse_literal` in the place of `eval` in the modules of fairseq and of its commands.
+    """Replace `eval` by `parse_literal` in the modules of fairseq and of its commands.
 
-    Without it: a checkpoint that passes `weights_only` still runs code through a text such as its
+    Without it: a checkpoint that passes `weights_only` still runs code on loading, through a text such as its
     `adaptive_softmax_cutoff` (utils.py:791-810, models/transformer_lm.py:283, models/fconv.py:123 and 30 more places),
-    when it is loaded, and so does `fairseq-eval-lm --model-overrides` (fairseq_cli/eval_lm.py:255, validate.py:57). A
-    module's own global comes before the built-in, so one name a module covers every place, and the copies made by
-    `from fairseq.utils import eval_str_list` too. Goes when fairseq calls `eval` no more.
+    and so does `fairseq-eval-lm --model-overrides` (fairseq_cli/eval_lm.py:255, validate.py:57). One global per module
+    hides the built-in from all functions defined in it. Goes when fairseq no longer calls `eval`.
     """
     for name, module in list(sys.modules.items()):
-        # A command that runs as `python -m fairseq_cli.eval_lm` is called __main__, but knows where it is from.
+        # A command run as `python -m fairseq_cli.eval_lm` is named __main__; its spec has the module's name.
         origin = getattr(getattr(module, "__spec__", None), "name", None) or name
         if origin.partition(".")[0] in PACKAGES and isinstance(module, ModuleType):
             vars(module)["eval"] = parse_literal

@@ -1,4 +1,4 @@
-"""Warnings that no user can act upon, and what is written again and again."""
+"""Silences warnings that no user can act on, and repeated log lines."""
 
 import logging
 import os
@@ -23,14 +23,12 @@ NOISE = (
 
 
 def quiet_warnings() -> None:
-    """Silence the warnings that fairseq's own code draws from hydra and torch, and that no user can act upon.
+    """Silence the warnings of hydra and torch about fairseq's own code, which no user can act on.
 
-    Without it: every command writes some twenty lines to stderr before its first result. Two come while fairseq itself
-    is imported, before a plugin of fairseq's commands is: `Please install tensorboardX`, which installing it ends, and
-    from torch 2.14 one about `torch.jit.script`, which PYTHONWARNINGS=ignore::FutureWarning ends; so do hydra's four in
-    fairseq-hydra-train, which imports a plugin when it has begun.
-    The standard output of fairseq-generate has its results only.
-    Goes line by line, as fairseq stops calling what is deprecated.
+    Without it: every command writes some twenty lines to stderr before its first result. Some come before the plugin is
+    imported, and stay: `Please install tensorboardX`, unless it is installed; from torch 2.14 one about
+    `torch.jit.script`, unless PYTHONWARNINGS=ignore::FutureWarning; hydra's four in fairseq-hydra-train. Goes line by
+    line, as fairseq stops calling deprecated functions.
     """
     for message in NOISE:
         warnings.filterwarnings("ignore", message=message)
@@ -40,11 +38,11 @@ def quiet_warnings() -> None:
 
 
 def lines_of_a_log_once() -> None:
-    """Let `--log-file` have each line of the progress once.
+    """Write every progress line to `--log-file` once.
 
-    Without it: every epoch opens the file once more (logging/progress_bar.py:46), so that the lines of the tenth stand
-    there ten times, and a training of many epochs runs out of open files.
-    Goes when fairseq closes it, or opens it once.
+    Without it: every epoch opens the file again (logging/progress_bar.py:46), so that lines of the tenth epoch are
+    written ten times, and a long training runs out of file handles. Goes when fairseq closes the file, or opens it
+    once.
     """
     from fairseq.logging import progress_bar  # not above: see the end of this file
 
@@ -62,5 +60,5 @@ def lines_of_a_log_once() -> None:
     replace(progress_bar, "progress_bar", make)
 
 
-# When this is imported, which is before fairseq is in `import fairseq_tiedemb`: for what fairseq's own import says.
+# On import, which in `import fairseq_tiedemb` comes before fairseq's own import and its warnings.
 quiet_warnings()

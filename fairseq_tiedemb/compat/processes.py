@@ -1,4 +1,4 @@
-"""Several processes, without GPUs too."""
+"""Distributed training and evaluation, also on CPUs."""
 
 import contextlib
 import os
@@ -19,14 +19,14 @@ from ._replace import replace
 
 
 def started_by_torchrun() -> bool:
-    """Whether torchrun (or another launcher that sets the same variables) has started this process."""
+    """Whether torchrun, or a launcher that sets the same variables, started this process."""
     return all(name in os.environ for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"))
 
 
 def torchrun_world_size() -> None:
-    """Under torchrun without a GPU, train with as many processes as torchrun has started.
+    """Under torchrun without a GPU, use as many processes as torchrun started.
 
-    Without it: the default of `--distributed-world-size` is the number of GPUs, at least 1 (options.py:322), and each
+    Without it: the default of `--distributed-world-size` is the number of GPUs, at least 1 (options.py:322), and every
     process trains alone and writes the same checkpoints. Goes when the default reads WORLD_SIZE.
     """
 
@@ -42,11 +42,10 @@ def torchrun_world_size() -> None:
 
 
 def torchrun_trains_one_model() -> None:
-    """Refuse to train alone in each of the processes that torchrun has started.
+    """Refuse to train a separate model in every process that torchrun started.
 
-    Without it: fairseq-hydra-train, which looks at the processes before it imports a plugin, trains as many models as
-    torchrun starts processes, and all write the same checkpoints; so does `--distributed-world-size 1`. Goes when
-    fairseq reads WORLD_SIZE.
+    Without it: fairseq-hydra-train, which counts processes before it imports a plugin, and `--distributed-world-size 1`
+    train one model per process, and all write the same checkpoints. Goes when fairseq reads WORLD_SIZE.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,7 +53,7 @@ def torchrun_trains_one_model() -> None:
             processes = cfg.distributed_training.distributed_world_size
             if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
                 raise ValueError(
-                    f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun has started "
+                    f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun started "
                     f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
                     "fairseq-hydra-train."
                 )
@@ -66,12 +65,11 @@ def torchrun_trains_one_model() -> None:
 
 
 def cpu_processes() -> None:
-    """Run several processes without a GPU: started by hand, by torchrun, or by `--distributed-world-size 2` itself.
+    """Run several processes without a GPU, started by hand, by torchrun, or by `--distributed-world-size 2` itself.
 
     Without it: fairseq counts GPUs. torchrun ends in ZeroDivisionError (distributed/utils.py:91), a world size of 2 in
-    an AssertionError (158), or starts no process at all and exits with 0 (383), and the default backend is nccl.
-    Goes when distributed/utils.py knows CPUs. Since every training passes here, `--ddp-backend fully_sharded` is
-    refused here too.
+    an AssertionError (158), or starts no process and exits with 0 (383). Every training passes here, and is refused
+    `--ddp-backend fully_sharded`. Goes when distributed/utils.py supports CPUs.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,10 +94,10 @@ def cpu_processes() -> None:
 
 
 def refuse_sharded_tables(training: Any) -> None:
-    """Stops before anything is built; fairseq would ask for fairscale, which has had no release since 2022.
+    """Refuse `--ddp-backend fully_sharded`, before fairseq asks for fairscale, which had its last release in 2022.
 
     Raises:
-        ValueError: for `--ddp-backend fully_sharded`, which gives a process a part of each table only.
+        ValueError: for that backend, which gives a process only a part of a table.
     """
     if training.ddp_backend == "fully_sharded":
         raise ValueError(
@@ -109,38 +107,35 @@ def refuse_sharded_tables(training: Any) -> None:
 
 
 def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
-    """One of the processes of `--distributed-world-size` without GPUs.
+    """Run one process of `--distributed-world-size` without GPUs.
 
-    A new process imports this function, and with it the plugin, before anything else: fairseq is mended there too.
+    Unpickling this function in a new process imports the plugin first, which repairs fairseq there, too.
 
     Args:
-        index: its number.
-        start_method: how it is to start its data workers: as the first process would, not each with all imports anew.
+        index: number of the process.
+        start_method: start method of data workers: the first process's own, since `spawn` would repeat all imports.
         main, cfg, kwargs: as for fairseq's `distributed_main`.
     """
     torch.multiprocessing.set_start_method(start_method, force=True)
-    # End with the first process, however it ends. torch says so by SIGINT, which whatever was started in the background
-    # of a script ignores: it would train on, and write the checkpoints of the training that is resumed meanwhile.
+    # End with the first process, however it ends. torch sends SIGINT, which background processes of a script ignore:
+    # such a process would train on, and write over the checkpoints of the resumed training.
     torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # type: ignore[attr-defined]
     distributed_utils.distributed_main(index, main, cfg, kwargs)
     leave_group()
 
 
 def leave_group() -> None:
-    """End gloo's threads: one that still runs when the process ends can abort it ("terminate called without ...")."""
+    """End gloo's threads; a thread that outlives the process's end can abort it ("terminate called without ...")."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def choose_cpu_launch(training: Any) -> bool:
-    """Fill in backend, address and rank for processes without GPUs; tell whether this process is one of them.
-
-    Args:
-        training: the `distributed_training` section of a config; it is changed.
+    """Fill in backend, address and rank for processes without GPUs, in the `distributed_training` section of a config.
 
     Returns:
-        True if each process has been started already, by torchrun or by hand with `--distributed-init-method`;
-        False if this one is to start them all.
+        True if all processes have been started, by torchrun or by hand with `--distributed-init-method`; False if this
+        process must start them.
     """
     if training.distributed_backend == "nccl":
         training.distributed_backend = "gloo"
@@ -156,12 +151,10 @@ def choose_cpu_launch(training: Any) -> bool:
 
 @contextlib.contextmanager
 def meeting_place(training: Any) -> Iterator[None]:
-    """Fill in where the processes that this one starts meet: at `--distributed-port`, else at a file of their own.
+    """Fill in the address at which started processes connect: `--distributed-port`, else a temporary file.
 
-    A port that is free now may be taken when they come to it.
-
-    Args:
-        training: the `distributed_training` section of a config; it is changed.
+    A free port could be taken before the processes connect. `training`, the config's `distributed_training`, is
+    changed.
     """
     if training.distributed_port > 0:
         training.distributed_init_method = f"tcp://localhost:{training.distributed_port}"
@@ -173,10 +166,10 @@ def meeting_place(training: Any) -> Iterator[None]:
 
 
 def ddp_on_cpu() -> None:
-    """Let `--ddp-backend c10d` and `pytorch_ddp`, the default, wrap a model that is on the CPU.
+    """Let `--ddp-backend c10d` and `pytorch_ddp`, the default, wrap a model on the CPU.
 
-    Without it: ValueError, since fairseq always passes device_ids (models/distributed_fairseq_model.py:66).
-    Goes when it passes none for a CPU.
+    Without it: ValueError, since fairseq always passes device_ids (models/distributed_fairseq_model.py:66). Goes when
+    it passes none for a CPU.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,8 +186,8 @@ def ddp_on_cpu() -> None:
 def gather_on_cpu() -> None:
     """Gather the logs of several processes over gloo.
 
-    Without it: `all_gather_list` wants CUDA tensors, and two-process fairseq-validate fails on a CPU
-    (distributed/utils.py:620), as does every criterion whose logs cannot be summed. Goes when it asks for the backend.
+    Without it: `all_gather_list` needs CUDA tensors; on CPUs fairseq-validate with two processes fails
+    (distributed/utils.py:620), as does every criterion whose logs cannot be summed. Goes when it checks the backend.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -212,10 +205,10 @@ def gather_on_cpu() -> None:
 
 
 def empty_batches() -> None:
-    """Let fairseq-validate pass over the empty batches that make several processes' shares equally long.
+    """Let fairseq-validate skip the empty batches that give all processes the same number of batches.
 
-    Without it: KeyError on `net_input` when the number of batches is no multiple of the number of processes
-    (fairseq_cli/validate.py:113; the trainer has its own way). Goes when validate skips them, as generate does.
+    Without it: KeyError on `net_input` if the number of batches is not a multiple of the number of processes
+    (fairseq_cli/validate.py:113; the trainer handles them). Goes when validate skips them, as generate does.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,11 +223,11 @@ def empty_batches() -> None:
 
 
 def tasks_gather_before_saving() -> None:
-    """Let a task's `gather_for_checkpoint()` collect what it keeps in a checkpoint from all processes.
+    """Let a task's `gather_for_checkpoint()` collect its part of a checkpoint from all processes.
 
-    Without it: only the process that writes asks a task for its part (checkpoint_utils.py:117), where it can no longer
-    hear from the others; `contiguous_lm` would write the recurrent states of its own rows only. Goes when fairseq asks
-    the task before `should_save_checkpoint_on_current_rank`.
+    Without it: fairseq asks for a task's part in the writing process alone (checkpoint_utils.py:117), where
+    `contiguous_lm` has the recurrent states of its own rows only. Goes when fairseq asks before
+    `should_save_checkpoint_on_current_rank`.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,11 +242,10 @@ def tasks_gather_before_saving() -> None:
 
 
 def broadcast_objects() -> None:
-    """Send what resume reads to the other processes by torch's own `broadcast_object_list`.
+    """Send resumed state to the other processes by torch's `broadcast_object_list`.
 
-    Without it: resume with several processes, with and without GPUs, is refused by torch >= 2.6: the receiving ones use
-    `torch.load` (distributed/utils.py:805) for a config, which is no weights. It comes from the first process of the
-    same run, which has checked the file; no file is read here. Goes when fairseq does this.
+    Without it: torch >= 2.6 refuses to resume with several processes: receivers call `torch.load`
+    (distributed/utils.py:805) on a config. The first process has checked the file. Goes when fairseq does this.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:

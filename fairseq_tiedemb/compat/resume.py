@@ -1,4 +1,4 @@
-"""A resumed training goes on as the uninterrupted one would, with its batches and to its end."""
+"""A resumed training continues with the batches, and ends at the update, of an uninterrupted one."""
 
 import logging
 from collections.abc import Callable
@@ -15,13 +15,13 @@ logger = logging.getLogger(__name__)
 
 
 def resumed_batches() -> None:
-    """Resume with the batches that the uninterrupted training would go on with: those of its first epoch.
+    """Resume with the same batches as an uninterrupted training: those of its first epoch.
 
-    Without it: fairseq makes batches once and keeps them, but seeds their making with the epoch in which the process
-    started (tasks/fairseq_task.py:290). A training that is resumed in its second epoch or later so reads other batches;
-    in mid-epoch it leaves sentences out and reads as many twice. What is made anew in each epoch (data in several
-    folders, `--update-epoch-batch-itr`, datasets that change with the epoch) depends on the epoch alone and stays as it
-    is. Goes when the seed of batches that are kept is the same in every process.
+    Without it: fairseq makes batches once, seeded with the epoch in which the process started
+    (tasks/fairseq_task.py:290). A training resumed in a later epoch therefore reads other batches; in mid-epoch, it
+    skips sentences and repeats as many. Batches that every epoch makes anew (`--update-epoch-batch-itr`, data in
+    several folders, datasets that change with the epoch) are not changed. Goes when the seed is the same in every
+    process.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,11 +45,10 @@ def resumed_batches() -> None:
 
 
 def each_epochs_order() -> None:
-    """Shuffle the batches of those epochs that are to be shuffled, also where the loader is kept over epochs.
+    """Shuffle the batches of an epoch by that epoch's setting, even if the data loader is kept over epochs.
 
-    Without it: with the loader (as ever by default) the first epoch's answer is kept (data/iterators.py:499), so that
-    `--curriculum 1` never shuffles, or only once it is resumed. Goes when `_get_iterator_for_epoch` passes its
-    arguments on to the sampler that it keeps.
+    Without it: a kept loader (the default) keeps the first epoch's setting (data/iterators.py:499), so that
+    `--curriculum 1` never shuffles. Goes when `_get_iterator_for_epoch` passes its arguments to the kept sampler.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,12 +66,12 @@ def each_epochs_order() -> None:
 
 
 def finished_trainings_stay() -> None:
-    """Train no further when the command of a training is run again that has all its ``--max-update`` updates.
+    """Do not train further if the command of a finished training, with all its ``--max-update`` updates, is run again.
 
-    That is, if they are of the last checkpoint in its own ``--save-dir``, and nothing of it is to be reset.
+    This needs the last checkpoint in its own ``--save-dir``, and no reset flag.
 
-    Without it: fairseq asks only after an update whether it was the last (fairseq_cli/train.py:389), so that each time
-    the model is trained once more, and saved. Goes when fairseq asks before.
+    Without it: fairseq checks for the last update only after an update (fairseq_cli/train.py:389), so that every run
+    trains and saves one more. Goes when fairseq checks before.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,9 +84,9 @@ def finished_trainings_stay() -> None:
             if own and 0 < (options.max_update or 0) <= updates:
                 logger.info(
                     f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
-                    "left as it is; with more it goes on"
+                    "finished; a larger --max-update continues it"
                 )
-                options.max_epoch = -1  # before the first epoch; 0 stands for no limit
+                options.max_epoch = -1  # ends before the first epoch; 0 means no limit
             return loaded
 
         return load_checkpoint

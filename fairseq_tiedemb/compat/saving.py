@@ -1,4 +1,4 @@
-"""Files that fairseq writes: whole, or not at all."""
+"""fairseq writes files whole, or not at all."""
 
 import contextlib
 import logging
@@ -16,19 +16,18 @@ from ._replace import replace
 
 logger = logging.getLogger(__name__)
 
-# fairseq's: a disk may be full for a moment.
+# fairseq's numbers: a disk may be full for a moment.
 TRIES = 3
 PAUSE_SECONDS = 2.5
 
 
 def whole_checkpoints() -> None:
-    """Write a checkpoint aside, onto the disk, then rename; each try begins anew, and the last one's failure is raised.
+    """Write a checkpoint to a temporary file, sync it, and rename it; retries start anew, and the last error is raised.
 
-    Without it: all tries go into one handle, the second behind what the first has written (checkpoint_utils.py:609). A
-    disk that is full for a moment so puts a file that nothing can read in the place of the last good checkpoint, and
-    training goes on and exits with 0. Where all tries fail, half a `.pt.tmp` stays, and nothing names the file.
-    `--write-checkpoints-asynchronously` stays as it is: iopath writes in the background, in place. Goes when
-    `_torch_persistent_save` begins each try with an empty file.
+    Without it: all tries write to one handle, the second behind the first one's bytes (checkpoint_utils.py:609). If the
+    disk is full for a moment, an unreadable file replaces the last good checkpoint, and training goes on and exits with
+    0. If all tries fail, half a `.pt.tmp` stays. `--write-checkpoints-asynchronously` is not changed: iopath writes in
+    the background, in place. Goes when `_torch_persistent_save` starts every try with an empty file.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +36,7 @@ def whole_checkpoints() -> None:
                 return original(obj, filename, async_write)
 
             def write(aside: str) -> bool:
-                with open(aside, "wb") as file:  # torch's own file gives no reason when the disk is full
+                with open(aside, "wb") as file:  # torch's own writer does not say that the disk is full
                     torch.save(obj, file)
                 return True
 
@@ -49,10 +48,10 @@ def whole_checkpoints() -> None:
 
 
 def atomic_copies() -> None:
-    """Write `checkpoint_last.pt` and `checkpoint_best.pt` aside, then rename; try again like `whole_checkpoints`.
+    """Write `checkpoint_last.pt` and `checkpoint_best.pt` to a temporary file, then rename, with retries.
 
-    Without it: they are copied in place (checkpoint_utils.py:139, file_io.py:71), and a process killed meanwhile, or a
-    full disk, leaves half a file where the last good checkpoint was. Goes when PathManager.copy does this.
+    Without it: they are copied in place (checkpoint_utils.py:139, file_io.py:71); a killed process or a full disk
+    leaves half a file instead of the last good checkpoint. Goes when PathManager.copy does this.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,18 +66,18 @@ def atomic_copies() -> None:
 
 
 def recipes_save_in_mid_epoch() -> None:
-    """Write `checkpoint_last.pt` in mid-epoch as often as a preset's recipe says, and do nothing else then.
+    """Write `checkpoint_last.pt` in mid-epoch at the interval of a preset's recipe, without validation.
 
-    Without it: a training that is interrupted in its first epoch begins anew, or `--save-interval-updates` validates
-    each time too, which chooses another `checkpoint_best.pt` and counts for `--patience` (fairseq_cli/train.py:420),
-    and adds files. With another number than the recipe's that flag is fairseq's, and with recipes that yield to an
-    optimiser; 0 saves by epochs alone. Goes when fairseq saves without validating.
+    Without it: a training interrupted in its first epoch starts anew, or `--save-interval-updates` also validates,
+    which changes `checkpoint_best.pt`, counts for `--patience` (fairseq_cli/train.py:420) and adds files. The flag is
+    fairseq's own if it differs from the recipe's number, or if the recipe yields to `--optimizer`; 0 saves at ends of
+    epochs alone. Goes when fairseq saves without validating.
     """
 
     def make_init(original: Callable[..., Any]) -> Callable[..., Any]:
         def init(self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
             original(self, cfg, task, model, *args, **kwargs)
-            # A recipe that yields leaves the flag to commands that had it before the recipe.
+            # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
             recipe = {} if getattr(model, "recipe_yields", False) else getattr(model, "recipe", {})
             every = recipe.get("save_interval_updates", 0)
             self._saves_last_every = every if every == cfg.checkpoint.save_interval_updates else 0
@@ -111,17 +110,17 @@ def recipes_save_in_mid_epoch() -> None:
 
 
 def put(path: str, write: Callable[[str], Any]) -> bool:
-    """Make a file, whole and on the disk, or leave what was there.
+    """Write a file, whole and synced to disk, or leave the old file.
 
     Args:
-        path: its name.
-        write: writes a file of the name that it is given, which is in the same folder; false if it has not.
+        path: the file.
+        write: writes the given path, a file in the same folder; returns False if it wrote nothing.
 
     Returns:
-        whether it was written.
+        whether the file was written.
 
     Raises:
-        OSError: naming the file and the cause, if the system has refused it `TRIES` times.
+        OSError: naming the file and the cause, after `TRIES` failures.
     """
     aside = path + ".tmp"
     for left in reversed(range(TRIES)):
@@ -138,8 +137,8 @@ def put(path: str, write: Callable[[str], Any]) -> bool:
                 raise
             if not left:
                 raise OSError(
-                    f"{path}: needs to be written whole; got {reason.strerror or reason} in each of {TRIES} tries. "
-                    "What was there is as it was. Use a --save-dir with more room, or fewer files "
+                    f"{path}: needs to be written whole; got {reason.strerror or reason} in {TRIES} tries. The "
+                    "old file is unchanged. Use a --save-dir with more room, or fewer files "
                     "(--keep-last-epochs 1, --no-epoch-checkpoints); the same command then goes on from the last "
                     "checkpoint."
                 ) from error
@@ -148,11 +147,11 @@ def put(path: str, write: Callable[[str], Any]) -> bool:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(aside)
         time.sleep(PAUSE_SECONDS)
-    raise AssertionError  # the last try returns or raises
+    raise AssertionError  # unreachable: the last try returns or raises
 
 
 def _reason(error: BaseException | None) -> OSError | None:
-    """What the system said. torch's writer reports a full disk as an error of its own, raised while handling it."""
+    """Return the system's error. torch's writer raises its own for a full disk, while handling the system's."""
     while error is not None and not isinstance(error, OSError):
         error = error.__cause__ or error.__context__
     return error

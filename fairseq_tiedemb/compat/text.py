@@ -1,4 +1,4 @@
-"""Text that fairseq reads: UTF-8, with or without a byte-order mark."""
+"""Text for fairseq: UTF-8, with or without a byte-order mark."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -13,12 +13,11 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def byte_order_marks() -> None:
-    """Leave the byte-order mark at the beginning of a text out.
+    """Drop the byte-order mark at the beginning of a text.
 
-    Without it: it becomes part of the first word, silently, and that word is another one: in fairseq-preprocess
-    (file_chunker_utils.py:56), where a file with one may be joined to another; in fairseq-interactive and wherever else
-    text is looked up (data/dictionary.py:306); and in a dict.txt that an editor has saved (231).
-    Goes when fairseq opens text as "utf-8-sig".
+    Without it: the mark silently becomes part of the first word: in fairseq-preprocess (file_chunker_utils.py:56), also
+    if files are concatenated; in fairseq-interactive and other encoding of text (data/dictionary.py:306); and in a
+    dict.txt that an editor saved (231). Goes when fairseq opens text as "utf-8-sig".
     """
 
     def lines(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,11 +47,11 @@ def byte_order_marks() -> None:
 
 
 def utf8_text() -> None:
-    """Refuse text of another encoding in fairseq-preprocess, with its name and the line.
+    """Refuse text in another encoding in fairseq-preprocess, naming file and line.
 
-    Without it: Latin-1 ends in `negative seek position -1` or in a UnicodeDecodeError without a name, with `--workers`
-    after a search byte by byte back to the beginning of the file (file_chunker_utils.py:10). Costs one more reading of
-    the file, which is nothing beside counting its words. Goes when fairseq names the file.
+    Without it: Latin-1 ends in `negative seek position -1` or in a UnicodeDecodeError without a file name, with
+    `--workers` after a search byte by byte back to the beginning of the file (file_chunker_utils.py:10). The check
+    reads the file once more, which costs little beside counting its words. Goes when fairseq names the file.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +66,7 @@ def utf8_text() -> None:
 
 
 def require_utf8(path: str) -> None:
-    """Raise ValueError if a file is no UTF-8, with the first line that is none."""
+    """Raise ValueError with the first line of a file that is not UTF-8."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:

@@ -1,4 +1,4 @@
-"""What weights were trained with: options and dictionaries that their shapes do not tell apart."""
+"""Compares a checkpoint's options and dictionaries with the current ones, where tensor shapes show no difference."""
 
 import contextvars
 import copy
@@ -17,17 +17,17 @@ from ._replace import replace
 
 logger = logging.getLogger(__name__)
 
-# The training that is about to read a checkpoint: its settings of checkpoints, and the trainer.
+# The training that is reading a checkpoint: its checkpoint settings, and the trainer.
 _resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
 
 
 def checked_resume() -> None:
-    """Refuse to resume with options by which the weights mean something else, or with another dictionary.
+    """Refuse to resume with options that give the weights another meaning, or with another dictionary.
 
-    Without it: a training with another `--sharing-method`, or another tying, takes the weights as its own, for their
-    shapes are the same, and saves them by the new name (trainer.py:585); a dictionary in another order gives each word
-    another one's vector. `--finetune-from-model` may change both, and says so. Which options these are is the class's
-    `meaning` (models/_meaning.py). Goes when fairseq compares a checkpoint's options with those of the model.
+    Without it: a training with another `--sharing-method`, or other tying, loads the weights, whose shapes are equal
+    (trainer.py:585); a dictionary in another order swaps the words' vectors. `--finetune-from-model` may change both,
+    and logs it. The options are the `meaning` of the model's class (models/_meaning.py). Goes when fairseq compares
+    options.
     """
 
     def make_training(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,9 +54,9 @@ def checked_resume() -> None:
 
 
 def checked_overrides() -> None:
-    """Refuse `--model-overrides`, and arguments of `from_pretrained`, by which the weights mean something else.
+    """Refuse `--model-overrides`, and arguments of `from_pretrained`, that give the weights another meaning.
 
-    Without it: a model that was trained with one sharing method is scored with another (checkpoint_utils.py:366), in
+    Without it: a model trained with one sharing method is scored with another (checkpoint_utils.py:366), in
     fairseq-generate, -interactive, -eval-lm, -validate and from Python. Goes with `checked_resume`.
     """
 
@@ -66,7 +66,7 @@ def checked_overrides() -> None:
             original(cfg, overrides)
             for flag, old, new in other_meaning(trained, cfg.get("model")):
                 raise ValueError(
-                    f"{flag}: needs {old}, by which the checkpoint's weights were trained; got {new}. "
+                    f"{flag}: needs {old}, with which the checkpoint's weights were trained; got {new}. "
                     "Leave it out of --model-overrides, or of the arguments of from_pretrained."
                 )
 
@@ -76,11 +76,11 @@ def checked_overrides() -> None:
 
 
 def dictionary_fingerprints() -> None:
-    """Keep a fingerprint of the dictionaries in checkpoints of translation and language models, and compare it.
+    """Save fingerprints of the dictionaries in checkpoints of translation and language models, and compare them.
 
-    Without it: a model is scored, and translates, by a dictionary with the same words in another order, where each word
-    has another one's vector (checkpoint_utils.py:465 restores a task's state, which is empty). Checkpoints without one
-    load as ever. Goes when fairseq's checkpoints hold their dictionaries.
+    Without it: a model is scored, or translates, with a dictionary in another order, which swaps the words' vectors
+    (checkpoint_utils.py:465). Checkpoints without fingerprints still load. Goes when checkpoints hold their
+    dictionaries.
     """
 
     def make_saved(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,23 +103,23 @@ def dictionary_fingerprints() -> None:
 
 
 def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any) -> None:
-    """Compare what a checkpoint was trained with and what is to go on from it.
+    """Compare the options and dictionaries of a checkpoint with those of the training that loads it.
 
     Args:
         state: the checkpoint.
-        path: its name.
-        checkpoint: the training's settings of checkpoints.
-        trainer: fairseq's.
+        path: the checkpoint file.
+        checkpoint: the `checkpoint` section of the training's config.
+        trainer: fairseq's trainer.
 
     Raises:
-        ValueError: naming both, if they differ and this is no fine-tuning.
+        ValueError: naming both values, if they differ and this is no fine-tuning.
     """
     trained, model = getattr(state.get("cfg"), "model", None), trainer.cfg.model
     then, now = (getattr(each, "_name", None) for each in (trained, model))
     found = []
     for flag, old, new in other_meaning(trained, model):
         refusal = (
-            f"{flag}: needs {old}, by which the weights of {path} were trained (--arch {then}); got {new} (--arch "
+            f"{flag}: needs {old}, with which the weights of {path} were trained (--arch {then}); got {new} (--arch "
             f"{now}). Use the same, or another --save-dir for a new training, or --finetune-from-model, which may "
             "change what leaves all shapes as they are."
         )
@@ -128,18 +128,16 @@ def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any
     for what, old, new, refusal in found:
         if path != checkpoint.finetune_from_model:
             raise ValueError(refusal)
-        logger.warning(f"--finetune-from-model {path}: {what} was {old} in its training, and is {new} from here on")
+        logger.warning(f"--finetune-from-model {path}: {what} was {old} in its training, and is {new} now")
 
 
 def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Options by which weights mean something else than they were trained for: flag, value then, value now.
+    """Yield the options that change the meaning of trained weights, as (flag, value in training, value now).
 
-    Args:
-        trained: options of the model that was trained, or None.
-        cfg: options of the model that is to have its weights.
+    `trained` are the options of the trained model, or None; `cfg` those of the model that loads its weights.
     """
     models = [model_class(each) for each in (trained, cfg)]
-    # fairseq's own models have no `meaning`; ours take their checkpoints, and give them theirs.
+    # fairseq's own models have no `meaning`; our models load their checkpoints, and vice versa.
     for choice in dict.fromkeys(choice for model in models for choice in getattr(model, "meaning", ())):
         old, new = (choice.value(model, each) for model, each in zip(models, (trained, cfg), strict=True))
         if trained is not None and old is not None and new is not None and old != new:
@@ -147,13 +145,13 @@ def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def model_class(cfg: Any) -> type:
-    """The class that options of a model are for; `object` if nobody has registered it."""
+    """Return the model class of a model's options; `object` if it is not registered."""
     name = getattr(cfg, "_name", None)
     return MODEL_REGISTRY.get(name) or ARCH_MODEL_REGISTRY.get(name) or object
 
 
 def fingerprints(task: Any) -> dict[str, dict[str, Any]]:
-    """The fingerprints of a task's dictionaries by side."""
+    """Return the fingerprints of a task's dictionaries, by side."""
     found = {}
     for side in ("source", "target"):
         dictionary = getattr(task, f"{side}_dictionary", None)
@@ -163,11 +161,9 @@ def fingerprints(task: Any) -> dict[str, dict[str, Any]]:
 
 
 def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Dictionaries of a task that are not those of the training: file, words then, words now, and a refusal.
+    """Yield a task's dictionaries that differ from the training's: file, words in training, words now, error message.
 
-    Args:
-        task: the task.
-        state: its state in a checkpoint.
+    `state` is the task's state in the checkpoint.
     """
     kept = fingerprints_of_training(state)
     for side, found in fingerprints(task).items():

@@ -20,10 +20,10 @@ from ._replace import replace
 
 
 def bf16_without_tpu() -> None:
-    """Let `--bf16` and `--memory-efficient-bf16` mean bfloat16 on this machine's CPU or GPU.
+    """Let `--bf16` and `--memory-efficient-bf16` use bfloat16 on this machine's CPU or GPU.
 
     Without it: the command line takes --bf16 for a TPU and ends in AttributeError on `xla_device` (options.py:200).
-    Where torch_xla is installed nothing changes. Goes when options.py sets `tpu` by `--tpu` alone.
+    With torch_xla installed, nothing changes. Goes when options.py sets `tpu` by `--tpu` alone.
     """
     if find_spec("torch_xla"):
         return
@@ -42,11 +42,11 @@ def bf16_without_tpu() -> None:
 
 
 def ema_decays_once() -> None:
-    """Move a shared weight's moving average once an update, however many names the weight has, and no whole numbers.
+    """Update the moving average of a shared weight once per update, whatever its number of names; skip integer buffers.
 
-    Without it: `--store-ema` multiplies a tied weight by the decay once a name (models/ema/ema.py:148), so its average
-    is wrong: at decay 0.9, after one update from 0 to 1, 0.19 instead of 0.10. A buffer of whole numbers ends the
-    training in RuntimeError, for it cannot hold a product with the decay. Goes when EMA walks over parameters.
+    Without it: `--store-ema` multiplies a tied weight by the decay once per name (models/ema/ema.py:148): at decay 0.9,
+    after one update from 0 to 1, its average is 0.19 instead of 0.10. An integer buffer ends training in RuntimeError,
+    since it cannot hold a product with the decay. Goes when EMA iterates over parameters.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,9 +61,7 @@ def ema_decays_once() -> None:
 
 
 def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """The weights of `state`, without whole numbers, one for each distinct tensor of `averages`: of several names the
-    first.
-    """
+    """Return the floating-point entries of `state`, one per distinct tensor of `averages`, under its first name."""
     seen: set[tuple[Any, ...]] = set()
     kept = {}
     for name, value in state.items():
@@ -76,10 +74,10 @@ def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) ->
 
 
 def decay_follows_max_update() -> None:
-    """Let `--lr-scheduler polynomial_decay` fall until `--max-update` where `--total-num-update` is left out.
+    """Let `--lr-scheduler polynomial_decay` end at `--max-update` if `--total-num-update` is not given.
 
-    Without it: `Error merging override lr_scheduler.total_num_update=null`, since the parser makes None of the default
-    `${optimization.max_update}` (dataclass/utils.py:187). Goes when it does not.
+    Without it: `Error merging override lr_scheduler.total_num_update=null`, since the parser replaces the default
+    `${optimization.max_update}` by None (dataclass/utils.py:187). Goes when it keeps the default.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,18 +93,18 @@ def decay_follows_max_update() -> None:
 
 
 def decay_needs_its_updates() -> None:
-    """Say which flag --lr-scheduler polynomial_decay lacks, which presets such as word2vec's bring.
+    """Name the flag that --lr-scheduler polynomial_decay lacks; presets such as word2vec's use this schedule.
 
-    Without it: AssertionError without a word (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes when fairseq
-    says so.
+    Without it: AssertionError without a message (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes when fairseq
+    names the flag.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(self: Any, cfg: Any, optimizer: Any) -> None:
             if cfg.total_num_update <= 0:
                 raise ValueError(
-                    "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, whose rate falls to its end "
-                    f"in as many updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
+                    "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, which ends after that many "
+                    f"updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
                     "another --lr-scheduler."
                 )
             original(self, cfg, optimizer)
@@ -117,11 +115,11 @@ def decay_needs_its_updates() -> None:
 
 
 def tied_adaptive_width() -> None:
-    """Give the adaptive softmax tied by `--tie-adaptive-weights` the width of the features that reach it.
+    """Give the adaptive softmax tied by `--tie-adaptive-weights` the width of its input features.
 
-    Without it: where `--decoder-embed-dim` differs from `--decoder-output-dim` training ends in a shape error at the
-    first batch, since a tied model does not project its features to the latter (transformer_decoder.py:131, 144).
-    The tied bands then do that themselves. Goes when the decoder passes `embed_dim` for a tied softmax.
+    Without it: if `--decoder-embed-dim` differs from `--decoder-output-dim`, training ends in a shape error at the
+    first batch, since a tied model does not project its features to the latter (transformer_decoder.py:131, 144). Here
+    the bands project them. Goes when the decoder passes `embed_dim` for a tied softmax.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -144,11 +142,11 @@ def tied_adaptive_width() -> None:
 
 
 def adaptive_loss_counts_every_word() -> None:
-    """Train and count the second word of each band of the adaptive softmax.
+    """Train and count the second word of every band of the adaptive softmax.
 
-    Without it: `adaptive_loss` numbers a tail band's words from 0 and then passes over number 1, which it takes for
-    padding (criterions/adaptive_loss.py:72). That word is never trained, and perplexities are too low.
-    Goes when padding is sought in the head alone.
+    Without it: `adaptive_loss` numbers a tail band's words from 0 and ignores number 1 as padding
+    (criterions/adaptive_loss.py:72). That word is never trained, and perplexities are too low. Goes when only the head
+    ignores padding.
     """
 
     def make(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,7 +156,7 @@ def adaptive_loss_counts_every_word() -> None:
             softmax = getattr(model.decoder, "adaptive_softmax", None)
             if softmax is None:
                 raise ValueError(
-                    "--criterion adaptive_loss: needs a model with bands of words; got one without. "
+                    "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. "
                     "Use --adaptive-softmax-cutoff, or another criterion."
                 )
             output = model(**sample["net_input"])
@@ -183,11 +181,11 @@ def adaptive_loss_counts_every_word() -> None:
 
 
 def dynamic_convolution_without_bias() -> None:
-    """Leave DynamicConv's bias at 0 and out of training where there is none.
+    """Set DynamicConv's unused bias to 0 and exclude it from training.
 
-    Without it: `lightconv` with dynamic convolutions holds a parameter of whatever the memory held, NaN too, that no
-    forward pass reads (modules/dynamic_convolution.py:383). It goes into checkpoints and their averages, and
-    DistributedDataParallel stops at the second update, for it waits for its gradient. Goes when the bias is None there.
+    Without it: `lightconv` with dynamic convolutions has an uninitialised parameter, possibly NaN, that no forward pass
+    reads (modules/dynamic_convolution.py:383). It is saved and averaged with checkpoints, and DistributedDataParallel
+    stops at the second update, waiting for its gradient. Goes when that bias is None.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -205,7 +203,7 @@ def half_precision_needs_a_gpu() -> None:
     """Refuse to train in float16 without a GPU, before the first step.
 
     Without it: AssertionError that torch was not compiled with CUDA, whatever the machine (optim/fp16_optimizer.py:38).
-    Goes when fairseq says what is missing.
+    Goes when fairseq names the missing GPU.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,11 +218,11 @@ def half_precision_needs_a_gpu() -> None:
 
 
 def models_check_their_training() -> None:
-    """Ask a model that has ``check_training`` whether its options and the criterion make sense, before the first step.
+    """Call a model's ``check_training``, which checks its options and the criterion, before the first step.
 
-    Without it: a criterion that fits the model's scores, but not what they mean, trains something else without a word.
-    fairseq builds the two apart (fairseq_cli/train.py:112), and models for trainings as for everything else. Goes when
-    a criterion gets the model it is for, and a model is told that it is to be trained.
+    Without it: a criterion that accepts the shape of the model's logits, but not their meaning, silently trains
+    something else. fairseq builds model and criterion separately (fairseq_cli/train.py:112). Goes when a criterion gets
+    its model, and a model knows that it will be trained.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -239,10 +237,10 @@ def models_check_their_training() -> None:
 
 
 def reason_for_refusing_a_checkpoint() -> None:
-    """Pass on what a model says of a checkpoint that it cannot load.
+    """Show a model's own error about a checkpoint that it cannot load.
 
-    Without it: "Cannot load model parameters; please ensure that the architectures match" for a dictionary of another
-    size too (trainer.py:597). Goes when fairseq names the reason.
+    Without it: "Cannot load model parameters; please ensure that the architectures match", even for a dictionary of
+    another size (trainer.py:597). Goes when fairseq shows the reason.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,11 +258,12 @@ def reason_for_refusing_a_checkpoint() -> None:
 
 
 def checkpoints_may_bring_shapes() -> None:
-    """Let several processes wrap their model after the checkpoint that they go on from has been read.
+    """Wrap the model for distributed training only after a checkpoint has been loaded.
 
-    A head with classes from a file that is gone takes them from the checkpoint, and with them its parameters' shapes.
-    Without it: the wrapper, made first, keeps places for gradients of the old shapes, and the first backward pass stops
-    with "output with shape ... doesn't match" (trainer.py:253, 585). Goes when fairseq wraps the model afterwards.
+    A head whose file of word classes is gone takes the classes, and with them parameter shapes, from the checkpoint.
+    Without it: the wrapper is built first and keeps gradient buffers of the old shapes, and the first backward pass
+    stops with "output with shape ... doesn't match" (trainer.py:253, 585). Goes when fairseq wraps the model
+    afterwards.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -275,7 +274,7 @@ def checkpoints_may_bring_shapes() -> None:
             try:
                 return original(self, *args, **kwargs)
             finally:
-                self._wrapped_model = None  # made when it is next asked for
+                self._wrapped_model = None  # the trainer wraps the model at the next access
 
         return load_checkpoint
 
@@ -283,12 +282,12 @@ def checkpoints_may_bring_shapes() -> None:
 
 
 def criterions_know_the_update() -> None:
-    """Tell a criterion that has ``begin_update`` and ``begin_batch`` when an update begins, and which batch is a dummy.
+    """Call a criterion's ``begin_update`` at every update, and its ``begin_batch`` at every batch.
 
-    Without it: it sees batch after batch, whatever ``--update-freq`` is (trainer.py:797), and what it adds once an
-    update is lost or there twice; of a dummy batch, which a process gets that has run out of data, the whole loss is
-    multiplied by 0 (tasks/fairseq_task.py:531), what does not depend on the data too. An update that automatic mixed
-    precision repeats begins anew. Goes when fairseq hands criterions the number of the batch.
+    Without it: a criterion sees single batches, whatever ``--update-freq`` is (trainer.py:797), and would add a term
+    per update never or several times. A dummy batch, for a process without data, multiplies the whole loss by 0
+    (tasks/fairseq_task.py:531), including terms that do not depend on data. Automatic mixed precision may begin an
+    update twice. Goes when fairseq numbers the batches.
     """
 
     def make_update(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Trained models for programs that know nothing of this package: stock fairseq and CTranslate2.
+"""Exports trained models to stock fairseq and to CTranslate2, which run them without this package.
 
-`folding` turns what a sharing method computes into plain matrices; `to_fairseq` and `to_ctranslate2` write them.
+`folding` turns a sharing method into plain matrices; `to_fairseq` and `to_ctranslate2` write them.
 """

@@ -1,10 +1,11 @@
-"""What embedding and output layers come to, whatever is inside: a matrix of vectors; a matrix and a bias of scores.
+"""Folds embedding and output layers: into a matrix of input vectors, and into a matrix and a bias that give the logits.
 
-With features h, all sharing methods, projections and factors but non-linear feature maps give scores that are affine:
+With features h, all sharing methods, projections and factors give logits that are affine in h, except for non-linear
+feature maps:
 
-    scores(h) = M h + b        M (V, D), b (V,)
+    logits(h) = M h + b        M (V, D), b (V,)
 
-so b = scores(0), and the columns of M are scores(e_d) - b, with e_d the unit vectors: no method is named here.
+so b = logits(0), and the columns of M are logits(e_d) - b for the unit vectors e_d, whatever the method.
 """
 
 from collections.abc import Callable
@@ -15,14 +16,14 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.export.targets import COMMANDS
 
-# Unit vectors whose scores are computed at once.
+# Unit vectors whose logits are computed at once.
 CHUNK = 64
-# The largest error that rounding makes in float64, relative to the largest score.
+# The largest rounding error in float64, relative to the largest logit.
 ROUNDING = 1e-9
 
 
 class Scores(NamedTuple):
-    """Scores of all words, M h + b.
+    """Logits of all words, M h + b.
 
     Attributes:
         matrix_VD: M.
@@ -35,26 +36,21 @@ class Scores(NamedTuple):
 
 @torch.no_grad()
 def fold_input(embed: Callable[[Tensor], Tensor], size: int) -> Tensor:
-    """Vectors of all words (V, D).
-
-    Args:
-        embed: words (V,) to vectors (V, D), in float64.
-        size: V.
-    """
+    """Returns the vectors (V, D) of all words, by a layer `embed` that maps words (V,) to vectors in float64."""
     return embed(torch.arange(size))
 
 
 @torch.no_grad()
 def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -> Scores:
-    """The matrix and the bias that give the same scores.
+    """Returns the matrix and the bias that give the same logits as an output layer.
 
     Args:
-        scores: features (N, D) to scores (N, V), in float64: in float32, biases would take the last digits of M.
+        scores: maps features (N, D) to logits (N, V), in float64: in float32, biases would take the last digits of M.
         width: D.
-        named: what the layer is by its flags, for errors.
+        named: the layer, by its flags, for errors.
 
     Raises:
-        ValueError: if the scores are not affine in the features.
+        ValueError: if the logits are not affine in the features.
     """
     bias_V = scores(torch.zeros(1, width, dtype=torch.float64))[0]
     matrix_VD = bias_V.new_empty(len(bias_V), width)
@@ -67,7 +63,7 @@ def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -
     expected, found = scores(features), nn.functional.linear(features, matrix_VD, bias_V)
     if not torch.allclose(found, expected, rtol=0.0, atol=ROUNDING * max(1.0, expected.abs().max().item())):
         raise ValueError(
-            f"CHECKPOINT: needs scores that are affine in the features, a matrix and a bias; got {named}, whose "
+            f"CHECKPOINT: needs logits that are affine in the features, a matrix and a bias; got {named}, whose logits "
             f"are not. Use {COMMANDS}."
         )
     return Scores(matrix_VD, bias_V)

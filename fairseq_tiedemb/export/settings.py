@@ -1,4 +1,4 @@
-"""The settings of a checkpoint, which fairseq saves in several forms."""
+"""Reads the settings of a checkpoint, which fairseq saves in several forms."""
 
 import copy
 from argparse import Namespace
@@ -7,15 +7,10 @@ from typing import Any
 
 
 def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The settings of a checkpoint by section: model, task, criterion, ...
-
-    Args:
-        state: the checkpoint as torch saved it.
-        name: of its file, for errors.
-        sections: those that it must have, beside model and task.
+    """Returns a checkpoint's settings by section: model, task, and required `sections`; errors name the file, `name`.
 
     Raises:
-        ValueError: if it has none, or lacks a section.
+        ValueError: if the checkpoint lacks a section.
     """
     settings = state.get("cfg")
     if settings is None and isinstance(state.get("args"), Namespace):
@@ -31,14 +26,14 @@ def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...
 
 
 def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The settings that fairseq makes of those of its versions before 0.10, when it loads such a checkpoint."""
+    """Upgrades the settings of a fairseq before 0.10, as fairseq does when it loads such a checkpoint."""
     from fairseq import checkpoint_utils
     from omegaconf import OmegaConf
 
     small = {key: value for key, value in state.items() if key not in ("model", "last_optimizer_state", "optimizer")}
     try:
         upgraded = checkpoint_utils._upgrade_state_dict(copy.deepcopy({"optimizer": None, **small}))["cfg"]
-    except Exception as error:  # whatever fairseq does not find
+    except Exception as error:  # fairseq raises errors of any class
         raise ValueError(
             f"CHECKPOINT: needs settings that fairseq can upgrade; got {name} ({type(error).__name__}: {error}). Use "
             "the checkpoint of the training as it was saved."
@@ -47,5 +42,5 @@ def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def as_dict(options: Any) -> dict[str, Any]:
-    """The options of a section, which fairseq saves as a Namespace or as a dictionary."""
+    """Returns a section's options as a dict; fairseq saves a Namespace or a dict."""
     return dict(vars(options)) if isinstance(options, Namespace) else dict(options)

@@ -1,8 +1,4 @@
-"""What each target has no place for, and what to use instead.
-
-Each check says what a model has that its target has not, so that an error can send to the other target only where that
-takes the model.
-"""
+"""Checks whether an export target supports a model; if not, the error names a target or command that does."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,31 +15,27 @@ COMMANDS = "--user-dir fairseq_tiedemb with fairseq's commands"
 QUANTIZATIONS = ("float32", "int8")
 TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
 TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
-# fairseq's names of functions between the two layers of a block, and CTranslate2's.
+# Names of activation functions: fairseq's, and CTranslate2's.
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_accurate": "GELUTanh", "gelu_fast": "GELUTanh", "tanh": "Tanh"}
-# Options that CTranslate2's format has no place for, and what it needs instead.
+# Options that CTranslate2's format does not support, and what it needs instead.
 REFUSED = {
     "adaptive_softmax_cutoff": "one softmax over all words",
     "adaptive_input": "one table of input vectors",
     "character_embeddings": "one table of input vectors",
     "no_token_positional_embeddings": "positions",
-    "no_cross_attention": "a decoder that looks at the encoder",
-    "cross_self_attention": "self-attention and attention to the encoder apart",
+    "no_cross_attention": "a decoder with attention to the encoder",
+    "cross_self_attention": "separate self-attention and encoder attention",
     "base_layers": "layers without experts",
-    "quant_noise_pq": "no layer between vectors and positions",  # transformer_encoder.py:131, _decoder.py:310
-    "quant_noise_scalar": "weights that training did not round",
+    "quant_noise_pq": "no layer between embeddings and positions",  # transformer_encoder.py:131, _decoder.py:310
+    "quant_noise_scalar": "weights that training did not quantize",
 }
 
 
 def require(target: str, settings: Settings) -> None:
-    """Raises for a model that a target has not.
-
-    Args:
-        target: fairseq or ctranslate2.
-        settings: of the checkpoint, by section.
+    """Checks that a target, fairseq or ctranslate2, supports the model of a checkpoint's settings.
 
     Raises:
-        ValueError: naming what it is, and what to use.
+        ValueError: naming the unsupported part, and an alternative.
     """
     lacking = CHECKS[target](settings)
     if lacking:
@@ -51,7 +43,7 @@ def require(target: str, settings: Settings) -> None:
 
 
 def instead_of(target: str, settings: Settings) -> str:
-    """What takes a model that a target does not: another target, a command, and always fairseq's commands."""
+    """Returns alternatives for a model that a target does not support: other targets, and fairseq's commands."""
     if _name(settings) == "tied_word2vec":
         return f"fairseq-tiedemb vectors, or {COMMANDS}"
     others = [f"--to {other}, or" for other, check in CHECKS.items() if other != target and check(settings) is None]
@@ -59,18 +51,18 @@ def instead_of(target: str, settings: Settings) -> str:
 
 
 def sharing_of(settings: Settings) -> "SharingMethod":
-    """The sharing method of a model.
+    """Returns the model's sharing method.
 
     Raises:
-        ValueError: if nobody has registered it.
+        ValueError: if the method is not registered.
     """
-    from fairseq_tiedemb.sharing import sharing_method  # and torch, which a help text does not wait for
+    from fairseq_tiedemb.sharing import sharing_method  # imports torch, which is too slow for a help text
 
     return sharing_method(str(as_dict(settings["model"]).get("sharing_method") or "plain"))
 
 
 def stays_tied(settings: Settings) -> bool:
-    """Whether tables that are one are one after folding."""
+    """Whether tied tables are still one table after folding."""
     options, method = as_dict(settings["model"]), sharing_of(settings)
     own = method.parameters or method.input_parameters or method.feature_map
     narrowed = options.get("embedding_rank") or options.get("projection")
@@ -78,11 +70,8 @@ def stays_tied(settings: Settings) -> bool:
 
 
 def needs_bias(needed: str, flag: str) -> str:
-    """What fairseq lacks for scores with a term of their own for each word."""
-    return (
-        f"needs {needed}; got {flag}, which adds a term to each word's score, for which fairseq's models have no "
-        "output bias"
-    )
+    """Returns an error text: fairseq has no output bias for a term per word."""
+    return f"needs {needed}; got {flag}, which needs an output bias, and fairseq's models have none"
 
 
 def _architecture(settings: Settings) -> str:
@@ -91,8 +80,8 @@ def _architecture(settings: Settings) -> str:
 
 
 def _name(settings: Settings) -> str:
-    """The name of the model that an architecture is one of."""
-    from fairseq.models import ARCH_MODEL_NAME_REGISTRY  # seconds, which those who only read one do not wait for
+    """Returns the name of an architecture's model."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY  # takes seconds, and only this check needs it
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
@@ -108,9 +97,9 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
         return f"needs a model of fairseq_tiedemb; got {arch}, which is fairseq's own: stock fairseq reads it as it is"
     stock = arch.removeprefix("tied_")
-    # fairseq's lstm_lm has no output bias where it is tied, and two biases a gate: another model.
+    # fairseq's lstm_lm is another model: it has two biases per gate, and no output bias if tied.
     if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:
-        return f"needs a model that fairseq has too, such as tied_transformer; got {arch}"
+        return f"needs a model that fairseq also has, such as tied_transformer; got {arch}"
     method = sharing_of(settings)
     if method.offset is not None:
         return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}")
@@ -132,7 +121,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
 
 
 def _has_one_dictionary(task: Mapping[str, Any]) -> bool:
-    """Whether the folder of the training is there, and has the same dictionary for both languages."""
+    """Whether the training's data folder still exists, and has the same dictionary for both languages."""
     folder = Path(str(task.get("data")).split(":")[0])
     paths = [folder / f"dict.{task.get(side)}.txt" for side in ("source_lang", "target_lang")]
     return all(path.is_file() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
@@ -142,22 +131,20 @@ def _lacking_in_ctranslate2(settings: Settings) -> str | None:
     options, arch, task = as_dict(settings["model"]), _architecture(settings), as_dict(settings["task"]).get("_name")
     kind = _name(settings).removeprefix("tied_")
     if kind not in TASKS:
-        return f"needs a Transformer, for translation or as a language model; got {arch}, which CTranslate2 has not"
+        return f"needs a Transformer, for translation or as a language model; got {arch}, which is neither"
     if task != TASKS[kind]:
-        return f"needs a model of --task {TASKS[kind]}; got {task}, whose sentences may begin and end otherwise"
+        return f"needs a model of --task {TASKS[kind]}; got {task}, whose sentences may begin and end differently"
     for option, needed in REFUSED.items():
         if options.get(option):
-            return (
-                f"needs {needed}; got --{option.replace('_', '-')} {options[option]}, for which CTranslate2 has no "
-                "place"
-            )
+            flag = f"--{option.replace('_', '-')} {options[option]}"
+            return f"needs {needed}; got {flag}, which CTranslate2 does not support"
     activation = options.get("activation_fn") or "relu"
     if activation not in ACTIVATIONS:
-        return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 has not"
+        return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 lacks"
     return None
 
 
-# What a model has that the target has not; None for nothing.
+# By target: a function that describes what the target does not support in a model, or returns None.
 CHECKS: dict[str, Callable[[Settings], str | None]] = {
     "fairseq": _lacking_in_fairseq,
     "ctranslate2": _lacking_in_ctranslate2,

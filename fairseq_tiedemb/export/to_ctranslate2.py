@@ -1,7 +1,7 @@
-"""A Transformer of ours or fairseq's, for translation or as a language model, in the format of CTranslate2.
+"""Converts a Transformer, ours or fairseq's, for translation or language modelling, to CTranslate2's format.
 
-CTranslate2 is an engine for fast inference; its format knows an output bias, so that every sharing method has a form in
-it. What its converter for fairseq reads layer by layer is used as it is; tables are folded (``folding``).
+CTranslate2 is a fast inference engine. Its format has an output bias, so that every sharing method with affine logits
+can be exported. Its own converter for fairseq reads the layers; tables are folded (``folding``).
 """
 
 import sys
@@ -29,15 +29,15 @@ except ModuleNotFoundError as error:
 
 
 def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> Any:
-    """The model as the engine's specification, which ``save`` writes.
+    """Returns the engine's specification of a checkpoint's model, for ``save``.
 
     Args:
-        checkpoint: of a Transformer, ours or fairseq's.
-        state: what is in it, as torch saved it.
-        data: folder with the dictionaries of the training; None for the folder of the training.
+        checkpoint: the file of a Transformer, ours or fairseq's.
+        state: its content, as torch saved it.
+        data: folder with the dictionaries; None for the data folder of the training.
 
     Raises:
-        ValueError: if the engine has no such model, the dictionaries are missing, or the checkpoint lacks something.
+        ValueError: if the engine does not support the model, or a dictionary or a part of the checkpoint is missing.
     """
     settings = settings_of(state, str(checkpoint))
     require("ctranslate2", settings)
@@ -46,27 +46,19 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> An
 
 
 def specification(model: Any, task: Any, options: Any) -> Any:
-    """The engine's specification of a model, whose tables are folded in place.
-
-    Args:
-        model: a Transformer that can be exported, for translation or as a language model.
-        task: its task, which has the dictionaries.
-        options: of the model.
+    """Returns the engine's specification of a Transformer, whose tables are folded in place.
 
     Raises:
-        ValueError: if its scores are not affine in the features, or its dictionaries cannot be the engine's.
+        ValueError: if the logits are not affine in the features, or a dictionary repeats a word.
     """
     _fold(model.eval().requires_grad_(False))
     return (_translation if hasattr(model, "encoder") else _language_model)(model, task, options)
 
 
 def save(spec: Any, folder: Path, *, quantization: str) -> None:
-    """Writes a specification into a folder that is empty: weights, settings and vocabularies.
+    """Writes a specification into an empty folder: weights, settings and vocabularies.
 
-    Args:
-        spec: of ``convert``.
-        folder: where to.
-        quantization: of the matrices: float32 as they are, or int8 with a scale for each row.
+    `quantization` of the matrices is float32, or int8 with a scale per row.
     """
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -74,10 +66,10 @@ def save(spec: Any, folder: Path, *, quantization: str) -> None:
 
 
 def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
-    """The model, its task, and the options of the model.
+    """Returns the model, its task, and its options.
 
     Raises:
-        ValueError: if a dictionary is missing, or the weights do not fit model and dictionaries.
+        ValueError: if a dictionary is missing, or the weights do not fit the model and its dictionaries.
     """
     from fairseq import checkpoint_utils
     from fairseq.data import Dictionary
@@ -96,25 +88,25 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
     for name in names:
         if not Path(folder, name).is_file():
             raise ValueError(
-                f"--data: needs the folder of the training, by fairseq-preprocess, for its dictionaries; got {folder}, "
-                f"which has no {name}. Use --data with that folder."
+                f"--data: needs the training's folder of fairseq-preprocess, for its dictionaries; got {folder}, which "
+                f"has no {name}. Use --data with that folder."
             )
         try:
             Dictionary.load(str(Path(folder, name)))
-        except Exception as error:  # of fairseq's, as bare as that
+        except Exception as error:  # fairseq raises a bare Exception
             raise ValueError(
                 f"--data: needs dictionaries as fairseq-preprocess writes them; got {folder}/{name} "
                 f"({' '.join(str(error).split())}). Use --data with the folder of the training."
             ) from error
-    # Vectors that the training began with are not needed any more, nor perhaps there.
+    # The checkpoint replaces the initial word vectors, whose file may be gone.
     overrides = {"data": folder, "encoder_embed_path": None, "decoder_embed_path": None}
     try:
         ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
-    except RuntimeError as error:  # of torch, for shapes and names
+    except RuntimeError as error:  # torch's, for wrong shapes and names
         text = " ".join(str(error).split())
         if "key(s) in state_dict" in text:
             raise ValueError(
-                f"CHECKPOINT: needs the weights of its model, all of them and no others; got {checkpoint} ({text}). "
+                f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint} ({text}). "
                 "Use the checkpoint of the training as it was saved."
             ) from error
         raise ValueError(
@@ -125,8 +117,8 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
 
 
 def _fold(model: Any) -> None:
-    """Puts plain tables in the place of a model's own, in place: vectors as wide as the model, and M and b."""
-    model.double()  # both tables alike to the last digit, where they are one, which the format then keeps once
+    """Replaces a model's tables in place, by plain vectors of the model's width and by M and b."""
+    model.double()  # tied tables stay equal to the last digit, and are stored once
     decoder = model.decoder
     into, out_of = ([] if part is None else [part] for part in (decoder.project_in_dim, decoder.project_out_dim))
     embed, scores = nn.Sequential(decoder.embed_tokens, *into), nn.Sequential(*out_of, decoder.output_projection)
@@ -174,7 +166,7 @@ def _translation(model: Any, task: Any, options: Any) -> Any:
     spec.register_target_vocabulary(_vocabulary(task.target_dictionary))
     spec.config.decoder_start_token = spec.config.eos_token
     spec.config.add_source_eos = True
-    # What the engine does not tell: how many tokens it has positions for, the end of the sentence among them.
+    # The engine's format does not record its maximum lengths, which include the end of the sentence.
     spec.config.add_attribute("max_source_positions", len(spec.encoder.position_encodings.encodings))
     spec.config.add_attribute("max_target_positions", len(spec.decoder.position_encodings.encodings))
     return spec
@@ -204,7 +196,7 @@ def _decoder(decoder: Any, options: Any, *, with_encoder_attention: bool) -> Any
         activation=_activation(options),
         layernorm_embedding=decoder.layernorm_embedding is not None,
         with_encoder_attention=with_encoder_attention,
-        alignment_heads=0,  # as fairseq: the mean of all heads
+        alignment_heads=0,  # the mean of all heads, as in fairseq
     )
 
 
@@ -213,16 +205,16 @@ def _activation(options: Any) -> Activation:
 
 
 def _vocabulary(dictionary: Any) -> list[str]:
-    """The words in the order of their rows.
+    """Returns the words in the order of their rows.
 
     Raises:
-        ValueError: if two rows have one word, of which the engine would take either.
+        ValueError: if two rows have the same word, which the engine would confuse.
     """
     words = ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
     if len(set(words)) < len(words):
         twice = next(word for index, word in enumerate(words) if word in words[:index])
         raise ValueError(
-            f"--data: needs dictionaries with each word once; got {twice!r} twice. Use a dictionary without it, and "
-            "train again."
+            f"--data: needs dictionaries without repeated words; got {twice!r} twice. Use a dictionary with this word "
+            "once, and train again."
         )
     return words

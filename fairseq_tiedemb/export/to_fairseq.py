@@ -1,4 +1,4 @@
-"""A checkpoint of ours as one of stock fairseq's, where method, projection and factors fold into its tables."""
+"""Converts a checkpoint of ours to stock fairseq's: sharing method, projection and factors are folded into tables."""
 
 from argparse import Namespace
 from collections import OrderedDict
@@ -18,33 +18,32 @@ from fairseq_tiedemb.outputs import OutputLayer
 from fairseq_tiedemb.sharing import SharingMethod
 from fairseq_tiedemb.table_names import INPUTS, OUTPUT, PADDING_ROW
 
-# Options that make tables one in fairseq, and those that it does not know.
+# fairseq's options that tie tables, and our options, which fairseq does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
 OURS = ("sharing_method", "embedding_rank", "projection", "projection_bias")
 P = "decoder.projection."
 
 
 def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> dict[str, Any]:
-    """The checkpoint of the stock model that computes the same.
+    """Returns the checkpoint of a stock fairseq model that computes the same logits.
 
-    Without an output bias, which fairseq's models have not, all that a sharing method, a projection P and a factorised
-    table do is multiply: the input's vectors are rows of one matrix, and the scores are products with another
-    (``folding``). Where both are one the stock model stays tied; else it has a table more, and is untied.
+    A sharing method, a projection P and a factorised table are folded into one matrix of input vectors and one of
+    output vectors (``folding``). If the two are the same matrix, the stock model stays tied; otherwise it is untied and
+    has one more table. fairseq's models have no output bias.
 
-    torch >= 2.6 reads tensors and plain values only, unless it is told otherwise, and fairseq does not tell it. Of what
-    fairseq-train saves that leaves out the settings of a model without a dataclass, and numpy's numbers.
+    torch >= 2.6 reads tensors and plain values only, unless the caller opts out, which fairseq does not. Two kinds of
+    values saved by fairseq-train are not plain: the Namespace of a model without a dataclass, and numpy's numbers.
 
     Args:
-        state: a checkpoint as torch saved it.
-        name: of its file, for errors.
-        as_namespace: leave the settings of such a model an ``argparse.Namespace``, as fairseq-train saves them.
+        state: a checkpoint as torch saved it; it is not changed.
+        name: the file, for errors.
+        as_namespace: keep such a Namespace, as fairseq-train saves it, instead of a dict.
 
     Returns:
-        A checkpoint without the optimiser's state, with the moving average (``--store-ema``) of the stock model where
-        there is one; ``state`` is not changed.
+        A checkpoint without the optimizer's state, but with the exported moving average of ``--store-ema``, if any.
 
     Raises:
-        ValueError: if fairseq has no such model, its method cannot be folded, or the checkpoint lacks something.
+        ValueError: if fairseq has no such model, the sharing method cannot be folded, or the checkpoint is incomplete.
     """
     config = settings_of(state, name, sections=("common", "criterion"))
     require("fairseq", config)
@@ -64,16 +63,16 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     }
     kept = {key: value for key, value in state.items() if key != "last_optimizer_state"}
     if "extra_state" in kept:
-        # fairseq makes the EMA's float32 copy from the other where it is missing.
+        # fairseq restores a missing float32 copy of the EMA from the other copy.
         extra = {key: value for key, value in kept["extra_state"].items() if key != "ema_fp32_params"}
         kept["extra_state"] = extra | ({"ema": _fold(extra["ema"], config)} if "ema" in extra else {})
     return _with_plain_numbers({**kept, "cfg": exported, "model": _fold(state["model"], config)})
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:
-    """Options that work as a dictionary, of which fairseq makes OmegaConf's: its lists cannot be multiplied.
+    """Repeats the single kernel width of a convolutional model, since fairseq cannot repeat it in OmegaConf's list.
 
-    fairseq does that with a single width of convolution (models/lightconv.py:1051, lightconv_lm.py:287).
+    Source: fairseq's models/lightconv.py:1051, lightconv_lm.py:287.
     """
     widths = {}
     for side in ("encoder", "decoder"):
@@ -82,14 +81,14 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
             widths[name] = list(options[name]) * options[f"{side}_layers"]
             if len(widths[name]) == 1:
                 raise ValueError(
-                    f"--settings: needs namespace for a model of convolutions with one {side} layer; got dict, from "
+                    f"--settings: needs namespace for a convolutional model with one {side} layer; got dict, from "
                     "which fairseq cannot build it. Use --settings namespace."
                 )
     return {**options, **widths}
 
 
 def _with_plain_numbers(value: Any) -> Any:
-    """The same with Python's numbers in the place of numpy's, and lists in that of its arrays; the rest as it is."""
+    """Replaces numpy's numbers by Python's and numpy's arrays by lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if type(value) is dict:
@@ -102,14 +101,14 @@ def _with_plain_numbers(value: Any) -> Any:
 
 
 def _fold(model: dict[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The parameters of the stock model that computes the same, in the precision of ours."""
+    """Returns the parameters of the stock model with the same logits, in their original precision."""
     method = sharing_of(settings)
     if method.is_plain and stays_tied(settings):
         return model
     tables = {OUTPUT: _output_table(model, settings)}
     for key in INPUTS:
         entries = _below(model, key)
-        if "weight" in entries or "table.weight" in entries:  # else bands, or made from characters
+        if "weight" in entries or "table.weight" in entries:  # else adaptive, or computed from characters
             tables[key] = _input_table(entries, method)
     folded = {P.removesuffix("."), *(key.removesuffix(".weight") for key in tables)}
     rest = {key: value for key, value in model.items() if not key.startswith(tuple(f"{name}." for name in folded))}
@@ -117,13 +116,13 @@ def _fold(model: dict[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Te
 
 
 def _below(model: dict[str, Tensor], table: str) -> dict[str, Tensor]:
-    """The entries of the module whose table has this name, by their names in it."""
+    """Returns the entries of a table's module, by their names within the module."""
     prefix = table.removesuffix("weight")
     return {key.removeprefix(prefix): value for key, value in model.items() if key.startswith(prefix)}
 
 
 def _input_table(entries: dict[str, Tensor], method: SharingMethod) -> Tensor:
-    """The input's vectors (V, D)."""
+    """Returns the input vectors (V, D)."""
     factor = entries.get("projection.weight")
     narrow = entries["weight" if factor is None else "table.weight"]
     table = _table(narrow, method, scores=False)
@@ -132,18 +131,18 @@ def _input_table(entries: dict[str, Tensor], method: SharingMethod) -> Tensor:
 
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
-    """M (V, D), of scores without a bias.
+    """Returns M (V, D) of logits without a bias.
 
     Raises:
-        ValueError: if the model has no such table, or its scores have a bias.
+        ValueError: if the model has no output table, or its logits have a bias.
     """
     method = sharing_of(settings)
     entries, projection, factor = _below(model, OUTPUT), None, None
     weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)
     if weight is None:
         raise ValueError(
-            f"CHECKPOINT: needs a table of output vectors; got a model without {OUTPUT}, whose file is incomplete. Use "
-            "the checkpoint of the training as it was saved."
+            f"CHECKPOINT: needs an output embedding; got an incomplete model without {OUTPUT}. Use the checkpoint of "
+            "the training as it was saved."
         )
     table = _table(weight, method, embeds=False)
     width = weight.size(1)
@@ -171,22 +170,22 @@ def _table(weight: Tensor, method: SharingMethod, **parts: bool) -> SharedEmbedd
 
 
 def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
-    """The module in float64 with its entries, of which a tied table's may be more than its part needs.
+    """Loads entries into a module, in float64; a tied table may have more entries than one part needs.
 
     Raises:
-        ValueError: if one is missing.
+        ValueError: if an entry is missing.
     """
     missing = module.double().eval().load_state_dict(entries, strict=False).missing_keys
     if missing:
         raise ValueError(
-            f"CHECKPOINT: needs all parameters of its sharing method; got none for {', '.join(missing)}. Use the "
-            "method that it was trained with, as its package registers it."
+            f"CHECKPOINT: needs all parameters of its sharing method; got none for {', '.join(missing)}. Use "
+            "--user-dir with the package that registered the method in training."
         )
     return module
 
 
 def _stock_criterion(options: Any) -> Any:
-    """fairseq's criterion for ours, so that fairseq-validate can build it."""
+    """Returns the options of fairseq's equivalent of our criterion, which fairseq-validate can build."""
     options = as_dict(options)
     if options.get("_name") != "tied_cross_entropy":
         return options

@@ -1,4 +1,4 @@
-"""The weights of a checkpoint, before anything is made of them."""
+"""Checks the weights of a checkpoint before an export."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,14 +9,10 @@ from fairseq_tiedemb.analysis.checkpoints import require_finite
 
 
 def require_weights(model: Mapping[str, Any], name: str) -> None:
-    """Raises unless a state dict has weights, all of them finite.
-
-    Args:
-        model: the state dict.
-        name: of its file, for errors.
+    """Checks that a state dict has weights, and that all are finite; errors name the file, `name`.
 
     Raises:
-        ValueError: naming the first tensor that is not.
+        ValueError: if there are no weights; else naming the first entry with inf or nan.
     """
     if not any(isinstance(value, Tensor) and value.is_floating_point() for value in model.values()):
         raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")

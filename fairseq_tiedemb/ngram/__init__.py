@@ -1,10 +1,10 @@
-"""n-gram models in numpy alone: smoothing methods, one backed-off table for all, ARPA text, interpolation.
+"""n-gram language models in numpy alone: smoothing methods, back-off tables, ARPA files, interpolation.
 
-``text`` reads, ``counts`` counts, ``smoothing`` and ``jelinek_mercer`` say what is taken off the counts, ``model`` has
-the table, ``arpa`` writes and reads it, ``word_scores`` what another model gave each word, and ``interpolation`` mixes.
-``word_classes`` finds the classes of the class bigram model.
+``text`` reads tokens and ``counts`` counts n-grams; ``smoothing`` and ``jelinek_mercer`` discount the counts; ``model``
+holds probabilities and back-off weights, and ``arpa`` writes and reads them. ``interpolation`` mixes models, also with
+the token scores of another program (``word_scores``). ``word_classes`` clusters words for class bigram models.
 
-A sentence is <s> w_1 ... w_m </s>: no history reaches over <s>, and </s> is predicted. <unk> is a word like any other.
+A sentence is <s> w_1 ... w_m </s>: histories do not cross <s>, and </s> is predicted. <unk> is an ordinary word.
 """
 
 from .counts import Level as Level

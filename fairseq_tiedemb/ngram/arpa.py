@@ -1,14 +1,14 @@
-r"""ARPA text, the format of n-gram models that SRILM, KenLM and others share.
+r"""ARPA text, the n-gram format of SRILM, KenLM and others.
 
     \data\
     ngram 1=...                              number of n-grams, by order
 
     \1-grams:
-    log10 p <tab> w_1 ... w_n <tab> log10 gamma        the weight may be missing, and is then 0
+    log10 p <tab> w_1 ... w_n <tab> log10 gamma        the back-off weight may be missing, and is then 0
 
     \end\
 
--99 stands for the logarithm of 0. Every history must be an n-gram of its own.
+-99 stands for the logarithm of 0. Every n-gram's history must be an n-gram of the file.
 
 Source: Doug Paul's format, as of SRILM's manual, ngram-format(5).
 """
@@ -36,7 +36,7 @@ SPACES = np.array([bytes([byte]).isspace() for byte in range(256)])
 
 
 class Tables(NamedTuple):
-    """What a model is made of; see the attributes of ``BackoffModel``."""
+    """The tables of a model: the attributes of ``BackoffModel``."""
 
     keys: list[Indices]
     probs: list[Reals]
@@ -47,13 +47,7 @@ class Tables(NamedTuple):
 
 
 def write(tables: Tables, words: Sequence[str], file: TextIO) -> None:
-    """Writes a model.
-
-    Args:
-        tables: of the model.
-        words: the words in the order of their indices, <s> and </s> first.
-        file: where to.
-    """
+    """Writes a model's tables; `words` are in the order of their indices, <s> and </s> first."""
     file.write("\\data\\\n")
     for n, keys in enumerate(tables.keys, start=1):
         file.write(f"ngram {n}={len(keys)}\n")
@@ -86,20 +80,13 @@ def _log10(values: Reals) -> list[float]:
 
 
 def read(path: str | Path, *, flag: str) -> tuple[Vocabulary, Tables]:
-    """Reads a model of any order.
+    """Reads a model of any order, and returns its closed vocabulary and its tables.
 
-    Words end at white space of ASCII, tabs or spaces alike. <s> is never predicted, whatever the file says.
-
-    Args:
-        path: the file, in UTF-8.
-        flag: what errors call it.
-
-    Returns:
-        The words, closed, and the tables.
+    ASCII white space separates words. <s> gets probability 0, whatever the file says. Errors name `flag`.
 
     Raises:
-        ValueError: naming the line and what is wrong with it, if the file cannot be read, is no ARPA text, has an
-            n-gram twice, one whose words or whose history it lacks, or no <s> and </s>.
+        ValueError: naming the line and its defect, if the file cannot be read, is not ARPA text, repeats an n-gram,
+            lacks a word or the history of an n-gram, or lacks <s> or </s>.
     """
     try:
         with open(path, "rb") as file:
@@ -109,7 +96,7 @@ def read(path: str | Path, *, flag: str) -> tuple[Vocabulary, Tables]:
 
 
 class _Section(NamedTuple):
-    """The n-grams of one order, as they stand in the file."""
+    """The n-grams of one order, in the order of the file."""
 
     logs: Reals
     words_GN: Indices
@@ -118,7 +105,7 @@ class _Section(NamedTuple):
 
 
 class _Reader:
-    """Reads one file from its start to its end; `number` is that of the line read last."""
+    """Reads one file from start to end; `number` is the number of the last line read."""
 
     def __init__(self, file: BinaryIO, path: str | Path, flag: str):
         self.file, self.path, self.flag = file, path, flag
@@ -158,7 +145,7 @@ class _Reader:
         )
 
     def _next(self) -> bytes:
-        """The next line that is not blank, without white space around it; nothing at the end of the file."""
+        """Returns the next line that is not blank, stripped; b"" at the end of the file."""
         for line in self.file:
             self.number += 1
             if line := line.strip():
@@ -166,7 +153,7 @@ class _Reader:
         return b""
 
     def _header(self) -> tuple[list[int], bytes]:
-        """The numbers of n-grams, by order, and the line after them."""
+        """Returns the numbers of n-grams by order, and the line after them."""
         while (line := self._next()) != b"\\data\\":
             if not line:
                 raise self._error("the line \\data\\", line)
@@ -220,7 +207,7 @@ class _Reader:
     def _columns(
         self, n: int, fields: NDArray[np.object_], starts: Indices, counts: Indices, first: int
     ) -> tuple[Reals, Indices, Reals]:
-        """Logarithms, words (G, n) and logarithms of weights of some lines, the first of which has a number."""
+        """Returns logarithms, words (G, n) and logarithms of back-off weights; `first` is the first line's number."""
         logs = self._numbers(fields[starts].tolist(), np.arange(len(starts)) + first, "logarithms of at most 0")
         weighted = np.flatnonzero(counts == n + 2)
         backoffs = np.zeros(len(starts))
@@ -236,7 +223,7 @@ class _Reader:
         return logs, ids.reshape(len(starts), n), backoffs
 
     def _numbers(self, texts: list[bytes], numbers: Indices, need: str) -> Reals:
-        """Numbers below infinity, and those that are logarithms of probabilities at most 0, of lines with a number."""
+        """Parses numbers, which must be below infinity, and at most 0 if they are log-probabilities."""
         highest = ROUNDING if "at most" in need else np.finfo(float).max
         try:
             values = np.array(list(map(float, texts)))
@@ -250,7 +237,7 @@ class _Reader:
         return values
 
     def _keys(self, section: _Section, known: list[Indices]) -> Indices:
-        """The n-grams' keys in their order in the file, from the sorted keys of lower orders."""
+        """Returns the n-grams' keys in the order of the file, from the sorted keys of lower orders."""
         words_GN, keys = section.words_GN, section.words_GN[:, 0]
         for n in range(1, words_GN.shape[1]):
             ids = np.searchsorted(known[n - 1], keys)
@@ -265,7 +252,7 @@ class _Reader:
 
 
 def _fields(lines: list[bytes]) -> tuple[NDArray[np.object_], Indices, Indices]:
-    """What stands between white space in some lines; for each line, which field is its first, and how many it has."""
+    """Splits lines at white space into fields; also returns every line's first field and its number of fields."""
     text = b"".join(lines)
     is_space = SPACES[np.frombuffer(text, dtype=np.uint8)]
     begins = np.flatnonzero(~is_space & np.concatenate(([True], is_space[:-1])))

@@ -1,4 +1,4 @@
-"""n-grams and their counts, order by order."""
+"""Counts n-grams, order by order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ Indices = NDArray[np.int64]
 
 @dataclass
 class Level:
-    """The different n-grams of one order n, G in number, sorted.
+    """The G different n-grams of one order n, sorted.
 
     Attributes:
-        keys: (G,), ascending: index of the first n - 1 words among the (n-1)-grams, times the vocabulary's size, plus
-            the last word.
-        suffixes: (G,), index of the last n - 1 words among the (n-1)-grams; of the word itself at n = 1.
-        counts: (G,), how often each was seen, or a(g), see ``count_ngrams``.
+        keys: (G,), ascending: the history's index among the (n-1)-grams, times the vocabulary's size, plus the last
+            word.
+        suffixes: (G,), index of the last n - 1 words among the (n-1)-grams; the word itself at n = 1.
+        counts: (G,), counts, or continuation counts a(g), see ``count_ngrams``.
     """
 
     keys: Indices
@@ -30,22 +30,22 @@ class Level:
 def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuation: bool = True) -> list[Level]:
     """Counts the n-grams of orders 1 to `order`.
 
-    With `continuation`, as Kneser-Ney smoothing counts: a(g) is the plain count of g if g is of the highest order or
-    starts with <s>, and else its continuation count, the number of different words seen before it. Without, all counts
-    are plain ones. <s> itself counts 0, for it is never predicted.
+    With `continuation`, as in Kneser-Ney smoothing: a(g) is the plain count of g if g is of the highest order or starts
+    with <s>, else its continuation count, the number of different words before it. Otherwise all counts are plain. <s>
+    counts 0, since it is never predicted.
 
     Args:
-        tokens: indices (N,); each sentence stands between BOS and EOS.
+        tokens: indices (N,), with BOS and EOS around every sentence.
         order: the highest n.
         size: number of indices.
-        continuation: whether lower orders have continuation counts.
+        continuation: use continuation counts for lower orders.
 
     Source: Chen & Goodman 1999, section 2.7 (a).
     """
     words = np.arange(size)
     levels = [Level(words, words, np.bincount(tokens, minlength=size))]
-    starts = np.arange(len(tokens))  # where an n-gram starts that lies within a sentence
-    ids = tokens.astype(np.int64)  # and which it is; elsewhere meaningless
+    starts = np.arange(len(tokens))  # start positions of n-grams within a sentence
+    ids = tokens.astype(np.int64)  # indices of the n-grams at `starts`; meaningless elsewhere
     for n in range(2, order + 1):
         lower = levels[-1]
         sentence_starts = ids[starts[tokens[starts] == BOS]]
@@ -54,7 +54,7 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
         suffixes = np.empty(len(keys), dtype=np.int64)
         suffixes[which] = ids[starts + 1]
         if continuation:
-            # Nothing stands before <s>, so what starts with it is no suffix and has its plain count.
+            # No word precedes <s>: an n-gram that starts with it is never a suffix, and keeps its plain count.
             lower.counts = np.bincount(np.concatenate((suffixes, sentence_starts)), minlength=len(lower.keys))
         ids[starts] = which
         levels.append(Level(keys, suffixes, np.bincount(which, minlength=len(keys))))
@@ -63,16 +63,16 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
 
 
 def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> Iterator[tuple[Indices, Indices]]:
-    """Finds the n-grams of a text among known ones, order by order from 2 on.
+    """Finds the n-grams of a text in a model, order by order from 2.
 
     Args:
-        keys: of each order from 1 on, as of ``Level``.
+        keys: keys of all orders from 1, as in ``Level``.
         tokens: indices (N,) of the text.
         size: number of indices.
 
     Yields:
-        For each order n two arrays (N - n + 1,), about the n-gram that ends at each token but the first n - 1: which
-        (n-1)-gram its history is, and which n-gram it is; -1 for one that is not known.
+        For every order n, two arrays (N - n + 1,) over the n-grams of the text: the index of the history among the
+            (n-1)-grams, and the index of the n-gram; -1 if the model lacks it.
     """
     ids = tokens.astype(np.int64)
     for n, known in enumerate(keys[1:], start=2):

@@ -2,7 +2,7 @@
 
     p(w | h) = sum_i lambda_i p_i(w | h)     lambda_i = mean over the text of lambda_i p_i / sum_j lambda_j p_j
 
-Each round makes the text at least as probable; its logarithm is concave in the weights, so there is one maximum.
+No round lowers the text's log-likelihood, which is concave in the weights: EM converges to the maximum.
 
 Source: Jelinek & Mercer 1980; Dempster, Laird & Rubin 1977.
 """
@@ -12,41 +12,32 @@ from numpy.typing import NDArray
 
 Reals = NDArray[np.float64]
 
-# EM stops when a round gains less than this a token, in natural logarithms.
+# EM stops when a round gains less than this, in nats per token.
 SMALLEST_GAIN = 1e-10
 MOST_ROUNDS = 10_000
 
 
 def mixture(logs_MN: Reals, weights_M: Reals) -> Reals:
-    """Logarithms of sum_i lambda_i p_i, (N,).
-
-    Args:
-        logs_MN: natural logarithms of what each of M models gives each of N tokens.
-        weights_M: lambda.
-    """
+    """Returns log sum_i lambda_i p_i (N,), from M models' log-probabilities of N tokens and the weights lambda."""
     highest = logs_MN.max(axis=0)
-    base = np.where(np.isfinite(highest), highest, 0.0)  # of tokens that no model gives anything
+    base = np.where(np.isfinite(highest), highest, 0.0)  # not finite if all models give probability 0
     with np.errstate(divide="ignore"):
         return np.log(weights_M @ np.exp(logs_MN - base)) + base
 
 
 def estimate_mixture(logs_MN: Reals) -> tuple[Reals, list[float]]:
-    """Estimates the weights by EM, from equal ones.
+    """Estimates the weights by EM, from equal weights and M models' natural log-probabilities of N held-out tokens.
 
-    Args:
-        logs_MN: natural logarithms of what each of M models gives each of N tokens of the held-out text.
-
-    Returns:
-        The weights (M,), which sum to 1, and the mean logarithm of a token's probability after each round.
+    Returns the weights (M,), which sum to 1, and the mean log-probability per token after 0, 1, 2, ... rounds.
 
     Raises:
-        ValueError: if there is a token to which all models give probability 0.
+        ValueError: if all models give a token probability 0.
     """
     hopeless = np.flatnonzero(~np.isfinite(logs_MN.max(axis=0)))
     if len(hopeless):
         raise ValueError(
-            f"--held-out: needs tokens that one of the models gives a probability; got 0 from all of them for token "
-            f"number {hopeless[0] + 1}. Use other text, or models with <unk>."
+            f"--held-out: needs tokens with a positive probability by some model; got 0 by all models for token number "
+            f"{hopeless[0] + 1}. Use other text, or models with <unk>."
         )
     weights = np.full(len(logs_MN), 1 / len(logs_MN))
     trace: list[float] = []
@@ -56,4 +47,4 @@ def estimate_mixture(logs_MN: Reals) -> tuple[Reals, list[float]]:
         if len(trace) > MOST_ROUNDS or (len(trace) > 1 and trace[-1] - trace[-2] < SMALLEST_GAIN):
             return weights, trace
         weights = weights * np.exp(logs_MN - mixed).mean(axis=1)
-        weights /= weights.sum()  # which is 1 but for rounding
+        weights /= weights.sum()  # corrects rounding

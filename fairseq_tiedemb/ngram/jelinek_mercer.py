@@ -1,14 +1,14 @@
-"""Jelinek-Mercer smoothing: weights of the orders, estimated by EM on text that the counts have not seen.
+"""Jelinek-Mercer smoothing: interpolation weights of the orders, estimated by EM on held-out text.
 
     P_n(w | h) = lambda_n(h) c(hw) / N_h + (1 - lambda_n(h)) P_{n-1}(w | h')     P_0 = 1 / W     lambda_n = 0 if N_h = 0
 
-The weights of an order are one, or one for each bucket floor(log2 N_h) of histories. EM finds for each word of the text
-how probably its probability came from order n (`r_n`), and from order n or below (`R_n`), and then sets
+An order has one weight, or one per bucket floor(log2 N_h) of histories. EM computes for every held-out word the
+probability that it came from order n (`r_n`), and from order n or below (`R_n`), and then sets
 
     lambda = (sum r_n + 1/2) / (sum R_n + 1)
 
-over the words of a bucket. The half, a Beta(3/2, 3/2) prior, is for buckets that the text hardly visits: a weight
-of 1 would leave other words nothing. What never falls is log P of the text + 1/2 sum (log lambda + log(1 - lambda)).
+over the words of a bucket. The 1/2 is a Beta(3/2, 3/2) prior, for buckets with few held-out words: a weight of 1 would
+leave unseen words no probability. No round lowers log P of the text + 1/2 sum (log lambda + log(1 - lambda)).
 
 Sources: Jelinek & Mercer 1980; Chen & Goodman 1999, section 2.3.
 """
@@ -25,17 +25,17 @@ from .text import BOS
 Reals = NDArray[np.float64]
 
 BUCKETS = 64
-# EM stops when a round gains less than this a word, in natural logarithms.
+# EM stops when a round gains less than this, in nats per word.
 SMALLEST_GAIN = 1e-7
 MOST_ROUNDS = 500
 
 
 @dataclass(frozen=True)
 class Weights:
-    """lambda of the histories of one order.
+    """The weights lambda of one order.
 
     Attributes:
-        by_count: whether histories have a weight by floor(log2 N_h), or all have the first.
+        by_count: whether weights are by bucket; otherwise all histories have the first.
         values: (BUCKETS,).
     """
 
@@ -43,18 +43,18 @@ class Weights:
     values: Reals
 
     def of(self, totals: Reals) -> Reals:
-        """lambda(h) of histories by their N_h; 0 where that is 0."""
+        """Returns lambda(h) of histories by their N_h; 0 where N_h is 0."""
         return np.where(totals > 0, self.values[bucket(totals, by_count=self.by_count)], 0.0)
 
 
 def bucket(totals: Reals, *, by_count: bool) -> Indices:
-    """floor(log2 N_h), 0 where N_h is 0; or 0 for all."""
+    """Returns floor(log2 N_h), 0 where N_h is 0; without `by_count`, 0 for all."""
     return np.frexp(np.maximum(totals, 1))[1].astype(np.int64) - 1 if by_count else np.zeros(len(totals), np.int64)
 
 
 @dataclass
 class Seen:
-    """What one order knows of the words to predict, M in number: c(hw) / N_h (0 if N_h is 0), N_h, and its bucket."""
+    """One order's statistics of the M held-out words: c(hw) / N_h (0 if N_h is 0), N_h, and the bucket of h."""
 
     ratios: Reals
     totals: Reals
@@ -86,12 +86,12 @@ def estimate_weights(
 
     Args:
         levels: plain counts.
-        held_out: indices (N,) of the text; each sentence stands between BOS and EOS.
+        held_out: indices (N,) of the text, with BOS and EOS around every sentence.
         size: number of indices.
-        by_count: a weight for each bucket of histories, or one an order.
+        by_count: one weight per bucket of histories, instead of one per order.
 
     Returns:
-        The weights, and after each round what must not fall.
+        The weights, and the objective, which never falls, after 0, 1, 2, ... rounds.
     """
     orders = held_out_counts(levels, held_out, size, by_count=by_count)
     weights = tuple(Weights(by_count, np.full(BUCKETS, 0.5)) for _ in levels)
@@ -105,14 +105,14 @@ def estimate_weights(
 
 
 def _round(orders: list[Seen], weights: tuple[Weights, ...], uniform: Reals) -> tuple[tuple[Weights, ...], float]:
-    """The weights after a round of EM, and of those before it what must not fall."""
+    """Returns the weights after a round of EM, and the objective of the weights before it."""
     used = [each.of(seen.totals) for seen, each in zip(orders, weights, strict=True)]
     probs = [uniform]
     for seen, weight in zip(orders, used, strict=True):
         probs.append(weight * seen.ratios + (1 - weight) * probs[-1])
     prior = sum(float(np.log(each.values * (1 - each.values)).sum()) / 2 for each in weights)
     better: list[Weights] = []
-    above = 1 / probs[-1]  # probability of going below order n, over that of the word
+    above = 1 / probs[-1]  # probability of backing off below order n, divided by that of the word
     for n in reversed(range(len(orders))):
         seen = orders[n]
         from_here = above * used[n] * seen.ratios

@@ -1,4 +1,4 @@
-"""n-gram models as one table: probabilities of the n-grams that are known, and weights of backing off."""
+"""n-gram models as tables of probabilities and back-off weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,18 +18,19 @@ LARGEST = 1.001
 
 
 class BackoffModel:
-    """p_n(w | h) = probs(hw) if hw is known, else gamma(h) p_{n-1}(w | h'); gamma(h) is 1 if h is not known.
+    """A back-off model: p_n(w | h) = probs(hw) if hw is in the table, else gamma(h) p_{n-1}(w | h').
 
-    The history h has at most n - 1 words, none from before the start of the sentence, <s>; h' is h without its first.
+    gamma(h) is 1 if h is not in the table. The history h has at most n - 1 words, none before <s>; h' is h without its
+    first word.
 
     Args:
-        tables: keys, probabilities and weights, see the attributes.
+        tables: keys, probabilities and back-off weights; see the attributes.
         size: number of indices, ``Vocabulary.size``.
 
     Attributes:
-        keys: of each order (G,), see ``Level``.
-        probs: p_n of each order's n-grams (G,); 0 for <s> alone.
-        backoffs: gamma of each order's n-grams (G,), 1 if none was seen to go on; nothing for the last order.
+        keys: keys by order (G,), see ``Level``.
+        probs: p_n of the n-grams, by order (G,); 0 for <s>.
+        backoffs: gamma of the n-grams, by order (G,), 1 for n-grams without continuation; the highest order has none.
     """
 
     def __init__(self, tables: arpa.Tables, size: int):
@@ -39,7 +40,7 @@ class BackoffModel:
 
     @classmethod
     def read_arpa(cls, path: str | Path, *, flag: str) -> tuple[Vocabulary, "BackoffModel"]:
-        """Reads a model from ARPA text, and its words; see ``arpa.read``."""
+        """Reads a model and its vocabulary from ARPA text; see ``arpa.read``."""
         vocabulary, tables = arpa.read(path, flag=flag)
         model = cls(tables, vocabulary.size)
         model.source = (flag, path, vocabulary.symbols())
@@ -47,17 +48,13 @@ class BackoffModel:
 
     @property
     def order(self) -> int:
-        """n of the longest n-grams."""
+        """The highest n."""
         return len(self.keys)
 
     def probabilities(self, tokens: NDArray[np.int32]) -> Reals:
-        """p(w | h) of every token, given those before it in its sentence.
+        """Returns p(w | h) (N,) of every token, given the tokens before it in its sentence; 0 for BOS.
 
-        Args:
-            tokens: indices (N,). Histories end at BOS; without it, they end where the indices do.
-
-        Returns:
-            Probabilities (N,), 0 for BOS.
+        Histories end at BOS; without BOS, at the start of `tokens` (N,).
         """
         probs = self.probs[0][tokens]
         for n, (histories, ids) in enumerate(look_up(self.keys, tokens, self.size), start=2):
@@ -88,43 +85,38 @@ class BackoffModel:
         )
 
     def perplexity(self, tokens: NDArray[np.int32]) -> float:
-        """exp of the mean negative log-probability of all tokens but <s>."""
+        """Returns exp of the mean negative log-probability of all tokens but <s>."""
         return float(np.exp(-self.log_probabilities(tokens).mean()))
 
     def write_arpa(self, words: Sequence[str], file: TextIO) -> None:
-        """Writes the model as ARPA text: base-10 logarithms, by order, of probabilities and weights of backing off.
-
-        Args:
-            words: the words in the order of their indices, <s> and </s> first.
-            file: where to.
-        """
+        """Writes the model as ARPA text; `words` are in the order of their indices, <s> and </s> first."""
         arpa.write(arpa.Tables(self.keys, self.probs, self.backoffs), words, file)
 
 
 class SmoothedModel(BackoffModel):
-    """A model estimated from text by one of the methods of ``smoothing.py``.
+    """An n-gram model estimated from text by a method of ``smoothing.py``.
 
     Args:
-        tokens: indices (N,) of the training text; each sentence stands between BOS and EOS (``Vocabulary.read``).
-        order: n of the longest n-grams, at least 1.
-        size: number of indices, ``Vocabulary.size``. Words that the text lacks get their share of p_0.
+        tokens: indices (N,) of the training text, with BOS and EOS around every sentence (``Vocabulary.read``).
+        order: the highest n, at least 1.
+        size: number of indices, ``Vocabulary.size``. Words that the text lacks share p_0.
         smoothing: name of the method.
-        form: ``interpolated`` or ``back-off``; the method's usual one if not given.
-        cutoff: n-grams of order 1, 2, ... that count less are cut off; the last number holds for higher orders too.
-            SRILM's -gt1min, -gt2min, ...: discounts are estimated from all counts, and in Kneser-Ney smoothing it is
-            a(g) that is compared below the highest order. The method's usual one if not given.
-        katz_k: counts above k are not discounted by ``katz``.
-        held_out: indices of the text on which the weights of ``jelinek-mercer`` are estimated.
-        weights_by_count: whether they are by bucket of histories, or one an order.
+        form: ``interpolated`` or ``back-off``; default: the method's first form.
+        cutoff: minimum counts of n-grams of order 1, 2, ...; the last holds for higher orders too. As SRILM's -gt1min,
+            -gt2min, ...: discounts are estimated from all counts, and Kneser-Ney compares a(g) below the highest order.
+            Default: the method's own.
+        katz_k: ``katz`` does not discount counts above k.
+        held_out: indices of the text on which ``jelinek-mercer`` estimates its weights.
+        weights_by_count: whether those weights are by bucket of histories, or one per order.
 
     Attributes:
         method: the method.
         form: its form.
-        discounts: the numbers of each order that determine what is taken off its counts; none for some methods.
-        fallbacks: orders whose counts do not determine all of them.
+        discounts: parameters of the discounts, by order; empty for some methods.
+        fallbacks: orders whose counts do not determine all parameters.
 
     Raises:
-        ValueError: for an unknown method, a form it lacks, a missing held-out text or numbers out of range.
+        ValueError: for an unknown method or form, missing held-out text, or numbers out of range.
     """
 
     def __init__(
@@ -161,7 +153,7 @@ class SmoothedModel(BackoffModel):
         lower[BOS] = 0
         contexts = 1
         for n in range(1, order + 1):
-            level = levels.pop(0)  # whose memory is free again at the end of the round
+            level = levels.pop(0)  # removed, so that its memory is freed after this round
             histories = level.keys // size
             totals = np.bincount(histories, level.counts, contexts).astype(np.float64, copy=False)
             counted = Counted(n, level.counts, histories, totals, size - 1)
@@ -185,18 +177,12 @@ class SmoothedModel(BackoffModel):
 
     @property
     def title(self) -> str:
-        """What the method is called in print, with its form if that is not the usual one."""
+        """The method's name in print, with its form unless that is the method's first."""
         return self.method.title if self.form == self.method.forms[0] else f"{self.method.title}, {self.form}"
 
 
 class KneserNey(SmoothedModel):
-    """Interpolated modified Kneser-Ney smoothing: ``SmoothedModel`` as it is without options.
-
-    Args:
-        tokens: indices (N,) of the training text; each sentence stands between BOS and EOS.
-        order: n of the longest n-grams, at least 1.
-        size: number of indices.
-    """
+    """Interpolated modified Kneser-Ney smoothing: ``SmoothedModel`` with its default options."""
 
     def __init__(self, tokens: NDArray[np.int32], order: int, size: int):
         super().__init__(tokens, order, size)
@@ -205,7 +191,7 @@ class KneserNey(SmoothedModel):
 def check_options(
     smoothing: str, *, order: int, form: str | None, cutoff: Sequence[int] | None, katz_k: int
 ) -> Smoothing:
-    """The method of this name, if it can be had with these options; see ``SmoothedModel``.
+    """Returns the smoothing method of this name, after checking the options of ``SmoothedModel``.
 
     Raises:
         ValueError: naming the flag.
@@ -225,7 +211,7 @@ def check_options(
     if cutoff is not None and (not cutoff or min(cutoff) < 1 or len(cutoff) > order):
         raise ValueError(
             f"--cutoff: needs 1 to {order} whole numbers of at least 1, for --order {order}; got "
-            f"{' '.join(map(str, cutoff))}. Use 1 1 2, say, against n-grams of three words and more that come once."
+            f"{' '.join(map(str, cutoff))}. Use 1 1 2, say, to drop n-grams of three or more words with count 1."
         )
     if katz_k < 1:
         raise ValueError(f"--katz-k: needs a whole number of at least 1; got {katz_k}. Use 7.")
@@ -233,7 +219,7 @@ def check_options(
 
 
 def _without(tables: arpa.Tables, kept: Sequence[NDArray[np.bool_]], size: int) -> arpa.Tables:
-    """The tables without n-grams that are not kept, but for words and the histories of others, which must stay."""
+    """Removes n-grams that are not in `kept`, except single words and the histories of remaining n-grams."""
     staying = list(kept)
     for n in range(len(kept) - 1, 0, -1):
         staying[n - 1] = staying[n - 1].copy()

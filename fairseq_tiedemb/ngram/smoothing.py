@@ -1,11 +1,11 @@
-"""Smoothing methods: what each takes off the counts, and how that is shared among the words that were not seen.
+"""Smoothing methods: how much they discount counts, and how the freed probability is shared among unseen words.
 
 With c(hw) the count of an n-gram of history h and word w, N_h = sum_v c(hv) and T_h the number of different words after
 h, every method is a discount delta(hw), of a count, and one of two forms:
 
     interpolated   p(w | h) = (c(hw) - delta(hw)) / N_h + gamma(h) p(w | h'),   gamma(h) = sum_v delta(hv) / N_h
-    back-off       p(w | h) = (c(hw) - delta(hw)) / N_h  if w is left with something of its count after h, else
-                   p(w | h) = gamma(h) p(w | h'),   gamma(h) = (sum_v delta(hv) / N_h) / sum_{v with nothing} p(v | h')
+    back-off       p(w | h) = (c(hw) - delta(hw)) / N_h  if c(hw) > delta(hw), else
+                   p(w | h) = gamma(h) p(w | h'),   gamma(h) = (sum_v delta(hv) / N_h) / sum_{v: c = delta} p(v | h')
 
     h' is h without its first word, p(w | h') = 1 / W below order 1, and p(w | h) = p(w | h') if h was not seen.
 
@@ -16,7 +16,7 @@ h, every method is a discount delta(hw), of a count, and one of two forms:
     kneser-ney            the same with a(hw) of ``count_ngrams`` for c below the highest order
     modified-kneser-ney   delta = D(1), D(2) or D(3 and more), by a(hw)
 
-An n-gram that is cut off loses its whole count, delta = c: N_h keeps it, and gamma(h) hands it on.
+An n-gram below the cutoff has delta = c: N_h keeps its count, and gamma(h) redistributes it.
 
 Sources: Chen & Goodman, An empirical study of smoothing techniques for language modeling, Computer Speech and Language
 13, 1999, sections 2 and 3; Katz 1987; Witten & Bell 1991, method C; Ney, Essen & Kneser 1994; Kneser & Ney 1995.
@@ -33,21 +33,21 @@ from .jelinek_mercer import Weights
 
 Reals = NDArray[np.float64]
 
-# Where the counts do not determine the discounts; lmplz's --discount_fallback takes the same.
+# Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
-# Below this the words that were not seen after a history have no probability but rounding errors.
+# A smaller probability of the unseen words after a history is rounding error.
 SMALLEST_ROOM = 1e-9
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What a method sees of one order n.
+    """The counts of one order n, as a method sees them.
 
     Attributes:
         n: the order.
-        counts: (G,), c(hw), of words that were not seen too (0) at n = 1.
-        histories: (G,), which (n-1)-gram h is.
-        totals: N_h, for each (n-1)-gram.
+        counts: (G,), c(hw); at n = 1 including words with count 0.
+        histories: (G,), index of h among the (n-1)-grams.
+        totals: N_h of all (n-1)-grams.
         words: W, the number of words that can be predicted.
     """
 
@@ -59,18 +59,13 @@ class Counted:
 
     @property
     def all_seen(self) -> bool:
-        """Whether every word was seen, so that unigrams have nobody to leave anything to."""
+        """Whether n = 1 and every word was seen, so that no unseen word needs probability."""
         return self.n == 1 and np.count_nonzero(self.counts) == self.words
 
 
 @dataclass(frozen=True)
 class Options:
-    """What some methods need besides the counts.
-
-    Attributes:
-        katz_k: counts above k are not discounted.
-        weights: lambda of each order, of ``jelinek-mercer``.
-    """
+    """Parameters of methods: ``katz`` does not discount counts above `katz_k`; Jelinek-Mercer's lambda is `weights`."""
 
     katz_k: int = 7
     weights: tuple[Weights, ...] = ()
@@ -78,12 +73,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Discounts:
-    """What a method takes off the counts of one order.
+    """The discounts of one order's counts.
 
     Attributes:
         taken: (G,), delta(hw).
-        values: the numbers that determine it, D or d_r; none for some methods.
-        estimated: whether the counts determine all of them.
+        values: the parameters D or d_r; empty for some methods.
+        estimated: whether the counts determine all parameters.
     """
 
     taken: NDArray[np.floating]
@@ -92,18 +87,16 @@ class Discounts:
 
 
 def counts_of_counts(counts: Indices, highest: int) -> list[int]:
-    """n_0 ... n_highest, where n_r is the number of n-grams whose count is r."""
+    """Returns n_0 ... n_highest, where n_r is the number of n-grams with count r."""
     return np.bincount(np.minimum(counts, highest + 1), minlength=highest + 2)[: highest + 1].tolist()
 
 
 def discounts(counts: Indices) -> tuple[float, float, float] | None:
-    """The discounts D(1), D(2), D(3 and more) of one order, from n_k, the number of its n-grams whose count is k.
+    """Returns modified Kneser-Ney's discounts D(1), D(2), D(3 and more); n_k is the number of n-grams with count k.
 
         Y = n_1 / (n_1 + 2 n_2)     D(k) = k - (k + 1) Y n_{k+1} / n_k
 
-    Returns:
-        The discounts, or None if they are undefined or useless: one of n_1 ... n_4 is zero, or a discount is not
-        positive.
+    The result is None if one of n_1 ... n_4 is zero, or a discount is not positive.
 
     Source: Chen & Goodman 1999, equation 26.
     """
@@ -116,12 +109,11 @@ def discounts(counts: Indices) -> tuple[float, float, float] | None:
 
 
 def good_turing(counts: Indices, k: int) -> list[float | None]:
-    """Katz's ratios d_1 ... d_k, what is left of a count of r.
+    """Returns Katz's ratios d_1 ... d_k: the discounted count, divided by the count r.
 
         d_r = ((r + 1) n_{r+1} / (r n_r) - a) / (1 - a)     a = (k + 1) n_{k+1} / n_1     d_r = 1 for r > k
 
-    Returns:
-        The ratios; None for one that is undefined or outside of (0, 1], as of counts that follow no Zipf curve.
+    A ratio is None if undefined or outside (0, 1], as happens for counts that follow no Zipf curve.
 
     Source: Katz 1987, equation 15; Chen & Goodman 1999, section 2.4.
     """
@@ -142,7 +134,7 @@ def jelinek_mercer(order: Counted, options: Options) -> Discounts:
 
 
 def katz(order: Counted, options: Options) -> Discounts:
-    """delta = (1 - d_c) c. What is undefined is 1, and so are all ratios of unigrams if no word is left to be seen."""
+    """delta = (1 - d_c) c, with 1 for undefined ratios; delta = 0 for unigrams if every word was seen."""
     if order.all_seen:
         return Discounts(np.zeros(len(order.counts)))
     found = good_turing(order.counts, options.katz_k)
@@ -178,16 +170,15 @@ INTERPOLATED, BACK_OFF = "interpolated", "back-off"
 
 @dataclass(frozen=True)
 class Smoothing:
-    """A method.
+    """A smoothing method.
 
     Attributes:
-        title: what it is called in print.
-        discounts: what it takes off the counts of an order.
-        continuation: whether lower orders have continuation counts.
-        forms: those that it has, the usual one first.
-        cutoff: what an n-gram of order 1, 2, ... must count not to be cut off, unless asked for otherwise; the last
-            number holds for higher orders too.
-        needs_held_out: whether its weights are estimated on text of their own.
+        title: name in print.
+        discounts: computes the discounts of an order.
+        continuation: whether lower orders use continuation counts.
+        forms: its possible forms, the default first.
+        cutoff: default minimum counts of n-grams of order 1, 2, ...; the last holds for higher orders too.
+        needs_held_out: whether its weights need held-out text.
     """
 
     title: str
@@ -200,7 +191,7 @@ class Smoothing:
 
 SMOOTHINGS = {
     "jelinek-mercer": Smoothing("Jelinek-Mercer", jelinek_mercer, forms=(INTERPOLATED,), needs_held_out=True),
-    # SRILM's defaults, which the published perplexities of Katz smoothing come from.
+    # SRILM's default cutoffs, with which perplexities of Katz smoothing are published.
     "katz": Smoothing("Katz", katz, forms=(BACK_OFF,), cutoff=(1, 1, 2)),
     "witten-bell": Smoothing("Witten-Bell", witten_bell),
     "absolute": Smoothing("absolute discounting", absolute),
@@ -210,15 +201,9 @@ SMOOTHINGS = {
 
 
 def interpolate(order: Counted, taken: NDArray[np.floating], lower: Reals) -> tuple[Reals, Reals]:
-    """The interpolated form.
+    """The interpolated form: returns p(w | h) of the n-grams (G,), and gamma(h) of the histories.
 
-    Args:
-        order: the counts.
-        taken: delta(hw), (G,).
-        lower: p(w | h') of the n-grams, (G,).
-
-    Returns:
-        p(w | h) of the n-grams, (G,), and gamma(h) of the histories.
+    `taken` is delta(hw) (G,), and `lower` is p(w | h') (G,).
     """
     totals = order.totals
     backoff = np.ones(len(totals))
@@ -230,8 +215,8 @@ def interpolate(order: Counted, taken: NDArray[np.floating], lower: Reals) -> tu
 def back_off(order: Counted, taken: NDArray[np.floating], lower: Reals) -> tuple[Reals, Reals]:
     """The back-off form; for arguments and result see ``interpolate``.
 
-    A history that has nothing taken off would leave no probability to other words: its N_h is one more, as in SRILM.
-    After a history that every word was seen after there is no other word: it has the interpolated form.
+    If no count of a history is discounted, N_h is one more, as in SRILM, so that unseen words keep a probability. If
+    every word was seen after a history, the history has the interpolated form.
     """
     histories, totals = order.histories, order.totals
     own = order.counts - taken

@@ -1,4 +1,4 @@
-"""Text as n-gram models read it: lines, sentences between <s> and </s>, words and their indices."""
+"""Reads text for n-gram models: lines, sentences between <s> and </s>, word indices."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ UNKNOWN = "<unk>"
 
 
 def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
-    """Yields the lines of a UTF-8 text, numbered from 1, without its byte-order mark.
+    """Yields (number from 1, line) of a UTF-8 text, without its byte-order mark.
 
     Raises:
         ValueError: naming the flag and the file, if it cannot be read or is not UTF-8.
@@ -28,23 +28,23 @@ def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
 
 
 class Vocabulary(dict[str, int]):
-    """Words and their indices, which follow those of <s> and </s>.
+    """Maps words to indices, which follow those of <s> and </s>.
 
-    Looking up a word adds it, until the vocabulary is closed; from then on other words are <unk>, or are refused if the
-    vocabulary has no <unk>. No text may spell <s> and </s>.
+    Looking up a new word adds it until the vocabulary is closed. Then a new word becomes <unk>, or raises KeyError if
+    the vocabulary has no <unk>. Text must not contain <s> and </s>.
     """
 
     closed = False
-    # What a refused word is said to be missing from, and what to do about it.
+    # The source of the words, and the remedy, that the error about a refused word names.
     source = "the training text"
     remedy = f"--dict, or a training text whose rare words are {UNKNOWN}"
 
     @classmethod
     def from_dictionary(cls, path: str | Path) -> "Vocabulary":
-        """Returns the closed vocabulary of fairseq's dict.txt: its words, and <unk>, which every other word becomes.
+        """Returns the closed vocabulary of fairseq's dict.txt, with <unk>.
 
         Raises:
-            ValueError: naming the line that is not of the form ``word count``.
+            ValueError: naming the first line that is not of the form ``word count``.
         """
         vocabulary = cls()
         for number, line in read_lines(path, flag="--dict"):
@@ -69,11 +69,11 @@ class Vocabulary(dict[str, int]):
         raise KeyError(word)
 
     def symbols(self) -> list[str]:
-        """The words in the order of their indices, <s> and </s> first."""
+        """Returns the words in the order of their indices, <s> and </s> first."""
         return [*MARKS, *self]
 
     def close(self) -> None:
-        """Takes up no more words."""
+        """Stops adding words."""
         self.closed = True
 
     @property
@@ -82,18 +82,13 @@ class Vocabulary(dict[str, int]):
         return len(MARKS) + len(self)
 
     def read(self, paths: Sequence[str | Path], *, flag: str) -> NDArray[np.int32]:
-        """Reads text as fairseq-preprocess does: a sentence a line (a blank one too), words between white space.
+        """Reads UTF-8 text as fairseq-preprocess does: a sentence per line, words between white space.
 
-        Args:
-            paths: UTF-8 text files.
-            flag: what errors call them.
-
-        Returns:
-            Indices (N,); each sentence stands between BOS and EOS.
+        A blank line is a sentence, too. The result is indices (N,), with BOS and EOS around every sentence.
 
         Raises:
-            ValueError: naming the file and what is wrong with it, if it cannot be read, is empty, or has a word that
-                the vocabulary refuses.
+            ValueError: naming `flag`, the file and its defect, if it cannot be read, is empty, or has a word that the
+                vocabulary refuses.
         """
         tokens = array("i")
         for path in paths:
@@ -106,7 +101,9 @@ class Vocabulary(dict[str, int]):
                     raise ValueError(self._refusal(error.args[0], f"line {number} of {path}", flag)) from None
                 tokens.append(EOS)
             if len(tokens) == before:
-                raise ValueError(f"{flag}: needs text; got {path}, which is empty. Use a file with a sentence a line.")
+                raise ValueError(
+                    f"{flag}: needs text; got {path}, which is empty. Use a file with one sentence per line."
+                )
         return np.array(tokens, dtype=np.int32)
 
     def _refusal(self, word: str, place: str, flag: str) -> str:

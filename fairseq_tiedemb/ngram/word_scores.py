@@ -1,9 +1,9 @@
-"""What a language model gave each token of a text, as a file: a line a token.
+"""Token scores of a language model in a text file, one line per token, in the order of the text:
 
     natural logarithm of the token's probability <tab> the token
 
-in the order of the text. The token is the one that the model predicted: <unk> for a word that it does not know, </s>
-for the end of a sentence. ``fairseq-tiedemb score --per-word`` writes it, ``ngram --interpolate`` reads it.
+The token is the predicted one: <unk> for an unknown word, </s> at the end of a sentence. ``fairseq-tiedemb score
+--per-word`` writes the file, ``ngram --interpolate`` reads it.
 """
 
 from collections.abc import Iterable
@@ -17,26 +17,22 @@ from .text import read_lines
 
 
 class WordScores(NamedTuple):
-    """Tokens (N,) and the natural logarithms of their probabilities (N,)."""
+    """Tokens (N,) and their natural log-probabilities (N,)."""
 
     tokens: list[str]
     logs: NDArray[np.float64]
 
 
 def write_word_scores(scores: Iterable[tuple[str, float]], file: TextIO) -> None:
-    """Writes tokens with the logarithms of their probabilities; nine digits say all of a number in single precision."""
+    """Writes tokens with their log-probabilities, in nine digits, which restore a float32 exactly."""
     file.writelines(f"{log:.9g}\t{token}\n" for token, log in scores)
 
 
 def read_word_scores(path: str | Path, *, flag: str) -> WordScores:
-    """Reads the file.
-
-    Args:
-        path: the file, in UTF-8.
-        flag: what errors call it.
+    """Reads a file of token scores in UTF-8; errors name `flag`.
 
     Raises:
-        ValueError: naming the line, if one is not of the form above, or has a number above 0.
+        ValueError: naming the first line of another form, or with a logarithm above 0.
     """
     tokens, logs = [], []
     for number, line in read_lines(path, flag=flag):
@@ -50,15 +46,15 @@ def read_word_scores(path: str | Path, *, flag: str) -> WordScores:
         tokens.append(token)
         logs.append(value)
     if not tokens:
-        raise ValueError(f"{flag}: needs a line a token; got {path}, which is empty. Use score --per-word again.")
+        raise ValueError(f"{flag}: needs one line per token; got {path}, which is empty. Use score --per-word again.")
     return WordScores(tokens, np.array(logs))
 
 
 def is_word_scores(path: str | Path, *, flag: str) -> bool:
-    """Whether a file begins as one of these.
+    """Whether a file's first line has the form of a token score.
 
     Raises:
-        ValueError: if it cannot be read, see ``read_lines``.
+        ValueError: if the file cannot be read, see ``read_lines``.
     """
     _, line = next(read_lines(path, flag=flag), (0, ""))
     log, tab, token = line.rstrip("\n").partition("\t")
@@ -66,7 +62,7 @@ def is_word_scores(path: str | Path, *, flag: str) -> bool:
 
 
 def _log(text: str) -> float | None:
-    """The logarithm of a probability; None if the text is none."""
+    """Parses the logarithm of a probability; None for other text."""
     try:
         value = float(text)
     except ValueError:

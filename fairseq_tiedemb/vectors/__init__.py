@@ -1,6 +1,6 @@
-"""Tables of word vectors, wherever they are from, and what is measured on them.
+"""Word vectors from any source, and measurements on them.
 
-``sources`` reads one from a checkpoint (``roles``), a safetensors file (``tensor_file``) or text (``text_file``) as a
-``WordTable``; ``similarity``, ``analogies``, ``correlation``, ``neighbours`` and ``plane`` take it from there.
-``counts`` makes one of a text.
+``sources`` reads a ``WordTable`` from a checkpoint (``roles``), a safetensors file (``tensor_file``) or text
+(``text_file``); ``counts`` computes vectors from a corpus. ``similarity``, ``analogies``, ``correlation``,
+``neighbours`` and ``plane`` take a ``WordTable``.
 """

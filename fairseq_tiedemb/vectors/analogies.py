@@ -1,4 +1,4 @@
-"""Analogies: a is to b as c is to what?
+"""Word analogies: a is to b as c is to which word?
 
 Source: Mikolov et al. 2013 (questions-words.txt, 3CosAdd); Levy & Goldberg 2014, "Linguistic Regularities in Sparse and
 Explicit Word Representations", eq. 4 (3CosMul).
@@ -12,14 +12,14 @@ import numpy as np
 
 from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
-EPSILON = 1e-3  # of 3CosMul, as the paper has it
-BLOCK = 2**22  # scores that are in memory at a time
-SYNTACTIC = "gram"  # what the names of such sections begin with
+EPSILON = 1e-3  # in 3CosMul's denominator, as in the paper
+BLOCK = 2**22  # scores in memory at a time
+SYNTACTIC = "gram"  # prefix of the names of syntactic sections
 
 
 @dataclass
 class Section:
-    """Questions of one kind: four words each, in lower case."""
+    """A named section of questions, which are four lower-case words each."""
 
     name: str
     questions: list[tuple[str, str, str, str]]
@@ -27,13 +27,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Answers:
-    """How a section was answered.
+    """The result of a section.
 
     Attributes:
-        name: of the section.
-        asked: questions whose words every table has.
-        total: questions of the section.
-        right: of those asked, by table.
+        name: name of the section.
+        asked: number of questions whose words all tables have.
+        total: number of questions of the section.
+        right: number of right answers, by table.
     """
 
     name: str
@@ -43,10 +43,10 @@ class Answers:
 
 
 def read_questions(path: Path) -> list[Section]:
-    """Reads ``: section`` and ``a b c d`` lines.
+    """Reads a file of ``: section`` and ``a b c d`` lines.
 
     Raises:
-        ValueError: naming the line that is something else, or if there is no question.
+        ValueError: naming the first line of another form, or if there is no question.
     """
     sections: list[Section] = []
     try:
@@ -63,27 +63,27 @@ def read_questions(path: Path) -> list[Section]:
             sections[-1].questions.append((words[0], words[1], words[2], words[3]))
         else:
             raise ValueError(
-                f"--questions: needs `: section` lines, with four words a line below; got {line[:60]!r} in line "
+                f"--questions: needs `: section` lines, with lines of four words below; got {line[:60]!r} in line "
                 f"{number} of {path}. Use the format of questions-words.txt."
             )
     if not any(section.questions for section in sections):
-        raise ValueError(f"--questions: needs a question at least; got {path}, which has none. Use another.")
+        raise ValueError(f"--questions: needs at least one question; got {path}, which has none. Use another.")
     return sections
 
 
 def answer(
     tables: Sequence[WordTable], sections: Sequence[Section], *, most_frequent: int, multiply: bool = False
 ) -> list[Answers]:
-    """Answers the questions whose four words every table has, from its own words; the three of the question are none.
+    """Answers every question whose four words all tables have; a, b and c are excluded as answers.
 
         3CosAdd: argmax_x cos(x, b) - cos(x, a) + cos(x, c)
         3CosMul: argmax_x s(x, b) s(x, c) / (s(x, a) + 0.001)      with s = (cos + 1) / 2
 
     Args:
-        tables: their words in lower case count; of several that are the same then, the lower-case one, or the first.
+        tables: the tables. Words are compared in lower case; of equal ones the lower-case word counts, else the first.
         sections: the questions.
-        most_frequent: the first words of each table, which alone count.
-        multiply: 3CosMul.
+        most_frequent: number of words, the first of each table, that take part.
+        multiply: use 3CosMul instead of 3CosAdd.
     """
     indexes = [table.folded(most_frequent) for table in tables]
     kept = [
@@ -102,7 +102,7 @@ def answer(
 
 
 def in_total(results: Sequence[Answers]) -> list[Answers]:
-    """Semantic, syntactic (sections whose names begin with "gram") and all questions: sums, not means of sections."""
+    """Sums results over the semantic, the syntactic ("gram...") and all sections; sums, not means of sections."""
     kinds = {
         "semantic": [each for each in results if not each.name.startswith(SYNTACTIC)],
         "syntactic": [each for each in results if each.name.startswith(SYNTACTIC)],
@@ -123,7 +123,7 @@ def in_total(results: Sequence[Answers]) -> list[Answers]:
 def _marks(
     table: WordTable, index: dict[str, int], questions: Sequence[tuple[str, str, str, str]], *, multiply: bool
 ) -> np.ndarray:
-    """Whether each question is answered right."""
+    """Returns a mask (n,) of the questions that the table answers right."""
     candidates = np.array(sorted(index.values()))
     units = unit_rows(table.rows_VD[candidates])
     place = {int(row): number for number, row in enumerate(candidates)}

@@ -1,4 +1,4 @@
-"""Do tables hold the same words similar? Spearman's rho of the cosines of all pairs of words.
+"""Spearman's correlation between the pairwise word similarities of embedding tables.
 
 Source: Press & Wolf 2016, section 4.1, table 4.
 """
@@ -7,26 +7,25 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# Cosines are rounded to multiples of 2^-21, the precision of a sum in float32, so that there are 2^22 + 1 of them.
+# Cosines are rounded to multiples of 2^-21, the precision of a sum in float32: 2^22 + 1 values.
 STEPS = 2**21
 VALUES = 2 * STEPS + 1
-BLOCK = 2**22  # cosines of a table that are in memory at a time
+BLOCK = 2**22  # cosines of a table in memory at a time
 
 
 def cosine_correlation(tables: Sequence[np.ndarray], *, block: int = BLOCK) -> np.ndarray:
-    """Spearman's rho, with mean ranks for ties, between the cosines of all pairs of rows i < j of each two tables.
+    """Computes Spearman's rho between every two tables' cosines of all word pairs i < j, with mean ranks for ties.
 
-    Two passes: the first counts how often each (rounded) cosine comes, which gives each its mean rank, and the sums of
-    squares; the second adds the products of ranks. Memory is a block and the counts, whatever the number of words.
-    Rounding changes rho by less than 1e-6 where cosines spread by 1e-3 (standard deviation) or more. Where they are all
-    but equal, float32 knows less: with a spread of 1e-5, 1e-5.
+    The first pass counts the rounded cosines, which gives their mean ranks and the sums of squares; the second pass
+    adds the products of ranks. Memory is one block of cosines and the counts. Rounding changes rho by less than 1e-6 if
+    the cosines' standard deviation is 1e-3 or more; with 1e-5, float32 itself limits rho to 1e-5.
 
     Args:
-        tables: k of them, unit rows in float32, of the same words in the same order; their widths may differ.
-        block: cosines at a time.
+        tables: k tables of unit rows in float32, for the same words in the same order; widths may differ.
+        block: cosines of a table in memory at a time.
 
     Returns:
-        rho (k, k); nan for fewer than three words, or where all cosines of a table are equal.
+        rho (k, k); nan for fewer than three words, or if all cosines of a table are equal.
     """
     counts = np.zeros((len(tables), VALUES), np.int64)
     for found in _pairs(tables, block):
@@ -42,16 +41,16 @@ def cosine_correlation(tables: Sequence[np.ndarray], *, block: int = BLOCK) -> n
 
 
 def _centred_ranks(counts: np.ndarray) -> np.ndarray:
-    """The mean rank of each value less the mean of all ranks."""
+    """Returns the mean rank of every value, minus the mean of all ranks."""
     return np.cumsum(counts) - (counts - 1) / 2 - (counts.sum() + 1) / 2
 
 
 def _pairs(tables: Sequence[np.ndarray], block: int) -> Iterator[list[np.ndarray]]:
-    """The rounded cosines of all pairs of words in each table, block by block, as numbers in [0, VALUES)."""
+    """Yields blocks of word pairs: for each table, their rounded cosines as integers in [0, VALUES)."""
     words, start = len(tables[0]), 0
     while start < words:
         stop = min(words, start + max(1, block // (words - start)))
-        # Rows of the block with each other, i < j, and with all that follow.
+        # Pairs i < j within the block, then pairs of a row of the block and a later row.
         above = ~np.tri(stop - start, dtype=bool)
         yield [_rounded((rows[start:stop] @ rows[start:stop].T)[above]) for rows in tables]
         yield [_rounded((rows[start:stop] @ rows[stop:].T).ravel()) for rows in tables]

@@ -1,7 +1,7 @@
-"""Vectors out of counts of which words stand near which: mutual information, and its truncated SVD.
+"""Word vectors from co-occurrence counts: positive mutual information and its truncated SVD.
 
 Source: Levy, Goldberg & Dagan 2015, "Improving distributional similarity with lessons learned from word embeddings",
-sections 2 and 3; the shift is of Levy & Goldberg 2014.
+sections 2 and 3; the shift is from Levy & Goldberg 2014.
 """
 
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ import numpy as np
 
 
 def window_counts(text: Iterable[tuple[np.ndarray, np.ndarray]], size: int, window: int) -> Any:
-    """How often words stand near each other, nearer ones counting more.
+    """Counts how often words occur within W tokens of one another in a sentence, weighting nearer pairs more.
 
         n_wc = sum over tokens w and c of one sentence, d <= W words apart, of W + 1 - d
 
-    which is W times the number of pairs that skip-gram has to expect where it draws the half-width of each window from
-    1 ... W. There is never more in memory than the cells that are not 0, and the pairs of one part of the text.
+    This is W times the expected number of skip-gram pairs if every window's half-width is drawn from 1 ... W. Memory
+    holds the non-zero cells and the pairs of one part of the text.
 
     Args:
-        text: parts of the text: words, numbers in [0, V), and the sentence of each, numbers that rise.
+        text: parts of the text: words, numbers in [0, V), and their rising sentence numbers.
         size: V.
         window: W.
 
@@ -44,7 +44,7 @@ def window_counts(text: Iterable[tuple[np.ndarray, np.ndarray]], size: int, wind
 
 
 def positive_mutual_information(counts: Any, *, smoothing: float, shift: float) -> Any:
-    """What words have to do with each other, beyond how frequent they are.
+    """Computes the shifted positive pointwise mutual information of words and contexts.
 
         M_wc = max(0, log(p(w, c) / (p(w) q(c))) - log k)
 
@@ -52,15 +52,15 @@ def positive_mutual_information(counts: Any, *, smoothing: float, shift: float) 
 
     Args:
         counts: n, sparse (V, V).
-        smoothing: a; below 1 it keeps rare contexts from having the largest values.
-        shift: k, negative samples of the skip-gram whose scores these are; 1 shifts nothing.
+        smoothing: a; below 1, rare contexts do not get the largest values.
+        shift: k, the number of negative samples of the equivalent skip-gram; 1 for no shift.
 
     Returns:
         scipy's sparse array (V, V), float64, with positive values only.
     """
     found = counts.astype(np.float64)
     of_word, of_context = found.sum(1), found.sum(0)
-    # Of words without any there is no cell either.
+    # A word without counts has no cell, so that its logarithm is never used.
     log_word, log_context = (np.log(np.where(each > 0, each, 1.0)) for each in (of_word, of_context))
     smoothed = np.where(of_context > 0, of_context**smoothing, 0.0)
     values = np.log(found.data, out=found.data)
@@ -73,15 +73,15 @@ def positive_mutual_information(counts: Any, *, smoothing: float, shift: float) 
 
 
 def singular_vectors(matrix: Any, dim: int, *, power: float) -> np.ndarray:
-    """Rows of D numbers for those of a sparse matrix: with M = U S V', and of it the D largest values, U S^p.
+    """Returns the rows of U S^p, the D largest singular values and vectors of a sparse matrix M = U S V'.
 
     Args:
         matrix: M, (V, V).
         dim: D < V.
-        power: p; 1 keeps the inner products of M's rows as well as D numbers can, 0 gives all directions one weight.
+        power: p; 1 keeps the inner products of M's rows best, 0 weights all directions equally.
 
     Returns:
-        (V, D), float64, of which the largest number of each column is positive; the same for the same matrix.
+        (V, D), float64; deterministic, with a positive largest entry in every column.
     """
     from scipy.sparse.linalg import svds
 

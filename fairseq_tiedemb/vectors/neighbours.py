@@ -1,4 +1,4 @@
-"""The words that are nearest to a word."""
+"""The nearest neighbours of a word."""
 
 import numpy as np
 
@@ -6,15 +6,10 @@ from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
 
 def nearest(table: WordTable, word: str, count: int) -> list[tuple[str, float]]:
-    """The words with the highest cosines, the highest first, without the word itself.
-
-    Args:
-        table: the vectors.
-        word: as the table has it, or in another case.
-        count: how many.
+    """Returns the `count` words with the highest cosines, highest first, without the word itself.
 
     Raises:
-        ValueError: if the table lacks the word.
+        ValueError: if the table lacks the word, in any case.
     """
     row = table.row(word)
     units = unit_rows(table.rows_VD)

@@ -1,4 +1,4 @@
-"""A map of words: points with labels, a panel a table."""
+"""Draws words as labelled points, one panel per table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-# Where a label may stand from its point, in points, and how it is then aligned.
+# Offsets of a label from its point, in typographic points, with the alignment of the label's text.
 CORNERS = ((3, 2, "left", "bottom"), (-3, 2, "right", "bottom"), (3, -2, "left", "top"), (-3, -2, "right", "top"))
-SIDE = 8.0  # inches of a panel
-GAP = 2.0  # pixels that a label keeps clear around it
+SIDE = 8.0  # of a panel, in inches
+GAP = 2.0  # around a label, in pixels
 
 
 def draw(
@@ -19,18 +19,16 @@ def draw(
     picture_format: str,
     true_distances: bool = False,
 ) -> list[int]:
-    """Draws points with their words; a label that would cover another one, or leave the panel, is left out.
-
-    The first words have theirs before the others.
+    """Draws words at their places; a label that would cover another label or leave the panel is left out.
 
     Args:
-        panels: title, words and places (N, 2) of each.
+        panels: title, words and places (N, 2) of each panel; earlier words get their labels first.
         path: the file to write.
-        picture_format: png, svg or another that matplotlib writes.
-        true_distances: one scale for both directions of a panel.
+        picture_format: png, svg or another format of matplotlib.
+        true_distances: use one scale for both axes of a panel.
 
     Returns:
-        How many labels each panel has.
+        The number of labels in each panel.
     """
     # matplotlib takes a second to import, which no other command should wait for.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -58,7 +56,7 @@ def draw(
 
 
 def _label(axes: Any, words: Sequence[str], places: np.ndarray, renderer: Any) -> int:
-    """Writes the words that fit, each where it covers the fewest points; returns how many."""
+    """Writes the labels that fit, in the corner that covers the fewest points; returns their number."""
     taken, panel = np.empty((0, 4)), axes.get_window_extent(renderer)
     points = axes.transData.transform(places)
     for word, place in zip(words, places, strict=True):

@@ -1,20 +1,16 @@
-"""Vectors laid out in a plane."""
+"""Projects vectors to two dimensions, by principal components or t-SNE."""
 
 import numpy as np
 
-PERPLEXITY = 30.0  # of t-SNE, where there are words enough
-START_SPREAD = 1e-4  # standard deviation of t-SNE's first places, as scikit-learn has it
+PERPLEXITY = 30.0  # of t-SNE, if there are enough words
+START_SPREAD = 1e-4  # standard deviation of t-SNE's initial places, scikit-learn's value
 
 
 def principal_components(rows_ND: np.ndarray) -> tuple[np.ndarray, float]:
-    """The two directions in which rows spread most: with the singular values X - mean = U S V', the columns of U S.
-
-    Args:
-        rows_ND: N vectors.
+    """Projects rows on their two principal components: the first two columns of U S, where X - mean = U S V'.
 
     Returns:
-        Places (N, 2), float64, of which the largest number of each column is positive, and the share of the variance
-        that they keep.
+        Places (N, 2), float64, with a positive largest entry in both columns; the share of the variance that they keep.
     """
     centred = rows_ND.astype(np.float64) - rows_ND.mean(0, dtype=np.float64)
     left, values, _ = np.linalg.svd(centred, full_matrices=False)
@@ -26,15 +22,12 @@ def principal_components(rows_ND: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
-    """Places (N, 2) by t-SNE with cosine distances, from the principal components on; the same for the same rows.
-
-    Args:
-        rows_ND: N vectors, N > 3.
+    """Projects N > 3 rows to places (N, 2) by t-SNE with cosine distance; deterministic, from the principal components.
 
     Raises:
-        ValueError: without scikit-learn, or for rows that are all one.
+        ValueError: without scikit-learn, or if all rows are equal.
 
-    Source: van der Maaten & Hinton 2008; scikit-learn's.
+    Source: van der Maaten & Hinton 2008; scikit-learn's implementation.
     """
     try:
         from sklearn.manifold import TSNE
@@ -49,9 +42,9 @@ def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
     spread = start[:, 0].std()
     if not spread > 0:
         raise ValueError(
-            f"--method: needs vectors that differ for tsne; got {len(rows_ND)} that are all one. Use other words, or a "
-            "table that training has changed."
+            f"--method: needs different vectors for tsne; got {len(rows_ND)} equal ones. Use other words, or a table "
+            "that training has changed."
         )
-    # As wide as scikit-learn's own start, which fails where rows have one number.
+    # The spread of scikit-learn's own start, which fails for rows with one entry.
     start = (start / spread * START_SPREAD).astype(np.float32)
     return TSNE(metric="cosine", init=start, perplexity=perplexity, random_state=1).fit_transform(rows_ND)

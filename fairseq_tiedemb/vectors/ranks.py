@@ -1,4 +1,4 @@
-"""Spearman's rank correlation with ties, and how sure it is."""
+"""Spearman's rank correlation with ties, and its confidence interval."""
 
 import math
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ NORMAL_95 = 1.959963984540054  # two-sided
 
 
 def mean_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1 on, float64; equal values all have the mean of the ranks that they take up."""
+    """Returns ranks from 1, float64; equal values share the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse]
 
 
 def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
-    """Pearson's correlation of the mean ranks; nan for fewer than two values, or where all are equal."""
+    """Computes Pearson's correlation of the mean ranks; nan for fewer than two values, or if all are equal."""
     ranks = [mean_ranks(np.asarray(values, np.float64)) for values in (first, second)]
     if len(ranks[0]) < 2:
         return math.nan
@@ -26,11 +26,11 @@ def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
 
 
 def interval(rho: float, count: int) -> tuple[float, float]:
-    """95% confidence interval of Spearman's rho: tanh(atanh rho -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))).
+    """Computes the 95% confidence interval of Spearman's rho: tanh(atanh rho -+ 1.96 sqrt((1 + rho^2 / 2) / (n - 3))).
 
     Args:
-        rho: in [-1, 1]; at -1 and 1 the result is nan, since Fisher's z is infinite.
-        count: n, pairs of values; below 4 nothing is known.
+        rho: in [-1, 1]; -1 and 1 give nan, since Fisher's z is infinite.
+        count: n, the number of value pairs; below 4 the result is nan.
 
     Source: Bonett & Wright 2000, Psychometrika 65, eq. 6 (Fisher's z with the variance of ranks).
     """

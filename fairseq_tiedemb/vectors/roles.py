@@ -1,4 +1,4 @@
-"""The tables of a checkpoint by the part they play: words going in, scores coming out, both in one, or their sum."""
+"""Reads a checkpoint's embedding tables by role: input, output, tied, or the sum of input and output."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import sharing_method
 from fairseq_tiedemb.table_names import PADDING_ROW, ROLES, is_table
 
-# Under `decoder` or `encoder`; .table and .layer: factorised, the latter as version 0.1.0 called it.
+# Entries under `decoder` or `encoder`; factorised tables are called .table, and .layer in version 0.1.0.
 INPUTS = ("embed_tokens.weight", "embed_tokens.table.weight")
 OUTPUTS = (
     "output.weight",
@@ -25,22 +25,18 @@ SHOWN = 8
 
 
 def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> dict[str, Tensor]:
-    """Vectors (V, D) of all words by role, float32, as the model uses them.
+    """Returns the vectors (V, D) of all words by role, float32, as the model uses them.
 
     With w_v the row of word v and n_v = ||w_v||^2, a sharing method's vectors are
 
         in, source:  input_scale(n_v) w_v      out:  scale(n_v) w_v
 
-    Terms that a method adds to scores, feature maps, P and the factor of a factorised table are no part of the table.
-
-    Args:
-        state: a checkpoint as torch saved it.
-        role: one of ``ROLES``; None for all of the decoder: "tied", or "in" and "out".
-        path: where it is from, for errors.
+    They leave out what a method adds to the logits, its feature maps, P, and the factor of a factorised table. `role`
+    is one of ``ROLES``; None stands for the decoder's "tied", or its "in" and "out".
 
     Raises:
-        ValueError: if the model has no such table, or one in bands, or input and output are not one, or not of one
-            width and basis for their sum.
+        ValueError: if the model has no table of the role, or an adaptive one; for "tied", if the tables are not tied;
+            for "sum", if the two tables differ in shape or are factorised apart.
     """
     names = {each: _name(state, each) for each in ("in", "out", "source")}
     tied = _tied(state, names)
@@ -50,31 +46,29 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
             raise _missing(state, "in", path)
         return {each: _vectors(state, names, each, path) for each in found}
     if role == "tied" and not tied:
-        raise ValueError(
-            f"--role: needs in, out or sum for a model whose two tables are not one; got tied for {path}. Use in."
-        )
+        raise ValueError(f"--role: needs in, out or sum for an untied model; got tied for {path}. Use in.")
     if role != "sum":
         return {role: _vectors(state, names, role, path)}
     rank = section_of(state, "model").get("embedding_rank")
     if rank and not tied:
         raise ValueError(
-            f"--role: needs in or out for factorised tables, each of which is {rank} wide in a basis of its own; got "
-            f"sum for {path}, of --embedding-rank {rank}. Use in, out."
+            f"--role: needs in or out for factorised tables, which have different bases; got sum for {path}, of "
+            f"--embedding-rank {rank}. Use in, out."
         )
     first, second = _vectors(state, names, "in", path), _vectors(state, names, "out", path)
     if first.shape != second.shape:
         raise ValueError(
-            f"--role: needs in or out for tables of two sizes; got sum for {path}, whose input is {tuple(first.shape)} "
-            f"and whose output {tuple(second.shape)}. Use in, out."
+            f"--role: needs in or out for tables of different shapes; got sum for {path}, with input "
+            f"{tuple(first.shape)} and output {tuple(second.shape)}. Use in, out."
         )
     return {role: first + second}
 
 
 def named_table(state: dict[str, Any], name: str, *, path: Path) -> Tensor:
-    """A matrix of the model by its name, float32, as it is.
+    """Returns a matrix of the model by its name in the state dict, unchanged but in float32.
 
     Raises:
-        ValueError: if there is none of this name.
+        ValueError: if there is no matrix of this name.
     """
     entry = state["model"].get(name)
     if not isinstance(entry, Tensor) or entry.dim() != 2:
@@ -84,14 +78,14 @@ def named_table(state: dict[str, Any], name: str, *, path: Path) -> Tensor:
 
 
 def _name(state: dict[str, Any], role: str) -> str | None:
-    """The entry of a role, None if there is none of its own."""
+    """Returns the state dict's name of a role's table, or None."""
     side = "encoder" if role == "source" else "decoder"
     names = (f"{side}.{name}" for name in (OUTPUTS if role == "out" else INPUTS))
     return next((name for name in names if name in state["model"]), None)
 
 
 def _tied(state: dict[str, Any], names: dict[str, str | None]) -> bool:
-    """Whether input and output are one: stock fairseq's recurrent decoders then have no entry for the output."""
+    """Whether input and output are one table, of which stock fairseq's recurrent decoders save the input alone."""
     if names["in"] is None or _in_bands(state, "out"):
         return False
     if names["out"] is None:
@@ -105,14 +99,14 @@ def _in_bands(state: dict[str, Any], role: str) -> bool:
 
 
 def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, path: Path) -> Tensor:
-    """Vectors of a role that is one table."""
+    """Returns the vectors of a role that is one table."""
     is_output = role == "out"
-    # Of a tied table both roles have vectors of one direction.
+    # In both roles a tied table's vectors have the same direction.
     part = "in" if role == "tied" else role
     if _in_bands(state, part):
         raise ValueError(
-            f"--role: needs one table for all words; got {part} for {path}, whose words come in bands of several "
-            "widths (--adaptive-input, --adaptive-softmax-cutoff). Use a model without them, or --tensor with the "
+            f"--role: needs one table for all words; got {part} for {path}, whose tables are bands of several widths "
+            "(--adaptive-input, --adaptive-softmax-cutoff). Use a model without them, or --tensor with the "
             "name of a band and --dict with its words."
         )
     name = names[part] or (names["in"] if is_output and _tied(state, names) else None)

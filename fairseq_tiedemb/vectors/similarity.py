@@ -1,4 +1,4 @@
-"""Word similarity: do cosines of vectors rank pairs of words as people do?
+"""Word similarity: the correlation of cosines with human scores of word pairs.
 
 Source: Press & Wolf 2016, section 4.1, tables 2 and 3.
 """
@@ -15,12 +15,12 @@ from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
 @dataclass(frozen=True)
 class PairSet:
-    """Pairs of words that people have scored.
+    """Word pairs with human similarity scores.
 
     Attributes:
-        name: of the file, without its extension.
-        pairs: in lower case; a pair that the file has twice counts twice.
-        scores: of people.
+        name: file name without its extension.
+        pairs: pairs in lower case; a repeated pair counts again.
+        scores: human scores, one per pair.
     """
 
     name: str
@@ -30,14 +30,14 @@ class PairSet:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the tables rank one set.
+    """The result of a set of pairs.
 
     Attributes:
-        name: of the set.
-        used: pairs that count, the same ones for every table.
-        total: pairs of the set.
-        rhos: Spearman's rho of each table.
-        found: pairs of which each table has both words.
+        name: name of the set.
+        used: number of scored pairs, the same pairs for every table.
+        total: number of pairs in the set.
+        rhos: Spearman's rho, by table.
+        found: number of pairs with both words in the table, by table.
     """
 
     name: str
@@ -48,10 +48,10 @@ class Agreement:
 
 
 def read_pairs(path: Path) -> PairSet:
-    """Reads ``word word score`` a line; what follows does not count, nor do empty lines and those that begin with #.
+    """Reads ``word word score`` lines; further fields, empty lines and lines that begin with # are ignored.
 
     Raises:
-        ValueError: naming the line that is something else, or if there is none at all.
+        ValueError: naming the first line of another form, or if there is no pair.
     """
     pairs, scores = [], []
     try:
@@ -65,7 +65,7 @@ def read_pairs(path: Path) -> PairSet:
                     raise ValueError
             except (IndexError, ValueError):
                 raise ValueError(
-                    f"--sets: needs two words and a number a line; got {line[:60]!r} in line {number} of {path}. Use "
+                    f"--sets: needs two words and a number per line; got {line[:60]!r} in line {number} of {path}. Use "
                     "word, word and score, with white space between."
                 ) from None
             pairs.append((fields[0].lower(), fields[1].lower()))
@@ -75,18 +75,15 @@ def read_pairs(path: Path) -> PairSet:
     except OSError as error:
         raise ValueError(f"--sets: needs a file; got {path} ({error.strerror}). Use another path.") from None
     if not pairs:
-        raise ValueError(f"--sets: needs a pair of words at least; got {path}, which has none. Use another.")
+        raise ValueError(f"--sets: needs at least one pair of words; got {path}, which has none. Use another.")
     return PairSet(path.stem, pairs, np.array(scores))
 
 
 def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: bool = False) -> Agreement:
-    """Spearman's rho, with mean ranks for ties, between people's scores and each table's cosines.
+    """Computes Spearman's rho, with mean ranks for ties, between human scores and every table's cosines.
 
-    Args:
-        tables: each may have words of its own.
-        pairs: the set.
-        missing_as_zero: count all pairs, with the cosine 0 in the tables that lack a word; else only those pairs count
-            that every table has, so that all are measured on the same.
+    A pair counts for all tables or for none: it is left out if a table lacks a word of it. `missing_as_zero` keeps such
+    pairs, with cosine 0.
     """
     rows = [_rows_of_pairs(table, pairs) for table in tables]
     found = [(each >= 0).all(1) for each in rows]
@@ -96,7 +93,7 @@ def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: b
 
 
 def _rows_of_pairs(table: WordTable, pairs: PairSet) -> np.ndarray:
-    """Rows (n, 2) of the words, -1 for those that the table lacks."""
+    """Returns the rows (n, 2) of the pairs' words, -1 for a missing word."""
     index = table.folded()
     return np.array([[index.get(first, -1), index.get(second, -1)] for first, second in pairs.pairs])
 

@@ -1,4 +1,4 @@
-"""Where tables of word vectors come from: ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR``."""
+"""Resolves ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR`` to tables of word vectors."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,20 +16,20 @@ from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows, read_words, without_marks
 from fairseq_tiedemb.vectors.word_table import WordTable
 
-# torch's archives, and its files before 1.6, which are pickles.
+# The zip archives of torch, and its files before 1.6, which are pickles.
 CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a user asks for.
+    """A table of word vectors on disk, as a user names it.
 
     Attributes:
         path: a checkpoint, a safetensors file, or vectors as text.
-        role: of ``ROLES``, of a checkpoint; None for every table of the decoder.
+        role: a role of ``ROLES`` in a checkpoint; None for all tables of the decoder.
         tensor: the name of a matrix, instead of a role.
-        dictionary: the file with the words; None for the one that the checkpoint names, or that lies beside it.
-        word_mark: what words begin with in the dictionary; what does not is then no word.
+        dictionary: the dictionary file; None for the one in the checkpoint's data folder or beside the checkpoint.
+        word_mark: prefix of words in the dictionary; entries without it are dropped.
     """
 
     path: Path
@@ -39,11 +39,10 @@ class Source:
     word_mark: str = ""
 
     def read(self) -> list[WordTable]:
-        """Reads the table, or each table of the decoder where no role was asked for.
+        """Reads the table; without a role, all tables of the decoder.
 
         Raises:
-            ValueError: if there is no such file, table or dictionary, or they do not fit, or the dictionary is not that
-                of the training.
+            ValueError: if the file, table or dictionary is missing, or the dictionary's size or words do not fit.
         """
         try:
             with self.path.open("rb") as file:
@@ -55,7 +54,7 @@ class Source:
                 f"--tensor: needs a table without a role; got {self.tensor} and --role {self.role} for {self.path}. "
                 "Use one of them."
             )
-        # A safetensors file, too, may begin with the byte of pickles, which is then part of its header's length.
+        # A safetensors file begins with its header's length, whose first byte may be that of a pickle.
         is_tensors = is_tensor_file(start, self.path.stat().st_size)
         if start.startswith(CHECKPOINT_STARTS) and not is_tensors:
             return self._of_checkpoint()
@@ -80,7 +79,7 @@ class Source:
                 f"--dict: needs the words of {self.path}; got none. Use its tokenizer.json, vocab.json or vocab.txt."
             )
         words = read_words(self.dictionary)
-        if max(words, default=-1) >= len(rows_VD):  # the table may have rows more, to a round number
+        if max(words, default=-1) >= len(rows_VD):  # a table may be padded to a round number of rows
             raise self._misfit(self.dictionary, max(words) + 1, rows_VD)
         return self._table(f"{self.path}:{self.tensor}", words, rows_VD)
 
@@ -100,7 +99,7 @@ class Source:
             if is_another([rows[row] for row in sorted(rows)], trained_with.get(side)):
                 raise ValueError(
                     f"--dict: needs the {len(rows):,} words that {self.path} was trained with, in their order; got "
-                    f"{dictionary}, with others, or in another order. Use the one of the training."
+                    f"{dictionary}, with other words or another order. Use the training's dictionary."
                 )
             words = without_marks(rows)
             kept = _trained(state, words)
@@ -108,7 +107,7 @@ class Source:
         return tables
 
     def _dictionary_of(self, state: dict[str, Any], side: str) -> Path:
-        """dict.txt, or dict.LANGUAGE.txt, beside the checkpoint or in the data folder of its training."""
+        """Returns dict.txt, or dict.LANGUAGE.txt, beside the checkpoint or in the data folder of its training."""
         task = section_of(state, "task")
         language = task.get(f"{side}_lang")
         name = f"dict.{language}.txt" if language else "dict.txt"
@@ -117,14 +116,14 @@ class Source:
             if (folder / name).is_file():
                 return folder / name
         raise ValueError(
-            f"--dict: needs the words of {self.path}; found no {name} in {', '.join(map(str, folders))}. Use "
-            "--dict with that of the training."
+            f"--dict: needs the words of {self.path}; got no {name} in {', '.join(map(str, folders))}. Use --dict with "
+            "the training's dictionary."
         )
 
     def _misfit(self, dictionary: Path, words: int, rows_VD: Tensor) -> ValueError:
         return ValueError(
-            f"--dict: needs a word for each of the {len(rows_VD):,} rows of {self.path}; got {words:,} in "
-            f"{dictionary}, fairseq's own among them. Use the one of the training."
+            f"--dict: needs one word for each of the {len(rows_VD):,} rows of {self.path}; got {words:,} in "
+            f"{dictionary}, including special symbols. Use the training's dictionary."
         )
 
     def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, *, untrained: int = 0) -> WordTable:
@@ -133,10 +132,10 @@ class Source:
         return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], untrained))
 
     def _checked(self, table: WordTable) -> WordTable:
-        """The table without pieces that are no words.
+        """Returns the table without entries that lack `word_mark`.
 
         Raises:
-            ValueError: if nothing is left, or a number is not finite.
+            ValueError: if no entry is left, or a number is not finite.
         """
         if self.word_mark:
             rows = [row for row, word in enumerate(table.words) if word.startswith(self.word_mark)]
@@ -144,20 +143,20 @@ class Source:
             table = replace(table, words=words, rows_VD=table.rows_VD[rows])
         if not table.words:
             raise ValueError(
-                f"--word-mark: needs what words of {self.path} begin with; got {self.word_mark!r}, with which none "
-                "does. Use another, or leave it out."
+                f"--word-mark: needs the prefix of words in {self.path}; got {self.word_mark!r}, with which no word "
+                "begins. Use another, or leave it out."
             )
         finite = np.isfinite(table.rows_VD).all(1)
         if not finite.all():
             raise ValueError(
-                f"TABLE: needs finite numbers; got {table.name} with others for {table.words[int(finite.argmin())]!r}. "
-                "Use one from before the training diverged."
+                f"TABLE: needs finite numbers; got {table.name} with inf or nan for "
+                f"{table.words[int(finite.argmin())]!r}. Use a checkpoint from before the training diverged."
             )
         return table
 
 
 def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:
-    """The words that training saw: ``--task word_pairs`` leaves rare ones out of the text, and ends of sentences."""
+    """Returns the words that training used: ``--task word_pairs`` drops rare words and ends of sentences."""
     counts = (state.get("task_state") or {}).get("word_counts")
     if counts is None:
         return words
@@ -173,14 +172,9 @@ def parse_source(
     dictionary: Path | None = None,
     word_mark: str = "",
 ) -> Source:
-    """What ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR`` asks for.
+    """Parses ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR``; an existing file with a colon in its name is a path.
 
-    Args:
-        text: the same; a file of that whole name is a path.
-        role: where the text has none.
-        tensor: the same.
-        dictionary: see ``Source``.
-        word_mark: the same.
+    `role` and `tensor` hold where the text names neither; `dictionary` and `word_mark` are those of ``Source``.
     """
     path, _, part = text.rpartition(":")
     if path and not Path(text).exists():

@@ -1,4 +1,4 @@
-"""One tensor of a safetensors file, which is a header of JSON and bytes: nothing in it can run.
+"""Reads one tensor of a safetensors file: a JSON header and raw bytes, without executable parts.
 
 Source: https://huggingface.co/docs/safetensors, "Format".
 """
@@ -11,24 +11,20 @@ import torch
 from torch import Tensor
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-LARGEST_HEADER = 100_000_000  # bytes, as the format has it
-SHOWN = 8  # names of tensors in an error
+LARGEST_HEADER = 100_000_000  # bytes, the format's limit
+SHOWN = 8  # names of tensors in an error message
 
 
 def is_tensor_file(start: bytes, size: int) -> bool:
-    """Whether a file is one, from its first nine bytes and its size."""
+    """Whether a file is in safetensors format, by its first nine bytes and its size."""
     return len(start) == 9 and int.from_bytes(start[:8], "little") <= size - 8 and start[8:] == b"{"
 
 
 def read_matrix(path: Path, name: str | None) -> Tensor:
-    """A matrix of the file, float32.
-
-    Args:
-        path: the file.
-        name: of the tensor.
+    """Reads the matrix called `name`, as float32.
 
     Raises:
-        ValueError: if the file is damaged or has no such matrix, or no name is given.
+        ValueError: if the file is damaged or has no such matrix, or the name is None.
     """
     with path.open("rb") as file:
         size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Word vectors as text, as word2vec and GloVe write them: ``word x_1 ... x_D`` a line."""
+"""Reads and writes word vectors in the text format of word2vec and GloVe: ``word x_1 ... x_D`` per line."""
 
 from pathlib import Path
 from typing import TextIO
@@ -10,20 +10,15 @@ from fairseq_tiedemb.vectors.word_table import WordTable
 
 
 def read_vectors(path: Path) -> WordTable:
-    """Reads word vectors; see ``read_word_vectors``.
-
-    Raises:
-        ValueError: if the file is damaged.
-    """
+    """Reads word vectors by ``read_word_vectors``, with its errors."""
     vectors = read_word_vectors(path, flag="TABLE", kinds="a checkpoint, a safetensors file, or vectors as text")
     return WordTable(str(path), list(vectors), np.stack(list(vectors.values())))
 
 
 def write_vectors(table: WordTable, file: TextIO) -> int:
-    """Writes word2vec's text format, in which float32 comes back bit for bit.
+    """Writes word2vec's text format, from which float32 is read back bit for bit.
 
-    Returns:
-        How many words were left out, because they are empty or have space in them, which the format cannot say.
+    Returns the number of words left out: the format has no empty words and no words with spaces.
     """
     kept = [row for row, word in enumerate(table.words) if word.split() == [word]]
     width = table.rows_VD.shape[1]

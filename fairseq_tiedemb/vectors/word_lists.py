@@ -1,4 +1,4 @@
-"""Files that say which word each row of a table is."""
+"""Reads dictionary files, which name the word of every row of a table."""
 
 import json
 from pathlib import Path
@@ -7,30 +7,30 @@ from typing import Any
 from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS
 
 OVERWRITE = " #fairseq:overwrite"
-# Rows that stand for no part of a text, by their names in the dictionaries that have one.
+# Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
 
 
 def read_words(path: Path, *, flag: str = "--dict") -> dict[int, str]:
-    """The word of each row, without those that stand for no part of a text; for arguments see ``read_rows``."""
+    """Returns a dictionary's words by row, without special symbols; see ``read_rows``."""
     return without_marks(read_rows(path, flag=flag))
 
 
 def without_marks(words: dict[int, str]) -> dict[int, str]:
-    """The words without those that stand for no part of a text, ``<s>`` and ``<pad>`` among them."""
+    """Drops special symbols such as ``<s>`` and ``<pad>``."""
     return {row: word for row, word in words.items() if word not in NO_WORDS}
 
 
 def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
-    """The word of each row.
+    """Returns a dictionary's words by row.
 
     Args:
-        path: dict.txt of fairseq (a word and its count a line; rows begin with fairseq's own four symbols), vocab.txt
-            (a token a line), vocab.json (token to row), or tokenizer.json, whose special tokens are left out.
-        flag: that errors name.
+        path: fairseq's dict.txt (word and count per line, after fairseq's four special symbols), vocab.txt (a token per
+            line), vocab.json (token to row), or tokenizer.json, whose special tokens are left out.
+        flag: the flag that error messages name.
 
     Raises:
-        ValueError: if it is none of these.
+        ValueError: if the file has none of these formats.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -40,12 +40,12 @@ def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{flag}: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
-            f"got {path} ({error}). Use the one that belongs to the table."
+            f"got {path} ({error}). Use the dictionary of the table."
         ) from None
 
 
 def _from_lines(text: str) -> dict[int, str]:
-    # Not splitlines(), to which characters inside of words are ends of lines.
+    # splitlines() would also split at characters that occur inside words.
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
     fields = [line.removesuffix(OVERWRITE).rsplit(" ", 1) for line in lines]
     if not any(len(each) > 1 for each in fields):
@@ -61,7 +61,7 @@ def _from_lines(text: str) -> dict[int, str]:
 def _from_json(content: Any) -> dict[int, str]:
     added = content.get("added_tokens", [])
     vocabulary = content["model"]["vocab"] if "model" in content else content
-    if isinstance(vocabulary, list):  # with a score each
+    if isinstance(vocabulary, list):  # of (token, score) pairs
         vocabulary = {token: row for row, (token, _) in enumerate(vocabulary)}
     words = {_row(row, token): str(token) for token, row in vocabulary.items()}
     if len(words) < len(vocabulary):

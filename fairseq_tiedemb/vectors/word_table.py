@@ -1,4 +1,4 @@
-"""A table of vectors and its words."""
+"""A table of word vectors with its words."""
 
 import difflib
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WordTable:
-    """Vectors of words.
+    """Word vectors and their words.
 
     Attributes:
-        name: where they are from, for headings.
-        words: V of them, each once, the most frequent first where the source has them so.
-        rows_VD: float32, finite.
-        untrained: words of the source that are not here, because training left them out and their rows say nothing.
+        name: the origin, for headings.
+        words: V different words, the most frequent first if the source orders them so.
+        rows_VD: the vectors, float32, finite.
+        untrained: number of the source's words that training left out, whose rows are not in the table.
     """
 
     name: str
@@ -26,11 +26,11 @@ class WordTable:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """The row of each word."""
+        """Maps words to rows."""
         return {word: row for row, word in enumerate(self.words)}
 
     def row(self, word: str) -> int:
-        """The row of a word as it is, or else in another case.
+        """Returns the row of a word, or else of the word in another case.
 
         Raises:
             ValueError: if the table has neither.
@@ -44,12 +44,9 @@ class WordTable:
         return row
 
     def folded(self, count: int | None = None) -> dict[str, int]:
-        """The row of each word in lower case.
+        """Maps lower-case words to rows, over the first `count` rows.
 
-        Of words that differ in case alone the one in lower case counts, or else the first, which is the most frequent.
-
-        Args:
-            count: only the first rows.
+        Of words that differ in case alone, the lower-case one counts, else the first, which is the most frequent.
         """
         found: dict[str, int] = {}
         for row, word in enumerate(self.words[:count]):
@@ -61,25 +58,25 @@ class WordTable:
         return found
 
     def describe(self) -> str:
-        """Name and size."""
+        """Returns name, number of words and width."""
         size, width = self.rows_VD.shape
         without = f", without {self.untrained:,} that training left out" if self.untrained else ""
         return f"{self.name}: {size:,} words, {width} wide{without}"
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Rows (*, D) divided by their norms, in their precision; rows of zeros stay."""
-    # einsum and divide convert a part at a time, so that there is never a copy in float64.
+    """Divides rows (*, D) by their norms, in their own precision; zero rows stay zero."""
+    # einsum and divide convert in parts, so that no float64 copy of all rows is made.
     norms = np.sqrt(np.einsum("...d,...d->...", rows, rows, dtype=np.float64))[..., None]
     return np.divide(rows, np.where(norms > 0, norms, 1.0), out=np.empty_like(rows), casting="same_kind")
 
 
 def common_words(tables: Sequence[WordTable]) -> list[str]:
-    """The words that all tables have, in the order of the first."""
+    """Returns the words that all tables have, in the first table's order."""
     return [word for word in tables[0].words if all(word in other.index for other in tables[1:])]
 
 
 def legend(tables: Sequence[WordTable]) -> tuple[list[str], list[str]]:
-    """A mark for each table, ``[1]``, and the lines that say what they stand for."""
+    """Returns marks of the tables, ``[1]``, ``[2]``, ..., and the lines that explain them."""
     marks = [f"[{number}]" for number in range(1, len(tables) + 1)]
     return marks, [f"{mark} {table.describe()}" for mark, table in zip(marks, tables, strict=True)]

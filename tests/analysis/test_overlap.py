@@ -87,8 +87,8 @@ def test_refusals(tmp_path: Path) -> None:
         (["a", "a", "a"], "TEXT: needs two files, or one folder; got 3"),
         (["a", "none"], "TEXT: needs an encoded text in UTF-8; got .*none"),
         (["latin", "a"], "TEXT: needs an encoded text in UTF-8; got .*latin"),
-        (["empty", "a"], "TEXT: needs a word at least on each side; got none of the source's"),
-        (["a", "empty"], "TEXT: needs a word at least on each side; got none of the target's"),
+        (["empty", "a"], "TEXT: needs at least one word per side; got none on the source side"),
+        (["a", "empty"], "TEXT: needs at least one word per side; got none on the target side"),
         (["."], "TEXT: needs the training text of one pair .* got none in"),
     ):
         with pytest.raises(ValueError, match=message):

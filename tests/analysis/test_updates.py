@@ -58,7 +58,7 @@ def test_what_is_printed() -> None:
 
 
 def test_no_batch() -> None:
-    with pytest.raises(ValueError, match="--train-subset: needs a text with a batch at least; got none"):
+    with pytest.raises(ValueError, match="--train-subset: needs at least one batch; got an empty text"):
         input_updates([], 5)
 
 
@@ -193,7 +193,7 @@ def test_what_is_printed_of_gradients() -> None:
 
 def test_bands_are_refused() -> None:
     model = build("transformer_lm", **BANDS)
-    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a model with one table .* got \w+ with bands of words"):
+    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a model with one table .* got \w+ with adaptive tables"):
         role_gradients(model, text(), pad=PAD)
     model.decoder = nn.Module()
     with pytest.raises(ValueError, match=r"CHECKPOINT: needs a model with one table .* got \w+ with none"):

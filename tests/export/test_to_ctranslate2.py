@@ -279,11 +279,11 @@ def settings_of(model: dict[str, Any], task: str = "translation") -> dict[str, A
         (
             {"_name": "tied_lightconv", "sharing_method": "distance"},
             "translation",
-            "got tied_lightconv, which .* has not. Use --user-dir",
+            "got tied_lightconv, which is neither. Use --user-dir",
         ),
-        ({"_name": "lightconv"}, "translation", "got lightconv, which CTranslate2 has not. Use --user-dir"),
+        ({"_name": "lightconv"}, "translation", "got lightconv, which is neither. Use --user-dir"),
         ({"arch": "tied_lightconv_iwslt_de_en"}, "translation", "got tied_lightconv_iwslt_de_en, .* Use --to fairseq"),
-        ({"_name": "lstm_nmt_wt"}, "translation", "got lstm_nmt_wt, which CTranslate2 has not. Use --user-dir"),
+        ({"_name": "lstm_nmt_wt"}, "translation", "got lstm_nmt_wt, which is neither. Use --user-dir"),
         ({"_name": "zaremba_lm_small_wt"}, "contiguous_lm", "got zaremba_lm_small_wt, .* Use --user-dir"),
         ({"_name": "feedforward_lm"}, "contiguous_lm", "got feedforward_lm, .* Use --user-dir"),
         ({"_name": "tied_word2vec"}, "word_pairs", "got tied_word2vec, .* Use fairseq-tiedemb vectors"),
@@ -359,9 +359,9 @@ def test_weights_that_are_missing_are_named(
     del state["model"]["decoder.layers.0.fc1.weight"]
     torch.save(state, tmp_path / "model.pt")
     error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert re.search(r"CHECKPOINT: needs the weights .*; got \S+/model.pt \(.*decoder.layers.0.fc1.weight", error), (
-        error
-    )
+    assert re.search(
+        r"CHECKPOINT: needs exactly the weights .*; got \S+/model.pt \(.*decoder.layers.0.fc1.weight", error
+    ), error
 
 
 @needs_engine
@@ -387,7 +387,7 @@ def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
     words = Dictionary()
     words.add_symbol("a")
     words.add_symbol("<s>", overwrite=True)
-    with pytest.raises(ValueError, match="--data: needs dictionaries with each word once; got '<s>' twice"):
+    with pytest.raises(ValueError, match="--data: needs dictionaries without repeated words; got '<s>' twice"):
         _vocabulary(words)
 
 

@@ -170,7 +170,7 @@ def test_a_single_width_of_convolution_is_repeated() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sharing_method": "distance"}, r"CHECKPOINT: .* got --sharing-method distance, which adds a term"),
+        ({"sharing_method": "distance"}, r"CHECKPOINT: .* got --sharing-method distance, which needs an output bias"),
         (
             {"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"},
             r"got --adaptive-softmax-cutoff 4,8, with --sharing-method cosine",
@@ -181,7 +181,7 @@ def test_a_single_width_of_convolution_is_repeated() -> None:
         ),
         (
             {"arch": "tied_lstm_lm"},
-            "CHECKPOINT: needs a model that fairseq has too, .* got tied_lstm_lm. Use --user-dir",
+            "CHECKPOINT: needs a model that fairseq also has, .* got tied_lstm_lm. Use --user-dir",
         ),
         ({"arch": "dl4mt"}, "got dl4mt. Use --user-dir"),
         ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it as it is. Use --user-dir"),
@@ -267,7 +267,10 @@ def without(*path: str) -> dict[str, Any]:
             for name in ("model", "task", "common", "criterion")
         ),
         (("cfg",), "got x.pt, which has none of its model"),
-        (("model", "decoder.output_projection.weight"), "got a model without decoder.output_projection.weight"),
+        (
+            ("model", "decoder.output_projection.weight"),
+            "got an incomplete model without decoder.output_projection.weight",
+        ),
     ],
 )
 def test_refuses_a_checkpoint_that_is_incomplete(path: tuple[str, ...], message: str) -> None:
@@ -291,7 +294,7 @@ def test_refuses_weights_that_are_not_finite(method: str) -> None:
     with torch.no_grad():
         model.encoder.layers[0].fc1.bias[2:4] = torch.tensor([torch.nan, torch.inf])
     with pytest.raises(
-        ValueError, match=r"got x.pt, where 2 of .* of encoder.layers.0.fc1.bias are not. .* training diverged"
+        ValueError, match=r"got x.pt with 2 of .* of encoder.layers.0.fc1.bias inf or nan. .* training diverged"
     ):
         export(checkpoint({"arch": "tied_transformer", "sharing_method": method}, model), name="x.pt")
     with pytest.raises(ValueError, match="got x.pt, whose model has no weights"):

@@ -50,7 +50,7 @@ def test_improbable_and_impossible_tokens():
     expected = [-2000 + math.log(0.5 + 0.5 / math.e), -1 + math.log(0.5), -3 + math.log(0.5)]
     assert mixture(logs, np.array([0.5, 0.5])).tolist() == pytest.approx(expected, rel=1e-12)
     assert mixture(logs, np.array([1.0, 0.0]))[2] == -math.inf
-    with pytest.raises(ValueError, match="--held-out: needs tokens .*; got 0 from all of them for token number 2"):
+    with pytest.raises(ValueError, match="--held-out: needs tokens .*; got 0 by all models for token number 2"):
         estimate_mixture(np.array([[-1.0, -math.inf], [-2.0, -math.inf]]))
 
 
@@ -75,7 +75,7 @@ def test_word_scores_out_and_in_again(tmp_path):
         ("x\ta\n", "got 'x.*ta' in line 1 of"),
         ("0.5\ta\n", "got '0.5.*ta' in line 1 of"),
         ("nan\ta\n", "got 'nan.*ta' in line 1 of"),
-        ("", "needs a line a token; got .*scores, which is empty"),
+        ("", "needs one line per token; got .*scores, which is empty"),
     ],
 )
 def test_broken_word_scores(text, message, tmp_path):

@@ -105,7 +105,7 @@ def test_a_word_behind_itself_counts_once() -> None:
 @pytest.mark.parametrize(
     ("tokens", "classes", "message"),
     [
-        ([3], 1, "tokens: needs two words at least; got 1"),
+        ([3], 1, "tokens: needs at least two words; got 1"),
         ([1, 2, 1], 3, "classes: needs 1 to the number of words that occur, 2; got 3"),
         ([1, 2, 1], 0, "that occur, 2; got 0"),
     ],

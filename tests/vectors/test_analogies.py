@@ -117,7 +117,7 @@ def test_permuted_words_answer_the_same(questions: Path) -> None:
     [
         ("a b c d\n", "got 'a b c d' in line 1 of .*bad.txt"),
         (": s\na b c\n", "got 'a b c' in line 2"),
-        (": s\n", "needs a question at least; got .*bad.txt"),
+        (": s\n", "needs at least one question; got .*bad.txt"),
         (None, "needs a text file in UTF-8; got .*bad.txt"),
     ],
 )

@@ -234,7 +234,7 @@ def test_only_pieces_with_the_mark_are_words(tmp_path: Path) -> None:
     (found,) = parse_source(f"{path}:wte", dictionary=tmp_path / "vocab.json", word_mark="Ġ").read()
     assert found.words == ["the", ""]
     assert found.rows_VD.tolist() == [[2, 3], [4, 5]]
-    with pytest.raises(ValueError, match=r"--word-mark: needs what words of .*safetensors begin with; got '▁'"):
+    with pytest.raises(ValueError, match=r"--word-mark: needs the prefix of words in .*safetensors; got '▁'"):
         parse_source(f"{path}:wte", dictionary=tmp_path / "vocab.json", word_mark="▁").read()
 
 
@@ -287,7 +287,7 @@ def test_the_fingerprint_of_version_0_1_0(tmp_path: Path) -> None:
     model = {"decoder.embed_tokens.weight": torch.randn(6, 4)}
     torch.save({"cfg": {}, "model": model, "task_state": {"dictionary": fingerprint("a", "b")}}, path)
     assert parse_source(f"{path}:in", dictionary=write_dictionary(tmp_path / "ab", "ab")).read()
-    with pytest.raises(ValueError, match="--dict: needs the 6 words .*; got .*ba, with others, or in another order"):
+    with pytest.raises(ValueError, match="--dict: needs the 6 words .*; got .*ba, with other words or another order"):
         parse_source(f"{path}:in", dictionary=write_dictionary(tmp_path / "ba", "ba")).read()
 
 
@@ -317,7 +317,7 @@ def test_dictionaries_for_each_table(checkpoint: Path, tmp_path: Path, capsys: p
     assert "7 words, 21 pairs" in capsys.readouterr().out
     with pytest.raises(ValueError, match="--dict: needs one, or one for each TABLE; got 2 for 1. Use 1 or 1"):
         command("correlation", checkpoint, "--dict", tmp_path / "a.txt", "--dict", tmp_path / "b.txt")
-    with pytest.raises(ValueError, match=r"--dict: needs the words of .*x.pt; found no dict.txt in .*. Use --dict"):
+    with pytest.raises(ValueError, match=r"--dict: needs the words of .*x.pt; got no dict.txt in .*. Use --dict"):
         command("correlation", checkpoint)
 
 
@@ -342,16 +342,16 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
     refuses("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off")
     refuses("--count: needs 1 or more; got 0", text, "--count", 0)
     write_dictionary(tmp_path / "dict.txt", WORDS[:2])
-    refuses("--dict: needs a word for each of the 9 rows of .*x.pt; got 6 in .*dict.txt", checkpoint)
+    refuses("--dict: needs one word for each of the 9 rows of .*x.pt; got 6 in .*dict.txt", checkpoint)
     (tmp_path / "vocab.txt").write_text("a\nb\nc\nd\n")
     refuses(
-        "needs a word for each of the 3 rows of .*x.safetensors; got 4",
+        "needs one word for each of the 3 rows of .*x.safetensors; got 4",
         f"{hugging}:wte",
         "--dict",
         tmp_path / "vocab.txt",
     )
     torch.save({"model": {"decoder.embed_tokens.weight": torch.full((6, 2), torch.nan)}}, tmp_path / "nan.pt")
-    refuses("TABLE: needs finite numbers; got .*nan.pt:in with others for '</s>'", tmp_path / "nan.pt")
+    refuses("TABLE: needs finite numbers; got .*nan.pt:in with inf or nan for '</s>'", tmp_path / "nan.pt")
     (tmp_path / "zip.pt").write_bytes(b"PK\x03\x04 nothing")
     refuses("TABLE: .*zip.pt: needs a whole checkpoint", tmp_path / "zip.pt")
     write_dictionary(tmp_path / "dict.txt", WORDS)

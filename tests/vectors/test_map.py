@@ -80,7 +80,7 @@ def test_a_label_covers_no_point_where_it_can_stand_elsewhere() -> None:
 
 def test_t_sne_of_rows_that_are_one_or_have_one_number() -> None:
     pytest.importorskip("sklearn")
-    with pytest.raises(ValueError, match="--method: needs vectors that differ for tsne; got 9 that are all one"):
+    with pytest.raises(ValueError, match="--method: needs different vectors for tsne; got 9 equal ones"):
         neighbour_embedding(np.ones((9, 4), np.float32))
     places = neighbour_embedding(np.sign(random_table(12, 1).rows_VD))
     assert np.isfinite(places).all()

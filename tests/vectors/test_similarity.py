@@ -82,7 +82,7 @@ def test_a_row_of_zeros_is_like_nothing(pairs: Path) -> None:
         ("a b 1\na b\n", "got 'a b' in line 2 of .*set.txt"),
         ("Word 1,Word 2,Human (mean)\n", "got 'Word 1,Word 2,Human .mean.' in line 1"),
         ("a b nan\n", "got 'a b nan' in line 1"),
-        ("# nothing\n\n", "needs a pair of words at least; got .*set.txt"),
+        ("# nothing\n\n", "needs at least one pair of words; got .*set.txt"),
         ("caf\xe9 b 1\n".encode("latin1"), "needs text in UTF-8; got .*set.txt"),
         (None, r"needs a file; got .*set.txt \(No such file"),
     ],
