@@ -110,6 +110,20 @@ def read_archive(file: IO[bytes], size: int) -> Any:
         return Unpickler(load).run(io.BytesIO(archive.read(f"{folder}/data.pkl")))
 
 
+@dataclass
+class Pickles:
+    """The pickles at the start of a file, whose texts are no longer than it: Python makes room before it reads."""
+
+    file: IO[bytes]
+    size: int
+
+    def read(self, count: int) -> bytes:
+        return self.file.read(min(count, self.size))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
 def read_legacy(file: IO[bytes], size: int) -> Any:
     """What the pickles of a file of torch before 1.6 hold.
 
@@ -120,13 +134,14 @@ def read_legacy(file: IO[bytes], size: int) -> Any:
     Raises:
         ValueError: if it is none, or shorter than its pickles say.
     """
+    pickles: Any = Pickles(file, size)
     try:
-        start = (Unpickler().run(file), Unpickler().run(file))
+        start = (Unpickler().run(pickles), Unpickler().run(pickles))
     except Exception:
         start = (0, 0)
     if start != LEGACY:
         raise ValueError("neither an archive nor an older file of torch")
-    Unpickler().run(file)  # the machine that saved it
+    Unpickler().run(pickles)  # the machine that saved it
     needed = file.tell()
 
     def load(_: str, count: int, kind: torch.dtype) -> torch.UntypedStorage:
@@ -137,7 +152,7 @@ def read_legacy(file: IO[bytes], size: int) -> Any:
         return torch.UntypedStorage(count * kind.itemsize)
 
     unpickler = Unpickler(load, legacy=True)
-    state, keys = unpickler.run(file), Unpickler().run(file)
+    state, keys = unpickler.run(pickles), Unpickler().run(pickles)
     if type(keys) is not list or sorted(keys) != sorted(unpickler.storages):
         raise ValueError("other tensors follow than those that it names")
     for key in keys:
@@ -152,7 +167,7 @@ def fill(storage: torch.UntypedStorage, file: IO[bytes]) -> None:
     """Read the bytes of a storage, in pieces: the archive's file makes a copy of what it reads."""
     if not len(storage):
         return
-    room = memoryview(torch.empty(0, dtype=torch.uint8).set_(storage).numpy())
+    room = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data
     while room:
         read = file.readinto(room[:CHUNK])  # type: ignore[attr-defined]
         if not read:

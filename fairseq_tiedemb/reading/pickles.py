@@ -275,7 +275,7 @@ class Unpickler:
         arguments, call = self._stack.pop(), self._stack.pop()
         if type(arguments) is not tuple or arguments or not (call is Settings or call is Words):
             refuse("an object", (call, arguments))
-        self._push(call.__new__(call))
+        self._push(call())
 
     def _build(self, _: Any) -> None:
         state, filled = self._give(self._stack.pop()), self._stack[-1]
