@@ -208,17 +208,20 @@ def cases(rng: random.Random) -> Callable[[], bytes]:
     return forged
 
 
-def touch(value: Any) -> None:
-    """Read all of a value, which follows its pointers.
+def touch(value: Any, seen: dict[int, Any]) -> None:
+    """Read all of a value, which follows its pointers; what several entries hold, once.
 
     Raises:
         TypeError: if it is none of the plain ones, or was not examined.
     """
+    if id(value) in seen:
+        return
+    seen[id(value)] = value
     if type(value) in (list, tuple, set, dict, OrderedDict, Counter):
         for item in [*value, *(value.values() if isinstance(value, dict) else ())]:
-            touch(item)
+            touch(item, seen)
     elif type(value) is argparse.Namespace:
-        touch(vars(value))
+        touch(vars(value), seen)
     elif type(value) in (np.ndarray, torch.Tensor, torch.nn.Parameter):
         value.tolist()
     elif not isinstance(value, PLAIN) or (type(value) is str and value == "unread"):
@@ -234,7 +237,7 @@ def main(seed: int, count: int) -> None:
         signal.alarm(SECONDS)
         start = time.monotonic()
         try:
-            touch(read_file(io.BytesIO(data), "forged.pt"))
+            touch(read_file(io.BytesIO(data), "forged.pt"), {})
             results["plain"] += 1
         except ValueError as error:
             if "forged.pt: needs" not in str(error) or "memory" in str(error).lower():

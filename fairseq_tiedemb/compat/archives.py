@@ -1,15 +1,30 @@
 """Archives of models, which `from_pretrained` unpacks."""
 
+import bz2
+import gzip
 import hashlib
+import lzma
 import tarfile
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fairseq import file_utils
 
 from ._replace import replace
+
+# How a compressed archive begins; others are tar files as they are.
+OPENERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZ": bz2.open,
+    b"\xfd7": lzma.open,
+    b"]\0": lzma.open,
+}
+# Bytes when unpacked: how many for a byte of the archive, and how many for nothing. Weights hardly shrink, text to 1/5.
+MOST, FEW = 10, 2**26
+MEMBERS = 10_000
 
 
 def archives_stay_in_their_folder() -> None:
@@ -48,7 +63,7 @@ def unpacked(archive: Path) -> Path:
         archive: a tar file, compressed or not. Where all its members are in one folder, that folder is the result.
 
     Raises:
-        ValueError: if it is none, is damaged, or a member would be written outside.
+        ValueError: if it is none, is damaged, much larger than its file, or a member would be written outside.
     """
     stat = archive.stat()
     version = f"{archive.resolve()} {stat.st_size} {stat.st_mtime_ns}"
@@ -77,14 +92,51 @@ def unpack(archive: Path, folder: Path) -> None:
             "Use tar to unpack it, and the folder's name."
         )
     try:
-        with tarfile.open(archive) as members:
-            members.extractall(folder, filter=inside)
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        with archive.open("rb") as file, OPENERS.get(file.read(2), open)(archive, "rb") as stream:
+            most = MOST * archive.stat().st_size + FEW
+            with tarfile.open(fileobj=Bounded(stream, most), mode="r:") as members:  # type: ignore[arg-type]
+                members.extractall(folder, bounded(members, most), filter=inside)
+    except (tarfile.TarError, EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
         reason = "a member that could lead out of it" if isinstance(error, tarfile.FilterError) else "one that is none"
+        reason = "one that is far larger when unpacked" if isinstance(error, Overflow) else reason
         raise ValueError(
             f"{archive}: needs an archive (.tar.gz, say) of a model's folder; got {reason} ({error}). "
             "Nothing of it was kept. Use a whole one from a source you trust, or the folder itself."
         ) from error
+
+
+class Overflow(tarfile.TarError):
+    """Of an archive with more in it than its size lets expect."""
+
+
+class Bounded:
+    """A file that is read up to `most` bytes: names and notes of an archive's members may be of any size, too."""
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self.file, self.most, self.tell = file, most, file.tell
+
+    def read(self, count: int) -> bytes:
+        """Some bytes."""
+        if count > FEW:
+            raise Overflow(f"a note of {count:,} bytes")
+        self.seek(self.tell())
+        return self.file.read(count)
+
+    def seek(self, place: int) -> None:
+        """Go to a place, for which what is before it is unpacked."""
+        if place > self.most:
+            raise Overflow(f"more than {self.most:,} bytes")
+        self.file.seek(place)
+
+
+def bounded(members: Iterable[tarfile.TarInfo], most: int) -> Iterator[tarfile.TarInfo]:
+    """The members, unless they are too many or too large; the holes of sparse ones count."""
+    size = 0
+    for count, member in enumerate(members, start=1):
+        size += member.size
+        if size > most or count > MEMBERS:
+            raise Overflow(f"more than {most:,} bytes or {MEMBERS:,} members")
+        yield member
 
 
 def inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:

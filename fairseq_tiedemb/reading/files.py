@@ -204,9 +204,12 @@ class Plain:
         if id(value) not in self.done:
             if depth > DEEPEST:
                 raise ValueError(f"entries nested more than {DEEPEST} deep")
-            self.done[id(value)] = value, value
+            self.done[id(value)] = value, self
             self.done[id(value)] = value, self.new(value, depth + 1)
-        return self.done[id(value)][1]
+        plain = self.done[id(value)][1]
+        if plain is self:
+            raise ValueError("an entry that holds itself")
+        return plain
 
     def new(self, value: Any, depth: int) -> Any:
         """The plain value of what may hold others, which is met for the first time."""
