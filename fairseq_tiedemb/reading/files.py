@@ -257,7 +257,7 @@ def refusal(path: str, torch_error: str) -> str:
             f"{path}: needs a whole checkpoint; got one that cannot be read ({torch_error[:200].strip()}). "
             "Use another one: this is no checkpoint, or a damaged one."
         )
-    if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|float\d\w+)", found[1]):
+    if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|(float|complex)\d\w+)", found[1]):
         return (
             f"{path}: needs dense tensors of plain numbers, float32 say; got {found[1]}. "
             "Use a checkpoint that was saved after to_dense(), dequantize() or float()."
