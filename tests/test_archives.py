@@ -96,9 +96,7 @@ def test_an_archive_that_is_far_larger_when_unpacked_is_refused(
     monkeypatch.setattr(archives, "MEMBERS", 10)
     path = packed(tmp_path / "model.tar.gz", *LARGE[name])
     assert path.stat().st_size < 2000
-    with pytest.raises(
-        ValueError, match=r"got one that is far larger when unpacked \((more than 6\d,\d+|a note of 262,\d+) bytes"
-    ):
+    with pytest.raises(ValueError, match=r"got one that is far larger when unpacked \(more than 6\d,\d+ bytes"):
         file_utils.load_archive_file(str(path))
     assert list(cache.iterdir()) == []
 

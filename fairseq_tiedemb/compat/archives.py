@@ -9,10 +9,11 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fairseq import file_utils
 
+from ..reading.files import Bounded, Overflow
 from ._replace import replace
 
 # How a compressed archive begins; others are tar files as they are.
@@ -94,8 +95,9 @@ def unpack(archive: Path, folder: Path) -> None:
     try:
         with archive.open("rb") as file, OPENERS.get(file.read(2), open)(archive, "rb") as stream:
             most = MOST * archive.stat().st_size + FEW
-            with tarfile.open(fileobj=Bounded(stream, most), mode="r:") as members:  # type: ignore[arg-type]
-                members.extractall(folder, bounded(members, most), filter=inside)
+            bounded: Any = Bounded(stream, most)
+            with tarfile.open(fileobj=bounded, mode="r:") as members:
+                members.extractall(folder, few(members, most), filter=inside)
     except (tarfile.TarError, EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
         reason = "a member that could lead out of it" if isinstance(error, tarfile.FilterError) else "one that is none"
         reason = "one that is far larger when unpacked" if isinstance(error, Overflow) else reason
@@ -105,31 +107,7 @@ def unpack(archive: Path, folder: Path) -> None:
         ) from error
 
 
-class Overflow(tarfile.TarError):
-    """Of an archive with more in it than its size lets expect."""
-
-
-class Bounded:
-    """A file that is read up to `most` bytes: names and notes of an archive's members may be of any size, too."""
-
-    def __init__(self, file: IO[bytes], most: int) -> None:
-        self.file, self.most, self.tell = file, most, file.tell
-
-    def read(self, count: int) -> bytes:
-        """Some bytes."""
-        if count > FEW:
-            raise Overflow(f"a note of {count:,} bytes")
-        self.seek(self.tell())
-        return self.file.read(count)
-
-    def seek(self, place: int) -> None:
-        """Go to a place, for which what is before it is unpacked."""
-        if place > self.most:
-            raise Overflow(f"more than {self.most:,} bytes")
-        self.file.seek(place)
-
-
-def bounded(members: Iterable[tarfile.TarInfo], most: int) -> Iterator[tarfile.TarInfo]:
+def few(members: Iterable[tarfile.TarInfo], most: int) -> Iterator[tarfile.TarInfo]:
     """The members, unless they are too many or too large; the holes of sparse ones count."""
     size = 0
     for count, member in enumerate(members, start=1):

@@ -32,10 +32,10 @@ def weights_only_by_default() -> None:
 
 
 def checkpoint_classes() -> None:
-    """Tell torch which classes a fairseq checkpoint may hold: settings, words and numpy's numbers, by stand-ins.
+    """Tell torch which classes a fairseq checkpoint may hold, settings and numpy's numbers, by stand-ins.
 
-    Without it: torch >= 2.6 refuses fairseq's checkpoints, in generate, interactive, eval-lm, validate, resume and
-    finetune (checkpoint_utils.py:340). Goes when fairseq's checkpoints hold plain Python only.
+    Without it: torch >= 2.6 refuses fairseq's checkpoints where a user's own code calls `torch.load`, which would then
+    run what they contain. Goes when fairseq's checkpoints hold plain Python only.
     """
     allow_stand_ins()
 

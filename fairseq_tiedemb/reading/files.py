@@ -70,6 +70,33 @@ def file_size(file: IO[bytes]) -> int:
     return size
 
 
+class Overflow(ValueError):
+    """Of a file that would need more room than its size lets expect."""
+
+
+class Bounded:
+    """A file that is read up to `most` bytes: Python makes room, or unpacks, before it sees that there is no more."""
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self.file, self.most = file, most
+        self.tell, self.readline = file.tell, file.readline
+
+    def read(self, count: int) -> bytes:
+        """Some bytes."""
+        self.require(self.tell() + count)
+        return self.file.read(count)
+
+    def seek(self, place: int) -> int:
+        """Go to a place."""
+        self.require(place)
+        return self.file.seek(place)
+
+    def require(self, place: int) -> None:
+        """Raise for a place that is too far."""
+        if place > self.most:
+            raise Overflow(f"more than {self.most:,} bytes")
+
+
 def read_archive(file: IO[bytes], size: int) -> Any:
     """What the pickle of an archive holds.
 
@@ -110,20 +137,6 @@ def read_archive(file: IO[bytes], size: int) -> Any:
         return Unpickler(load).run(io.BytesIO(archive.read(f"{folder}/data.pkl")))
 
 
-@dataclass
-class Pickles:
-    """The pickles at the start of a file, whose texts are no longer than it: Python makes room before it reads."""
-
-    file: IO[bytes]
-    size: int
-
-    def read(self, count: int) -> bytes:
-        return self.file.read(min(count, self.size))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
-
-
 def read_legacy(file: IO[bytes], size: int) -> Any:
     """What the pickles of a file of torch before 1.6 hold.
 
@@ -134,7 +147,7 @@ def read_legacy(file: IO[bytes], size: int) -> Any:
     Raises:
         ValueError: if it is none, or shorter than its pickles say.
     """
-    pickles: Any = Pickles(file, size)
+    pickles: Any = Bounded(file, size)
     try:
         start = (Unpickler().run(pickles), Unpickler().run(pickles))
     except Exception:

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from .stand_ins import ALLOWED, FILLED, Settings, Words, refuse
 
+NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
 STORAGES = {
-    **{f"torch.{kind}Storage": getattr(torch, kind.lower()) for kind in "Double Float Half BFloat16 Bool".split()},
-    **{f"torch.{kind}Storage": getattr(torch, kind.lower()) for kind in "Long Int Short".split()},
+    **{f"torch.{name}Storage": getattr(torch, name.lower()) for name in NAMES},
     "torch.ByteStorage": torch.uint8,
     "torch.CharStorage": torch.int8,
     "torch.ComplexFloatStorage": torch.complex64,
@@ -179,21 +179,16 @@ def weight(value: Any, levels: int = 3) -> int:
     return 8 * len(value) + sum(weight(item, levels - 1) for item in items if type(item) in held)
 
 
-def no_storage(*_: Any) -> torch.UntypedStorage:
-    """Of a pickle that holds no tensors."""
-    refuse("a storage", "no tensors")
-
-
 @dataclass
 class Unpickler:
     """Runs pickles as torch does, with checks.
 
     Args:
-        load: a storage from its key, the number of its numbers, and their kind; called once for a key.
+        load: a storage from its key, the number of its numbers, and their kind; asked once for a key. None if there are none.
         legacy: whether the file is of torch before 1.6, where a storage may be a part of another.
     """
 
-    load: Callable[[str, int, torch.dtype], torch.UntypedStorage] = no_storage
+    load: Callable[[str, int, torch.dtype], torch.UntypedStorage] | None = None
     legacy: bool = False
     storages: dict[str, Storage] = field(default_factory=dict)
     _views: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -294,7 +289,7 @@ class Unpickler:
         _, kind, key, place, count, *view = given
         if type(kind) is not torch.dtype or type(key) is not str or type(place) is not str or place == "meta":
             refuse("a storage", given)
-        if type(count) is not int or count < 0 or key in self._views:
+        if type(count) is not int or count < 0 or key in self._views or self.load is None:
             refuse("a storage", given)
         if key not in self.storages:
             self.storages[key] = Storage(self.load(key, count, kind), kind, 0, count)
