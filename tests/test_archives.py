@@ -10,6 +10,7 @@ import pytest
 from fairseq import file_utils
 
 import fairseq_tiedemb  # noqa: F401  (mends fairseq)
+from fairseq_tiedemb.compat import archives
 
 
 @pytest.fixture(autouse=True)
@@ -19,9 +20,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home" / "cache"
 
 
-def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+def member(
+    name: str, kind: bytes = tarfile.REGTYPE, link: str = "", *, size: int = 4, note: str = ""
+) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.type, info.linkname, info.size = kind, link, 0 if link else 4
+    info.type, info.linkname, info.size = kind, link, 0 if link else size
+    info.pax_headers = {"comment": note} if note else {}
     return info
 
 
@@ -29,7 +33,7 @@ def packed(path: Path, *members: tarfile.TarInfo, mode: str = "w:gz") -> Path:
     """An archive whose files say `text`."""
     with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
         for info in members:
-            archive.addfile(info, io.BytesIO(b"text"))
+            archive.addfile(info, io.BytesIO(b"text".ljust(info.size, b"\0")))
     return path
 
 
@@ -75,6 +79,26 @@ def test_nothing_is_written_outside(members: list[tarfile.TarInfo], tmp_path: Pa
         file_utils.load_archive_file(str(path))
     assert path.read_bytes() == before
     assert [each for each in tmp_path.rglob("*") if each not in (path, cache, cache.parent)] == []
+
+
+LARGE = {
+    "a large member": [member("zeros", size=2**18)],
+    "many members": [member(str(number)) for number in range(20)],
+    "a long note": [member("model.pt", note="x" * 2**18)],
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_an_archive_that_is_far_larger_when_unpacked_is_refused(
+    name: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "FEW", 2**16)
+    monkeypatch.setattr(archives, "MEMBERS", 10)
+    path = packed(tmp_path / "model.tar.gz", *LARGE[name])
+    assert path.stat().st_size < 2000
+    with pytest.raises(ValueError, match=r"got one that is far larger when unpacked \(more than 6\d,\d+ bytes"):
+        file_utils.load_archive_file(str(path))
+    assert list(cache.iterdir()) == []
 
 
 def test_an_absolute_name_stays_inside(tmp_path: Path, cache: Path) -> None:

@@ -1,15 +1,31 @@
 """Unpacks the model archives of `from_pretrained`."""
 
+import bz2
+import gzip
 import hashlib
+import lzma
 import tarfile
 import tempfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fairseq import file_utils
 
+from ..reading.files import Bounded, Overflow
 from ._replace import replace
+
+# How a compressed archive begins; others are tar files as they are.
+OPENERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZ": bz2.open,
+    b"\xfd7": lzma.open,
+    b"]\0": lzma.open,
+}
+# Bytes when unpacked: how many for a byte of the archive, and how many for nothing. Weights hardly shrink, text to 1/5.
+MOST, FEW = 10, 2**26
+MEMBERS = 10_000
 
 
 def archives_stay_in_their_folder() -> None:
@@ -47,7 +63,7 @@ def unpacked(archive: Path) -> Path:
     If all members are in one folder, that folder is the result. The tar file may be compressed.
 
     Raises:
-        ValueError: if it is none, is damaged, or a member would be written outside.
+        ValueError: if it is none, is damaged, much larger than its file, or a member would be written outside.
     """
     stat = archive.stat()
     version = f"{archive.resolve()} {stat.st_size} {stat.st_mtime_ns}"
@@ -76,14 +92,28 @@ def unpack(archive: Path, folder: Path) -> None:
             "Use tar to unpack it, and the folder's name."
         )
     try:
-        with tarfile.open(archive) as members:
-            members.extractall(folder, filter=inside)
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        with archive.open("rb") as file, OPENERS.get(file.read(2), open)(archive, "rb") as stream:
+            most = MOST * archive.stat().st_size + FEW
+            bounded: Any = Bounded(stream, most)
+            with tarfile.open(fileobj=bounded, mode="r:") as members:
+                members.extractall(folder, few(members, most), filter=inside)
+    except (tarfile.TarError, EOFError, OSError, ValueError, lzma.LZMAError, zlib.error) as error:
         reason = "a member that could lead out of it" if isinstance(error, tarfile.FilterError) else "one that is none"
+        reason = "one that is far larger when unpacked" if isinstance(error, Overflow) else reason
         raise ValueError(
             f"{archive}: needs an archive (.tar.gz, say) of a model's folder; got {reason} ({error}). "
             "Nothing of it was kept. Use a whole one from a source you trust, or the folder itself."
         ) from error
+
+
+def few(members: Iterable[tarfile.TarInfo], most: int) -> Iterator[tarfile.TarInfo]:
+    """The members, unless they are too many or too large; the holes of sparse ones count."""
+    size = 0
+    for count, member in enumerate(members, start=1):
+        size += member.size
+        if size > most or count > MEMBERS:
+            raise Overflow(f"more than {most:,} bytes or {MEMBERS:,} members")
+        yield member
 
 
 def inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:

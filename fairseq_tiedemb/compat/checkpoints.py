@@ -9,6 +9,7 @@ from typing import Any
 import fairseq
 import torch
 from fairseq import checkpoint_utils
+from fairseq.models.speech_to_text import xm_transformer
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -23,30 +24,33 @@ UNSAFE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 def weights_only_by_default() -> None:
     """Drop TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, old advice for fairseq, from this process and those that it starts.
 
-    Without it: torch runs what a file contains wherever fairseq calls `torch.load` itself, as for the second file that
-    the settings of a checkpoint name (models/speech_to_text/xm_transformer.py:645). Goes when torch drops the variable.
+    Without it: torch runs what a file contains wherever fairseq calls `torch.load` itself, as for a vocoder
+    (models/text_to_speech/vocoder.py:193). Goes when torch drops the variable.
     """
     if os.environ.pop(UNSAFE, "0").lower() in ("1", "y", "yes", "true"):
         logger.warning("%s: ignored, for it runs the code that a checkpoint contains. Unset it.", UNSAFE)
 
 
 def checkpoint_classes() -> None:
-    """Tell torch which classes a fairseq checkpoint may hold: settings, words and numpy's numbers, by stand-ins.
+    """Tell torch which classes a fairseq checkpoint may hold, settings and numpy's numbers, by stand-ins.
 
-    Without it: torch >= 2.6 refuses fairseq's checkpoints, in generate, interactive, eval-lm, validate, resume and
-    finetune (checkpoint_utils.py:340). Goes when fairseq's checkpoints hold plain Python only.
+    Without it: torch >= 2.6 refuses fairseq's checkpoints where a user's own code calls `torch.load`, which would then
+    run what they contain. Goes when fairseq's checkpoints hold plain Python only.
     """
     allow_stand_ins()
 
 
 class TorchForCheckpoints(types.ModuleType):
-    """torch, as `checkpoint_utils` sees it: `load` reads a checkpoint, everything else is torch's."""
+    """torch, as who reads checkpoints sees it: `load` is ours, everything else is torch's."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
     def load(self, file: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        """What an open file holds, on the CPU, which is where fairseq asks for it."""
+        """What a file holds, on the CPU, which is where fairseq asks for it."""
+        if isinstance(file, str):
+            with open(file, "rb") as opened:
+                return self.load(opened)
         return read_file(file, str(getattr(file, "name", "checkpoint")))
 
 
@@ -54,10 +58,12 @@ def one_way_to_read() -> None:
     """Let fairseq read checkpoints by `reading.files.read_file`, as our own commands do.
 
     Without it: bits that have changed are loaded without a word, a small file takes gigabytes, and settings that fetch
-    or send something reach OmegaConf (checkpoint_utils.py:340, 909). Goes when `torch.load` checks all that.
+    or send something reach OmegaConf (checkpoint_utils.py:340, 909; xm_transformer.py:645, which reads a second file
+    that settings name). Goes when `torch.load` checks all that.
     """
-    if not isinstance(checkpoint_utils.torch, TorchForCheckpoints):
-        checkpoint_utils.torch = TorchForCheckpoints("torch")
+    for module in (checkpoint_utils, xm_transformer):
+        if not isinstance(module.torch, TorchForCheckpoints):
+            module.torch = TorchForCheckpoints("torch")
 
 
 def require_registered(state: dict[str, Any], path: str) -> None:

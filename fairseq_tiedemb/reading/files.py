@@ -2,18 +2,25 @@
 
 import io
 import re
+import sys
 import zipfile
 from argparse import Namespace
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 import torch
+from torch import Tensor
 
-from .pickles import Examination
+from .pickles import Storage, Unpickler
 from .settings import require_plain_settings
-from .stand_ins import ALLOWED, FILLED, Words
+from .stand_ins import ALLOWED, FILLED, Words, refuse
 
 DEEPEST = 100
-SAFE = [(stand_in, name) for name, stand_in in ALLOWED.items()]  # as torch wants them
+CHUNK = 2**22  # bytes that are read at once, to be checked while they are in the processor's cache
+# Of all tensors of a file together: how many bytes for a byte of it, and how many for nothing. Tied weights are stored
+# once, and so are those of all layers of some models.
+MOST_BYTES, FEW_BYTES = 32, 2**27
+HOLDERS = (dict, list, tuple, Namespace, *FILLED)
 # Of torch's files that are no archives: what they start with, and the version that follows.
 LEGACY = (0x1950A86A20F9469CFC6C, 1001)
 
@@ -21,40 +28,34 @@ LEGACY = (0x1950A86A20F9469CFC6C, 1001)
 def allow_stand_ins() -> None:
     """Tell torch for good what stands for the classes that a fairseq checkpoint may hold, for whoever calls torch.
 
-    Not for dictionaries, which have a word for every number: without `read_file`, a pickle that calls something with
-    one for its arguments would have no end.
+    Not for dictionaries, which have a word for every number: a pickle that calls something with one for its arguments
+    would have no end.
     """
-    torch.serialization.add_safe_globals([(stand_in, name) for stand_in, name in SAFE if stand_in is not Words])
+    stand_ins: list[Any] = [(stand_in, name) for name, stand_in in ALLOWED.items() if stand_in is not Words]
+    torch.serialization.add_safe_globals(stand_ins)
 
 
 def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
-    """What a checkpoint holds, as torch saved it, on the CPU: tensors, numbers, text and settings.
+    """What a checkpoint holds, on the CPU: tensors, numbers, text and settings.
 
-    Its pickle is examined first (`pickles`), then torch reads it with `weights_only`, and settings are checked
-    (`settings`). Of an archive, torch's format since 1.6, the checksums are checked too, which torch does not: that
-    reads the file a second time, 0.25 s for 500 MB that the system holds in memory, where torch takes 0.3 s. Older
-    files have no checksums, so a damaged weight in them is not found; files that were saved without any, after
-    `torch.serialization.set_crc32_options(False)`, are refused.
+    It is read here alone, and by no call of torch's: what is checked is what is used. An archive, torch's format since
+    1.6, has checksums, which are checked too; files that were saved without any, after
+    `torch.serialization.set_crc32_options(False)`, are refused. Older files have none, so a damaged weight in them is
+    not found.
 
     Args:
         file: open at its start.
         path: its name, for errors.
 
     Raises:
-        ValueError: if it is no checkpoint, is damaged or cut short, asks for more memory than its size, or holds
+        ValueError: if it is no checkpoint, is damaged or cut short, asks for more memory than its size allows, or holds
             anything else.
     """
     try:
-        if file.read(4) == b"PK\x03\x04":
-            examine_archive(file)
-        else:
-            examine_legacy(file)
+        size = file_size(file)
+        is_archive = file.read(4) == b"PK\x03\x04"
         file.seek(0)
-        # At its end torch forgets all of them, also those that were allowed for good.
-        allowed = torch.serialization.get_safe_globals()
-        with torch.serialization.safe_globals([each for each in SAFE if each not in allowed]):
-            state = torch.load(file, map_location="cpu", weights_only=True)
-        state = to_plain(state)
+        state = Plain(size).of(read_archive(file, size) if is_archive else read_legacy(file, size))
     except Exception as error:  # whatever a damaged file leads to
         raise ValueError(refusal(path, str(error) or type(error).__name__)) from error
     require_state(state, path)
@@ -69,82 +70,181 @@ def file_size(file: IO[bytes]) -> int:
     return size
 
 
-def examine_archive(file: IO[bytes]) -> None:
-    """Raise unless an archive is whole, no larger than its file when unpacked, and its pickle fits what it holds."""
-    size = file_size(file)
+class Overflow(ValueError):
+    """Of a file that would need more room than its size lets expect."""
+
+
+class Bounded:
+    """A file that is read up to `most` bytes: Python makes room, or unpacks, before it sees that there is no more."""
+
+    def __init__(self, file: IO[bytes], most: int) -> None:
+        self.file, self.most = file, most
+        self.tell, self.readline = file.tell, file.readline
+
+    def read(self, count: int) -> bytes:
+        """Some bytes."""
+        self.require(self.tell() + count)
+        return self.file.read(count)
+
+    def seek(self, place: int) -> int:
+        """Go to a place."""
+        self.require(place)
+        return self.file.seek(place)
+
+    def require(self, place: int) -> None:
+        """Raise for a place that is too far."""
+        if place > self.most:
+            raise Overflow(f"more than {self.most:,} bytes")
+
+
+def read_archive(file: IO[bytes], size: int) -> Any:
+    """What the pickle of an archive holds.
+
+    Args:
+        file: open.
+        size: its bytes.
+
+    Raises:
+        ValueError: if it can be read in two ways, or would be larger than its file when unpacked.
+        zipfile.BadZipFile: if a checksum is another than when it was saved.
+    """
     with zipfile.ZipFile(file) as archive:
-        members = archive.infolist()
-        names = [member.filename for member in members]
-        # torch looks names up without regard to case, and takes the first folder for the archive's own.
-        if archive.comment or len({name.lower() for name in names}) < len(names):
+        members = {member.filename: member for member in archive.infolist()}
+        # torch looks names up without regard to case, and the directory where the file says, before which data may lie.
+        lengths = len(archive.infolist()), len({name.lower() for name in members})
+        if archive.comment or len(set(lengths)) > 1 or min(each.header_offset for each in members.values()):
             raise ValueError("an archive that can be read in two ways")
-        unpacked = sum(member.file_size for member in members)
+        unpacked = sum(member.file_size for member in members.values())
         if unpacked > size:
             raise ValueError(f"an archive of {size:,} bytes that would fill {unpacked:,}")
-        damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"the checksum of its part {damaged} is another than when it was saved")
-        folder = names[0].partition("/")[0]
-        storages = f"{folder}/data/"
-        sizes = {
-            member.filename.removeprefix(storages): member.file_size
-            for member in members
-            if member.filename.startswith(storages)
-        }
-        Examination(sizes).run(io.BytesIO(archive.read(f"{folder}/data.pkl")))
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
+            raise ValueError("an archive whose parts are compressed")
+        folder = next(iter(members)).partition("/")[0]
+        order = f"{folder}/byteorder"
+        swapped = order in members and archive.read(order).decode() != sys.byteorder
+
+        def load(key: str, count: int, kind: torch.dtype) -> torch.UntypedStorage:
+            member = members[f"{folder}/data/{key}"]
+            if count * kind.itemsize > member.file_size:
+                raise ValueError(f"storage {key} has fewer than the {count:,} numbers that it should have")
+            data = torch.UntypedStorage(member.file_size)
+            with archive.open(member) as part:
+                fill(data, part)
+            if swapped:
+                data.byteswap(kind)
+            return data
+
+        return Unpickler(load).run(io.BytesIO(archive.read(f"{folder}/data.pkl")))
 
 
-def examine_legacy(file: IO[bytes]) -> None:
-    """Raise unless a file of torch before 1.6 is as long as its pickles say, and they fit what it holds."""
-    size = file_size(file)
+def read_legacy(file: IO[bytes], size: int) -> Any:
+    """What the pickles of a file of torch before 1.6 hold.
+
+    Args:
+        file: open at its start.
+        size: its bytes.
+
+    Raises:
+        ValueError: if it is none, or shorter than its pickles say.
+    """
+    pickles: Any = Bounded(file, size)
     try:
-        start = (Examination().run(file), Examination().run(file))
+        start = (Unpickler().run(pickles), Unpickler().run(pickles))
     except Exception:
         start = (0, 0)
     if start != LEGACY:
         raise ValueError("neither an archive nor an older file of torch")
-    Examination().run(file)  # the machine that saved it
-    examination = Examination()
-    examination.run(file)
-    keys = Examination().run(file)
-    if type(keys) is not list or sorted(keys) != sorted(examination.storages):
+    Unpickler().run(pickles)  # the machine that saved it
+    needed = file.tell()
+
+    def load(_: str, count: int, kind: torch.dtype) -> torch.UntypedStorage:
+        nonlocal needed
+        needed += 8 + count * kind.itemsize  # the length and the numbers, which follow the pickles
+        if needed > size:
+            raise ValueError(f"it needs {needed:,} bytes and has {size:,}")
+        return torch.UntypedStorage(count * kind.itemsize)
+
+    unpickler = Unpickler(load, legacy=True)
+    state, keys = unpickler.run(pickles), Unpickler().run(pickles)
+    if type(keys) is not list or sorted(keys) != sorted(unpickler.storages):
         raise ValueError("other tensors follow than those that it names")
-    # Each storage follows with its length, of 8 bytes.
-    whole = file.tell() + sum(8 + storage.bytes for storage in examination.storages.values())
-    if whole > size:
-        raise ValueError(f"it needs {whole:,} bytes and has {size:,}")
+    for key in keys:
+        storage = unpickler.storages[key]
+        if int.from_bytes(file.read(8), "little") != storage.count:
+            raise ValueError(f"storage {key} has another number of numbers than it should have")
+        fill(storage.data, file)
+    return state
 
 
-def to_plain(value: Any, done: dict[int, tuple[Any, Any]] | None = None, depth: int = 0) -> Any:
-    """The same with numpy's arrays and argparse's settings where stand-ins are left; dicts and lists in place.
+def fill(storage: torch.UntypedStorage, file: IO[bytes]) -> None:
+    """Read the bytes of a storage, in pieces: the archive's file makes a copy of what it reads."""
+    if not len(storage):
+        return
+    room = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data
+    while room:
+        read = file.readinto(room[:CHUNK])  # type: ignore[attr-defined]
+        if not read:
+            raise EOFError("it ends too early")
+        room = room[read:]
+
+
+@dataclass
+class Plain:
+    """What was read with numpy's arrays and argparse's settings where stand-ins are left; dicts and lists in place.
 
     Args:
-        value: what torch read.
-        done: what was met before and what it became, by id; both, so that no id is used again.
-        depth: how many hold it.
+        size: bytes of the file.
     """
-    done = {} if done is None else done
-    if isinstance(value, FILLED):
-        return value.plain()
-    if not isinstance(value, dict | list | tuple | Namespace):
+
+    size: int
+    tensors: int = 0
+    done: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def of(self, value: Any, depth: int = 0) -> Any:
+        """The plain value.
+
+        Args:
+            value: what was read.
+            depth: how many hold it.
+        """
+        if isinstance(value, Tensor):
+            self.count(value)
+        elif isinstance(value, Storage) or callable(value):
+            refuse("an entry", value)
+        if not isinstance(value, HOLDERS):
+            return value
+        # By id; what was met is kept, so that no id is used again.
+        if id(value) not in self.done:
+            if depth > DEEPEST:
+                raise ValueError(f"entries nested more than {DEEPEST} deep")
+            self.done[id(value)] = value, self
+            self.done[id(value)] = value, self.new(value, depth + 1)
+        plain = self.done[id(value)][1]
+        if plain is self:
+            raise ValueError("an entry that holds itself")
+        return plain
+
+    def new(self, value: Any, depth: int) -> Any:
+        """The plain value of what may hold others, which is met for the first time."""
+        if isinstance(value, FILLED):
+            return value.plain()
+        if isinstance(value, Namespace):
+            self.of(vars(value), depth)
+        elif isinstance(value, dict):
+            for key, item in value.items():  # not update(), which in a Counter adds
+                value[key] = self.of(item, depth)
+        elif isinstance(value, list):
+            value[:] = [self.of(item, depth) for item in value]
+        elif type(value) is tuple:
+            items = tuple(self.of(item, depth) for item in value)
+            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
         return value
-    if id(value) in done:
-        return done[id(value)][1]
-    if depth > DEEPEST:
-        raise ValueError(f"entries nested more than {DEEPEST} deep")
-    done[id(value)] = value, value
-    if isinstance(value, Namespace):
-        to_plain(vars(value), done, depth + 1)
-    elif isinstance(value, dict):
-        for key, item in value.items():  # not update(), which in a Counter adds
-            value[key] = to_plain(item, done, depth + 1)
-    elif isinstance(value, list):
-        value[:] = [to_plain(item, done, depth + 1) for item in value]
-    elif type(value) is tuple:
-        items = tuple(to_plain(item, done, depth + 1) for item in value)
-        if any(new is not old for new, old in zip(items, value, strict=True)):
-            done[id(value)] = value, items
-    return done[id(value)][1]
+
+    def count(self, tensor: Tensor) -> None:
+        """Raise if all tensors that were met have more numbers than a file of this size may say."""
+        self.tensors += tensor.numel() * tensor.element_size()
+        if self.tensors > FEW_BYTES + MOST_BYTES * self.size:
+            raise ValueError(f"a file of {self.size:,} bytes whose tensors would fill {self.tensors:,} and more")
 
 
 def require_state(state: Any, path: str) -> None:
@@ -169,6 +269,11 @@ def refusal(path: str, torch_error: str) -> str:
         return (
             f"{path}: needs a whole checkpoint; got one that cannot be read ({torch_error[:200].strip()}). "
             "Use another one: this is no checkpoint, or a damaged one."
+        )
+    if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|(float|complex)\d\w+)", found[1]):
+        return (
+            f"{path}: needs dense tensors of plain numbers, float32 say; got {found[1]}. "
+            "Use a checkpoint that was saved after to_dense(), dequantize() or float()."
         )
     return (
         f"{path}: needs tensors, numbers, text and settings only; got {found[1]}, which could run code. "

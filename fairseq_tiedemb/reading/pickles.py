@@ -1,87 +1,74 @@
-"""What the pickle of a checkpoint asks for, followed step by step before torch does any of it.
+"""Reads the pickles of checkpoints: dense tensors, numbers, text and settings, and nothing else.
 
 torch's own reader with `weights_only` calls no code of the file, but believes its numbers: of the size of a tensor,
-whose memory it then takes or reads beyond, of what a sparse tensor's indices are, of how deep a key is nested. So each
-pickle is run here first, with numbers in the place of tensors, and only what fairseq's checkpoints consist of is let
-through.
+whose memory it then takes or reads beyond, of what a sparse tensor's indices are, of how deep a key is nested. And a
+file that two programs read may hold one thing for the first and another for the second. So no other program reads what
+is checked here.
 """
 
 import codecs
 import pickle
 import pickletools
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 import torch
+from torch import Tensor
 
 from .stand_ins import ALLOWED, FILLED, Settings, Words, refuse
 
-SIZES = {  # bytes of one number of each kind of storage
-    **dict.fromkeys(("torch.DoubleStorage", "torch.LongStorage", "torch.ComplexFloatStorage"), 8),
-    **dict.fromkeys(("torch.FloatStorage", "torch.IntStorage"), 4),
-    **dict.fromkeys(("torch.HalfStorage", "torch.BFloat16Storage", "torch.ShortStorage"), 2),
-    **dict.fromkeys(("torch.ByteStorage", "torch.CharStorage", "torch.BoolStorage"), 1),
-    "torch.storage.UntypedStorage": 1,
-    "torch.ComplexDoubleStorage": 16,
+NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
+STORAGES = {
+    **{f"torch.{name}Storage": getattr(torch, name.lower()) for name in NAMES},
+    "torch.ByteStorage": torch.uint8,
+    "torch.CharStorage": torch.int8,
+    "torch.ComplexFloatStorage": torch.complex64,
+    "torch.ComplexDoubleStorage": torch.complex128,
+    "torch.storage.UntypedStorage": torch.uint8,
 }
+# Others (float8, bits, quantised ones) have no arithmetic on CPUs, so that whoever reads them fails later.
+KINDS = {*STORAGES.values(), torch.uint16, torch.uint32, torch.uint64}
 MOST_REPEATED = 2**24  # numbers of a tensor that says its storage's numbers several times, as `expand` does
 MOST_DIMENSIONS = 64
+LARGEST_SIZE = 2**48  # of a tensor's dimension; torch multiplies them
+LARGEST_KEY = 2**63  # Python's numbers of more digits can have the same hash, all of them
+MOST_TUPLES = 10_000  # that are keys, for the same reason
+# Of the entries that calls are given: how many for a byte of the pickle, and how many for nothing.
+MOST_GIVEN, FEW = 8, 2**24
 PLAIN = (str, bytes, int, float, bool, type(None))
 
 
 @dataclass(frozen=True)
-class StorageType:
-    """Stands for one of torch's classes of storages."""
-
-    itemsize: int
-
-
-@dataclass(frozen=True)
 class Storage:
-    """Stands for the numbers of a tensor: how many, of how many bytes."""
+    """The numbers of a tensor, or a part of them."""
 
+    data: torch.UntypedStorage
+    kind: torch.dtype
+    start: int
     count: int
-    itemsize: int
-
-    @property
-    def bytes(self) -> int:
-        """Its size."""
-        return self.count * self.itemsize
 
 
-class StoredTensor:
-    """Stands for a dense tensor within its storage."""
-
-    __slots__ = ()
-
-
-class OrderedEntries(dict[Any, Any]):
-    """Stands for `collections.OrderedDict`, a state dict; its one attribute is torch's `_metadata`."""
-
-    def __setstate__(self, state: Any) -> None:
-        if type(state) is not dict or state.keys() - {"_metadata"}:
-            refuse("collections.OrderedDict", state)
-
-
-def ordered_entries(*args: Any) -> OrderedEntries:
-    """Stands for a call of `collections.OrderedDict`, which starts empty."""
+def ordered_entries(*args: Any) -> OrderedDict[Any, Any]:
+    """Stands for `collections.OrderedDict`, a state dict, which starts empty."""
     if args:
         refuse("collections.OrderedDict", args)
-    return OrderedEntries()
+    return OrderedDict()
 
 
-def counter(*args: Any) -> dict[Any, Any]:
+def counter(*args: Any) -> Counter[Any]:
     """Stands for `collections.Counter`."""
     if len(args) > 1 or any(type(counts) is not dict for counts in args):
         refuse("collections.Counter", args)
-    return {}
+    return Counter(*args)
 
 
 def plain_set(*args: Any) -> set[Any]:
     """Stands for `set`, of plain values."""
     if len(args) > 1 or any(type(items) is not list or not all(map(is_plain, items)) for items in args):
         refuse("set", args)
-    return set()
+    return set(*args)
 
 
 def encoded(*args: Any) -> bytes:
@@ -91,21 +78,21 @@ def encoded(*args: Any) -> bytes:
     return codecs.encode(args[0], "latin1")
 
 
-def size(*args: Any) -> tuple[int, ...]:
+def size(*args: Any) -> torch.Size:
     """Stands for `torch.Size`."""
     if len(args) != 1 or not are_sizes(args[0]):
         refuse("torch.Size", args)
-    return args[0]
+    return torch.Size(args[0])
 
 
-def device(*args: Any) -> str:
+def device(*args: Any) -> torch.device:
     """Stands for `torch.device`."""
     if not 1 <= len(args) <= 2 or type(args[0]) is not str or any(type(index) is not int for index in args[1:]):
         refuse("torch.device", args)
-    return args[0]
+    return torch.device(*args)
 
 
-def tensor(*args: Any) -> StoredTensor:
+def tensor(*args: Any) -> Tensor:
     """Stands for torch's `_rebuild_tensor` and `_rebuild_tensor_v2`: a part of a storage.
 
     Args:
@@ -116,22 +103,22 @@ def tensor(*args: Any) -> StoredTensor:
     """
     if not 4 <= len(args) <= 7 or type(args[0]) is not Storage:
         refuse("tensor", args)
-    return check_tensor(args[0], *args[1:4], rest=args[4:])
+    return checked_tensor(args[0], *args[1:4], rest=args[4:])
 
 
-def tensor_of_type(*args: Any) -> StoredTensor:
+def tensor_of_type(*args: Any) -> Tensor:
     """Stands for torch's `_rebuild_tensor_v3`: the same for kinds of numbers without a class of storages."""
-    if not 7 <= len(args) <= 8 or type(args[0]) is not Storage or type(args[6]) is not torch.dtype:
+    if not 7 <= len(args) <= 8 or type(args[0]) is not Storage or type(args[6]) is not torch.dtype or args[0].start:
         refuse("tensor", args)
-    storage = Storage(args[0].count * args[0].itemsize // args[6].itemsize, args[6].itemsize)
-    return check_tensor(storage, *args[1:4], rest=(*args[4:6], *args[7:]))
+    storage = Storage(args[0].data, args[6], 0, args[0].count * args[0].kind.itemsize // args[6].itemsize)
+    return checked_tensor(storage, *args[1:4], rest=(*args[4:6], *args[7:]))
 
 
-def check_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, rest: tuple[Any, ...]) -> StoredTensor:
+def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, rest: tuple[Any, ...]) -> Tensor:
     """The tensor of these numbers, if it lies within its storage and has neither hooks nor metadata."""
     if type(offset) is not int or offset < 0 or not are_sizes(shape) or not are_sizes(stride):
         refuse("tensor", (offset, shape, stride))
-    if len(shape) != len(stride) or len(shape) > MOST_DIMENSIONS:
+    if len(shape) != len(stride):
         refuse("tensor", (offset, shape, stride))
     last, count = offset, 1
     for length, step in zip(shape, stride, strict=True):
@@ -142,14 +129,15 @@ def check_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, rest
         raise pickle.UnpicklingError(f"a tensor of shape {shape} repeats the {storage.count:,} numbers saved")
     if any(type(flag) is not bool for flag in rest[:1]) or any(rest[1:]):
         refuse("tensor", rest)
-    return StoredTensor()
+    made = torch.empty(0, dtype=storage.kind).set_(storage.data, storage.start + offset, shape, stride)
+    return made.requires_grad_(any(rest[:1]))
 
 
-def parameter(*args: Any) -> StoredTensor:
+def parameter(*args: Any) -> torch.nn.Parameter:
     """Stands for torch's `_rebuild_parameter`: a tensor, requires_grad, and no hooks."""
-    if len(args) != 3 or type(args[0]) is not StoredTensor or type(args[1]) is not bool or args[2]:
+    if len(args) != 3 or type(args[0]) is not Tensor or type(args[1]) is not bool or args[2]:
         refuse("torch.nn.Parameter", args)
-    return args[0]
+    return torch.nn.Parameter(args[0], args[1])
 
 
 CALLS: dict[str, Any] = {
@@ -164,36 +152,49 @@ CALLS: dict[str, Any] = {
     "torch._utils._rebuild_tensor_v2": tensor,
     "torch._utils._rebuild_tensor_v3": tensor_of_type,
     "torch._utils._rebuild_parameter": parameter,
-    **{name: StorageType(itemsize) for name, itemsize in SIZES.items()},
-    **{str(kind): kind for kind in vars(torch).values() if type(kind) is torch.dtype},
+    **STORAGES,
+    **{str(kind): kind for kind in KINDS},
 }
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it may be a key: hashing one that is nested deeply overflows the stack."""
-    return type(value) in PLAIN or (type(value) is tuple and all(type(item) in PLAIN for item in value))
+    """Whether it may be a key, alone or in a tuple: hashing one that is nested deeply overflows the stack."""
+    return type(value) in PLAIN and (type(value) is not int or abs(value) < LARGEST_KEY)
 
 
 def are_sizes(value: Any) -> bool:
-    """Whether it is a tuple of whole numbers from 0."""
-    return type(value) is tuple and all(type(item) is int and item >= 0 for item in value)
+    """Whether it is a tuple of whole numbers from 0, as tensors have."""
+    whole = type(value) is tuple and len(value) <= MOST_DIMENSIONS
+    return whole and all(type(item) is int and 0 <= item < LARGEST_SIZE for item in value)
+
+
+def weight(value: Any, levels: int = 3) -> int:
+    """Bytes of text, and eight for an entry of what holds some: about what a call takes that copies its argument."""
+    if type(value) in (str, bytes):
+        return len(value)
+    if not levels or type(value) not in (tuple, list, dict):
+        return 0
+    items = value.values() if type(value) is dict else value
+    held = (tuple, list, dict, str, bytes) if type(value) is tuple else (tuple, list, dict)
+    return 8 * len(value) + sum(weight(item, levels - 1) for item in items if type(item) in held)
 
 
 @dataclass
-class Examination:
-    """Runs pickles with what stands for the real thing.
+class Unpickler:
+    """Runs pickles as torch does, with checks.
 
     Args:
-        sizes: bytes of each storage of a zip archive, by its key. None for a file without: then `storages` says what
-            it asks for.
+        load: a storage from its key, the number of its numbers, and their kind; asked once for a key. None if there are none.
+        legacy: whether the file is of torch before 1.6, where a storage may be a part of another.
     """
 
-    sizes: dict[str, int] | None = None
+    load: Callable[[str, int, torch.dtype], torch.UntypedStorage] | None = None
+    legacy: bool = False
     storages: dict[str, Storage] = field(default_factory=dict)
     _views: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def run(self, file: IO[bytes]) -> Any:
-        """What the next pickle of the file stands for.
+        """What the next pickle of the file holds.
 
         Raises:
             pickle.UnpicklingError: if it asks for anything else than fairseq's checkpoints consist of.
@@ -202,12 +203,21 @@ class Examination:
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
-        for opcode, argument, _ in pickletools.genops(file):
+        self._given, self._tuples, start = 0, 0, file.tell()
+        for opcode, argument, place in pickletools.genops(file):
             step = STEPS.get(opcode.name)
             if step is None:
                 raise pickle.UnpicklingError(f"WeightsUnpickler error: Unsupported operand {ord(opcode.code)}")
+            self._read = (place or 0) - start
             step(self, argument)
         return self._stack.pop()
+
+    def _give(self, value: Any) -> Any:
+        """A value that a call is about to be given, unless all calls together got more than the pickle is long."""
+        self._given += weight(value)
+        if self._given > FEW + MOST_GIVEN * self._read:
+            raise pickle.UnpicklingError(f"its calls are given {self._given:,} bytes, of a pickle of {self._read:,}")
+        return value
 
     def _push(self, value: Any) -> None:
         self._stack.append(value)
@@ -230,12 +240,16 @@ class Examination:
 
     def _set(self, items: list[Any]) -> None:
         entries = self._stack[-1]
-        if type(entries) not in (dict, OrderedEntries) or len(items) % 2:
+        if type(entries) not in (dict, OrderedDict) or len(items) % 2:
             refuse("a dictionary's entries", entries)
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not is_plain(key):
-                refuse("a dictionary's key", type(key))
+            if not (self._is_plain_tuple(key) if type(key) is tuple else is_plain(key)):
+                refuse("a dictionary's key", key)
             entries[key] = value
+
+    def _is_plain_tuple(self, key: tuple[Any, ...]) -> bool:
+        self._tuples += 1
+        return self._tuples <= MOST_TUPLES and all(map(is_plain, self._give(key)))
 
     def _remember(self, place: int) -> None:
         self._memo[place] = self._stack[-1]
@@ -250,35 +264,38 @@ class Examination:
         arguments, call = self._stack.pop(), self._stack.pop()
         if type(arguments) is not tuple or not callable(call):
             refuse("a call", (call, arguments))
-        self._push(call(*arguments))
+        self._push(call(*self._give(arguments)))
 
     def _new(self, _: Any) -> None:
         arguments, call = self._stack.pop(), self._stack.pop()
-        if arguments != () or call not in (Settings, Words):
+        if type(arguments) is not tuple or arguments or not (call is Settings or call is Words):
             refuse("an object", (call, arguments))
-        self._push(call.__new__(call))
+        self._push(call())
 
     def _build(self, _: Any) -> None:
-        state = self._stack.pop()
-        if not isinstance(self._stack[-1], (*FILLED, OrderedEntries)):
-            refuse("a state", self._stack[-1])
-        self._stack[-1].__setstate__(state)
+        state, filled = self._give(self._stack.pop()), self._stack[-1]
+        if type(filled) is OrderedDict and type(state) is dict and state.keys() <= {"_metadata"}:
+            filled.__dict__.update(state)
+        elif isinstance(filled, FILLED):
+            filled.__setstate__(state)
+        else:
+            refuse(f"a state of a {type(filled).__name__}", state)
 
     def _storage(self, _: Any) -> None:
         """The storage of a persistent id: "storage", class, key, device, count, and in old files a part of another."""
         given = self._stack.pop()
-        if type(given) is not tuple or len(given) != (6 if self.sizes is None else 5) or given[0] != "storage":
+        if type(given) is not tuple or len(given) != (6 if self.legacy else 5) or given[0] != "storage":
             refuse("a storage", given)
         _, kind, key, place, count, *view = given
-        if type(kind) is not StorageType or type(key) is not str or type(place) is not str or place == "meta":
+        if type(kind) is not torch.dtype or type(key) is not str or type(place) is not str or place == "meta":
             refuse("a storage", given)
-        if type(count) is not int or count < 0 or key in self._views:
+        if type(count) is not int or count < 0 or key in self._views or self.load is None:
             refuse("a storage", given)
-        storage = Storage(count, kind.itemsize)
-        if self.storages.setdefault(key, storage) != storage:
+        if key not in self.storages:
+            self.storages[key] = Storage(self.load(key, count, kind), kind, 0, count)
+        storage = self.storages[key]
+        if (storage.kind, storage.count) != (kind, count):
             refuse("a storage", given)
-        if self.sizes is not None and storage.bytes > self.sizes[key]:
-            raise pickle.UnpicklingError(f"storage {key} has fewer than the {count:,} numbers that it should have")
         self._push(storage if not view or view[0] is None else self._view(key, view[0]))
 
     def _view(self, whole: str, view: Any) -> Storage:
@@ -289,13 +306,14 @@ class Examination:
             refuse("a part of a storage", view)
         if view[1] + view[2] > self.storages[whole].count:
             refuse("a part of a storage", view)
-        return Storage(view[2], self.storages[whole].itemsize)
+        return Storage(self.storages[whole].data, self.storages[whole].kind, *view[1:])
 
 
 # What torch's reader does for each opcode, and so what may occur.
 STEPS: dict[str, Any] = {
-    **dict.fromkeys("BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINSTRING".split(), Examination._push),
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), Examination._remember),
+    **dict.fromkeys("BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE".split(), Unpickler._push),
+    "SHORT_BINSTRING": lambda self, text: self._push(text.encode("latin-1").decode()),  # of Python 2
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), Unpickler._remember),
     **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda self, place: self._push(self._memo[place])),
     **dict.fromkeys(("PROTO", "STOP"), lambda self, _: None),
     "NONE": lambda self, _: self._push(None),
@@ -304,7 +322,7 @@ STEPS: dict[str, Any] = {
     "EMPTY_TUPLE": lambda self, _: self._push(()),
     "EMPTY_LIST": lambda self, _: self._push([]),
     "EMPTY_DICT": lambda self, _: self._push({}),
-    "MARK": Examination._mark,
+    "MARK": Unpickler._mark,
     "TUPLE": lambda self, _: self._push(tuple(self._since_mark())),
     "TUPLE1": lambda self, _: self._tuple(1),
     "TUPLE2": lambda self, _: self._tuple(2),
@@ -313,9 +331,9 @@ STEPS: dict[str, Any] = {
     "APPENDS": lambda self, _: self._extend(self._since_mark()),
     "SETITEM": lambda self, _: self._set([self._stack.pop(-2), self._stack.pop()]),
     "SETITEMS": lambda self, _: self._set(self._since_mark()),
-    "GLOBAL": Examination._global,
-    "REDUCE": Examination._reduce,
-    "NEWOBJ": Examination._new,
-    "BUILD": Examination._build,
-    "BINPERSID": Examination._storage,
+    "GLOBAL": Unpickler._global,
+    "REDUCE": Unpickler._reduce,
+    "NEWOBJ": Unpickler._new,
+    "BUILD": Unpickler._build,
+    "BINPERSID": Unpickler._storage,
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 MOST_VALUES = 100_000  # a checkpoint of fairseq's has about 1,000
 DEEPEST = 50
-LONGEST_TEXT = 1_000_000  # characters
+LONGEST_TEXT = 1_000_000  # characters of all
 
 # A setting that means another one, as fairseq's defaults do (`II("optimization.lr")`). All else that OmegaConf resolves
 # runs one of its functions, or makes a long text of a short one.
@@ -42,7 +42,7 @@ def require_plain_settings(state: dict[str, Any], path: str) -> None:
 
 def require_bounded(settings: Any, section: str, path: str) -> None:
     """Raise for too many settings, counted as often as they are referred to, and for any one that is not plain."""
-    waiting, seen = [(settings, section, 0)], 0
+    waiting, seen, length = [(settings, section, 0)], 0, 0
     while waiting:
         value, name, depth = waiting.pop()
         seen += 1
@@ -59,7 +59,8 @@ def require_bounded(settings: Any, section: str, path: str) -> None:
         elif isinstance(value, list | tuple | set):
             waiting += [(item, name, depth + 1) for item in value]
         elif isinstance(value, str):
-            require_plain_text(value, name, path)
+            length += len(value)
+            require_plain_text(value, name, path, length)
 
 
 def require_names(settings: dict[Any, Any], name: str, path: str) -> None:
@@ -72,11 +73,11 @@ def require_names(settings: dict[Any, Any], name: str, path: str) -> None:
             )
 
 
-def require_plain_text(text: str, name: str, path: str) -> None:
-    """Raise for a text that OmegaConf resolves, that names an address, or that is as long as a book."""
-    if len(text) > LONGEST_TEXT:
+def require_plain_text(text: str, name: str, path: str, length: int) -> None:
+    """Raise for a text that OmegaConf resolves, that names an address, or with which all are as long as a book."""
+    if length > LONGEST_TEXT:
         raise ValueError(
-            f"{path}: needs settings of at most {LONGEST_TEXT:,} characters; got {len(text):,} in {name!r}. "
+            f"{path}: needs settings of at most {LONGEST_TEXT:,} characters; got {length:,} at {name!r}. "
             "Use a checkpoint that fairseq-train wrote."
         )
     if "${" in text and not REFERENCE.fullmatch(text):
