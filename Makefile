@@ -1,7 +1,8 @@
 # One environment in .venv, made when it is first needed; every target runs in it.
 #
 #   make demo       train and score three small translation models on generated data
-#   make test       formatting, lint, types, quick tests: what continuous integration runs
+#   make test       lint and the quick tests: what continuous integration runs
+#   make lint       formatting, lint and types, with the Python and torch that they are pinned to
 #   make slow       the tests that install or train something
 #   make gpu        the tests that need a GPU
 #   make benchmark  the speed measurements; wants an idle machine
@@ -10,13 +11,17 @@
 #   make format     format and repair the sources
 #   make clean      remove everything that make made
 #
-# Another Python:           make clean venv PYTHON=python3.12
-# Another torch, or CUDA's: make clean venv TORCH=torch
+# Another Python:           make clean test PYTHON=python3.12
+# Another torch, or CUDA's: make clean test TORCH=torch
+# Tests run with every Python and torch; lint with those of LINT_PYTHON and LINT_TORCH alone.
 
 PYTHON ?= python3
+# What types are checked against, beside the versions that setup.py pins for development.
+LINT_PYTHON := 3.11
+LINT_TORCH := 2.13.0
 # The build for CPUs where torch's own index can be reached: on Linux, PyPI's brings CUDA, more than 0.5 GB to download
 # and 6 GB of disk. The package itself takes any torch from 2.6 on.
-TORCH ?= torch==2.13.0
+TORCH ?= torch==$(LINT_TORCH)
 PYTEST ?= pytest -q --durations=5
 
 VENV := .venv
@@ -27,7 +32,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: venv check-python demo test lint pytest slow gpu benchmark report docs format clean
+.PHONY: venv check-python demo test lint lint-where-pinned pytest slow gpu benchmark report docs format clean
 
 # With two threads on a machine that has other work, torch becomes many times slower than with one.
 export OMP_NUM_THREADS := 1
@@ -35,14 +40,13 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # The folder of the checkout must not be shadowed by another copy.
 unexport PYTHONPATH
 
-test: lint pytest
+test: lint-where-pinned pytest
+
+lint-where-pinned: $(READY)
+	@.ci/lint $(LINT_PYTHON) $(LINT_TORCH) || [[ $$? == 3 ]]
 
 lint: $(READY)
-	@echo "Formatting, lint and types: half a minute; less when run again."
-	shellcheck --external-sources --source-path=SCRIPTDIR .ci/make_venv .ci/run examples/*/*.sh recipes/*.sh
-	ruff format --check
-	ruff check
-	mypy
+	@.ci/lint $(LINT_PYTHON) $(LINT_TORCH)
 
 pytest: $(READY)
 	@echo "The quick tests: some seven minutes on two cores."

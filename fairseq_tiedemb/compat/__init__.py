@@ -20,7 +20,7 @@ Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/read
 from . import noise as noise  # must be the first import, see its last line
 from .archives import archives_stay_in_their_folder
 from .arrays import numpy_names, numpy_percentile
-from .batches import empty_split, eval_lm_blocks, eval_lm_words, exact_batch_size, last_batch
+from .batches import empty_split, eval_lm_blocks, eval_lm_words, exact_batch_size, last_batch, reading_ahead_ends
 from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .commands import data_folder, interactive_alignment, models_fit_their_task, recipes_are_defaults
 from .help import model_help
@@ -79,6 +79,7 @@ ENTRIES = (
     eval_lm_blocks,
     eval_lm_words,
     empty_split,
+    reading_ahead_ends,
     resumed_batches,
     each_epochs_order,
     finished_trainings_stay,

@@ -1,17 +1,23 @@
-"""Batches: no sentence is lost, sizes are what was asked for, and an empty file is named."""
+"""Batches: no sentence is lost, sizes are what was asked for, an empty file is named; what reads ahead ends in time."""
 
+import atexit
 import math
 import os
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset, data_utils, indexed_dataset
+from fairseq.data import FairseqDataset, data_utils, indexed_dataset, iterators
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from ._replace import replace
+
+# At the end of a command; a data worker that hangs must not keep the command for ever.
+SECONDS_FOR_A_BATCH = 10
 
 
 def last_batch() -> None:
@@ -157,3 +163,26 @@ def empty_split() -> None:
         return make_dataset
 
     replace(indexed_dataset, "make_dataset", make)
+
+
+def reading_ahead_ends() -> None:
+    """End the threads that read batches ahead before Python ends.
+
+    Without it: a command that ends while such a thread runs torch's code is aborted with `terminate called without an
+    active exception` (signal 6, status 134), whether the command was done or had an error to report; the thread is a
+    daemon, which Python before 3.14 unwinds through C++ (data/iterators.py:709). Goes with Python 3.13.
+    """
+    atexit.unregister(end_reading_ahead)
+    atexit.register(end_reading_ahead)
+
+
+def end_reading_ahead() -> None:
+    """Make every thread that reads batches ahead stop after the batch it is at, and wait for that batch."""
+    threads = [thread for thread in threading.enumerate() if isinstance(thread, iterators.BackgroundConsumer)]
+    for thread in threads:
+        thread._max_len = 0
+        with thread._queue.not_full:  # where the thread may wait for a place that nobody makes
+            thread._queue.maxsize = sys.maxsize
+            thread._queue.not_full.notify_all()
+    for thread in threads:
+        thread.join(SECONDS_FOR_A_BATCH)

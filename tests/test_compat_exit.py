@@ -1,0 +1,44 @@
+"""How a command ends while a thread of fairseq's still reads batches ahead."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import torch
+from fairseq.data.iterators import BackgroundConsumer, BufferedIterator
+
+from fairseq_tiedemb.compat.batches import end_reading_ahead
+
+ROOT = Path(__file__).resolve().parent.parent
+# The thread always is in torch's code, and the program has an error to report.
+PROGRAM = """
+import torch
+import fairseq_tiedemb.plugin
+from fairseq.data.iterators import BufferedIterator
+
+class Batches:
+    def __len__(self):
+        return 10**9
+
+    def __iter__(self):
+        while True:
+            yield torch.zeros(100_000).add_(1).sum()
+
+next(BufferedIterator(10**9, Batches()))
+raise ValueError("--arch: needs a model")
+"""
+
+
+def test_a_command_is_not_aborted_by_the_thread_that_reads_ahead() -> None:
+    process = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 1, process.stderr
+    assert process.stderr.endswith("ValueError: --arch: needs a model\n")
+
+
+def test_a_thread_that_waits_for_a_place_ends() -> None:
+    next(BufferedIterator(1, torch.arange(100)))
+    [thread] = [each for each in threading.enumerate() if isinstance(each, BackgroundConsumer)]
+    end_reading_ahead()
+    assert not thread.is_alive()
+    assert thread.count < 5
