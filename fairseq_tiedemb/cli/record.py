@@ -16,7 +16,7 @@ from fairseq_tiedemb.analysis.curves import read_log
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.environment import current
-from fairseq_tiedemb.results.fields import read_object
+from fairseq_tiedemb.results.fields import read
 from fairseq_tiedemb.results.logs import Measured
 from fairseq_tiedemb.results.records import Figure, Result, pictures_beside, pictures_of, write_result
 from fairseq_tiedemb.results.summary import as_text
@@ -89,12 +89,11 @@ def _check_place(path: Path, result: Result) -> None:
     """
     if not path.exists():
         return
-    fields = read_object(path)
-    row, seed = fields.text("row"), fields.count("seed", optional=True)
-    if (row, seed) != (result.row, result.seed):
+    other = read(Result, path)
+    if (other.row, other.seed) != (result.row, result.seed):
         raise ValueError(
-            f"ROW, --seed: need a file of their own; got {path}, which has the row {row} with the seed {seed}. Use "
-            "another name of the row in the table."
+            f"ROW, --seed: need a file of their own; got {path}, which has the row {other.row} with the seed "
+            f"{other.seed}. Use another name of the row in the table."
         )
 
 
