@@ -1,14 +1,15 @@
 """Make a report of recorded results, or of your own trainings.
 
-Without RUN, from the tables, the claims (findings.json beside the tables' folder) and the results that `record` wrote, and
-from nothing else: OUTPUT/RESULTS.md, OUTPUT/FINDINGS.md, OUTPUT/pages, report.html, a page that needs no network, and the
+Without RUN, from tables, results that `record` wrote and the claims (findings.json beside the tables' folder),
+and from nothing else: OUTPUT/RESULTS.md, OUTPUT/FINDINGS.md, OUTPUT/pages, report.html, which needs no network, and the
 parts of the files of --fill between `<!-- results:TABLE [COLUMN ...] -->` or `<!-- results:TABLE/ROW/COLUMN -->` and
 `<!-- /results -->`. The same results make the same bytes. With RUN, logs of fairseq-train or folders with train.log or
-checkpoints, the page alone: learning curves, best figures, what score-NAME.log, NAME.bleu and NAME.svg in the folder have,
-and options.
+checkpoints, the page alone: learning curves, best figures, what score-NAME.log, NAME.bleu and NAME.svg in the folder
+have, and options.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 from fairseq_tiedemb.analysis.curves import run_names
@@ -17,7 +18,7 @@ from fairseq_tiedemb.results import markdown, runs
 from fairseq_tiedemb.results.findings import Data, claims_grid, read_findings
 from fairseq_tiedemb.results.page import page
 from fairseq_tiedemb.results.records import read_results, require_tables
-from fairseq_tiedemb.results.summary import common_versions, facts, section
+from fairseq_tiedemb.results.summary import facts, section
 from fairseq_tiedemb.results.tables import read_tables
 
 
@@ -58,21 +59,25 @@ def of_results(arguments: argparse.Namespace, output: Path, html: Path) -> dict[
     """The texts that the recorded results make, by their files."""
     tables = read_tables(arguments.tables, flag="--tables")
     require_tables(arguments.results, tables, flag="--results")
-    data = Data({table.name: table for table in tables}, {each.name: read_results(arguments.results, each) for each in tables})
+    data = Data(
+        {table.name: table for table in tables}, {each.name: read_results(arguments.results, each) for each in tables}
+    )
     results = [result for own in data.results.values() for result in own]
     findings = read_findings(arguments.tables.parent / "findings.json", data)
-    sections = [section(table, data.results[table.name], common_versions(results)) for table in tables]
+    sections = [section(table, data.results[table.name]) for table in tables]
     about = facts(sections, results)
     texts = {output / name: text for name, text in markdown.documents(sections, findings, about).items()}
     texts[html] = page(
         "Results of fairseq_tiedemb",
-        [*about, f"{markdown.NOTATION} {markdown.DAGGER} A heading sorts its table."],
+        [*about, f"{markdown.NOTATION} A heading sorts its table."],
         sections,
-        summary=claims_grid(findings.sources, {each.name: f"#{each.name}" for each in tables}) if findings.sources else None,
+        summary=claims_grid(findings.sources, {each.name: f"#{each.name}" for each in tables})
+        if findings.sources
+        else None,
         subjects=findings.subjects,
     )
     for path in arguments.fill:
-        explained = markdown.path_between(path, output / "RESULTS.md")
+        explained = os.path.relpath(output / "RESULTS.md", path.parent)
         texts[path] = markdown.fill(text_of(path), data, flag=f"--fill {path}", explained=explained)
     return texts
 

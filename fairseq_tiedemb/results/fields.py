@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 # The name of a table, a row or a column: also the name of a file.
-Name = NewType("Name", str)
+Name = Annotated[str, "name"]
 NAME = re.compile(r"\w[\w.,=+-]*")
 
 
@@ -60,7 +60,7 @@ def of_object(kind: type[T], values: Any, path: Path, where: str = "", **given: 
     """Makes a dataclass of a JSON object; errors name `path` and the field, which begins with `where`."""
     if not isinstance(values, dict):
         raise fault(path, where, "an object, {...}", values)
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     known = {field.name: field for field in dataclasses.fields(kind) if field.name not in given}  # type: ignore[arg-type]
     read_fields = {}
     for name, field in known.items():
@@ -117,10 +117,6 @@ def _of_mapping(kinds: tuple[Any, ...], value: Any, path: Path, where: str) -> d
 
 
 def _of_list(kind: Any, value: Any, path: Path, where: str) -> tuple[Any, ...]:
-    if kind is str:
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise fault(path, where, "a list of texts", value)
-        return tuple(value)
-    if not isinstance(value, list) or not value:
-        raise fault(path, where, "a list of objects", value)
+    if not isinstance(value, list):
+        raise fault(path, where, "a list", value)
     return tuple(of_value(kind, each, path, f"{where}[{number}]") for number, each in enumerate(value))

@@ -75,11 +75,6 @@ def number(value: float, digits: int) -> str:
     return f"{Decimal(str(value)).quantize(unit, rounding=ROUND_HALF_UP, context=exact):,}"
 
 
-def short(value: float) -> str:
-    """A number with one digit after the point, or none where that is 0 or the number is large."""
-    return number(float(value), 0 if value >= 100 or round(value, 1) == round(value) else 1)
-
-
 def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Grid:
     """A grid without the columns in which no row says anything; the first one stays."""
     kept = [place for place in range(len(headings)) if not place or any(row[place].text.strip("–") for row in rows)]

@@ -41,7 +41,7 @@ const choose = () => {
   for (const section of document.querySelectorAll("main section")) {
     const title = section.querySelector("h2").textContent;
     let shown = 0;
-    for (const table of section.querySelectorAll("table.run, table.missing")) {
+    for (const table of section.querySelectorAll("table.run, table.missing, table.claims")) {
       const fits = (!subject || section.dataset.subject === subject) && (!run || table.className === run);
       const rows = [...table.tBodies[0].rows];
       for (const row of rows) row.hidden = !fits || !`${title} ${row.textContent}`.toLowerCase().includes(text);
@@ -50,8 +50,8 @@ const choose = () => {
       shown += left;
     }
     section.hidden = !shown;
-    document.querySelector(`nav a[href="#${section.id}"]`).parentNode.hidden = !shown;
-    count += shown;
+    const link = document.querySelector(`nav a[href="#${section.id}"]`);
+    if (link) [link.parentNode.hidden, count] = [!shown, count + shown];
   }
   form.querySelector("output").textContent = `${count} rows`;
 };

@@ -46,7 +46,7 @@ def page(
     files = resources.files(__package__)
     template, style, script = ((files / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"inline": lambda text: Markup(inline(text)), "picture": picture}
+    environment.filters |= {"inline": lambda line: Markup(inline(line)), "picture": picture}
     environment.globals |= {
         "chart": lambda series, name: Markup(chart(series, name)),
         "classes": lambda grid: list(map(Markup, classes(grid))),
@@ -93,8 +93,12 @@ def picture(path: Path) -> str:
 
 
 def shortened(svg: str) -> str:
-    """An SVG whose coordinates have the two digits after the point that its size on the page needs."""
-    return re.sub(r"<[^<>]+>", lambda tag: re.sub(r"(?<![\d.])([1-9]\d*\.\d\d)\d+", r"\1", tag[0]), svg)
+    """An SVG with the digits and spaces that its size on the page needs."""
+
+    def short(tag: re.Match[str]) -> str:
+        return re.sub(r"\s+", " ", re.sub(r"(?<![\d.])([1-9]\d*\.\d)\d+", r"\1", tag[0]))
+
+    return re.sub(r"<[^<>]+>", short, svg)
 
 
 def inline(text: str) -> str:

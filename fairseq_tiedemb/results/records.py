@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fairseq_tiedemb.results.environment import Environment
 from fairseq_tiedemb.results.fields import fault, read, write
-from fairseq_tiedemb.results.tables import Table
+from fairseq_tiedemb.results.tables import CPU_MINUTES, LAST_TRAIN, Table
 from fairseq_tiedemb.results.usage import Usage
 
 
@@ -15,7 +15,7 @@ class Figure:
 
     Attributes:
         value: in `unit`.
-        unit: that of its column.
+        unit: that of its column; empty in what a log has.
         paper: the paper's figure that it stands beside.
         low: the lowest of several measurements of one result, of which `value` is the median.
         high: the highest.
@@ -24,7 +24,7 @@ class Figure:
     """
 
     value: float
-    unit: str
+    unit: str = ""
     paper: float | None = None
     low: float | None = None
     high: float | None = None
@@ -66,6 +66,14 @@ class Result:
     def stem(self) -> str:
         """The name of its file, without the extension."""
         return self.row if self.seed is None else f"{self.row}-{self.seed}"
+
+    def figure(self, column: str) -> Figure | None:
+        """What was measured of a column of the table, or of `DERIVED`."""
+        if column == CPU_MINUTES.name and self.usage:
+            return Figure(self.usage.cpu_seconds / 60)
+        if column == LAST_TRAIN.name and "train" in self.curve:
+            return Figure(self.curve["train"][max(self.curve["train"])])
+        return self.figures.get(column)
 
 
 def write_result(result: Result, path: Path) -> None:

@@ -188,7 +188,8 @@ def sections(trainings: Sequence[Training]) -> list[Section]:
     charts = {}
     for subset in dict.fromkeys(name for training in trainings for name in training.curves.valid) or [""]:
         series = [
-            Series(each.label, finite(each.curves.train), finite(each.curves.valid.get(subset, {}))) for each in trainings
+            Series(each.label, finite(each.curves.train), finite(each.curves.valid.get(subset, {})))
+            for each in trainings
         ]
         if any(each.train or each.valid for each in series):
             what = f"`{subset}` solid, training (running) dashed" if subset else "training (running)"

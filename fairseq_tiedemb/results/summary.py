@@ -1,12 +1,12 @@
 """A table and its results as a section: the paper's figures beside the measured ones, mean and spread over seeds."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fairseq_tiedemb.analysis.curves import Series
-from fairseq_tiedemb.results.grid import PAPER, Cell, Grid, Section, number, short, without_empty_columns
+from fairseq_tiedemb.results.grid import PAPER, Cell, Grid, Section, number, without_empty_columns
 from fairseq_tiedemb.results.records import Figure, Result
-from fairseq_tiedemb.results.tables import Column, Row, Table
+from fairseq_tiedemb.results.tables import CPU_MINUTES, Column, Row, Table
 
 NOTHING = Cell("–")
 # Stands after a figure that was entered and not recorded.
@@ -14,14 +14,8 @@ ENTERED = "†"
 CAPTION = "Perplexity by epoch: validation solid, training (running) dashed."
 
 
-def section(table: Table, results: Sequence[Result], common: Mapping[str, str] | None = None) -> Section:
-    """The whole of what a report says of a table.
-
-    Args:
-        table: the table.
-        results: its results.
-        common: versions that the report states once.
-    """
+def section(table: Table, results: Sequence[Result]) -> Section:
+    """The whole of what a report says of a table."""
     # One result a row that nothing is known of but its figures is all in the table already.
     told = len({result.row for result in results}) == len(results) and all(result.entered for result in results)
     missing = not_run(table, results)
@@ -43,40 +37,31 @@ def section(table: Table, results: Sequence[Result], common: Mapping[str, str] |
         missing=missing if missing.rows else None,
         charts=charts(table, results),
         pictures=pictures,
-        details={} if told else {"Each run": each_run(table, results, common or {})},
+        details={} if told else {"Each run": each_run(table, results)},
         subject=table.subject,
     )
 
 
 def facts(sections: Sequence[Section], results: Sequence[Result]) -> list[str]:
-    """What a report says of all results: how many rows were run, and where."""
+    """What a report says of all results: how many rows were run, where, and with which versions."""
     run = sum(len(each.grid.rows) for each in sections if each.grid)
     missing = sum(len(each.missing.rows) for each in sections if each.missing)
-    entered = sum(result.entered is not None for result in results)
     environments = [result.environment for result in results if result.environment]
-    devices = {device for each in environments for device in (each.processor, *each.accelerators)}
-    versions = [f"{name} {version}" for name, version in common_versions(results).items()]
-    own = sorted({each.versions["fairseq_tiedemb"] for each in environments if "fairseq_tiedemb" in each.versions})
-    if len(own) > 1:
-        versions.append(f"fairseq_tiedemb {own[0]} to {own[-1]}")
+    devices = sorted({device for each in environments for device in (each.processor, *each.accelerators)})
+    versions = []
+    for name in dict.fromkeys(name for each in environments for name in each.versions):
+        own = sorted({each.versions[name] for each in environments if name in each.versions})
+        versions.append(f"{name} {' to '.join(dict.fromkeys((own[0], own[-1])))}")
+    entered = [result.entered for result in results if result.entered]
+    marked = f", {len(entered)} of them {ENTERED} {'; '.join(dict.fromkeys(entered))}" if entered else ""
     return [
-        f"{run} of {run + missing} rows were run: {len(results)} results, of which {entered} were entered by hand "
-        f"({ENTERED}).",
-        f"Measured on {', '.join(sorted(devices)) or 'no device'}, with {', '.join(versions) or 'no version'}.",
+        f"{run} of {run + missing} rows were run, in {len(results)} results{marked}.",
+        f"Measured on {', '.join(devices) or 'no device'}, with {', '.join(versions) or 'no version'}.",
     ]
 
 
-def common_versions(results: Sequence[Result]) -> dict[str, str]:
-    """The versions that all results have."""
-    environments = [result.environment for result in results if result.environment]
-    first = environments[0].versions if environments else {}
-    return {
-        name: version for name, version in first.items() if all(each.versions.get(name) == version for each in environments)
-    }
-
-
 def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | None = None) -> Grid:
-    """A line for each row that was run: the means of its results, with their standard deviation, and the paper's figures.
+    """A line for each row that was run: means and standard deviations of its results, and the paper's figures.
 
     Args:
         table: the table.
@@ -100,22 +85,23 @@ def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | No
             cells += [measured(column, own), *([_of_paper(row, column)] if column.name in in_paper else [])]
         seeds = len(seeds_of(own))
         cells.append(Cell(str(seeds), seeds) if seeds else NOTHING)
-        cells += [cpu_minutes(own), memory(own)] if columns is None else [NOTHING, NOTHING]
+        cells += [measured(CPU_MINUTES, own), memory(own)] if columns is None else [NOTHING, NOTHING]
         lines.append(tuple(cells))
     return without_empty_columns(headings, lines)
 
 
 def not_run(table: Table, results: Sequence[Result]) -> Grid:
-    """A line for each row that was not run: the paper's figures, hardware and time, and the command."""
+    """A line for each row that was not run: the paper's figures, and last hardware and time, and the command."""
     done = {result.row for result in results}
-    headings = ["not run", *(f"{heading(column)}, {PAPER}" for column in table.columns), "hardware and time", "command"]
+    columns = [column for column in table.columns if any(column.name in row.paper for row in table.rows)]
     lines = []
     for row in table.rows:
         if row.name not in done:
-            needs, command = row.needs or table.needs, f"`{row.command}`" if row.command else NOTHING.text
-            figures = [_of_paper(row, column) for column in table.columns]
-            lines.append((Cell(row.label), *figures, Cell(needs) if needs else NOTHING, Cell(command)))
-    return without_empty_columns(headings, lines)
+            needs, command = row.needs or table.needs, f"`{row.command}`" if row.command else None
+            figures = [_of_paper(row, column) for column in columns]
+            lines.append((Cell(row.label), *figures, Cell(needs or NOTHING.text), Cell(command or NOTHING.text)))
+    headings = ["not run", *(f"{heading(column)}, {PAPER}" for column in columns), "hardware and time", "command"]
+    return Grid(tuple(headings), tuple(lines))
 
 
 def seeds_of(results: Sequence[Result]) -> set[int]:
@@ -135,11 +121,11 @@ def measured(column: Column, results: Sequence[Result]) -> Cell:
 
     The deviation is that of a sample: the sum of squares over n - 1. A dagger marks what was entered and not recorded.
     """
-    having = [result for result in results if column.name in result.figures]
+    having = [(result, figure) for result in results if (figure := result.figure(column.name))]
     if not having:
         return NOTHING
-    mark = ENTERED * any(result.entered for result in having)
-    figures = [result.figures[column.name] for result in having]
+    mark = ENTERED * any(result.entered for result, _ in having)
+    figures = [figure for _, figure in having]
     if len(figures) == 1:
         return Cell(one(figures[0], column.digits) + mark, figures[0].value)
     mean = statistics.fmean(figure.value for figure in figures)
@@ -154,12 +140,6 @@ def one(figure: Figure, digits: int) -> str:
     if figure.low is None or figure.high is None:
         return text
     return f"{text} [{number(figure.low, digits)}-{number(figure.high, digits)}]"
-
-
-def cpu_minutes(results: Sequence[Result]) -> Cell:
-    """The mean of the CPU minutes of trainings."""
-    minutes = [result.usage.cpu_seconds / 60 for result in results if result.usage]
-    return Cell(short(statistics.fmean(minutes)), statistics.fmean(minutes)) if minutes else NOTHING
 
 
 def memory(results: Sequence[Result]) -> Cell:
@@ -184,10 +164,10 @@ def of_one_training(table: Table, results: Sequence[Result]) -> list[str]:
     return [f"Rows of one training, which took its CPU minutes and memory once: {which}."]
 
 
-def each_run(table: Table, results: Sequence[Result], common: Mapping[str, str]) -> Grid:
+def each_run(table: Table, results: Sequence[Result]) -> Grid:
     """A line a result: its figures, and where they are from."""
     figures = [column.label for column in table.columns]
-    headings = ["row", "seed", *figures, "CPU minutes", "memory, GB", "runs", "date", "commit", "processor", "versions"]
+    headings = ["row", "seed", *figures, "CPU minutes", "memory, GB", "runs", "date", "commit", "processor", "version"]
     headings += ["command", "note"]
     rows = []
     for result in results:
@@ -196,24 +176,18 @@ def each_run(table: Table, results: Sequence[Result], common: Mapping[str, str])
         cells = [Cell(table.row(result.row, flag="row").label)]
         cells.append(NOTHING if result.seed is None else Cell(str(result.seed), result.seed))
         cells += [measured(column, [result]) for column in table.columns]
-        cells += [cpu_minutes([result]), memory([result])]
+        cells += [measured(CPU_MINUTES, [result]), memory([result])]
         cells.append(Cell(str(usage.runs), usage.runs) if usage and usage.runs else NOTHING)
         if environment is None:
             cells += [Cell("entered"), NOTHING, NOTHING, NOTHING]
         else:
-            versions = versions_text(environment.versions, common)
             device = ", ".join([environment.processor, *environment.accelerators])
-            cells += [Cell(environment.date), Cell(commits(result)), Cell(device), Cell(versions)]
+            cells += [Cell(environment.date), Cell(commits(result)), Cell(device)]
+            cells.append(Cell(environment.versions.get("fairseq_tiedemb", NOTHING.text)))
         cells.append(Cell(f"`{result.command}`") if result.command else NOTHING)
         cells.append(Cell(result.note) if result.note else NOTHING)
         rows.append(tuple(cells))
     return without_empty_columns(headings, rows)
-
-
-def versions_text(versions: Mapping[str, str], common: Mapping[str, str]) -> str:
-    """Those versions that are not common to a report."""
-    own = {name: version for name, version in versions.items() if common.get(name) != version}
-    return ", ".join(f"{name} {version}" for name, version in own.items()) or NOTHING.text
 
 
 def commits(result: Result) -> str:

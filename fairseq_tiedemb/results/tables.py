@@ -27,6 +27,12 @@ class Column:
     better: Literal["lower", "higher"] | None = None
 
 
+CPU_MINUTES = Column("cpu-minutes", "CPU minutes", "minutes", 1)
+LAST_TRAIN = Column("last-train", "training perplexity of the last epoch", "perplexity", 1)
+# What results have beside the columns of their tables.
+DERIVED = {column.name: column for column in (CPU_MINUTES, LAST_TRAIN)}
+
+
 @dataclass(frozen=True)
 class Row:
     """What is trained or measured: one row of a paper's table, or one that stands beside them.
@@ -67,7 +73,7 @@ class Table:
 
     name: str
     order: float
-    subject: Name = Name("results")
+    subject: Name = "results"
     title: str
     source: str
     columns: tuple[Column, ...]
@@ -104,6 +110,8 @@ def read_table(path: Path) -> Table:
     table = read(Table, path, name=path.stem)
     columns = [column.name for column in table.columns]
     for kind, names in (("columns", columns), ("rows", [row.name for row in table.rows])):
+        if not names:
+            raise fault(path, kind, "one or more", [])
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise fault(path, kind, "names that are there once", twice[0])
