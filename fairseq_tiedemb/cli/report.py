@@ -74,7 +74,7 @@ def of_results(arguments: argparse.Namespace, output: Path, html: Path) -> dict[
         summary=claims_grid(findings.sources, {each.name: f"#{each.name}" for each in tables})
         if findings.sources
         else None,
-        subjects=findings.subjects,
+        subjects=markdown.subjects(sections, findings),
     )
     for path in arguments.fill:
         explained = os.path.relpath(output / "RESULTS.md", path.parent)

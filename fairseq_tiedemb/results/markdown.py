@@ -10,6 +10,8 @@ from fairseq_tiedemb.results.summary import ENTERED, grid
 # `<!-- results:TABLE COLUMN ... -->` a table, `<!-- results:TABLE/ROW/COLUMN -->` a figure; `<!-- /results -->` ends.
 MARKED = re.compile(r"(<!-- results:([^\s>]*)((?: [^\s>]+)*) -->)(.*?)(<!-- /results -->)", re.DOTALL)
 BEGINS = re.compile(r"<!-- results:")
+# Code, or the begin of HTML.
+HTML = re.compile(r'`[^`]*`|<(?!a name="[\w.,=+-]+"></a>|/a>)')
 # The folder of the pages of subjects, and the page of what was not run.
 PAGES, NOT_RUN = "pages", "not-run.md"
 MADE = "Made by `make report`; change [the data]({}README.md#results) instead."
@@ -24,9 +26,7 @@ def documents(sections: Sequence[Section], findings: Findings, facts: Sequence[s
         findings: claims, and titles of subjects.
         facts: sentences about all results.
     """
-    titles = findings.subjects | {
-        each.subject: each.subject.capitalize() for each in sections if each.subject not in findings.subjects
-    }
+    titles = subjects(sections, findings)
     pages = {name: [each for each in sections if each.subject == name] for name in titles}
     texts = {"RESULTS.md": overview(pages, titles, findings, facts)}
     for name, own in pages.items():
@@ -35,6 +35,13 @@ def documents(sections: Sequence[Section], findings: Findings, facts: Sequence[s
     if findings.sources:
         texts["FINDINGS.md"] = page_of_findings(findings, places(sections), facts)
     return texts
+
+
+def subjects(sections: Sequence[Section], findings: Findings) -> dict[str, str]:
+    """The titles of subjects; of those without one, their names."""
+    return findings.subjects | {
+        each.subject: each.subject.capitalize() for each in sections if each.subject not in findings.subjects
+    }
 
 
 def places(sections: Sequence[Section]) -> dict[str, str]:
@@ -105,13 +112,19 @@ def page_of_findings(findings: Findings, where: Mapping[str, str], facts: Sequen
 
 def text(*paragraphs: str) -> str:
     """A text of paragraphs."""
-    return "\n\n".join(paragraphs) + "\n"
+    return "\n\n".join(map(escaped, paragraphs)) + "\n"
+
+
+def escaped(paragraph: str) -> str:
+    """A paragraph without HTML but the anchors of tables; code stays as it is."""
+    return HTML.sub(lambda found: found[0] if found[0][0] == "`" else "&lt;", paragraph)
 
 
 def table(rows: Grid) -> str:
     """A grid as a Markdown table."""
     lines = [rows.headings, ("---",) * len(rows.headings), *([cell.text for cell in row] for row in rows.rows)]
-    return "\n".join("| " + " | ".join(each.replace("|", "\\|") for each in line) + " |" for line in lines)
+    texts = [[escaped(each).replace("|", "\\|").replace("\n", " ") for each in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in texts)
 
 
 def fill(content: str, data: Data, *, flag: str, explained: str) -> str:

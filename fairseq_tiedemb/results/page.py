@@ -4,9 +4,11 @@ import base64
 import io
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
+
+from jinja2 import Environment
+from markupsafe import Markup, escape
 
 from fairseq_tiedemb.analysis.curves import Series, draw
 from fairseq_tiedemb.results.grid import PAPER, Grid, Section
@@ -40,17 +42,11 @@ def page(
         summary: the table that stands first.
         subjects: titles of the subjects of sections, which are shown alone by choice.
     """
-    from jinja2 import Environment
-    from markupsafe import Markup
-
     files = resources.files(__package__)
     template, style, script = ((files / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"inline": lambda line: Markup(inline(line)), "picture": picture}
-    environment.globals |= {
-        "chart": lambda series, name: Markup(chart(series, name)),
-        "classes": lambda grid: list(map(Markup, classes(grid))),
-    }
+    environment.filters |= {"inline": inline, "picture": picture}
+    environment.globals |= {"chart": chart, "classes": classes}
     return environment.from_string(template).render(
         title=title,
         introduction=introduction,
@@ -63,17 +59,17 @@ def page(
     )
 
 
-def classes(grid: Grid) -> list[str]:
+def classes(grid: Grid) -> list[Markup]:
     """The class attribute of each column: the paper's figures, and long texts."""
     kinds = ["paper" if heading == PAPER else "" for heading in grid.headings]
     for row in grid.rows:
         for place, cell in enumerate(row):
             if len(cell.text) > LONG:
                 kinds[place] = "text"
-    return [f' class="{kind}"' if kind else "" for kind in kinds]
+    return [Markup(f' class="{kind}"' if kind else "") for kind in kinds]
 
 
-def chart(series: Sequence[Series], name: str) -> str:
+def chart(series: Sequence[Series], name: str) -> Markup:
     """Learning curves as SVG in the colours of the page; the same curves make the same text."""
     from matplotlib import rc_context
 
@@ -84,7 +80,7 @@ def chart(series: Sequence[Series], name: str) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
     for color, own in THEME.items():
         text = text.replace(color, own)
-    return shortened(text[text.index("<svg") :]).replace("<svg ", '<svg role="img" ', 1)
+    return Markup(shortened(text[text.index("<svg") :]).replace("<svg ", '<svg role="img" ', 1))
 
 
 def picture(path: Path) -> str:
@@ -101,7 +97,7 @@ def shortened(svg: str) -> str:
     return re.sub(r"<[^<>]+>", short, svg)
 
 
-def inline(text: str) -> str:
+def inline(text: str) -> Markup:
     """Markdown within a line as HTML: code, bold, emphasis, links; all else is text."""
 
     def element(found: re.Match[str]) -> str:
@@ -114,7 +110,7 @@ def inline(text: str) -> str:
             return f'<a href="{address}">{inline_code(link)}</a>' if FOLLOWED.fullmatch(address) else inline_code(link)
         return f"<em>{emphasis}</em>"
 
-    return INLINE.sub(element, escape(text))
+    return Markup(INLINE.sub(element, str(escape(text))))
 
 
 def inline_code(text: str) -> str:

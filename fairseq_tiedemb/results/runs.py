@@ -187,11 +187,9 @@ def sections(trainings: Sequence[Training]) -> list[Section]:
     """All trainings beside each other: best figures, curves, and on demand their options."""
     charts = {}
     for subset in dict.fromkeys(name for training in trainings for name in training.curves.valid) or [""]:
-        series = [
-            Series(each.label, finite(each.curves.train), finite(each.curves.valid.get(subset, {})))
-            for each in trainings
-        ]
-        if any(each.train or each.valid for each in series):
+        curves = [(each, finite(each.curves.train), finite(each.curves.valid.get(subset, {}))) for each in trainings]
+        series = [Series(each.label, train, valid) for each, train, valid in curves if train or valid]
+        if series:
             what = f"`{subset}` solid, training (running) dashed" if subset else "training (running)"
             charts[f"Perplexity by epoch: {what}."] = series
     details = {"Options that differ": differing(trainings)} if len(trainings) > 1 else {}
