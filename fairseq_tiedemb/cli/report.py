@@ -15,7 +15,7 @@ from pathlib import Path
 from fairseq_tiedemb.analysis.curves import run_names
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.results import markdown, runs
-from fairseq_tiedemb.results.findings import Data, claims_grid, read_findings
+from fairseq_tiedemb.results.findings import Data, claims_grid, counted, read_findings
 from fairseq_tiedemb.results.page import page
 from fairseq_tiedemb.results.records import read_results, require_tables
 from fairseq_tiedemb.results.summary import facts, section
@@ -64,17 +64,17 @@ def of_results(arguments: argparse.Namespace, output: Path, html: Path) -> dict[
     )
     results = [result for own in data.results.values() for result in own]
     findings = read_findings(arguments.tables.parent / "findings.json", data)
-    sections = [section(table, data.results[table.name]) for table in tables]
+    found = [section(table, data.results[table.name]) for table in tables]
+    subjects = markdown.subjects(found, findings)
+    sections = sorted(found, key=lambda each: list(subjects).index(each.subject))
     about = facts(sections, results)
     texts = {output / name: text for name, text in markdown.documents(sections, findings, about).items()}
     texts[html] = page(
         "Results of fairseq_tiedemb",
-        [*about, f"{markdown.NOTATION} A heading sorts its table."],
+        [*counted(findings.sources), *about, f"{markdown.NOTATION} A heading sorts its table."],
         sections,
-        summary=claims_grid(findings.sources, {each.name: f"#{each.name}" for each in tables})
-        if findings.sources
-        else None,
-        subjects=markdown.subjects(sections, findings),
+        summary=claims_grid(findings.sources, {each.name: f"#{each.name}" for each in tables}),
+        subjects=subjects,
     )
     for path in arguments.fill:
         explained = os.path.relpath(output / "RESULTS.md", path.parent)

@@ -54,13 +54,9 @@ def current(accelerators: tuple[str, ...] = ()) -> Environment:
 
 def versions() -> dict[str, str]:
     """Versions of this package, Python and what a result depends on; of what is not installed, `none`."""
-    found = {"fairseq_tiedemb": fairseq_tiedemb.__version__, "python": platform.python_version()}
-    found["fairseq"] = "none"
-    for name in FAIRSEQ:
-        if (version := installed(name)) is not None:
-            found["fairseq"] = f"{version} ({name})"
-            break
-    return found | {name: installed(name) or "none" for name in PACKAGES}
+    own = {"fairseq_tiedemb": fairseq_tiedemb.__version__, "python": platform.python_version()}
+    fairseq = next((f"{version} ({name})" for name in FAIRSEQ if (version := installed(name))), "none")
+    return own | {"fairseq": fairseq} | {name: installed(name) or "none" for name in PACKAGES}
 
 
 def installed(name: str) -> str | None:

@@ -36,12 +36,7 @@ def fault(path: Path, field: str, needs: str, value: Any) -> ValueError:
 
 
 def read(kind: type[T], path: Path, **given: Any) -> T:
-    """Reads a JSON file as a dataclass.
-
-    Args:
-        kind: the dataclass, whose annotations say what the file needs.
-        path: the file.
-        **given: attributes that the file does not have.
+    """Reads a JSON file as a dataclass, whose annotations say what the file needs; `given` attributes it does not have.
 
     Raises:
         ValueError: naming the file, and the line that is no JSON or the field that is missing, unknown or of another

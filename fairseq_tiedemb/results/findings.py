@@ -14,8 +14,9 @@ from fairseq_tiedemb.results.tables import DERIVED, Column, Table
 
 # `{TABLE/ROW/COLUMN}` within a claim.
 QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
-# The word of FINDINGS, and what it means.
+# The word of FINDINGS and what it means, for one claim and for several.
 VERDICTS = {"holds": "holds", "fails": "does not", "open": "cannot be told", "unrun": "not run"}
+MEANINGS = {"holds": "hold", "fails": "do not", "open": "cannot be told", "unrun": "were not run"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +121,13 @@ def claims_grid(sources: Sequence[Source], places: Mapping[str, str]) -> Grid:
             texts = (source.short, linked(claim, places), claim.there, claim.here, claim.seeds, VERDICTS[claim.verdict])
             rows.append(tuple(map(Cell, texts)))
     return Grid(("source", "claim", "there", "here", "seeds", "verdict"), tuple(rows))
+
+
+def counted(sources: Sequence[Source]) -> list[str]:
+    """A paragraph on how many claims have which verdict; none without claims."""
+    verdicts = [claim.verdict for source in sources for claim in source.claims]
+    counts = [f"{verdicts.count(word)} {meaning}" for word, meaning in MEANINGS.items() if word in verdicts]
+    return [f"Of {len(verdicts)} claims {', '.join(counts)}."] if counts else []
 
 
 def linked(claim: Claim, places: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from fairseq_tiedemb.results.findings import VERDICTS, Data, Findings, claims_grid, linked
+from fairseq_tiedemb.results.findings import VERDICTS, Data, Findings, claims_grid, counted, linked
 from fairseq_tiedemb.results.grid import Cell, Grid, Section
 from fairseq_tiedemb.results.summary import ENTERED, grid
 
@@ -19,13 +19,7 @@ NOTATION = "↓ lower is better, ↑ higher. Several seeds: mean ± standard dev
 
 
 def documents(sections: Sequence[Section], findings: Findings, facts: Sequence[str]) -> dict[str, str]:
-    """The texts of a report by their names: all claims, a page for each subject, and what was not run.
-
-    Args:
-        sections: the tables.
-        findings: claims, and titles of subjects.
-        facts: sentences about all results.
-    """
+    """The texts of a report by their names: all claims, a page for each subject, and what was not run."""
     titles = subjects(sections, findings)
     pages = {name: [each for each in sections if each.subject == name] for name in titles}
     texts = {"RESULTS.md": overview(pages, titles, findings, facts)}
@@ -62,7 +56,7 @@ def overview(
         links.append(f"- {anchors}[{titles[name]}]({PAGES}/{name}.md)")
     links.append(f"- [Not run]({PAGES}/{NOT_RUN}): hardware and time that each row needs")
     made = f"{MADE.format('')} Reasons and conditions of the verdicts: [FINDINGS](FINDINGS.md)."
-    claims = [table(claims_grid(findings.sources, where))] if findings.sources else []
+    claims = [*counted(findings.sources), table(claims_grid(findings.sources, where))]
     return text("# Results", made, *claims, '<a name="entered"></a>', *facts, "## Tables", "\n".join(links))
 
 

@@ -33,15 +33,7 @@ def page(
     summary: Grid | None = None,
     subjects: Mapping[str, str] | None = None,
 ) -> str:
-    """The whole page.
-
-    Args:
-        title: its heading.
-        introduction: paragraphs of Markdown.
-        sections: its parts, in order.
-        summary: the table that stands first.
-        subjects: titles of the subjects of sections, which are shown alone by choice.
-    """
+    """The whole page: paragraphs of Markdown, a summary, and sections, of which a reader can choose a subject."""
     files = resources.files(__package__)
     template, style, script = ((files / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)

@@ -63,11 +63,7 @@ def facts(sections: Sequence[Section], results: Sequence[Result]) -> list[str]:
 def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | None = None) -> Grid:
     """A line for each row that was run: means and standard deviations of its results, and the paper's figures.
 
-    Args:
-        table: the table.
-        results: its results.
-        columns: those to show, without CPU time and memory; if None, both and all, but those that neither the paper nor
-            any of the results has.
+    The columns are those given, or all that the paper or a result has, with CPU time and memory.
     """
     rows = [row for row in table.rows if any(result.row == row.name for result in results)]
     in_paper = {name for row in rows for name in row.paper}
@@ -197,8 +193,8 @@ def commits(result: Result) -> str:
         return NOTHING.text
     own = environment.commit + "+" * bool(environment.dirty)
     trained = [commit for commit in (result.usage.commits if result.usage else ()) if commit != own]
-    text = _short_commit(own)
-    return f"{text} (trained: {', '.join(map(_short_commit, trained))})" if trained else text
+    text, *others = (commit[:9] + "+" * commit.endswith("+") for commit in (own, *trained))
+    return f"{text} (trained: {', '.join(others)})" if others else text
 
 
 def charts(table: Table, results: Sequence[Result]) -> dict[str, list[Series]]:
@@ -232,7 +228,3 @@ def _of_paper(row: Row, column: Column) -> Cell:
 
 def _seed(result: Result) -> str:
     return "" if result.seed is None else f" (seed {result.seed})"
-
-
-def _short_commit(commit: str) -> str:
-    return commit[:9] + "+" * commit.endswith("+")
