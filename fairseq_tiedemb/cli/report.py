@@ -13,12 +13,12 @@ import os
 from pathlib import Path
 
 from fairseq_tiedemb.analysis.curves import run_names
-from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._output import check_output, check_output_folder, written_aside
 from fairseq_tiedemb.results import markdown, runs
 from fairseq_tiedemb.results.findings import Data, claims_grid, counted, read_findings
 from fairseq_tiedemb.results.page import page
 from fairseq_tiedemb.results.records import read_results, require_tables
-from fairseq_tiedemb.results.summary import facts, section
+from fairseq_tiedemb.results.summary import measured_on, rows_run, section
 from fairseq_tiedemb.results.tables import read_tables
 
 
@@ -44,10 +44,14 @@ def run(arguments: argparse.Namespace) -> int:
             "without RUN."
         )
     texts = {html: of_runs(arguments.runs)} if arguments.runs else of_results(arguments, output, html)
-    check_output(output / "RESULTS.md", flag="--output")
-    (output / markdown.PAGES).mkdir(exist_ok=True) if not arguments.runs else None
     for path in texts:
-        check_output(path, flag="--html" if path == html and arguments.html else "--output", inputs=arguments.runs)
+        flag = "--html" if path == html and arguments.html else "--output"
+        if path.parent == output / markdown.PAGES and not path.parent.exists():
+            check_output_folder(path.parent, flag=flag)
+        else:
+            check_output(path, flag=flag, inputs=arguments.runs)
+    if not arguments.runs:
+        (output / markdown.PAGES).mkdir(exist_ok=True)
     for path, text in texts.items():
         with written_aside(path) as aside:
             aside.write_text(text, encoding="utf-8")
@@ -67,8 +71,13 @@ def of_results(arguments: argparse.Namespace, output: Path, html: Path) -> dict[
     found = [section(table, data.results[table.name]) for table in tables]
     subjects = markdown.subjects(found, findings)
     sections = sorted(found, key=lambda each: list(subjects).index(each.subject))
-    about = facts(sections, results)
-    texts = {output / name: text for name, text in markdown.documents(sections, findings, about).items()}
+    about = [rows_run(sections, results), measured_on(results)]
+    measured = {
+        name: measured_on([each for table in tables if table.subject == name for each in data.results[table.name]])
+        for name in subjects
+    }
+    documents = markdown.documents(sections, findings, about, measured)
+    texts = {output / name: text for name, text in documents.items()}
     texts[html] = page(
         "Results of fairseq_tiedemb",
         [*counted(findings.sources), *about, f"{markdown.NOTATION} A heading sorts its table."],

@@ -14,9 +14,8 @@ from fairseq_tiedemb.results.tables import DERIVED, Column, Table
 
 # `{TABLE/ROW/COLUMN}` within a claim.
 QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
-# The word of FINDINGS and what it means, for one claim and for several.
+# The word of FINDINGS, and what it means.
 VERDICTS = {"holds": "holds", "fails": "does not", "open": "cannot be told", "unrun": "not run"}
-MEANINGS = {"holds": "hold", "fails": "do not", "open": "cannot be told", "unrun": "were not run"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +125,8 @@ def claims_grid(sources: Sequence[Source], places: Mapping[str, str]) -> Grid:
 def counted(sources: Sequence[Source]) -> list[str]:
     """A paragraph on how many claims have which verdict; none without claims."""
     verdicts = [claim.verdict for source in sources for claim in source.claims]
-    counts = [f"{verdicts.count(word)} {meaning}" for word, meaning in MEANINGS.items() if word in verdicts]
-    return [f"Of {len(verdicts)} claims {', '.join(counts)}."] if counts else []
+    counts = [f"{meaning} {verdicts.count(word)}" for word, meaning in VERDICTS.items() if word in verdicts]
+    return [f"Verdicts on {len(verdicts)} claims: {', '.join(counts)}."] if counts else []
 
 
 def linked(claim: Claim, places: Mapping[str, str]) -> str:

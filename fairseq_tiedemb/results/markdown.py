@@ -18,13 +18,18 @@ MADE = "Made by `make report`; change [the data]({}README.md#results) instead."
 NOTATION = "↓ lower is better, ↑ higher. Several seeds: mean ± standard deviation."
 
 
-def documents(sections: Sequence[Section], findings: Findings, facts: Sequence[str]) -> dict[str, str]:
-    """The texts of a report by their names: all claims, a page for each subject, and what was not run."""
+def documents(
+    sections: Sequence[Section], findings: Findings, facts: Sequence[str], measured: Mapping[str, str]
+) -> dict[str, str]:
+    """The texts of a report by their names: all claims, a page for each subject, and what was not run.
+
+    `measured` says of each subject where.
+    """
     titles = subjects(sections, findings)
     pages = {name: [each for each in sections if each.subject == name] for name in titles}
     texts = {"RESULTS.md": overview(pages, titles, findings, facts)}
     for name, own in pages.items():
-        texts[f"{PAGES}/{name}.md"] = subject_page(titles[name], own, facts[-1:])
+        texts[f"{PAGES}/{name}.md"] = subject_page(titles[name], own, measured[name])
     texts[f"{PAGES}/{NOT_RUN}"] = page_of_not_run(sections)
     if findings.sources:
         texts["FINDINGS.md"] = page_of_findings(findings, places(sections), facts)
@@ -60,14 +65,14 @@ def overview(
     return text("# Results", made, *claims, '<a name="entered"></a>', *facts, "## Tables", "\n".join(links))
 
 
-def subject_page(title: str, sections: Sequence[Section], facts: Sequence[str]) -> str:
+def subject_page(title: str, sections: Sequence[Section], measured: str) -> str:
     """The tables of a subject, but for rows that were not run."""
     links = [
         f"- [{each.title}](#{each.name})" if each.grid else f"- [{each.title}]({NOT_RUN}#{each.name}): not run"
         for each in sections
     ]
     parts = [part(section) for section in sections if section.grid]
-    return text(f"# {title}", f"{MADE.format('../')} {NOTATION}", *facts, "\n".join(links), *parts)
+    return text(f"# {title}", f"{MADE.format('../')} {NOTATION}", measured, "\n".join(links), *parts)
 
 
 def part(section: Section) -> str:

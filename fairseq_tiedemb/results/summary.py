@@ -42,22 +42,24 @@ def section(table: Table, results: Sequence[Result]) -> Section:
     )
 
 
-def facts(sections: Sequence[Section], results: Sequence[Result]) -> list[str]:
-    """What a report says of all results: how many rows were run, where, and with which versions."""
+def rows_run(sections: Sequence[Section], results: Sequence[Result]) -> str:
+    """How many rows were run, and how many results were entered."""
     run = sum(len(each.grid.rows) for each in sections if each.grid)
     missing = sum(len(each.missing.rows) for each in sections if each.missing)
+    entered = [result.entered for result in results if result.entered]
+    marked = f", {len(entered)} of them {ENTERED} {'; '.join(dict.fromkeys(entered))}" if entered else ""
+    return f"{run} of {run + missing} rows were run, in {len(results)} results{marked}."
+
+
+def measured_on(results: Sequence[Result]) -> str:
+    """Devices and versions of results."""
     environments = [result.environment for result in results if result.environment]
     devices = sorted({device for each in environments for device in (each.processor, *each.accelerators)})
     versions = []
     for name in dict.fromkeys(name for each in environments for name in each.versions):
         own = sorted({each.versions[name] for each in environments if name in each.versions})
         versions.append(f"{name} {' to '.join(dict.fromkeys((own[0], own[-1])))}")
-    entered = [result.entered for result in results if result.entered]
-    marked = f", {len(entered)} of them {ENTERED} {'; '.join(dict.fromkeys(entered))}" if entered else ""
-    return [
-        f"{run} of {run + missing} rows were run, in {len(results)} results{marked}.",
-        f"Measured on {', '.join(devices) or 'no device'}, with {', '.join(versions) or 'no version'}.",
-    ]
+    return f"Measured on {', '.join(devices) or 'no device'}, with {', '.join(versions) or 'no version'}."
 
 
 def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | None = None) -> Grid:

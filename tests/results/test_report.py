@@ -428,6 +428,22 @@ def test_refused_tables(changes: dict[str, Any], message: str, project: Project)
     assert f"{path}: {message}" in stderr
 
 
+@pytest.mark.parametrize("name", ["pages", "pages/not-run.md", "report.html"])
+def test_places_that_are_taken(name: str, project: Project) -> None:
+    """By a file in the place of a folder, or the other way round: nothing is written."""
+    path = project.folder / name
+    if name == "pages":
+        path.write_text("")
+    else:
+        path.mkdir(parents=True)
+    status, stderr = report(project)
+    assert status == 2
+    assert f"--output: needs the name of a file; got {path}, which is none." in stderr or (
+        f"--output: needs a folder that exists; got {path}" in stderr
+    )
+    assert not (project.folder / "RESULTS.md").exists()
+
+
 def test_refused_folders(project: Project) -> None:
     for results in (project.folder / "none", project.write("file", "")):
         flags = ["--tables", project.tables, "--results", results, "--output", project.folder]
