@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from fairseq_tiedemb.analysis.curves import run_names
-from fairseq_tiedemb.cli._output import check_output, check_output_folder, written_aside
+from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.results import markdown, runs
 from fairseq_tiedemb.results.findings import Data, claims_grid, counted, read_findings
 from fairseq_tiedemb.results.page import page
@@ -45,10 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
     texts = {html: of_runs(arguments.runs)} if arguments.runs else of_results(arguments, output, html)
     for path in texts:
-        flag = "--html" if path == html and arguments.html else "--output"
-        if path.parent == output / markdown.PAGES and not path.parent.exists():
-            check_output_folder(path.parent, flag=flag)
-        else:
+        if path.parent.exists() or path.parent != output / markdown.PAGES:  # which is made below
+            flag = "--html" if path == html and arguments.html else "--output"
             check_output(path, flag=flag, inputs=arguments.runs)
     if not arguments.runs:
         (output / markdown.PAGES).mkdir(exist_ok=True)

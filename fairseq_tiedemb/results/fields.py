@@ -59,7 +59,8 @@ def of_object(kind: type[T], values: Any, path: Path, where: str = "", **given: 
     known = {field.name: field for field in dataclasses.fields(kind) if field.name not in given}  # type: ignore[arg-type]
     read_fields = {}
     for name, field in known.items():
-        if values.get(name) is not None or _is_required(field):
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required or values.get(name) is not None:
             read_fields[name] = of_value(hints[name], values.get(name), path, f"{where}.{name}".removeprefix("."))
     for name in values:
         if name not in known:
@@ -96,10 +97,6 @@ def _without_none(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {name: _without_none(each) for name, each in value.items() if each is not None and each != {}}
-
-
-def _is_required(field: Any) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _of_mapping(kinds: tuple[Any, ...], value: Any, path: Path, where: str) -> dict[Any, Any]:
