@@ -6,7 +6,7 @@
 #   make slow       the tests that install or train something
 #   make gpu        the tests that need a GPU
 #   make benchmark  the speed measurements; wants an idle machine
-#   make report     the tables of results, the page, and what README quotes, from recipes/tables and recipes/results
+#   make report     the texts on results, the page build/report.html, and what README quotes
 #   make docs       the reference of every module and function, in build/docs
 #   make format     format and repair the sources
 #   make clean      remove everything that make made
@@ -63,7 +63,8 @@ benchmark: $(READY)
 
 report: $(READY)
 	python recipes/draw_sharing.py recipes/figures/sharing.svg
-	fairseq-tiedemb report --fill README.md recipes/FINDINGS.md fairseq_tiedemb/models/README.md
+	mkdir -p build
+	fairseq-tiedemb report --html build --fill README.md fairseq_tiedemb/models/README.md
 
 docs: $(READY)
 	rm -rf build/docs

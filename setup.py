@@ -22,6 +22,8 @@ NO_WHEEL = (
 INSTALL_REQUIRES = [
     f"ve-fairseq>=0.12.3; {VE_FAIRSEQ_WHEEL}",
     f"fairseq-fixed>=0.12.3.1; {NO_WHEEL}",
+    # torch brings it too.
+    "jinja2>=3.1",
     "matplotlib>=3.8",
     "numpy>=1.26",
     "sacrebleu>=2.4",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 # Perplexity by epoch.
 Curve = dict[int, float]
@@ -147,12 +148,12 @@ def table(series: Sequence[Series]) -> str:
     return "\n".join(lines)
 
 
-def draw(series: Sequence[Series], path: Path, *, picture_format: str) -> None:
+def draw(series: Sequence[Series], path: Path | IO[Any], *, picture_format: str) -> None:
     """Draws the curves: a colour a run, valid solid, train dashed; values that are not finite are left out.
 
     Args:
         series: the runs.
-        path: the file to write.
+        path: the file to write, or one that is open.
         picture_format: png, svg or another that matplotlib writes.
     """
     # matplotlib takes a second to import, which no other command should wait for.

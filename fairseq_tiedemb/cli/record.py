@@ -9,21 +9,21 @@ score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fair
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fairseq_tiedemb.analysis.curves import read_log
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.environment import current
-from fairseq_tiedemb.results.fields import read_object
-from fairseq_tiedemb.results.logs import Measured
+from fairseq_tiedemb.results.fields import read as read_json
 from fairseq_tiedemb.results.records import Figure, Result, pictures_beside, pictures_of, write_result
 from fairseq_tiedemb.results.summary import as_text
 from fairseq_tiedemb.results.tables import Column, Row, Table, find_table
 from fairseq_tiedemb.results.usage import read_usage
 
 # Of each flag the unit of its columns, and what makes a figure of a column's name and what stands after the `=`.
-READERS: dict[str, tuple[str | None, Callable[[str, str], Measured]]] = {
+READERS: dict[str, tuple[str | None, Callable[[str, str], Figure]]] = {
     "--eval-lm": ("perplexity", lambda name, file: logs.read_eval_lm(Path(file), flag="--eval-lm")),
     "--ngram": ("perplexity", lambda name, file: logs.read_ngram(Path(file), name, flag="--ngram")),
     "--bleu": ("BLEU", lambda name, file: logs.read_bleu(Path(file), flag="--bleu")),
@@ -88,12 +88,11 @@ def _check_place(path: Path, result: Result) -> None:
     """
     if not path.exists():
         return
-    fields = read_object(path)
-    row, seed = fields.text("row"), fields.count("seed", optional=True)
-    if (row, seed) != (result.row, result.seed):
+    other = read_json(Result, path)
+    if (other.row, other.seed) != (result.row, result.seed):
         raise ValueError(
-            f"ROW, --seed: need a file of their own; got {path}, which has the row {row} with the seed {seed}. Use "
-            "another name of the row in the table."
+            f"ROW, --seed: need a file of their own; got {path}, which has the row {other.row} with the seed "
+            f"{other.seed}. Use another name of the row in the table."
         )
 
 
@@ -153,19 +152,11 @@ class Figures:
         self.found: dict[str, Figure] = {}
         self.flags: dict[str, str] = {}  # by column
 
-    def add(self, column: Column, measured: Measured) -> None:
+    def add(self, column: Column, measured: Figure) -> None:
         """Adds one, in place of an earlier one of the column."""
-        self.found[column.name] = Figure(
-            value=measured.value,
-            unit=column.unit,
-            paper=self.row.paper.get(column.name),
-            low=measured.low,
-            high=measured.high,
-            tokens=measured.tokens,
-            signature=measured.signature,
-        )
+        self.found[column.name] = replace(measured, unit=column.unit, paper=self.row.paper.get(column.name))
 
-    def add_flag(self, flag: str, unit: str | None, text: str, read: Callable[[str, str], Measured]) -> None:
+    def add_flag(self, flag: str, unit: str | None, text: str, read: Callable[[str, str], Figure]) -> None:
         """Adds one that the command line names, COLUMN=VALUE; it takes the place of one that a folder has.
 
         Raises:
@@ -201,7 +192,7 @@ class Figures:
             elif column.name == "parameters" and (folder / "train.log").exists():
                 count = logs.read_parameters(logs.read_text(folder / "train.log", flag="--folder"))
                 if count is not None:
-                    self.add(column, Measured(count))
+                    self.add(column, Figure(count))
 
 
 def finite_curves(curves: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:

@@ -9,17 +9,16 @@ from importlib import metadata
 from pathlib import Path
 
 import fairseq_tiedemb
-from fairseq_tiedemb.results.fields import Fields
 
 REPOSITORY = Path(fairseq_tiedemb.__file__).resolve().parent.parent
 # Under these names fairseq is installed.
 FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
 PACKAGES = ("torch", "numpy", "sacrebleu")
 # What a result depends on; what the report writes there does not count.
-SOURCES = ("fairseq_tiedemb", "recipes", ":!recipes/results", ":!recipes/RESULTS.md", ":!recipes/report.html")
+SOURCES = ("fairseq_tiedemb", "recipes", ":!recipes/results", ":!recipes/pages", ":!recipes/*.md")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Environment:
     """The state of a machine and its software.
 
@@ -33,30 +32,11 @@ class Environment:
     """
 
     date: str
-    commit: str | None
-    dirty: bool | None
+    commit: str | None = None
+    dirty: bool | None = None
     versions: dict[str, str]
     processor: str
     accelerators: tuple[str, ...] = ()
-
-    @classmethod
-    def of_fields(cls, fields: Fields) -> "Environment":
-        """Reads it from a result's file.
-
-        Raises:
-            ValueError: naming the file and the field, if one is missing, unknown or of another kind.
-        """
-        versions = fields.object("versions")
-        environment = cls(
-            date=fields.text("date"),
-            commit=fields.text("commit", optional=True),
-            dirty=fields.flag("dirty", optional=True),
-            versions={name: versions.text(name) for name in list(versions.rest)},
-            processor=fields.text("processor"),
-            accelerators=fields.texts("accelerators"),
-        )
-        fields.end()
-        return environment
 
 
 def current(accelerators: tuple[str, ...] = ()) -> Environment:
@@ -74,13 +54,9 @@ def current(accelerators: tuple[str, ...] = ()) -> Environment:
 
 def versions() -> dict[str, str]:
     """Versions of this package, Python and what a result depends on; of what is not installed, `none`."""
-    found = {"fairseq_tiedemb": fairseq_tiedemb.__version__, "python": platform.python_version()}
-    found["fairseq"] = "none"
-    for name in FAIRSEQ:
-        if (version := installed(name)) is not None:
-            found["fairseq"] = f"{version} ({name})"
-            break
-    return found | {name: installed(name) or "none" for name in PACKAGES}
+    own = {"fairseq_tiedemb": fairseq_tiedemb.__version__, "python": platform.python_version()}
+    fairseq = next((f"{version} ({name})" for name in FAIRSEQ if (version := installed(name))), "none")
+    return own | {"fairseq": fairseq} | {name: installed(name) or "none" for name in PACKAGES}
 
 
 def installed(name: str) -> str | None:

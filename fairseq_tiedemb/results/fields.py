@@ -1,125 +1,46 @@
-"""Reading JSON files whose every fault is told with its file and its field."""
+"""JSON files read as dataclasses: an error names the file and the field."""
 
+import dataclasses
 import json
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-# Integers of JSON may be larger, and then are no number for arithmetic.
-LARGEST = sys.float_info.max
-
-
-class Fields:
-    """The fields of a JSON object, each taken once, by its kind.
-
-    Args:
-        values: the object.
-        path: its file, for errors.
-        where: the field that it stands in, for errors; empty for the file's own object.
-
-    Raises:
-        ValueError: if `values` is no object.
-    """
-
-    def __init__(self, values: Any, path: Path, where: str = "") -> None:
-        self.path = path
-        self.where = where
-        if not isinstance(values, dict):
-            raise ValueError(f"{path}: {where or 'it'}: needs an object, {{...}}; got {values!r}. Use one.")
-        self.rest = dict(values)
-
-    def name_of(self, field: str) -> str:
-        """The whole name of a field, `figures.test.value`."""
-        return f"{self.where}.{field}" if self.where else field
-
-    def fault(self, field: str, needs: str, value: Any) -> ValueError:
-        """The error of a field that has another value than it needs."""
-        found = "none" if value is None else repr(value)
-        return ValueError(f"{self.path}: {self.name_of(field)}: needs {needs}; got {found}. Mend the file.")
-
-    def take(self, field: str, kind: type | tuple[type, ...], needs: str, *, optional: bool = False) -> Any:
-        """Takes a field of a Python type.
-
-        Raises:
-            ValueError: naming file and field, if it is missing or of another type.
-        """
-        value = self.rest.pop(field, None)
-        if value is None and optional:
-            return None
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.fault(field, needs, value)
-        return value
-
-    def text(self, field: str, *, optional: bool = False) -> Any:
-        """Takes a text that is not empty."""
-        value = self.take(field, str, "text", optional=optional)
-        if value == "":
-            raise self.fault(field, "text", value)
-        return value
-
-    def texts(self, field: str) -> tuple[str, ...]:
-        """Takes a list of texts; empty if it is missing."""
-        values = self.take(field, list, "a list of texts", optional=True) or []
-        if not all(isinstance(value, str) for value in values):
-            raise self.fault(field, "a list of texts", values)
-        return tuple(values)
-
-    def flag(self, field: str, *, optional: bool = False) -> Any:
-        """Takes true or false."""
-        return self.take(field, bool, "true or false", optional=optional)
-
-    def number(self, field: str, *, optional: bool = False) -> Any:
-        """Takes a finite number."""
-        value = self.take(field, (int, float), "a finite number", optional=optional)
-        if value is not None and not abs(value) <= LARGEST:
-            raise self.fault(field, "a finite number", value)
-        return value
-
-    def count(self, field: str, *, optional: bool = False) -> Any:
-        """Takes a whole number that is not negative."""
-        value = self.take(field, int, "a whole number, 0 or more", optional=optional)
-        if value is not None and not 0 <= value <= LARGEST:
-            raise self.fault(field, "a whole number, 0 or more", value)
-        return value
-
-    def choice(self, field: str, choices: tuple[str, ...], *, optional: bool = False) -> Any:
-        """Takes one of some texts."""
-        value = self.take(field, str, f"one of {', '.join(choices)}", optional=optional)
-        if value is not None and value not in choices:
-            raise self.fault(field, f"one of {', '.join(choices)}", value)
-        return value
-
-    def object(self, field: str, *, optional: bool = False) -> "Fields":
-        """Takes an object."""
-        value = self.take(field, dict, "an object, {...}", optional=optional)
-        return Fields(value or {}, self.path, self.name_of(field))
-
-    def objects(self, field: str) -> list["Fields"]:
-        """Takes a list of objects that is not empty."""
-        values = self.take(field, list, "a list of objects")
-        if not values:
-            raise self.fault(field, "a list of objects", values)
-        return [Fields(value, self.path, f"{self.name_of(field)}[{number}]") for number, value in enumerate(values)]
-
-    def numbers(self) -> dict[str, Any]:
-        """Takes all that is left, each a finite number."""
-        return {field: self.number(field) for field in list(self.rest)}
-
-    def end(self) -> None:
-        """Checks that nothing is left.
-
-        Raises:
-            ValueError: naming the first field that nothing knows.
-        """
-        for field in self.rest:
-            raise ValueError(f"{self.path}: {self.name_of(field)}: needs a field that is known; got this. Remove it.")
+T = TypeVar("T")
+# The name of a table, a row or a column: also the name of a file.
+Name = Annotated[str, "name"]
+NAME = re.compile(r"\w[\w.,=+-]*")
 
 
-def read_object(path: Path) -> Fields:
-    """Reads a JSON file that holds one object.
+def _is_number(value: Any) -> bool:
+    # JSON may have integers that no float can hold.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+SIMPLE: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    str: ("text", lambda value: isinstance(value, str) and value != ""),
+    Name: ("letters, digits and any of _.,=+-", lambda value: isinstance(value, str) and bool(NAME.fullmatch(value))),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    float: ("a finite number", _is_number),
+    int: ("a whole number, 0 or more", lambda value: _is_number(value) and isinstance(value, int) and value >= 0),
+}
+
+
+def fault(path: Path, field: str, needs: str, value: Any) -> ValueError:
+    """The error of a field with a wrong value."""
+    got = "none" if value is None else repr(value)
+    return ValueError(f"{path}: {field or 'it'}: needs {needs}; got {got}. Mend the file.")
+
+
+def read(kind: type[T], path: Path, **given: Any) -> T:
+    """Reads a JSON file as a dataclass, whose annotations say what the file needs; `given` attributes it does not have.
 
     Raises:
-        ValueError: naming the file, and the line of what is no JSON.
+        ValueError: naming the file, and the line that is no JSON or the field that is missing, unknown or of another
+            kind.
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -127,10 +48,67 @@ def read_object(path: Path) -> Fields:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
     except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or an integer of thousands of digits
         raise ValueError(f"{path}: needs JSON; got a file that is none ({error}). Mend the file.") from error
-    return Fields(values, path)
+    return of_object(kind, values, path, **given)
 
 
-def write_object(values: dict[str, Any], path: Path) -> None:
-    """Writes an object as JSON in the one form that the same values have; fields that are None are left out."""
-    kept = {name: value for name, value in values.items() if value is not None}
+def of_object(kind: type[T], values: Any, path: Path, where: str = "", **given: Any) -> T:
+    """Makes a dataclass of a JSON object; errors name `path` and the field, which begins with `where`."""
+    if not isinstance(values, dict):
+        raise fault(path, where, "an object, {...}", values)
+    hints = get_type_hints(kind, include_extras=True)
+    known = {field.name: field for field in dataclasses.fields(kind) if field.name not in given}  # type: ignore[arg-type]
+    read_fields = {}
+    for name, field in known.items():
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required or values.get(name) is not None:
+            read_fields[name] = of_value(hints[name], values.get(name), path, f"{where}.{name}".removeprefix("."))
+    for name in values:
+        if name not in known:
+            raise ValueError(
+                f"{path}: {f'{where}.{name}'.removeprefix('.')}: needs a field that is known; got this. Remove it."
+            )
+    return kind(**read_fields, **given)
+
+
+def of_value(kind: Any, value: Any, path: Path, where: str) -> Any:
+    """A JSON value as the annotation `kind` describes it."""
+    arguments = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return of_value(next(each for each in arguments if each is not NoneType), value, path, where)
+    if dataclasses.is_dataclass(kind):
+        return of_object(kind, value, path, where)  # type: ignore[arg-type]
+    if get_origin(kind) is dict:
+        return _of_mapping(arguments, value, path, where)
+    if get_origin(kind) is tuple:
+        return _of_list(arguments[0], value, path, where)
+    needs, holds = SIMPLE.get(kind, (f"one of {', '.join(map(str, arguments))}", lambda value: value in arguments))
+    if not holds(value):
+        raise fault(path, where, needs, value)
+    return value
+
+
+def write(values: Any, path: Path) -> None:
+    """Writes a dataclass as JSON: the same values make the same bytes. None and empty objects are left out."""
+    kept = _without_none(dataclasses.asdict(values))
     path.write_text(json.dumps(kept, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _without_none(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_none(each) for name, each in value.items() if each is not None and each != {}}
+
+
+def _of_mapping(kinds: tuple[Any, ...], value: Any, path: Path, where: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise fault(path, where, "an object, {...}", value)
+    for key in value:
+        if kinds[0] is int and not key.isdecimal():
+            raise fault(path, f"{where}.{key}", "the number of an epoch", key)
+    return {kinds[0](key): of_value(kinds[1], each, path, f"{where}.{key}") for key, each in value.items()}
+
+
+def _of_list(kind: Any, value: Any, path: Path, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise fault(path, where, "a list", value)
+    return tuple(of_value(kind, each, path, f"{where}[{number}]") for number, each in enumerate(value))

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 
+from fairseq_tiedemb.analysis.curves import Series
+
 # Numbers from here on are written as 1.268e+30; of most of their digits a float knows nothing.
 LARGE = 10**15
 # The heading of columns with the paper's figures.
@@ -33,31 +35,6 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Series:
-    """A line of a chart.
-
-    Attributes:
-        label: its name in the legend; series of one label share a colour.
-        points: from x to y, finite.
-        dashed: how it is drawn.
-    """
-
-    label: str
-    points: Mapping[int, float]
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Lines over one pair of axes."""
-
-    caption: str
-    x_label: str
-    y_label: str
-    series: tuple[Series, ...]
-
-
-@dataclass(frozen=True)
 class Section:
     """A part of a report.
 
@@ -65,19 +42,23 @@ class Section:
         name: its anchor.
         title: its heading.
         paragraphs: Markdown.
-        grid: its table.
-        charts: of curves.
+        grid: its table; None if nothing was run.
+        missing: what was not run.
+        charts: learning curves, by caption.
         pictures: SVG files, by caption.
         details: further tables, by what opens them.
+        subject: the page that it stands on.
     """
 
     name: str
     title: str
     paragraphs: tuple[str, ...]
-    grid: Grid
-    charts: tuple[Chart, ...] = ()
+    grid: Grid | None
+    missing: Grid | None = None
+    charts: Mapping[str, Sequence[Series]] = field(default_factory=dict)
     pictures: Mapping[str, Path] = field(default_factory=dict)
     details: Mapping[str, Grid] = field(default_factory=dict)
+    subject: str = ""
 
 
 def number(value: float, digits: int) -> str:
@@ -92,11 +73,6 @@ def number(value: float, digits: int) -> str:
     unit = Decimal(1).scaleb(-digits)
     exact = Context(prec=16 + digits)
     return f"{Decimal(str(value)).quantize(unit, rounding=ROUND_HALF_UP, context=exact):,}"
-
-
-def short(value: float) -> str:
-    """A number with one digit after the point, or none where that is 0 or the number is large."""
-    return number(float(value), 0 if value >= 100 or round(value, 1) == round(value) else 1)
 
 
 def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Grid:

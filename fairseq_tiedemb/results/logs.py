@@ -1,10 +1,15 @@
-"""Figures out of what the stock commands print, and as `record` is told them."""
+"""Figures out of what the stock commands print, and as `record` is told them.
+
+Every reader raises a ValueError that names the flag and the file, if the file cannot be read, lacks the line or has a
+figure that is not finite.
+"""
 
 import json
 import math
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from fairseq_tiedemb.results.records import Figure
 
 # fairseq-eval-lm; a number may be inf or nan.
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -20,31 +25,8 @@ PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) ")
 ACCELERATOR = re.compile(r"^.*rank +\d+: capabilities = .*; name = (.+?) *$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A figure as a log has it.
-
-    Attributes:
-        value: finite.
-        tokens: how many a perplexity is of.
-        signature: sacreBLEU's.
-        low: the lowest of several measurements, of which `value` is the median.
-        high: the highest.
-    """
-
-    value: float
-    tokens: int | None = None
-    signature: str | None = None
-    low: float | None = None
-    high: float | None = None
-
-
-def read_eval_lm(path: Path, *, flag: str) -> Measured:
-    """Reads the perplexity from a log of fairseq-eval-lm; the last one, if it ran more than once.
-
-    Raises:
-        ValueError: naming the flag and the log, if it lacks a line or the perplexity is not finite.
-    """
+def read_eval_lm(path: Path, *, flag: str) -> Figure:
+    """Reads the perplexity from a log of fairseq-eval-lm; the last one, if it ran more than once."""
     text = read_text(path, flag=flag)
     tokens, perplexities = TOKENS.findall(text), PERPLEXITY.findall(text)
     if not tokens or not perplexities:
@@ -52,38 +34,30 @@ def read_eval_lm(path: Path, *, flag: str) -> Measured:
             f"{flag}: needs a log of fairseq-eval-lm with `Evaluated N tokens` and `Perplexity: X`; got {path}, which "
             "lacks them. Use the log of a run that ended."
         )
-    return Measured(finite(perplexities[-1], flag=flag, path=path), tokens=whole(tokens[-1]))
+    return Figure(finite(perplexities[-1], flag=flag, path=path), tokens=whole(tokens[-1]))
 
 
-def read_ngram(path: Path, name: str, *, flag: str) -> Measured:
-    """Reads the perplexity of a text, NAME or NAME.txt, from what `fairseq-tiedemb ngram` printed.
-
-    Raises:
-        ValueError: naming the flag and the log, if it has no such line or the perplexity is not finite.
-    """
+def read_ngram(path: Path, name: str, *, flag: str) -> Figure:
+    """Reads the perplexity of a text, NAME or NAME.txt, from what `fairseq-tiedemb ngram` printed."""
     for line in read_text(path, flag=flag).splitlines():
         found = NGRAM.fullmatch(line)
         if found and Path(found[3]).stem == name:
-            return Measured(finite(found[2], flag=flag, path=path), tokens=whole(found[1]))
+            return Figure(finite(found[2], flag=flag, path=path), tokens=whole(found[1]))
     raise ValueError(
         f"{flag}: needs the table of fairseq-tiedemb ngram with the text {name}; got {path}, which lacks it. Use "
         "--test with this text."
     )
 
 
-def read_bleu(path: Path, *, flag: str) -> Measured:
-    """Reads the score from what sacrebleu printed, as text or as JSON; the last one, if there are more.
-
-    Raises:
-        ValueError: naming the flag and the file, if it has none or the score is not finite.
-    """
+def read_bleu(path: Path, *, flag: str) -> Figure:
+    """Reads the score from what sacrebleu printed, as text or as JSON; the last one, if there are more."""
     text = read_text(path, flag=flag)
     if found := BLEU.findall(text):
         signature, score = found[-1]
-        return Measured(finite(score, flag=flag, path=path), signature=signature)
+        return Figure(finite(score, flag=flag, path=path), signature=signature)
     try:
         values = json.loads(text)
-        return Measured(finite(str(values["score"]), flag=flag, path=path), signature=str(values["signature"]))
+        return Figure(finite(str(values["score"]), flag=flag, path=path), signature=str(values["signature"]))
     except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
         raise ValueError(
             f"{flag}: needs what sacrebleu printed, `BLEU|... = X` or JSON; got {path}, which has neither. Use the "
@@ -103,11 +77,7 @@ def read_accelerators(text: str) -> tuple[str, ...]:
 
 
 def read_text(path: Path, *, flag: str) -> str:
-    """Reads a file.
-
-    Raises:
-        ValueError: naming the flag and the file, if it cannot be read.
-    """
+    """Reads a file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -116,30 +86,21 @@ def read_text(path: Path, *, flag: str) -> str:
         ) from error
 
 
-def read_figure(text: str, *, flag: str) -> Measured:
-    """A figure as a command line says it: 1.5, or 1.5[1.25-1.75], the median of several with their range.
-
-    Raises:
-        ValueError: naming the flag, if a number is none or not finite, the text has another form, or the value is not
-            within its range.
-    """
+def read_figure(text: str, *, flag: str) -> Figure:
+    """A figure as a command line says it: 1.5, or 1.5[1.25-1.75], the median of several with their range."""
     ranged = re.fullmatch(r"(.*)\[(.+?)(?<![eE])-(.+)\]", text)
     if not ranged and "[" in text:
         raise ValueError(f"{flag}: needs VALUE or VALUE[LOW-HIGH]; got {text}. Use 1.5[1.25-1.75], say.")
     if not ranged:
-        return Measured(finite(text, flag=flag))
+        return Figure(finite(text, flag=flag))
     value, low, high = (finite(part, flag=flag) for part in ranged.groups())
     if not low <= value <= high:
         raise ValueError(f"{flag}: needs a value within its range; got {text}. Use VALUE[LOW-HIGH].")
-    return Measured(value, low=low, high=high)
+    return Figure(value, low=low, high=high)
 
 
 def finite(text: str, *, flag: str, path: Path | None = None) -> float:
-    """The number of a text, an integer where it is one.
-
-    Raises:
-        ValueError: naming the flag and the file, if it is none or not finite.
-    """
+    """The number of a text, an integer where it is one."""
     try:
         value = float(text.replace(",", "") if THOUSANDS.fullmatch(text) else text)
     except ValueError:

@@ -32,3 +32,31 @@ document.getElementById("theme").addEventListener("click", () => {
   root.dataset.theme = dark ? "light" : "dark";
   store.set(root.dataset.theme);
 });
+
+// Rows that do not fit the choice are hidden, and sections without any row.
+const form = document.getElementById("filter");
+const choose = () => {
+  const [subject, run, text] = ["subject", "run", "text"].map((name) => form.elements[name].value.trim().toLowerCase());
+  let count = 0;
+  for (const section of document.querySelectorAll("main section")) {
+    const title = section.querySelector("h2").textContent;
+    let shown = 0;
+    for (const table of section.querySelectorAll("table.run, table.missing, table.claims")) {
+      const fits = (!subject || section.dataset.subject === subject) && (!run || table.className === run);
+      const rows = [...table.tBodies[0].rows];
+      for (const row of rows) row.hidden = !fits || !`${title} ${row.textContent}`.toLowerCase().includes(text);
+      const left = rows.filter((row) => !row.hidden).length;
+      table.parentNode.hidden = !left;
+      shown += left;
+    }
+    section.hidden = !shown;
+    const link = document.querySelector(`nav a[href="#${section.id}"]`);
+    if (link) [link.parentNode.hidden, count] = [!shown, count + shown];
+  }
+  form.querySelector("output").textContent = `${count} rows`;
+};
+if (form) {
+  form.addEventListener("input", choose);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  choose();
+}

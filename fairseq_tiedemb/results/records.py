@@ -1,12 +1,11 @@
 """One result: `recipes/results/TABLE/ROW-SEED.json`, written by `fairseq-tiedemb record`."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from fairseq_tiedemb.results.environment import Environment
-from fairseq_tiedemb.results.fields import Fields, read_object, write_object
-from fairseq_tiedemb.results.tables import Column, Table
+from fairseq_tiedemb.results.fields import fault, read, write
+from fairseq_tiedemb.results.tables import CPU_MINUTES, LAST_TRAIN, Table
 from fairseq_tiedemb.results.usage import Usage
 
 
@@ -16,7 +15,7 @@ class Figure:
 
     Attributes:
         value: in `unit`.
-        unit: that of its column.
+        unit: that of its column; empty in what a log has.
         paper: the paper's figure that it stands beside.
         low: the lowest of several measurements of one result, of which `value` is the median.
         high: the highest.
@@ -25,7 +24,7 @@ class Figure:
     """
 
     value: float
-    unit: str
+    unit: str = ""
     paper: float | None = None
     low: float | None = None
     high: float | None = None
@@ -33,7 +32,7 @@ class Figure:
     signature: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """A row of a table, trained or measured once.
 
@@ -53,7 +52,7 @@ class Result:
 
     table: str
     row: str
-    seed: int | None
+    seed: int | None = None
     figures: dict[str, Figure]
     entered: str | None = None
     command: str | None = None
@@ -68,22 +67,19 @@ class Result:
         """The name of its file, without the extension."""
         return self.row if self.seed is None else f"{self.row}-{self.seed}"
 
+    def figure(self, column: str) -> Figure | None:
+        """What was measured of a column of the table, or of `DERIVED`."""
+        if column == CPU_MINUTES.name and self.usage:
+            return Figure(self.usage.cpu_seconds / 60)
+        if column == LAST_TRAIN.name and "train" in self.curve:
+            return Figure(self.curve["train"][max(self.curve["train"])])
+        return self.figures.get(column)
+
 
 def write_result(result: Result, path: Path) -> None:
-    """Writes a result in the one form that the same result has."""
-    values = {
-        "table": result.table,
-        "row": result.row,
-        "seed": result.seed,
-        "figures": {name: _without_none(asdict(figure)) for name, figure in result.figures.items()},
-        "entered": result.entered,
-        "command": result.command,
-        "environment": None if result.environment is None else _without_none(asdict(result.environment)),
-        "usage": None if result.usage is None else _without_none(asdict(result.usage)),
-        "curve": {name: dict(sorted(curve.items())) for name, curve in result.curve.items()} or None,
-        "note": result.note,
-    }
-    write_object(values, path)
+    """Writes a result: the same result makes the same bytes."""
+    curve = {name: dict(sorted(points.items())) for name, points in result.curve.items()}
+    write(replace(result, curve=curve, pictures={}), path)
 
 
 def read_result(path: Path, table: Table) -> Result:
@@ -92,32 +88,22 @@ def read_result(path: Path, table: Table) -> Result:
     Raises:
         ValueError: naming the file and the field, if one is missing, unknown, of another kind or not that of the table.
     """
-    fields = read_object(path)
-    if (name := fields.text("table")) != table.name:
-        raise fields.fault("table", f"{table.name}, the name of its folder", name)
-    row = table.row(fields.text("row"), flag=f"{path}: row")
-    figures = fields.object("figures")
-    found = {}
-    for name in list(figures.rest):
-        column = table.column(name, flag=f"{path}: figures")
-        found[name] = _figure(figures.object(name), column, row.paper.get(name))
-    if not found:
-        raise fields.fault("figures", f"one or more of {', '.join(column.name for column in table.columns)}", {})
-    entered = fields.text("entered", optional=True)
-    result = Result(
-        table=table.name,
-        row=row.name,
-        seed=fields.count("seed", optional=True),
-        figures=found,
-        entered=entered,
-        command=fields.text("command", optional=entered is not None),
-        environment=_optional(fields, "environment", Environment.of_fields, required=entered is None),
-        usage=_optional(fields, "usage", Usage.of_fields),
-        curve=_curve(fields.object("curve", optional=True)),
-        note=fields.text("note", optional=True),
-        pictures=pictures_beside(path),
-    )
-    fields.end()
+    result = read(Result, path, pictures=pictures_beside(path))
+    if result.table != table.name:
+        raise fault(path, "table", f"{table.name}, the name of its folder", result.table)
+    row = table.row(result.row, flag=f"{path}: row")
+    for name, figure in result.figures.items():
+        unit, paper = table.column(name, flag=f"{path}: figures").unit, row.paper.get(name)
+        if figure.unit != unit:
+            raise fault(path, f"figures.{name}.unit", f"{unit}, the column's", figure.unit)
+        if figure.paper != paper:
+            raise fault(path, f"figures.{name}.paper", f"the paper's figure of the table, {paper}", figure.paper)
+    if not result.figures:
+        names = ", ".join(column.name for column in table.columns)
+        raise fault(path, "figures", f"one or more of {names}", {})
+    for name in ("command", "environment") if result.entered is None else ():
+        if getattr(result, name) is None:
+            raise fault(path, name, "a value, or `entered` with the reason", None)
     if path.stem != result.stem:
         raise ValueError(f"{path}: row, seed: needs a file {result.stem}.json; got {path.name}. Rename it.")
     return result
@@ -159,38 +145,3 @@ def pictures_beside(path: Path) -> dict[str, Path]:
         each.name[len(path.stem) + 1 : -len(".svg")]: each for each in pictures_of(path.parent, f"{path.stem}.*.svg")
     }
     return {kind: each for kind, each in found.items() if "." not in kind}
-
-
-def _figure(fields: Fields, column: Column, paper: float | None) -> Figure:
-    figure = Figure(
-        value=fields.number("value"),
-        unit=fields.choice("unit", (column.unit,)),
-        paper=fields.number("paper", optional=True),
-        low=fields.number("low", optional=True),
-        high=fields.number("high", optional=True),
-        tokens=fields.count("tokens", optional=True),
-        signature=fields.text("signature", optional=True),
-    )
-    fields.end()
-    if figure.paper != paper:
-        raise fields.fault("paper", f"the paper's figure of the table, {paper}", figure.paper)
-    return figure
-
-
-def _curve(fields: Fields) -> dict[str, dict[int, float]]:
-    curves = {}
-    for name in list(fields.rest):
-        curve = fields.object(name)
-        for epoch in curve.rest:
-            if not epoch.isdecimal():
-                raise curve.fault(epoch, "the number of an epoch", epoch)
-        curves[name] = {int(epoch): value for epoch, value in curve.numbers().items()}
-    return curves
-
-
-def _optional(fields: Fields, name: str, read: Any, *, required: bool = False) -> Any:
-    return read(fields.object(name)) if required or name in fields.rest else None
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.analysis.curves import Curve, Run, read_log
+from fairseq_tiedemb.analysis.curves import Curve, Run, Series, read_log
 from fairseq_tiedemb.results import logs
-from fairseq_tiedemb.results.grid import Cell, Chart, Grid, Section, Series, number, without_empty_columns
+from fairseq_tiedemb.results.grid import Cell, Grid, Section, number, without_empty_columns
 from fairseq_tiedemb.results.records import pictures_of
 from fairseq_tiedemb.results.summary import NOTHING
 from fairseq_tiedemb.results.usage import Usage, read_usage
@@ -185,22 +185,19 @@ def without_copies(settings: Any) -> dict[str, Any]:
 
 def sections(trainings: Sequence[Training]) -> list[Section]:
     """All trainings beside each other: best figures, curves, and on demand their options."""
-    subsets = list(dict.fromkeys(name for training in trainings for name in training.curves.valid))
-    charts = []
-    for subset in subsets or [""]:  # without a validation
-        series = []
-        for each in trainings:
-            series.append(Series(each.label, finite(each.curves.valid.get(subset, {}))))
-            series.append(Series(each.label, finite(each.curves.train), dashed=True))
-        if any(each.points for each in series):
+    charts = {}
+    for subset in dict.fromkeys(name for training in trainings for name in training.curves.valid) or [""]:
+        curves = [(each, finite(each.curves.train), finite(each.curves.valid.get(subset, {}))) for each in trainings]
+        series = [Series(each.label, train, valid) for each, train, valid in curves if train or valid]
+        if series:
             what = f"`{subset}` solid, training (running) dashed" if subset else "training (running)"
-            charts.append(Chart(f"Perplexity by epoch: {what}.", "epoch", "perplexity", tuple(series)))
+            charts[f"Perplexity by epoch: {what}."] = series
     details = {"Options that differ": differing(trainings)} if len(trainings) > 1 else {}
     details |= {f"Options of {each.label}": options(each) for each in trainings if each.options}
     pictures = {f"{each.label}: {path.stem}": path for each in trainings for path in each.pictures}
     data = {each.options["task.data"] for each in trainings if "task.data" in each.options}
     notes = (DATA_DIFFER,) if len(data) > 1 else ()
-    return [Section("runs", "Runs", notes, best_figures(trainings), tuple(charts), pictures, details)]
+    return [Section("runs", "Runs", notes, best_figures(trainings), None, charts, pictures, details)]
 
 
 def best_figures(trainings: Sequence[Training]) -> Grid:

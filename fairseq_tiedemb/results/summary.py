@@ -3,18 +3,22 @@
 import statistics
 from collections.abc import Sequence
 
-from fairseq_tiedemb.results.grid import PAPER, Cell, Chart, Grid, Section, Series, number, short, without_empty_columns
+from fairseq_tiedemb.analysis.curves import Series
+from fairseq_tiedemb.results.grid import PAPER, Cell, Grid, Section, number, without_empty_columns
 from fairseq_tiedemb.results.records import Figure, Result
-from fairseq_tiedemb.results.tables import Column, Table
+from fairseq_tiedemb.results.tables import CPU_MINUTES, Column, Row, Table
 
-NOT_RUN = "not run"
 NOTHING = Cell("–")
+# Stands after a figure that was entered and not recorded.
+ENTERED = "†"
+CAPTION = "Perplexity by epoch: validation solid, training (running) dashed."
 
 
 def section(table: Table, results: Sequence[Result]) -> Section:
     """The whole of what a report says of a table."""
     # One result a row that nothing is known of but its figures is all in the table already.
     told = len({result.row for result in results}) == len(results) and all(result.entered for result in results)
+    missing = not_run(table, results)
     pictures = {
         f"{table.row(result.row, flag='row').label}{_seed(result)}: {kind}": path
         for result in results
@@ -26,49 +30,81 @@ def section(table: Table, results: Sequence[Result]) -> Section:
         paragraphs=(
             f"Source: {table.source}.",
             *table.notes,
-            *entered(table, results),
+            *(f"{ENTERED} {reason}." for reason in dict.fromkeys(each.entered for each in results if each.entered)),
             *of_one_training(table, results),
         ),
-        grid=grid(table, results),
+        grid=grid(table, results) if results else None,
+        missing=missing if missing.rows else None,
         charts=charts(table, results),
         pictures=pictures,
         details={} if told else {"Each run": each_run(table, results)},
+        subject=table.subject,
     )
 
 
-def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | None = None) -> Grid:
-    """A line a row: the means of its results, with their standard deviation, beside the paper's figures.
+def rows_run(sections: Sequence[Section], results: Sequence[Result]) -> str:
+    """How many rows were run, and how many results were entered."""
+    run = sum(len(each.grid.rows) for each in sections if each.grid)
+    missing = sum(len(each.missing.rows) for each in sections if each.missing)
+    entered = [result.entered for result in results if result.entered]
+    marked = f", {len(entered)} of them {ENTERED} {'; '.join(dict.fromkeys(entered))}" if entered else ""
+    return f"{run} of {run + missing} rows were run, in {len(results)} results{marked}."
 
-    Args:
-        table: the table.
-        results: its results.
-        columns: those to show, without CPU time and memory; if None, both and all, but those that neither the paper nor
-            any of the results has.
+
+def measured_on(results: Sequence[Result]) -> str:
+    """Devices and versions of results."""
+    environments = [result.environment for result in results if result.environment]
+    devices = sorted({device for each in environments for device in (each.processor, *each.accelerators)})
+    versions = []
+    for name in dict.fromkeys(name for each in environments for name in each.versions):
+        own = sorted({each.versions[name] for each in environments if name in each.versions})
+        versions.append(f"{name} {' to '.join(dict.fromkeys((own[0], own[-1])))}")
+    return f"Measured on {', '.join(devices) or 'no device'}, with {', '.join(versions) or 'no version'}."
+
+
+def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | None = None) -> Grid:
+    """A line for each row that was run: means and standard deviations of its results, and the paper's figures.
+
+    The columns are those given, or all that the paper or a result has, with CPU time and memory.
     """
-    in_paper = {name for row in table.rows for name in row.paper}
-    if columns is None:
-        known = in_paper.union(*(result.figures for result in results))
-        shown: Sequence[Column] = [column for column in table.columns if not results or column.name in known]
-    else:
-        shown = columns
+    rows = [row for row in table.rows if any(result.row == row.name for result in results)]
+    in_paper = {name for row in rows for name in row.paper}
+    known = in_paper.union(*(result.figures for result in results))
+    shown = [column for column in table.columns if column.name in known] if columns is None else columns
     headings = ["row"]
     for column in shown:
         headings += [heading(column), *([PAPER] if column.name in in_paper else [])]
     headings += ["seeds", "CPU minutes", "memory, GB"]
-    rows = []
-    for row in table.rows:
+    lines = []
+    for row in rows:
         own = [result for result in results if result.row == row.name]
         cells = [Cell(row.label)]
         for column in shown:
-            cells.append(measured(column, own) if own else Cell(NOT_RUN))
-            if column.name in in_paper:
-                paper = row.paper.get(column.name)
-                cells.append(NOTHING if paper is None else Cell(number(paper, column.digits), paper))
-        seeds = [result.seed for result in own if result.seed is not None]
-        cells.append(Cell(str(len(seeds)), len(seeds)) if seeds else NOTHING)
-        cells += [cpu_minutes(own), memory(own)] if columns is None else [NOTHING, NOTHING]
-        rows.append(tuple(cells))
-    return without_empty_columns(headings, rows)
+            cells += [measured(column, own), *([_of_paper(row, column)] if column.name in in_paper else [])]
+        seeds = len(seeds_of(own))
+        cells.append(Cell(str(seeds), seeds) if seeds else NOTHING)
+        cells += [measured(CPU_MINUTES, own), memory(own)] if columns is None else [NOTHING, NOTHING]
+        lines.append(tuple(cells))
+    return without_empty_columns(headings, lines)
+
+
+def not_run(table: Table, results: Sequence[Result]) -> Grid:
+    """A line for each row that was not run: the paper's figures, and last hardware and time, and the command."""
+    done = {result.row for result in results}
+    columns = [column for column in table.columns if any(column.name in row.paper for row in table.rows)]
+    lines = []
+    for row in table.rows:
+        if row.name not in done:
+            needs, command = row.needs or table.needs, f"`{row.command}`" if row.command else None
+            figures = [_of_paper(row, column) for column in columns]
+            lines.append((Cell(row.label), *figures, Cell(needs or NOTHING.text), Cell(command or NOTHING.text)))
+    headings = ["not run", *(f"{heading(column)}, {PAPER}" for column in columns), "hardware and time", "command"]
+    return Grid(tuple(headings), tuple(lines))
+
+
+def seeds_of(results: Sequence[Result]) -> set[int]:
+    """The seeds of results; empty for what has none."""
+    return {result.seed for result in results if result.seed is not None}
 
 
 def heading(column: Column) -> str:
@@ -81,18 +117,19 @@ def heading(column: Column) -> str:
 def measured(column: Column, results: Sequence[Result]) -> Cell:
     """What was measured of a column: one value, with its range where it has one, or mean and standard deviation.
 
-    The deviation is that of a sample: the sum of squares over n - 1.
+    The deviation is that of a sample: the sum of squares over n - 1. A dagger marks what was entered and not recorded.
     """
-    figures = [result.figures[column.name] for result in results if column.name in result.figures]
-    if not figures:
+    having = [(result, figure) for result in results if (figure := result.figure(column.name))]
+    if not having:
         return NOTHING
+    mark = ENTERED * any(result.entered for result, _ in having)
+    figures = [figure for _, figure in having]
     if len(figures) == 1:
-        return Cell(one(figures[0], column.digits), figures[0].value)
+        return Cell(one(figures[0], column.digits) + mark, figures[0].value)
     mean = statistics.fmean(figure.value for figure in figures)
-    if len({figure.value for figure in figures}) == 1:
-        return Cell(number(mean, column.digits), mean)
     spread = statistics.stdev(figure.value for figure in figures)
-    return Cell(f"{number(mean, column.digits)} ± {number(spread, column.digits)}", mean)
+    text = f" ± {number(spread, column.digits)}" if len({figure.value for figure in figures}) > 1 else ""
+    return Cell(number(mean, column.digits) + text + mark, mean)
 
 
 def one(figure: Figure, digits: int) -> str:
@@ -103,27 +140,10 @@ def one(figure: Figure, digits: int) -> str:
     return f"{text} [{number(figure.low, digits)}-{number(figure.high, digits)}]"
 
 
-def cpu_minutes(results: Sequence[Result]) -> Cell:
-    """The mean of the CPU minutes of trainings."""
-    minutes = [result.usage.cpu_seconds / 60 for result in results if result.usage]
-    return Cell(short(statistics.fmean(minutes)), statistics.fmean(minutes)) if minutes else NOTHING
-
-
 def memory(results: Sequence[Result]) -> Cell:
     """The largest peak memory of trainings, in GB."""
     peaks = [result.usage.peak_memory / 1e9 for result in results if result.usage and result.usage.peak_memory]
     return Cell(number(max(peaks), 1), max(peaks)) if peaks else NOTHING
-
-
-def entered(table: Table, results: Sequence[Result]) -> list[str]:
-    """Which results were entered and not recorded, and why: a paragraph a reason."""
-    paragraphs = []
-    for reason in dict.fromkeys(result.entered for result in results if result.entered):
-        of_reason = [result for result in results if result.entered == reason]
-        labels = dict.fromkeys(table.row(result.row, flag="row").label + _seed(result) for result in of_reason)
-        which = "All results" if len(of_reason) == len(results) else "; ".join(labels)  # labels have commas
-        paragraphs.append(f"{which}: {reason}.")
-    return paragraphs
 
 
 def of_one_training(table: Table, results: Sequence[Result]) -> list[str]:
@@ -145,7 +165,7 @@ def of_one_training(table: Table, results: Sequence[Result]) -> list[str]:
 def each_run(table: Table, results: Sequence[Result]) -> Grid:
     """A line a result: its figures, and where they are from."""
     figures = [column.label for column in table.columns]
-    headings = ["row", "seed", *figures, "CPU minutes", "memory, GB", "runs", "date", "commit", "processor", "versions"]
+    headings = ["row", "seed", *figures, "CPU minutes", "memory, GB", "runs", "date", "commit", "processor", "version"]
     headings += ["command", "note"]
     rows = []
     for result in results:
@@ -154,14 +174,14 @@ def each_run(table: Table, results: Sequence[Result]) -> Grid:
         cells = [Cell(table.row(result.row, flag="row").label)]
         cells.append(NOTHING if result.seed is None else Cell(str(result.seed), result.seed))
         cells += [measured(column, [result]) for column in table.columns]
-        cells += [cpu_minutes([result]), memory([result])]
+        cells += [measured(CPU_MINUTES, [result]), memory([result])]
         cells.append(Cell(str(usage.runs), usage.runs) if usage and usage.runs else NOTHING)
         if environment is None:
             cells += [Cell("entered"), NOTHING, NOTHING, NOTHING]
         else:
-            versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
             device = ", ".join([environment.processor, *environment.accelerators])
-            cells += [Cell(environment.date), Cell(commits(result)), Cell(device), Cell(versions)]
+            cells += [Cell(environment.date), Cell(commits(result)), Cell(device)]
+            cells.append(Cell(environment.versions.get("fairseq_tiedemb", NOTHING.text)))
         cells.append(Cell(f"`{result.command}`") if result.command else NOTHING)
         cells.append(Cell(result.note) if result.note else NOTHING)
         rows.append(tuple(cells))
@@ -175,25 +195,22 @@ def commits(result: Result) -> str:
         return NOTHING.text
     own = environment.commit + "+" * bool(environment.dirty)
     trained = [commit for commit in (result.usage.commits if result.usage else ()) if commit != own]
-    text = _short_commit(own)
-    return f"{text} (trained: {', '.join(map(_short_commit, trained))})" if trained else text
+    text, *others = (commit[:9] + "+" * commit.endswith("+") for commit in (own, *trained))
+    return f"{text} (trained: {', '.join(others)})" if others else text
 
 
-def charts(table: Table, results: Sequence[Result]) -> tuple[Chart, ...]:
-    """The learning curves of a table's results, those of one training once; none if no result has one."""
-    shared: dict[tuple[tuple[str, tuple[tuple[int, float], ...]], ...], list[str]] = {}
+def charts(table: Table, results: Sequence[Result]) -> dict[str, list[Series]]:
+    """The learning curves of a table's results, those of one training once, by caption; none if no result has one."""
+    series: dict[str, Series] = {}
     for result in results:
-        curves = tuple((name, tuple(points.items())) for name, points in result.curve.items())
-        shared.setdefault(curves, []).append(table.row(result.row, flag="row").label)
-    series = [
-        Series("; ".join(dict.fromkeys(labels)), dict(points), dashed=name == "train")
-        for curves, labels in shared.items()
-        for name, points in curves
-    ]
-    if not series:
-        return ()
-    caption = "Perplexity by epoch: validation solid, training (running) dashed."
-    return (Chart(caption, "epoch", "perplexity", tuple(series)),)
+        if result.curve:
+            label = table.row(result.row, flag="row").label.replace("`", "")
+            other = series.get(repr(result.curve))
+            if other:  # another row of the same training
+                label = other.label if label in other.label.split("; ") else f"{other.label}; {label}"
+            valid = next((points for name, points in result.curve.items() if name != "train"), {})
+            series[repr(result.curve)] = Series(label, result.curve.get("train", {}), valid)
+    return {CAPTION: list(series.values())} if series else {}
 
 
 def as_text(result: Result, table: Table) -> str:
@@ -206,9 +223,10 @@ def as_text(result: Result, table: Table) -> str:
     return f"{result.row}{_seed(result)}: {figures}"
 
 
+def _of_paper(row: Row, column: Column) -> Cell:
+    value = row.paper.get(column.name)
+    return NOTHING if value is None else Cell(number(value, column.digits), value)
+
+
 def _seed(result: Result) -> str:
     return "" if result.seed is None else f" (seed {result.seed})"
-
-
-def _short_commit(commit: str) -> str:
-    return commit[:9] + "+" * commit.endswith("+")

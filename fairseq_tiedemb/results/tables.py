@@ -1,14 +1,11 @@
 """What the tables of results look like: `recipes/tables/NAME.json`."""
 
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeVar
 
-from fairseq_tiedemb.results.fields import Fields, read_object
-
-# Names of tables, rows and columns, which are names of files too.
-NAME = re.compile(r"\w[\w.,=+-]*")
-BETTER = ("lower", "higher")
+from fairseq_tiedemb.results.fields import NAME, Name, fault, read
 
 
 @dataclass(frozen=True)
@@ -19,15 +16,21 @@ class Column:
         name: what commands call it.
         label: its heading.
         unit: of its values: `perplexity`, `BLEU`, `parameters`, ...
-        better: `lower` or `higher`; None where neither is.
         digits: after the decimal point, as the paper has them.
+        better: `lower` or `higher`; None where neither is.
     """
 
-    name: str
+    name: Name
     label: str
     unit: str
-    better: str | None
     digits: int
+    better: Literal["lower", "higher"] | None = None
+
+
+CPU_MINUTES = Column("cpu-minutes", "CPU minutes", "minutes", 1)
+LAST_TRAIN = Column("last-train", "training perplexity of the last epoch", "perplexity", 1)
+# What results have beside the columns of their tables.
+DERIVED = {column.name: column for column in (CPU_MINUTES, LAST_TRAIN)}
 
 
 @dataclass(frozen=True)
@@ -38,48 +41,49 @@ class Row:
         name: what commands call it.
         label: its heading, the paper's name for it where it has one.
         command: what measures it.
+        needs: hardware and time, where they are not those of its table.
         paper: the paper's figures, by column.
     """
 
-    name: str
+    name: Name
     label: str
-    command: str | None
-    paper: dict[str, float]
+    command: str | None = None
+    needs: str | None = None
+    paper: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+T = TypeVar("T", Column, Row)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """A table of results.
 
     Attributes:
         name: of its file.
         order: its place among the tables; tables of one order follow their names.
+        subject: the page that it stands on.
         title: its heading.
         source: paper and table, or what else it follows.
         columns: its figures, in order.
         rows: in order.
+        needs: hardware and time of a row.
         notes: paragraphs in Markdown: under which conditions, and what it says.
     """
 
     name: str
     order: float
+    subject: Name = "results"
     title: str
     source: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    notes: tuple[str, ...]
+    needs: str | None = None
+    notes: tuple[str, ...] = ()
 
     def column(self, name: str, *, flag: str) -> Column:
-        """Returns the column of a name.
-
-        Raises:
-            ValueError: naming the flag and the columns, if there is none.
-        """
-        for column in self.columns:
-            if column.name == name:
-                return column
-        names = ", ".join(column.name for column in self.columns)
-        raise ValueError(f"{flag}: needs a column of the table {self.name}; got {name}. Use {names}.")
+        """Returns the column of a name; as `row`."""
+        return self._named("column", self.columns, name, flag)
 
     def row(self, name: str, *, flag: str) -> Row:
         """Returns the row of a name.
@@ -87,11 +91,14 @@ class Table:
         Raises:
             ValueError: naming the flag and the rows, if there is none.
         """
-        for row in self.rows:
-            if row.name == name:
-                return row
-        names = ", ".join(row.name for row in self.rows)
-        raise ValueError(f"{flag}: needs a row of the table {self.name}; got {name}. Use {names}.")
+        return self._named("row", self.rows, name, flag)
+
+    def _named(self, kind: str, items: Sequence[T], name: str, flag: str) -> T:
+        for item in items:
+            if item.name == name:
+                return item
+        names = ", ".join(item.name for item in items)
+        raise ValueError(f"{flag}: needs a {kind} of the table {self.name}; got {name}. Use {names}.")
 
 
 def read_table(path: Path) -> Table:
@@ -100,23 +107,18 @@ def read_table(path: Path) -> Table:
     Raises:
         ValueError: naming the file and the field, if one is missing, unknown or of another kind, or a name comes twice.
     """
-    fields = read_object(path)
-    columns = tuple(map(_column, fields.objects("columns")))
-    rows = tuple(_row(each, columns) for each in fields.objects("rows"))
-    for kind, names in (("columns", [column.name for column in columns]), ("rows", [row.name for row in rows])):
+    table = read(Table, path, name=path.stem)
+    columns = [column.name for column in table.columns]
+    for kind, names in (("columns", columns), ("rows", [row.name for row in table.rows])):
+        if not names:
+            raise fault(path, kind, "one or more", [])
         twice = [name for name in names if names.count(name) > 1]
         if twice:
-            raise fields.fault(kind, "names that are there once", twice[0])
-    table = Table(
-        name=path.stem,
-        order=fields.number("order"),
-        title=fields.text("title"),
-        source=fields.text("source"),
-        columns=columns,
-        rows=rows,
-        notes=fields.texts("notes"),
-    )
-    fields.end()
+            raise fault(path, kind, "names that are there once", twice[0])
+    for number, row in enumerate(table.rows):
+        for name, value in row.paper.items():
+            if name not in columns:
+                raise fault(path, f"rows[{number}].paper.{name}", f"one of the columns {', '.join(columns)}", value)
     return table
 
 
@@ -143,36 +145,3 @@ def find_table(folder: Path, name: str, *, flag: str) -> Table:
         names = ", ".join(table.name for table in read_tables(folder, flag=flag))
         raise ValueError(f"TABLE: needs a table of {folder}; got {name}. Use {names}.")
     return read_table(path)
-
-
-def _name(fields: Fields) -> str:
-    name = fields.text("name")
-    if not NAME.fullmatch(name):
-        raise fields.fault("name", "letters, digits and any of _.,=+-", name)
-    return name
-
-
-def _column(fields: Fields) -> Column:
-    column = Column(
-        name=_name(fields),
-        label=fields.text("label"),
-        unit=fields.text("unit"),
-        better=fields.choice("better", BETTER, optional=True),
-        digits=fields.count("digits"),
-    )
-    fields.end()
-    return column
-
-
-def _row(fields: Fields, columns: tuple[Column, ...]) -> Row:
-    figures = fields.object("paper", optional=True)
-    paper = figures.numbers()
-    names = [column.name for column in columns]
-    for name in paper:
-        if name not in names:
-            raise figures.fault(name, f"one of the columns {', '.join(names)}", paper[name])
-    row = Row(
-        name=_name(fields), label=fields.text("label"), command=fields.text("command", optional=True), paper=paper
-    )
-    fields.end()
-    return row

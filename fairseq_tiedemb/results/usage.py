@@ -10,13 +10,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.results.environment import checkout
-from fairseq_tiedemb.results.fields import Fields
+from fairseq_tiedemb.results.fields import of_object
 
 # Seconds between two looks at a command that runs: what is lost of the count if it is killed together with its watcher.
 INTERVAL = 30
@@ -40,22 +40,13 @@ class Usage:
     runs: int | None = None
     commits: tuple[str, ...] = ()
 
-    @classmethod
-    def of_fields(cls, fields: Fields) -> "Usage":
-        """Reads it from a result's file.
 
-        Raises:
-            ValueError: naming the file and the field, if one is missing, unknown or of another kind.
-        """
-        usage = cls(
-            cpu_seconds=fields.number("cpu_seconds"),
-            wall_seconds=fields.number("wall_seconds", optional=True),
-            peak_memory=fields.count("peak_memory", optional=True),
-            runs=fields.count("runs", optional=True),
-            commits=fields.texts("commits"),
-        )
-        fields.end()
-        return usage
+@dataclass(frozen=True)
+class _Run:
+    cpu_seconds: float
+    wall_seconds: float
+    peak_memory: int
+    commit: str | None = None
 
 
 def read_usage(path: Path) -> Usage:
@@ -64,16 +55,19 @@ def read_usage(path: Path) -> Usage:
     Raises:
         ValueError: naming the file, and the line and the field that are not its.
     """
-    lines = [Fields(line, path, f"line {number}") for number, line in enumerate(_read_lines(path), start=1)]
-    if not lines:
+    names = [field.name for field in fields(_Run)]
+    runs = []
+    for number, line in enumerate(_read_lines(path), start=1):
+        kept = {name: line.get(name) for name in names} if isinstance(line, dict) else line
+        runs.append(of_object(_Run, kept, path, f"line {number}"))
+    if not runs:
         raise ValueError(f"{path}: needs a line for each run; got none. Use the file of `fairseq-tiedemb measure`.")
-    commits = [line.text("commit", optional=True) for line in lines]
     return Usage(
-        cpu_seconds=round(sum(line.number("cpu_seconds") for line in lines), 1),
-        wall_seconds=round(sum(line.number("wall_seconds") for line in lines), 1),
-        peak_memory=max(line.count("peak_memory") for line in lines),
-        runs=len(lines),
-        commits=tuple(dict.fromkeys(commit for commit in commits if commit)),
+        cpu_seconds=round(sum(run.cpu_seconds for run in runs), 1),
+        wall_seconds=round(sum(run.wall_seconds for run in runs), 1),
+        peak_memory=max(run.peak_memory for run in runs),
+        runs=len(runs),
+        commits=tuple(dict.fromkeys(run.commit for run in runs if run.commit)),
     )
 
 

@@ -10,6 +10,7 @@ from fairseq_tiedemb import cli
 
 TABLE: dict[str, Any] = {
     "order": 1,
+    "subject": "language-models",
     "title": "A table",
     "source": "A & B (2016), table 1",
     "columns": [
@@ -64,11 +65,18 @@ class Project:
         self.tables.mkdir()
         self.results.mkdir()
         self.write_table(TABLE)
+        self.write_findings()
 
     def write_table(self, values: dict[str, Any], name: str = "small") -> Path:
         path = self.tables / f"{name}.json"
         path.write_text(json.dumps(values))
         return path
+
+    def write_findings(self, **claim: str) -> Path:
+        claims = [{"claim": "it holds", "table": "small", "verdict": "holds"} | claim]
+        sources = [{"title": "A & B: title", "short": "A & B", "claims": claims}]
+        titles = {"language-models": "Language models"}
+        return self.write("findings.json", json.dumps({"subjects": titles, "introduction": "i", "sources": sources}))
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name

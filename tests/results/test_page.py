@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_tiedemb import cli
 from fairseq_tiedemb.results.grid import Cell, Grid, Section
 from fairseq_tiedemb.results.page import page
 
-from .test_report import REPOSITORY
+from .example import TABLE, Project
+from .test_report import RESULTS, TABLES
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-headless-shell") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium")
 
-PAGE = REPOSITORY / "recipes/report.html"
 DARK = "--blink-settings=preferredColorScheme=0"
 
 # Presses what a reader presses, and writes down what comes of it.
@@ -66,6 +67,27 @@ document.body.innerHTML = "<pre>" + notes.join("\\n") + "</pre>";
 """
 
 
+# Chooses what a reader chooses, and notes what is left: rows, sections, links, what the page says.
+FILTERS = """
+const notes = [];
+const left = (selector) => [...document.querySelectorAll(selector)].filter((each) => each.checkVisibility()).length;
+const pick = (subject, run, text) => {
+  [form.elements.subject.value, form.elements.run.value, form.elements.text.value] = [subject, run, text];
+  form.dispatchEvent(new Event("input"));
+  const rows = left("table.run tbody tr") + left("table.missing tbody tr");
+  const said = form.querySelector("output").textContent;
+  notes.push([rows, left("main section[data-subject]"), left("nav li"), said].join());
+};
+pick("", "", "");
+pick("language-models", "", "");
+pick("", "missing", "");
+pick("", "run", "UPDATES");
+pick("", "", "112.9");
+pick("speed", "", "");
+document.body.innerHTML = "<pre>" + notes.join("\\n") + "</pre>";
+"""
+
+
 def browse(*arguments: str) -> str:
     command = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
     process = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -73,19 +95,33 @@ def browse(*arguments: str) -> str:
     return process.stdout
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page as `make report` builds it."""
+    folder = tmp_path_factory.mktemp("report")
+    assert cli.main(["report", f"--tables={TABLES}", f"--results={RESULTS}", f"--output={folder}"]) == 0
+    return folder / "report.html"
+
+
+def noted(path: Path, script: str, *arguments: str) -> list[str]:
+    """What a script notes that runs at the end of a page."""
+    path.write_text(path.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    text = browse("--dump-dom", *arguments, path.as_uri())
+    found = re.search(r"<pre>(.*)</pre>", text, re.DOTALL)
+    assert found, text
+    return unescape(found[1]).split("\n")
+
+
 def numbers(line: str) -> list[float]:
     """The means of a column, as they stand."""
-    return [float(cell.split()[0]) for cell in line.split("; ") if cell != "–"]
+    return [float(cell.split()[0].strip("†")) for cell in line.split("; ") if cell != "–"]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_sorting_and_colours(dark: bool, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(PAGE.read_text().replace("</body>", f"<script>{ACTIONS}</script></body>"))
-    text = browse("--dump-dom", *([DARK] if dark else []), path.as_uri())
-    found = re.search(r"<pre>(.*)</pre>", text, re.DOTALL)
-    assert found, text
-    before, up, down, last, state, names, toggled, back, loaded, fits = unescape(found[1]).split("\n")
+def test_sorting_and_colours(dark: bool, built: Path, tmp_path: Path) -> None:
+    path = shutil.copy(built, tmp_path / "page.html")
+    notes = noted(path, ACTIONS, *([DARK] if dark else []))
+    before, up, down, last, state, names, toggled, back, loaded, fits = notes
     colours = ["rgb(21, 24, 29)", "rgb(255, 255, 255)"]
     assert [before, toggled, back] == (colours if dark else colours[::-1]) + [before]
     assert numbers(up) == sorted(numbers(up))
@@ -101,25 +137,41 @@ def test_sorting_and_colours(dark: bool, tmp_path: Path) -> None:
 def test_a_wide_table_breaks_its_notes_and_keeps_its_first_column(dark: bool, tmp_path: Path) -> None:
     figures = tuple(Cell(f"{number}.25 ± 0.01", number) for number in range(12))
     grid = Grid(("row", *len(figures) * ["test"], "note"), ((Cell("a row"), *figures, Cell(80 * "note ")),))
-    text = page("Results", "", [Section("a", "A", (), grid)])
-    (tmp_path / "page.html").write_text(text.replace("</body>", f"<script>{LOOKS}</script></body>"))
-    size = ["--window-size=1150,800", *([DARK] if dark else [])]
-    found = re.search(r"<pre>(.*)</pre>", browse("--dump-dom", *size, (tmp_path / "page.html").as_uri()), re.DOTALL)
-    assert found
-    width, first, second, first_then, second_then, colour = unescape(found[1]).split("\n")
+    path = tmp_path / "page.html"
+    path.write_text(page("Results", [], [Section("a", "A", (), grid)]))
+    notes = noted(path, LOOKS, "--window-size=1150,800", *([DARK] if dark else []))
+    width, first, second, first_then, second_then, colour = notes
     assert 300 < int(width) < 600, "five lines or so, not one of 3,000 pixels"
     assert first_then == first
     assert int(second_then) < int(second) - 300
     assert colour == ("rgb(21, 24, 29)" if dark else "rgb(255, 255, 255)"), "nothing shows through"
 
 
-def test_screenshots(tmp_path: Path) -> None:
+def test_rows_are_chosen(project: Project) -> None:
+    """By subject, by run or not, by text; sections without a row go, and their links."""
+    other = {"order": 2, "subject": "speed", "title": "Other", "needs": "a GPU"}
+    project.write_table(TABLE | other, "other")
+    for row, value in (("small", 117.1), ("wt", 112.9)):
+        assert project.record(row, "--figure", f"test={value}")[0] == 0
+    project.write_findings()
+    assert project.run("report", "--output", project.folder)[0] == 0
+    assert noted(project.folder / "report.html", FILTERS) == [
+        "6,2,2,6 rows",
+        "3,1,1,3 rows",
+        "4,2,2,4 rows",
+        "0,0,0,0 rows",
+        "1,1,1,1 rows",
+        "3,1,1,3 rows",
+    ]
+
+
+def test_screenshots(built: Path, tmp_path: Path) -> None:
     from matplotlib.image import imread
 
     corners = []
     for name, options in (("light", []), ("dark", [DARK])):
         picture = tmp_path / f"{name}.png"
-        browse(f"--screenshot={picture}", "--window-size=1150,1600", *options, PAGE.as_uri())
+        browse(f"--screenshot={picture}", "--window-size=1150,1600", *options, built.as_uri())
         pixels = imread(picture)
         assert pixels.shape[:2] == (1600, 1150)
         assert pixels.std() > 0.05, "there is something on it"
@@ -148,11 +200,11 @@ def server() -> Iterator[tuple[str, list[str]]]:
         listening.shutdown()
 
 
-def test_nothing_is_fetched_whatever_stands_in_the_page(tmp_path: Path) -> None:
+def test_nothing_is_fetched_whatever_stands_in_the_page(built: Path, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     with server() as (address, asked):
         fetching = f'<img src="{address}/image"><script>fetch("{address}/fetch")</script></body>'
-        text = PAGE.read_text().replace("</body>", fetching)
+        text = built.read_text().replace("</body>", fetching)
         path.write_text(text)
         browse("--dump-dom", path.as_uri())
         assert asked == []

@@ -95,7 +95,7 @@ def test_large_figures_are_recorded_and_reported(text: str, shown: str, project:
     status, message = project.record("wt", "--figure", f"test={text}")
     assert (status, f"test {shown} perplexity" in message) == (0, True)
     assert project.run("report", "--output", project.folder)[0] == 0
-    assert f"| Small+WT | {shown} | 112.4 |" in (project.folder / "RESULTS.md").read_text()
+    assert f"| Small+WT | {shown} | 112.4 |" in (project.folder / "pages/language-models.md").read_text()
 
 
 def test_a_flag_may_be_given_again(project: Project) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fairseq_tiedemb import cli
-from fairseq_tiedemb.results.chart import Axis, svg
-from fairseq_tiedemb.results.grid import Chart, Grid, Section, Series, number
-from fairseq_tiedemb.results.page import figure, inline, page
+from fairseq_tiedemb.analysis.curves import Series
+from fairseq_tiedemb.results.grid import Grid, Section, number
+from fairseq_tiedemb.results.page import chart, inline, page, shortened
 from fairseq_tiedemb.results.tables import read_tables
 
 from .example import EVAL_LM, TABLE, TRAIN, USAGE, Project
@@ -26,15 +26,20 @@ def report(project: Project, *arguments: object) -> tuple[int, str]:
     return project.run("report", "--output", project.folder, *arguments)
 
 
+def page_of_table(project: Project) -> str:
+    """The page of the example's subject."""
+    return (project.folder / "pages/language-models.md").read_text()
+
+
 def filled(project: Project) -> str:
-    """RESULTS.md of the example with three results: two seeds of one row, and one with a range."""
+    """The page of the subject of the example with three results: two seeds of one row, and one with a range."""
     for seed, value in ((1, 117.1), (2, 116.84)):
         assert project.record("small", "--figure", f"test={value}", "parameters=4,652,402", seed=seed)[0] == 0
     project.write("run/train.log", TRAIN)
     project.write("run/score-test.log", EVAL_LM.format(112.9))
     assert project.record("wt", "--folder", project.folder / "run")[0] == 0
     assert report(project)[0] == 0
-    return (project.folder / "RESULTS.md").read_text()
+    return page_of_table(project)
 
 
 def test_tables_in_markdown(project: Project) -> None:
@@ -45,30 +50,58 @@ def test_tables_in_markdown(project: Project) -> None:
         "| --- | --- | --- | --- | --- |",
         f"| Small | {mean:.1f} ± {spread:.1f} | 114.5 | 4,652,402 | 2 |",
         "| Small+WT | 112.9 | 112.4 | 4,652,402 | 1 |",
-        "| Small+WT, 5 updates | not run | – | not run | – |",
     ]
     assert "Source: A & B (2016), table 1.\n\nOne `note`.\n" in text
-    details = text.partition("<summary>Each run</summary>\n\n")[2].splitlines()
-    assert details[2].startswith("| Small | 1 | 117.1 | 4,652,402 | ")
-    assert details[3].startswith("| Small | 2 | 116.8 | 4,652,402 | ")
+    assert "Not run: [1 rows](not-run.md#small)." in text
+    assert "Each run" not in text, "dates, commits and commands are on the page"
+    (versions,) = re.findall(r"Measured on .*", text)
+    page = (project.folder / "report.html").read_text()
+    assert versions.count("torch") == 1
+    assert page.count("torch") == 1
+    details = re.findall(r"<tr>.*?</tr>", page.partition("<summary>Each run</summary>")[2])[1:]
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)[:4] for row in details]
+    assert cells[:2] == [["Small", "1", "117.1", "4,652,402"], ["Small", "2", "116.8", "4,652,402"]]
 
 
-def test_entered_results_say_so(project: Project) -> None:
+def test_what_was_not_run_is_one_list(project: Project) -> None:
+    """With hardware and time, the row's own or the table's; and links of a version ago lead to a link to it."""
+    rows = [*TABLE["rows"], {"name": "large", "label": "Large", "command": "recipes/y.sh large", "needs": "one GPU"}]
+    project.write_table(TABLE | {"rows": rows, "needs": "one core, an hour"})
     assert project.record("small", "--figure", "test=5")[0] == 0
+    assert report(project)[0] == 0
+    listed = (project.folder / "pages/not-run.md").read_text().splitlines()
+    assert [line for line in listed if line.startswith("|")][2:] == [
+        '| <a name="small"></a>A table | Small+WT | one core, an hour | [x.sh](../x.sh) |',
+        "| A table | Small+WT, 5 updates | one core, an hour | – |",
+        "| A table | Large | one GPU | [y.sh](../y.sh) |",
+    ]
+    assert (
+        '<a name="small"></a>[Language models](pages/language-models.md)' in (project.folder / "RESULTS.md").read_text()
+    )
+
+
+def test_entered_results_carry_a_dagger_wherever_they_are_quoted(project: Project) -> None:
+    assert project.record("small", "--figure", "test=5")[0] == 0
+    assert project.record("wt", "--figure", "test=6.5", seed=2)[0] == 0
     result = project.result("small-1")
     del result["environment"], result["command"]
-    project.write("results/small/small-1.json", str(result | {"entered": "from a book"}).replace("'", '"'))
-    assert report(project)[0] == 0
-    assert "All results: from a book.\n" in (project.folder / "RESULTS.md").read_text()
-    assert project.record("wt", "--figure", "test=5")[0] == 0
-    assert report(project)[0] == 0
-    assert "\nSmall (seed 1): from a book.\n" in (project.folder / "RESULTS.md").read_text()
-    row = "wt,UPDATES=5"
-    other = result | {"row": row, "figures": {"bleu": {"value": 1, "unit": "BLEU"}}, "entered": "from a book"}
-    project.write(f"results/small/{row}-1.json", json.dumps(other))
-    assert report(project)[0] == 0
-    text = (project.folder / "RESULTS.md").read_text()
-    assert "\nSmall (seed 1); Small+WT, 5 updates (seed 1): from a book.\n" in text, "labels have commas"
+    for row in ("small", "wt"):
+        entered = result | {"row": row, "figures": {"bleu": {"value": 1.25, "unit": "BLEU"}}, "entered": "from a book"}
+        project.write(f"results/small/{row}-1.json", json.dumps(entered))
+    text = project.write("text/text.md", "<!-- results:small/small/bleu --><!-- /results -->\n<!-- results:small -->")
+    text.write_text(text.read_text() + "<!-- /results -->")
+    project.write_findings(claim="c", here="{small/small/bleu}, {small/wt/test}")
+    assert report(project, "--fill", text)[0] == 0
+    assert "| Small | – | 114.5 | 1.25† |" in page_of_table(project)
+    assert "\n† from a book.\n" in page_of_table(project)
+    assert "| Small+WT | 6.5 | 112.4 | 1.25† | 2 |" in page_of_table(project), "of the figure, and not of the row"
+    assert "1.25[†](../RESULTS.md#entered)<!--" in text.read_text()
+    assert " 1.25† |" in text.read_text()
+    for name in ("RESULTS.md", "FINDINGS.md", "report.html"):
+        written = (project.folder / name).read_text()
+        assert "1.25†, 6.5" in written
+        assert "2 of them † from a book." in written
+    assert '<a name="entered"></a>' in (project.folder / "RESULTS.md").read_text()
 
 
 def test_rows_of_one_training_say_so(project: Project) -> None:
@@ -80,34 +113,55 @@ def test_rows_of_one_training_say_so(project: Project) -> None:
             project.write("run/usage.jsonl", USAGE.replace("60.5", "61.5"))
         assert project.record(row, "--folder", project.folder / "run", seed=seed)[0] == 0
     assert report(project)[0] == 0
-    text = (project.folder / "RESULTS.md").read_text()
+    text = page_of_table(project)
     assert "\nRows of one training, which took its CPU minutes and memory once: (Small; Small+WT).\n" in text
     page = (project.folder / "report.html").read_text()
-    assert page.count("<path") == 4, "the curves of one training are drawn once"
-    legend = page.partition('<ul class="legend">')[2].partition("</ul>")[0]
-    assert re.findall("</svg>(.*?)</li>", legend) == ["Small; Small+WT", "Small+WT, 5 updates"]
+    legend = re.findall(r"<text[^>]*>(Small[^<]*)</text>", page)
+    assert legend == ["Small; Small+WT", "Small+WT, 5 updates"], "the curves of one training are drawn once"
 
 
 def test_the_same_data_make_the_same_bytes(project: Project) -> None:
     filled(project)
-    first = {name: (project.folder / name).read_bytes() for name in ("RESULTS.md", "report.html")}
+    first = {name: (project.folder / name).read_bytes() for name in ("RESULTS.md", "pages/not-run.md", "report.html")}
     assert report(project)[0] == 0
     assert {name: (project.folder / name).read_bytes() for name in first} == first
 
 
 def test_the_committed_reports_are_those_of_the_data(tmp_path: Path) -> None:
-    """`make report` rebuilds RESULTS.md, report.html and what the texts quote, byte for byte."""
-    (command,) = re.findall(r"fairseq-tiedemb (report --fill .*)", (REPOSITORY / "Makefile").read_text())
-    _, fill, *quoting = command.split()
+    """`make report` rebuilds the texts on results and what other texts quote, byte for byte."""
+    (command,) = re.findall(r"fairseq-tiedemb report --html build --fill (.*)", (REPOSITORY / "Makefile").read_text())
+    quoting = command.split()
+    (tmp_path / "recipes").mkdir()
     for name in quoting:
         assert "<!-- results:" in (REPOSITORY / name).read_text()
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, tmp_path / name)
     flags = ["--tables", str(TABLES), "--results", str(RESULTS), "--output", str(tmp_path / "recipes")]
-    assert cli.main(["report", *flags, fill, *(str(tmp_path / name) for name in quoting)]) == 0
-    for name in ("recipes/RESULTS.md", "recipes/report.html", *quoting):
+    assert cli.main(["report", *flags, "--fill", *(str(tmp_path / name) for name in quoting)]) == 0
+    pages = [f"recipes/pages/{path.name}" for path in (REPOSITORY / "recipes/pages").iterdir()]
+    assert sorted(pages) == sorted(f"recipes/pages/{path.name}" for path in (tmp_path / "recipes/pages").iterdir())
+    for name in ("recipes/RESULTS.md", "recipes/FINDINGS.md", *pages, *quoting):
         made = (tmp_path / name).read_bytes()
         assert made == (REPOSITORY / name).read_bytes(), f"{name} is not of the data. Use make report."
+
+
+def test_results_are_read_in_minutes() -> None:
+    """One page of at most 1,500 words, and every row that was not run says what it needs."""
+    assert len((REPOSITORY / "recipes/RESULTS.md").read_text().split()) <= 1500
+    lines = (REPOSITORY / "recipes/pages/not-run.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| ")][2:]
+    assert len(rows) > 20
+    assert [row for row in rows if row[2] == "–"] == []
+
+
+def test_verdicts_have_their_evidence() -> None:
+    """A verdict on what was run has a figure, a link to a test, or a link to a picture."""
+    findings = json.loads((REPOSITORY / "recipes/findings.json").read_text())
+    claims = [claim for source in findings["sources"] for claim in source["claims"]]
+    assert len(claims) > 30
+    for claim in claims:
+        told = claim.get("here", "") + claim.get("remark", "")
+        assert claim["verdict"] == "unrun" or re.search(r"\{.+/.+/.+\}|\(../tests/|#pictures|pytest", told), claim
 
 
 def test_commands_of_the_tables_are_there() -> None:
@@ -120,7 +174,7 @@ def test_commands_of_the_tables_are_there() -> None:
 class Page(HTMLParser):
     """The tags of a page with their attributes, and a check that they are closed in order."""
 
-    VOID = {"meta", "link", "img", "br"}
+    VOID = {"meta", "link", "img", "br", "input"}
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -150,29 +204,30 @@ def test_the_page_has_everything_in_it(project: Project) -> None:
     found = Page(text)
     loaded = [value for _, attributes in found.tags for name in ("src", "href") if (value := attributes.get(name))]
     assert all(value.startswith(("data:", "#")) for value in loaded)
-    assert not re.search(r"url\(|@import", text)
+    assert not re.search(r"url\((?!#)|@import", text)
     assert "<script>alert" not in text, "a picture is an image, whose scripts do not run"
     assert sum(tag == "svg" and "role" in each for tag, each in found.tags) == 1, "the learning curves"
     assert sum(tag == "img" for tag, _ in found.tags) == 1, "the picture"
-    assert [attributes["id"] for tag, attributes in found.tags if tag == "section"] == ["small"]
+    assert [attributes["id"] for tag, attributes in found.tags if tag == "section"] == ["claims", "small"]
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
 def test_a_page_of_several_sections_lists_them(names: tuple[str, ...]) -> None:
-    found = Page(page("title", "", [Section(name, name.upper(), (), Grid(("row",), ())) for name in names]))
+    sections = [Section(name, name.upper(), (), Grid(("row",), ()), subject=f"of {name}") for name in names]
+    found = Page(page("title", [], sections, subjects={f"of {name}": name for name in names}))
     anchors = [attributes["id"] for tag, attributes in found.tags if tag == "section"]
     links = [attributes["href"] for tag, attributes in found.tags if tag == "a"]
     assert anchors == list(names)
     assert links == ([f"#{anchor}" for anchor in anchors] if len(names) > 1 else [])
+    choices = [attributes["value"] for tag, attributes in found.tags if tag == "option"]
+    assert choices == (["", *(f"of {name}" for name in names), "", "run", "missing"] if len(names) > 1 else [])
 
 
 def test_markup_is_text() -> None:
     assert inline("<b> & `a<b **c**` **d** *e* 2 * 3") == (
         "&lt;b&gt; &amp; <code>a&lt;b **c**</code> <strong>d</strong> <em>e</em> 2 * 3"
     )
-    assert inline("[x](https://example.org) [y](javascript:z)") == (
-        '<a href="https://example.org">x</a> [y](javascript:z)'
-    )
+    assert inline("[x](https://example.org) [y](javascript:z)") == ('<a href="https://example.org">x</a> y')
     assert inline("[x](#speed-export), `[y](#z)`") == '<a href="#speed-export">x</a>, <code>[y](#z)</code>'
 
 
@@ -196,55 +251,36 @@ def test_numbers_are_rounded_as_on_paper(value: float, digits: int, text: str) -
     assert number(value, digits) == text
 
 
-def test_a_chart_puts_points_where_they_belong() -> None:
-    chart = Chart("c", "epoch", "y", (Series("a", {1: 10.0, 2: 20.0, 3: 30.0}), Series("<b>", {2: 20.0}, dashed=True)))
-    text = svg(chart)
-    first, second = re.findall(r'<path[^>]* style="stroke:var\(--line-(\d)\)[^"]*" d="M([^"]+)"', text)
-    assert (first[0], second[0]) == ("0", "1")
-    points = [tuple(map(float, point.split())) for point in first[1].split("L")]
-    assert points[0][0] < points[1][0] < points[2][0]
-    assert points[0][1] > points[1][1] > points[2][1], "upwards"
-    assert points[1] == pytest.approx([(points[0][axis] + points[2][axis]) / 2 for axis in (0, 1)], abs=0.1)
-    # A single value, whose line would be dashed, is a ring around it.
-    assert second[1].startswith("{:g} {:g}m-4 0a4 4".format(*points[1]))
-    (dot,) = re.findall(r'd="M([^"]+)"', svg(Chart("c", "x", "y", (Series("a", {1: 1.0}),))))
-    assert dot.endswith("h0")
-    assert "&lt;b&gt;" in text
-    # Ratios beyond five have a logarithmic axis: equal ratios, equal distances.
-    (wide,) = re.findall(r'd="M([^"]+)"', svg(Chart("c", "x", "y", (Series("a", {1: 1.0, 2: 10.0, 3: 100.0}),))))
-    heights = [float(point.split()[1]) for point in wide.split("L")]
-    assert heights[1] == pytest.approx((heights[0] + heights[2]) / 2, abs=0.1)
+def test_a_chart_has_the_colours_of_the_page() -> None:
+    series = [Series("a$b$ <i>", {1: 30.0, 2: 20.0}, {1: 10.0, 2: float("inf")}), Series("b", {}, {1: 1.0})]
+    text = chart(series, "name")
+    assert chart(series, "name") == text
+    found = Page(text)
+    assert found.tags[0][0] == "svg"
+    assert "a$b$ &lt;i&gt;" in text, "labels are text"
+    assert "currentColor" in text
+    assert not re.search("#ffffff|#000000", text)
+    assert "date" not in text.partition("<defs")[0]
 
 
-def test_every_line_of_a_chart_has_a_look_of_its_own() -> None:
-    points = {1: 1.0, 2: 2.0}
-    series = [Series(f"run {number}", points, dashed=dashed) for number in range(20) for dashed in (False, True)]
-    shown = figure(Chart("c", "epoch", "y", tuple(series)))
-    looks = re.findall(r'<path( class="dashed")? style="([^"]*)"', shown)
-    assert len(set(looks)) == len(looks) == 40
-    legend = re.findall(r'<line[^>]* style="([^"]*)"/></svg>(.*?)</li>', shown)
-    assert legend == [(looks[2 * number][1], f"run {number}") for number in range(20)], "that of the solid lines"
-    assert "Where a colour comes again" in shown
-    assert "Where a colour comes again" not in figure(Chart("c", "epoch", "y", tuple(series[:16])))
+def test_a_picture_has_the_digits_of_its_size() -> None:
+    svg = '<svg width="12.3456">\n  <text x="0.0156" y="1.25e1">3.14159</text></svg>'
+    assert shortened(svg) == '<svg width="12.3">\n  <text x="0.0156" y="1.2e1">3.14159</text></svg>'
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "values"),
-    [
-        (1.5, 30, [2, 5, 10, 20]),
-        (1, 1e4, [1, 10, 100, 1000, 1e4]),
-        (1, 1e38, [1, 1e4, 1e8, 1e12, 1e16, 1e20, 1e24, 1e28, 1e32, 1e36]),
-        (5e-324, 1.7e308, None),
-    ],
-)
-def test_ticks_of_many_decades(low: float, high: float, values: list[float] | None) -> None:
-    ticks = Axis(low, high, 0, 1, logarithmic=True).ticks()
-    assert 4 <= len(ticks) <= 10
-    assert values is None or ticks == pytest.approx(values)
-
-
-def test_a_chart_of_one_large_value_has_an_axis() -> None:
-    assert "1.26765e+30" in svg(Chart("c", "epoch", "y", (Series("a", {1: 1.26765e30}),)))
+def test_html_in_the_data_is_text(project: Project) -> None:
+    """`<script>` in a label, a note or a claim; code stays code."""
+    bad = "<script>alert(1)</script> <img src=x onerror=alert(1)> `<s>`"
+    rows = [TABLE["rows"][0] | {"label": f"Small {bad}"}, TABLE["rows"][1] | {"label": f"WT {bad}"}]
+    project.write_table(TABLE | {"title": bad, "notes": [bad], "rows": rows})
+    project.write_findings(claim=bad, remark=bad)
+    text = project.write("text.md", "<!-- results:small -->\n<!-- /results -->\n")
+    assert project.record("small", "--figure", "test=5")[0] == 0
+    assert report(project, "--fill", text)[0] == 0
+    for path in [text, project.folder / "report.html", *project.folder.glob("*.md"), *project.folder.glob("pages/*")]:
+        written = path.read_text()
+        assert not re.search(r"<script>alert|<img src=x", written), path
+        assert re.search("`<s>`|<code>&lt;s&gt;</code>", written), path
 
 
 def test_marks_are_filled(project: Project) -> None:
@@ -257,9 +293,8 @@ def test_marks_are_filled(project: Project) -> None:
         assert report(project, "--fill", text)[0] == 0
         assert text.read_text() == (
             "a <!-- results:small/wt/test -->112.9<!-- /results --> b\n<!-- results:small bleu test -->\n\n"
-            "| row | test, BLEU ↑ | test, perplexity ↓ | paper | seeds |\n| --- | --- | --- | --- | --- |\n"
-            "| Small | – | 117.0 ± 0.2 | 114.5 | 2 |\n| Small+WT | – | 112.9 | 112.4 | 1 |\n"
-            "| Small+WT, 5 updates | not run | not run | – | – |\n\n<!-- /results -->\n"
+            "| row | test, perplexity ↓ | paper | seeds |\n| --- | --- | --- | --- |\n"
+            "| Small | 117.0 ± 0.2 | 114.5 | 2 |\n| Small+WT | 112.9 | 112.4 | 1 |\n\n<!-- /results -->\n"
         )
 
 
@@ -270,7 +305,7 @@ def test_marks_are_filled(project: Project) -> None:
         ("small tset", "needs a column of the table small; got tset. Use test, bleu, parameters."),
         ("small/wtt/test", "needs a row of the table small; got wtt. Use small, wt"),
         ("small/wt", "needs TABLE, or TABLE/ROW/COLUMN; got small/wt."),
-        ("small/wt/test", "needs a figure that was measured; got none. Run recipes/x.sh wt."),
+        ("small/wt/test", "needs a figure that was measured; got none for small/wt/test. Run recipes/x.sh wt."),
     ],
 )
 def test_refused_marks(mark: str, message: str, project: Project) -> None:
@@ -316,23 +351,23 @@ def changed(path: str, value: object) -> dict[str, Any]:
         ("seed", -1, "seed: needs a whole number, 0 or more; got -1"),
         ("seed", 2, "row, seed: needs a file wt-2.json; got wt-1.json. Rename it."),
         ("seed", True, "seed: needs a whole number, 0 or more; got True"),
-        ("command", None, "command: needs text; got none"),
+        ("command", None, "command: needs a value, or `entered` with the reason; got none"),
         ("command", "", "command: needs text; got ''"),
         ("figures", {}, "figures: needs one or more of test, bleu, parameters; got {}"),
-        ("figures.tset", {}, "figures: needs a column of the table small; got tset"),
+        ("figures.tset", {"value": 1}, "figures: needs a column of the table small; got tset"),
         ("figures.test.value", "5", "figures.test.value: needs a finite number; got '5'"),
         ("figures.test.value", float("inf"), "figures.test.value: needs a finite number; got inf"),
         pytest.param(
             "figures.test.value", 10**400, "figures.test.value: needs a finite number; got 1", id="400 digits"
         ),
         pytest.param("seed", 10**400, "seed: needs a whole number, 0 or more; got 1", id="seed of 400 digits"),
-        ("figures.test.unit", "BLEU", "figures.test.unit: needs one of perplexity; got 'BLEU'"),
+        ("figures.test.unit", "BLEU", "figures.test.unit: needs perplexity, the column's; got 'BLEU'"),
         ("figures.test.paper", 112, "figures.test.paper: needs the paper's figure of the table, 112.4; got 112."),
         ("figures.test.kind", 1, "figures.test.kind: needs a field that is known; got this"),
-        ("environment", None, "environment: needs an object, {...}; got none"),
+        ("environment", None, "environment: needs a value, or `entered` with the reason; got none"),
         ("environment.dirty", "no", "environment.dirty: needs true or false; got 'no'"),
         ("environment.versions.torch", 2, "environment.versions.torch: needs text; got 2"),
-        ("environment.accelerators", [1], "environment.accelerators: needs a list of texts; got [1]"),
+        ("environment.accelerators", [1], "environment.accelerators[0]: needs text; got 1"),
         ("usage.cpu_seconds", None, "usage.cpu_seconds: needs a finite number; got none"),
         ("curve.valid", {"one": 5}, "curve.valid.one: needs the number of an epoch; got 'one'"),
         ("curve.valid", {"1": None}, "curve.valid.1: needs a finite number; got none"),
@@ -372,7 +407,7 @@ def test_refused_json(text: str, message: str, project: Project) -> None:
     [
         ({"title": 1}, "title: needs text; got 1"),
         ({"order": None}, "order: needs a finite number; got none"),
-        ({"rows": []}, "rows: needs a list of objects; got []"),
+        ({"rows": []}, "rows: needs one or more; got []"),
         ({"rows": [{"name": "a b", "label": "x"}]}, "rows[0].name: needs letters, digits and any of _.,=+-; got 'a b'"),
         ({"rows": 2 * [TABLE["rows"][0]]}, "rows: needs names that are there once; got 'small'"),
         (
@@ -391,6 +426,22 @@ def test_refused_tables(changes: dict[str, Any], message: str, project: Project)
     status, stderr = report(project)
     assert status == 2
     assert f"{path}: {message}" in stderr
+
+
+@pytest.mark.parametrize("name", ["pages", "pages/not-run.md", "report.html"])
+def test_places_that_are_taken(name: str, project: Project) -> None:
+    """By a file in the place of a folder, or the other way round: nothing is written."""
+    path = project.folder / name
+    if name == "pages":
+        path.write_text("")
+    else:
+        path.mkdir(parents=True)
+    status, stderr = report(project)
+    assert status == 2
+    assert f"--output: needs the name of a file; got {path}, which is none." in stderr or (
+        f"--output: needs a folder that exists; got {path}" in stderr
+    )
+    assert not (project.folder / "RESULTS.md").exists()
 
 
 def test_refused_folders(project: Project) -> None:

@@ -1,0 +1,145 @@
+"""What papers claim, and what came out here: `recipes/findings.json`, one source for every text that tells it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from fairseq_tiedemb.results.fields import Name, read
+from fairseq_tiedemb.results.grid import Cell, Grid, number
+from fairseq_tiedemb.results.records import Result
+from fairseq_tiedemb.results.summary import ENTERED, measured, seeds_of
+from fairseq_tiedemb.results.tables import DERIVED, Column, Table
+
+# `{TABLE/ROW/COLUMN}` within a claim.
+QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
+# The word of FINDINGS, and what it means.
+VERDICTS = {"holds": "holds", "fails": "does not", "open": "cannot be told", "unrun": "not run"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a source says of something.
+
+    Attributes:
+        claim: in Markdown.
+        table: where the figures are.
+        verdict: a word of `VERDICTS`.
+        there: the source's figures.
+        here: the figures of this project, as `{TABLE/ROW/COLUMN}`.
+        remark: conditions, reasons, a link to a proof.
+        seeds: how many the figures are of; counted.
+    """
+
+    claim: str
+    table: Name | None = None
+    verdict: Literal["holds", "fails", "open", "unrun"]
+    there: str = "–"
+    here: str = "–"
+    remark: str = ""
+    seeds: str = "–"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A paper or a lecture, and its claims."""
+
+    title: str
+    short: str
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All claims, what introduces them, and the titles of the subjects of tables."""
+
+    subjects: dict[str, str] = field(default_factory=dict)
+    introduction: str = "What papers say, and what came out here."
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
+class Data:
+    """Every table with its results, by the table's name."""
+
+    tables: Mapping[str, Table]
+    results: Mapping[str, Sequence[Result]]
+
+    def find(self, name: str, *, flag: str) -> tuple[Column, list[Result]]:
+        """The column of TABLE/ROW/COLUMN, and the results that have it.
+
+        Raises:
+            ValueError: naming the flag, if table, row or column is unknown, or nothing was measured.
+        """
+        table, *rest = name.split("/")
+        if table not in self.tables:
+            raise ValueError(f"{flag}: needs a table; got {table}. Use {', '.join(self.tables)}.")
+        if len(rest) != 2:
+            raise ValueError(f"{flag}: needs TABLE, or TABLE/ROW/COLUMN; got {name}. Use one of the two.")
+        row = self.tables[table].row(rest[0], flag=flag)
+        column = DERIVED.get(rest[1]) or self.tables[table].column(rest[1], flag=flag)
+        results = [result for result in self.results[table] if result.row == row.name and result.figure(column.name)]
+        if not results:
+            raise ValueError(f"{flag}: needs a figure that was measured; got none for {name}. Run {row.command}.")
+        return column, results
+
+    def quote(self, name: str, *, flag: str, mark: str = ENTERED) -> str:
+        """The figure TABLE/ROW/COLUMN: a value, or the mean over seeds; `mark` follows what was entered."""
+        column, results = self.find(name, flag=flag)
+        text = number(measured(column, results).value or 0, column.digits)
+        return text + mark * any(result.entered for result in results)
+
+
+def read_findings(path: Path, data: Data) -> Findings:
+    """Reads the claims and fills in their figures; without a file there are no claims.
+
+    Raises:
+        ValueError: naming the file and the field or the claim, if a field is missing, unknown or of another kind, or a
+            figure is of no table or was not measured.
+    """
+    if not path.exists():
+        return Findings()
+    findings = read(Findings, path)
+    sources = []
+    for source in findings.sources:
+        for claim in source.claims:
+            if claim.table is not None and claim.table not in data.tables:
+                raise ValueError(
+                    f"{path}: {claim.claim}: needs a table; got {claim.table}. Use {', '.join(data.tables)}."
+                )
+        sources.append(replace(source, claims=tuple(_filled(claim, data, path) for claim in source.claims)))
+    return replace(findings, sources=tuple(sources))
+
+
+def claims_grid(sources: Sequence[Source], places: Mapping[str, str]) -> Grid:
+    """Claims with their figures, seeds and verdicts, each with a link to its table."""
+    rows = []
+    for source in sources:
+        for claim in source.claims:
+            texts = (source.short, linked(claim, places), claim.there, claim.here, claim.seeds, VERDICTS[claim.verdict])
+            rows.append(tuple(map(Cell, texts)))
+    return Grid(("source", "claim", "there", "here", "seeds", "verdict"), tuple(rows))
+
+
+def counted(sources: Sequence[Source]) -> list[str]:
+    """A paragraph on how many claims have which verdict; none without claims."""
+    verdicts = [claim.verdict for source in sources for claim in source.claims]
+    counts = [f"{meaning} {verdicts.count(word)}" for word, meaning in VERDICTS.items() if word in verdicts]
+    return [f"Verdicts on {len(verdicts)} claims: {', '.join(counts)}."] if counts else []
+
+
+def linked(claim: Claim, places: Mapping[str, str]) -> str:
+    """A claim as a link to its table."""
+    return f"[{claim.claim}]({places[claim.table]})" if claim.table else claim.claim
+
+
+def _filled(claim: Claim, data: Data, path: Path) -> Claim:
+    flag = f"{path}: {claim.claim}"
+
+    def quoted(text: str) -> str:
+        return QUOTED.sub(lambda found: data.quote(found[1], flag=flag), text)
+
+    counts = {len(seeds_of(data.find(name, flag=flag)[1])) for name in QUOTED.findall(claim.here)} - {0}
+    seeds = "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else "–"
+    return replace(claim, here=quoted(claim.here), remark=quoted(claim.remark), seeds=seeds)
