@@ -169,7 +169,7 @@ def shell(script: str, folder: Path, programs: Path | None = None) -> subprocess
 
 
 @pytest.mark.slow
-def test_the_reference_is_made_and_asks_nothing_of_a_network(tmp_path: Path) -> None:
+def test_the_pages_are_made_and_ask_nothing_of_a_network(tmp_path: Path) -> None:
     pytest.importorskip("pdoc")
     done = subprocess.run([sys.executable, REPOSITORY / ".ci/make_docs.py", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -178,9 +178,25 @@ def test_the_reference_is_made_and_asks_nothing_of_a_network(tmp_path: Path) -> 
     assert "turns words into vectors" in pages["fairseq_tiedemb.html"]
     for name in ("sharing", "models/attention_nmt", "outputs/classes", "cli/export"):
         assert f"fairseq_tiedemb/{name}.html" in pages
-    assert "scaled-cosine" in pages["fairseq_tiedemb/models.html"], "the text beside the code"
     loaded = [name for name, page in pages.items() if re.search(r"""(src|@import|url\()\s*=?\s*["']?https?://""", page)]
     assert loaded == []
+    for name in ("tutorial/README", "README"):
+        assert f'href="examples/{name}.html"' in pages["index.html"]
+    assert 'href="fairseq_tiedemb/compat/README.html' in pages["index.html"]
+    texts = {name: page for name, page in pages.items() if "<nav><a href" in page}
+    assert len(texts) > 10
+    broken = [(name, link) for name, page in texts.items() for link in broken_hrefs(tmp_path / name, page)]
+    assert broken == []
+
+
+def broken_hrefs(path: Path, page: str) -> list[str]:
+    """Links of a page to files or headings that are not there."""
+    broken = []
+    for name, anchor in re.findall(r'(?:href|src)="(?!\w+:)([^"#]*)#?([^"]*)"', page):
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and f'"{anchor}"' not in target.read_text(encoding="utf-8")):
+            broken.append(f"{name}#{anchor}")
+    return broken
 
 
 @pytest.mark.slow
