@@ -6,7 +6,7 @@
 #   make gpu        the tests that need a GPU
 #   make benchmark  the speed measurements; wants an idle machine
 #   make report     the tables of results, the page, and what README quotes, from recipes/tables and recipes/results
-#   make docs       the texts and the reference of every function as pages, in build/docs
+#   make docs       the reference of every module and function, in build/docs
 #   make format     format and repair the sources
 #   make clean      remove everything that make made
 #
