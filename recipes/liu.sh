@@ -11,6 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
 criterion=tied_cross_entropy
+sharing=(--share-all-embeddings)
 
 # train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options and $criterion. BATCHES of
 # --max-tokens make an update. An interrupted training resumes.
@@ -40,11 +41,11 @@ average() {
 }
 
 # train_small FOLDER WIDTH RATE OPTION...: trains the small Transformer of the recipes for Multi30k and Tatoeba, with these
-# units and this peak learning rate, for $UPDATES, with these options.
+# units and this peak learning rate, for $UPDATES, with these options; $sharing makes its tables one.
 train_small() {
     local folder=$1 width=$2 rate=$3
     shift 3
-    train "$folder" 1 "$@" --share-all-embeddings \
+    train "$folder" 1 "$@" "${sharing[@]}" \
         --encoder-embed-dim "$width" --encoder-ffn-embed-dim "$((4 * width))" --encoder-layers 4 --encoder-attention-heads 4 \
         --decoder-embed-dim "$width" --decoder-ffn-embed-dim "$((4 * width))" --decoder-layers 2 --decoder-attention-heads 4 \
         --encoder-normalize-before --decoder-normalize-before --dropout 0.1 \

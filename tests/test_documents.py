@@ -31,8 +31,23 @@ PARSERS: dict[str, Callable[[], object]] = {
 }
 
 
-def test_readme_is_read_in_five_minutes() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+def words(text: str) -> list[str]:
+    """The words of a text, tables included, without blocks of code, results' marks, and targets of links."""
+    prose = re.sub(
+        r"^```.*?^```[^\n]*$|^    [^\n]*$|<!--.*?-->|(?<=\])\([^)]*\)", "", text, flags=re.DOTALL | re.MULTILINE
+    )
+    return re.findall(r"[A-Za-z0-9][^\s|]*", prose)
+
+
+def test_readme_is_read_in_three_minutes() -> None:
+    assert len(words(README.read_text(encoding="utf-8"))) <= 700
+
+
+def test_a_cell_of_readme_is_no_paragraph() -> None:
+    lines = README.read_text(encoding="utf-8").splitlines()
+    cells = [cell for line in lines if line.startswith("|") for cell in line.split("|")]
+    assert [cell for cell in cells if len(words(cell)) > 12] == []
+    assert len(cells) > 100
 
 
 @pytest.mark.parametrize("path", texts(), ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -104,10 +119,36 @@ def test_methods_layers_and_commands_have_their_place() -> None:
     assert {name for name in COMMANDS if not re.search(rf"`{name}[` ]|, `{name}|`{name}\b", listed)} == set()
 
 
-def test_the_ten_lines_for_ones_own_model_run() -> None:
-    [code] = blocks(README, "python")
-    assert len(code.splitlines()) <= 10
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(REPOSITORY)})
+def test_readmes_python_prints_what_readme_says() -> None:
+    code, printed = blocks(README, "python")[0], blocks(README, "text")[0]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)
+    assert done.stdout == printed
+    assert len(code.splitlines()) <= 12
+
+
+def test_readmes_installation_is_of_a_clone(tmp_path: Path) -> None:
+    """pip itself is run by test_install.py."""
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("This is no clone.")
+    install = blocks(README, "sh")[0].replace("ADDRESS", str(REPOSITORY))
+    pip = tmp_path / "programs" / "pip"
+    pip.parent.mkdir()
+    pip.write_text('#!/bin/sh\necho "$PWD" "$@" && test -f setup.py\n')
+    pip.chmod(0o755)
+    assert shell(install, tmp_path, pip.parent).stdout == f"{tmp_path}/fairseq_tiedemb install .\n"
+
+
+def test_readmes_other_commands_exist(tmp_path: Path) -> None:
+    """Targets of make, and the recipe, which prints what it would run."""
+    lines = "".join(blocks(README, "sh")[1:]).splitlines()
+    targets = [line.split()[1] for line in lines if line.startswith("make ")]
+    rules = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    assert targets == ["demo", "test"]
+    assert [name for name in targets if not re.search(rf"^{name}: ", rules, re.MULTILINE)] == []
+    [recipe] = [line for line in lines if "recipes/" in line]
+    dry = f"cd {REPOSITORY}; export DRY_RUN=1 RUNS={tmp_path}; {recipe}"
+    assert "--arch zaremba_lm_small_wt" in shell(dry, tmp_path).stdout
 
 
 def test_the_committed_picture_is_the_drawn_one(tmp_path: Path) -> None:
@@ -128,7 +169,7 @@ def shell(script: str, folder: Path, programs: Path | None = None) -> subprocess
 
 
 @pytest.mark.slow
-def test_the_reference_is_made_and_asks_nothing_of_a_network(tmp_path: Path) -> None:
+def test_the_pages_are_made_and_ask_nothing_of_a_network(tmp_path: Path) -> None:
     pytest.importorskip("pdoc")
     done = subprocess.run([sys.executable, REPOSITORY / ".ci/make_docs.py", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -137,9 +178,25 @@ def test_the_reference_is_made_and_asks_nothing_of_a_network(tmp_path: Path) -> 
     assert "turns words into vectors" in pages["fairseq_tiedemb.html"]
     for name in ("sharing", "models/attention_nmt", "outputs/classes", "cli/export"):
         assert f"fairseq_tiedemb/{name}.html" in pages
-    assert "scaled-cosine" in pages["fairseq_tiedemb/models.html"], "the text beside the code"
     loaded = [name for name, page in pages.items() if re.search(r"""(src|@import|url\()\s*=?\s*["']?https?://""", page)]
     assert loaded == []
+    for name in ("tutorial/README", "README"):
+        assert f'href="examples/{name}.html"' in pages["index.html"]
+    assert 'href="fairseq_tiedemb/compat/README.html' in pages["index.html"]
+    texts = {name: page for name, page in pages.items() if "<nav><a href" in page}
+    assert len(texts) > 10
+    broken = [(name, link) for name, page in texts.items() for link in broken_hrefs(tmp_path / name, page)]
+    assert broken == []
+
+
+def broken_hrefs(path: Path, page: str) -> list[str]:
+    """Links of a page to files or headings that are not there."""
+    broken = []
+    for name, anchor in re.findall(r'(?:href|src)="(?!\w+:)([^"#]*)#?([^"]*)"', page):
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and f'"{anchor}"' not in target.read_text(encoding="utf-8")):
+            broken.append(f"{name}#{anchor}")
+    return broken
 
 
 @pytest.mark.slow

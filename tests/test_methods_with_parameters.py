@@ -18,6 +18,7 @@ from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, output_
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
+from .documents import REPOSITORY, blocks
 from .models import attention_nmts, families, recurrent_lms
 from .models.common import TARGET, grown
 
@@ -346,12 +347,9 @@ def test_fairseq_train_trains_them_and_p_for_translation(
 
 
 def readme_method() -> str:
-    """The lines for a new method, of the text on models."""
-    text = (Path(__file__).parent.parent / "fairseq_tiedemb/models/README.md").read_text()
-    section = text[text.index("### Add a sharing method") :]
-    found = re.search(r"```python\n(.*?)```", section, flags=re.DOTALL)
-    assert found is not None
-    return found[1]
+    """README's lines for a new method."""
+    [code] = [code for code in blocks(REPOSITORY / "README.md", "python") if "SharingMethod" in code]
+    return code
 
 
 def test_the_readmes_method_trains_scores_and_is_asked_for_by_name(

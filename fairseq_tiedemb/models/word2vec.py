@@ -219,7 +219,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         return self.output.log_prob(features, target)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
-        """Moves the counts of negative sampling from their place in checkpoints before 0.2.0."""
+        """Moves the counts of negative sampling from their place in checkpoints before 0.1.10."""
         prefix = f"{name}." if name else ""
         if f"{prefix}decoder.negatives.counts" in state_dict:
             counts = state_dict.pop(f"{prefix}decoder.negatives.counts")

@@ -256,7 +256,7 @@ def test_checkpoints_have_the_names_of_language_models(what: str, tied: bool) ->
     assert (len(list(model.parameters())) == 1) == tied
 
 
-def test_checkpoints_before_0_2_0_load() -> None:
+def test_checkpoints_before_0_1_10_load() -> None:
     model, other = build(), build()
     old = model.state_dict()
     old["decoder.negatives.counts"] = torch.zeros_like(old.pop("decoder.output.over.counts"))
