@@ -4,7 +4,8 @@ Vectors are 1-d, one sentence and one word at a time; weights are dictionaries o
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,21 +17,26 @@ def norm(row: Array) -> float:
     return math.sqrt(sum(float(x) ** 2 for x in row))
 
 
+# Score of a word by the product of its row with the feature and by the row's norm, in numpy and torch alike. A new
+# sharing method adds its line here and, if its input vectors are not the rows, to INPUT_VECTORS.
+SCORES: dict[str, Callable[[Any, Any], Any]] = {
+    "plain": lambda inner, norm: inner,
+    "l2-input": lambda inner, norm: inner / norm,
+    "square-output": lambda inner, norm: inner / norm**2,
+    "distance": lambda inner, norm: inner - norm**2 / 2,
+    "cosine": lambda inner, norm: inner / norm,
+}
+INPUT_VECTORS: dict[str, Callable[[Any, Any], Any]] = {"l2-input": lambda row, norm: row / norm}
+
+
 def input_vector(method: str, row: Array) -> Array:
     """Vector of the word with this row (papers: Press & Wolf 2016; Liu et al. 2020, eq. 19, 22, 26, 27)."""
-    return row / norm(row) if method == "l2-input" else row
+    return INPUT_VECTORS.get(method, lambda row, norm: row)(row, norm(row))
 
 
 def score(method: str, row: Array, feature: Array) -> float:
     """Score of the word with this row, without an output bias."""
-    inner = float(np.dot(row, feature))
-    return {
-        "plain": inner,
-        "l2-input": inner / norm(row),
-        "square-output": inner / norm(row) ** 2,
-        "distance": inner - norm(row) ** 2 / 2,
-        "cosine": inner / norm(row),
-    }[method]
+    return SCORES[method](float(np.dot(row, feature)), norm(row))
 
 
 def softmax(scores: Array) -> Array:

@@ -4,6 +4,7 @@ Each command runs in a process of its own once; where only its options differ, i
 quicker. What is rarer is marked slow.
 """
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -483,7 +484,7 @@ def test_fairseqs_own_models_are_refused_by_the_lean_criterion(train: InProcess,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "arch"), list(zip(SHARING_METHODS, PRESETS[1:6], strict=True)))
+@pytest.mark.parametrize(("method", "arch"), list(zip(SHARING_METHODS, itertools.cycle(PRESETS[1:6]))))
 def test_every_sharing_method_learns_a_small_corpus_by_heart(
     method: str, arch: str, train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:

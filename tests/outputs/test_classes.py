@@ -24,7 +24,6 @@ MARKS = (0, 1)
 # </s> and <unk> stand before more frequent words in fairseq's dictionaries.
 COUNTS = torch.tensor([0, 0, 30, 12, 50, 33, 20, 20, 14, 9, 9, 5, 4, 2, 1, 1, 0])
 CLASSES = torch.tensor([0, 3, 2, 0, 1, 1, 1, 2, 3, 0, 3, 3, 0, 2, 2, 2, 1])  # nowhere in a row, but for 4 to 6
-BY_METHOD = ["plain", "l2-input", "square-output", "distance", "cosine"]
 
 
 def build(method: str = "plain", class_of: Tensor | None = CLASSES, counts: Tensor = COUNTS, **options: int):
@@ -55,7 +54,7 @@ def everything(table: SharedEmbedding, head: ClassBased) -> list[nn.Parameter]:
     return [*table.parameters(), *head.parameters()]
 
 
-@pytest.mark.parametrize("method", BY_METHOD)
+@pytest.mark.parametrize("method", SHARING_METHODS)
 @pytest.mark.parametrize("class_of", [CLASSES, None], ids=["scattered", "by frequency"])
 def test_probabilities_and_gradients(method: str, class_of: Tensor | None) -> None:
     table, head = build(method, class_of, classes=4)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding
 from fairseq_tiedemb.outputs import OutputLayer, ShortList, build_output
+from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .oracle import assert_same_gradients, scores
 
@@ -18,7 +19,6 @@ MARKS, UNK = (0, 1), 3
 #                                 the 4 most frequent, but for <unk>
 COUNTS = torch.tensor([0, 0, 30, 40, 50, 5, 33, 20, 14, 20, 9, 4, 1, 0])
 LISTED = [2, 3, 4, 6, 7]
-BY_METHOD = ["plain", "l2-input", "square-output", "distance", "cosine"]
 double = {"dtype": torch.float64}
 
 
@@ -52,7 +52,7 @@ def expected_log_prob(method: str, table: SharedEmbedding, features: Tensor) -> 
     return torch.stack(columns, 1)
 
 
-@pytest.mark.parametrize("method", BY_METHOD)
+@pytest.mark.parametrize("method", SHARING_METHODS)
 @pytest.mark.parametrize("of_the_list", [False, True])
 def test_probabilities_and_gradients(method: str, of_the_list: bool) -> None:
     table, head = build(method, of_the_list=of_the_list)

@@ -1,0 +1,105 @@
+"""CONTRIBUTING's steps for a sharing method and an output layer, made in a copy of the tree, which the laws hold."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+METHOD = """
+register_sharing_method(
+    SharingMethod(
+        name="quarter-norm",
+        summary="scores divided by the fourth root of the squared norm",
+        source="no paper",
+        scale=lambda n: n.pow(-0.25),
+    )
+)
+"""
+EQUATION = ('    "cosine": lambda', '    "quarter-norm": lambda inner, norm: inner / norm**0.5,\n    "cosine": lambda')
+HEAD = '''"""The softmax at a temperature of 2."""
+
+from torch import Tensor
+
+from .counted import CountedHead
+
+
+class Tempered(CountedHead):
+    """The softmax of half the scores."""
+
+    flag = "--output-layer tempered"
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Half the table's scores: (*, D) -> (*, V)."""
+        return super().scores(features) / 2
+'''
+ENTRY = (
+    "OURS = (\n",
+    "OURS = (\n    OutputHead('tempered', 'half the scores', lambda cfg, table, counts, words: "
+    "Tempered(table, counts, _marks(words))),\n",
+)
+IMPORT = ("from ..outputs import (\n", "from ..outputs.tempered import Tempered\nfrom ..outputs import (\n")
+TESTED = (
+    '    "softmax": lambda counts: table(),\n',
+    '    "softmax": lambda counts: table(),\n    "tempered": lambda counts: Tempered(table(), counts, MARKS),\n',
+)
+IMPORT_OF_TEST = (
+    "from fairseq_tiedemb.outputs import (\n",
+    "from fairseq_tiedemb.outputs.tempered import Tempered\nfrom fairseq_tiedemb.outputs import (\n",
+)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of package and tests."""
+    for folder in ("fairseq_tiedemb", "tests"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert text.count(old) == 1, f"{old!r} in {file.name}"
+    file.write_text(text.replace(old, new))
+
+
+def run_tests(copy: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    finished = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode in (0, 1), finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.mark.slow
+def test_a_sharing_method_is_two_files(copy: Path) -> None:
+    with (copy / "fairseq_tiedemb/sharing.py").open("a") as file:
+        file.write(METHOD)
+    laws = ("tests/test_sharing.py", "tests/test_embedding.py", "tests/test_losses.py", "tests/outputs")
+    models = ("tests/models/test_every_model.py", "tests/recipes/test_liu.py")
+    assert "quarter-norm" in run_tests(copy, "tests/test_sharing.py", "-rf")  # it lacks its equation
+    change(copy / "tests/reference.py", *EQUATION)
+    printed = run_tests(copy, *laws, *models)
+    assert " passed" in printed
+    assert "failed" not in printed, printed
+    change(copy / "fairseq_tiedemb/sharing.py", "n.pow(-0.25)", "n.pow(-0.3)")
+    assert "quarter-norm" in run_tests(copy, "tests/test_sharing.py", "-rf")
+
+
+@pytest.mark.slow
+def test_an_output_layer_is_three_files(copy: Path) -> None:
+    (copy / "fairseq_tiedemb/outputs/tempered.py").write_text(HEAD)
+    change(copy / "fairseq_tiedemb/models/_output_layer.py", *ENTRY)
+    change(copy / "fairseq_tiedemb/models/_output_layer.py", *IMPORT)
+    laws = ("tests/outputs", "tests/models/test_output_layer_options.py", "-k", "not help")
+    assert "test_every_registered_head_is_here" in run_tests(copy, *laws, "-rf")
+    change(copy / "tests/outputs/common.py", *TESTED)
+    change(copy / "tests/outputs/common.py", *IMPORT_OF_TEST)
+    printed = run_tests(copy, *laws)
+    assert " passed" in printed
+    assert "failed" not in printed, printed
