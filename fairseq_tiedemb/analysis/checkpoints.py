@@ -65,9 +65,9 @@ def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
 def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
     """Returns the settings of a checkpoint's model or task as a dict; before fairseq 0.10 both are in one namespace."""
     config = state.get("cfg")
-    found = config.get(section) if isinstance(config, dict) else None
-    found = state.get("args") if found is None else found
-    return vars(found) if isinstance(found, Namespace) else dict(found or {})
+    settings = config.get(section) if isinstance(config, dict) else None
+    settings = state.get("args") if settings is None else settings
+    return vars(settings) if isinstance(settings, Namespace) else dict(settings or {})
 
 
 def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
@@ -102,7 +102,7 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
         raise ValueError(f"{flag}: needs at least 1; got {count}. Use 10, say.")
     if not folder.is_dir():
         raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use the folder of --save-dir.")
-    numbered = {int(found[1]): path for path in folder.iterdir() if (found := pattern.fullmatch(path.name))}
+    numbered = {int(match[1]): path for path in folder.iterdir() if (match := pattern.fullmatch(path.name))}
     known = [number for number in sorted(numbered, reverse=True) if upper_bound is None or number <= upper_bound]
     if len(known) < count:
         limit = "" if upper_bound is None else f" up to {kind} {upper_bound}"
@@ -155,11 +155,11 @@ class MeanOfModels:
                     f"--inputs: needs models with the same entries; got {key}: {name} {which}, unlike the first. "
                     "Use checkpoints of one training."
                 )
-            found, wanted = (getattr(each[key], "shape", None) for each in (model, self._first))
-            if found != wanted:
+            shape, first_shape = (getattr(entries[key], "shape", None) for entries in (model, self._first))
+            if shape != first_shape:
                 raise ValueError(
-                    f"--inputs: needs models of one size; got {key} of {_size(wanted)} in the first and {_size(found)} "
-                    f"in {name}. Use checkpoints of one training."
+                    f"--inputs: needs models of one size; got {key} of {_size(first_shape)} in the first and "
+                    f"{_size(shape)} in {name}. Use checkpoints of one training."
                 )
 
     def model(self) -> dict[str, Any]:
@@ -195,9 +195,9 @@ def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Pa
             f"--inputs: needs models whose weights mean the same; got {flag} {old} in the first and {new} in {path}. "
             "Use checkpoints of one training."
         )
-    kept, found = (fingerprints_of_training(each.get("task_state")) for each in (first, state))
-    for side in kept.keys() & found.keys():
-        if kept[side] != found[side]:
+    first_words, words = (fingerprints_of_training(checkpoint.get("task_state")) for checkpoint in (first, state))
+    for side in first_words.keys() & words.keys():
+        if first_words[side] != words[side]:
             raise ValueError(
                 f"--inputs: needs models trained with one dictionary; got {path}, whose {side} dictionary differs from "
                 "the first model's. Use checkpoints of one training."
@@ -210,7 +210,7 @@ def _other_meaning(first: dict[str, Any], other: dict[str, Any]) -> Iterator[tup
     for option, unset in MEANING.items():
         if option in BY_PRESET and not one_preset:
             continue
-        old, new = (unset if each.get(option) in (None, "") else each[option] for each in (first, other))
+        old, new = (unset if settings.get(option) in (None, "") else settings[option] for settings in (first, other))
         if old is not None and new is not None and str(old) != str(new):
             yield "--" + option.replace("_", "-"), old, new
 

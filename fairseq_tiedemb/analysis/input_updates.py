@@ -65,10 +65,10 @@ def input_updates(batches: Iterable[np.ndarray], size: int, *, not_words: tuple[
     updates, counts, rows = np.zeros(size, np.int64), np.zeros(size, np.int64), []
     kept = np.delete(np.arange(size), not_words)
     for batch in batches:
-        found = np.bincount(np.asarray(batch).ravel(), minlength=size)
-        updates += found > 0
-        counts += found
-        rows.append(np.count_nonzero(found[kept]))
+        batch_counts = np.bincount(np.asarray(batch).ravel(), minlength=size)
+        updates += batch_counts > 0
+        counts += batch_counts
+        rows.append(np.count_nonzero(batch_counts[kept]))
     if not rows:
         raise ValueError("--train-subset: needs at least one batch; got an empty text. Use another.")
     return InputUpdates(updates[kept], counts[kept], np.array(rows))

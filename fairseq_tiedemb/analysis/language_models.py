@@ -61,5 +61,5 @@ def log_probabilities(model: Any, words_BT: Any, net_input: dict[str, Any]) -> A
     """
     if hasattr(model, "log_prob"):  # our models compute it without the logits of the whole vocabulary
         return model.log_prob(words_BT, **net_input)
-    found = model.get_normalized_probs(model(**net_input), log_probs=True, sample={"target": words_BT})
-    return found.gather(2, words_BT.unsqueeze(2)).squeeze(2)
+    log_probs_BTV = model.get_normalized_probs(model(**net_input), log_probs=True, sample={"target": words_BT})
+    return log_probs_BTV.gather(2, words_BT.unsqueeze(2)).squeeze(2)

@@ -106,12 +106,12 @@ def row_norms(
 def summary(tables: Sequence[Norms]) -> str:
     """Formats statistics of the norms, one column per table, after the tables' names."""
     lines = [f"{one.label} {' = '.join(one.names)}" for one in tables]
-    head = ["rows", "min", *(f"{each}%" for each in PERCENTILES), "max", "mean", "std"]
+    head = ["rows", "min", *(f"{percent}%" for percent in PERCENTILES), "max", "mean", "std"]
     columns = [["", *head]]
     for one in tables:
         spread = np.percentile(one.values, [0, *PERCENTILES, 100])
         numbers = [*spread, one.values.mean(), one.values.std()]
-        columns.append([one.label, f"{len(one.values):,}", *(f"{each:.4g}" for each in numbers)])
+        columns.append([one.label, f"{len(one.values):,}", *(f"{number:.4g}" for number in numbers)])
     return "\n".join([*lines, *aligned(columns)])
 
 
@@ -158,17 +158,17 @@ def with_counts(
             f"fairseq's special symbols, in {path}. Use the dict.txt of the training."
         )
     # The dictionaries of two languages may have the same size.
-    found = [
+    matching = [
         one
         for one in fitting
         if not all(is_another(words, trained_with.get(side)) for side in {side_of(name) for name in one.names})
     ]
-    if not found:
+    if not matching:
         raise ValueError(
             f"--dictionary: needs the {len(words):,} words that the model was trained with, in their order; got "
             f"{path}, with other words or another order. Use the dict.txt of the training."
         )
-    return [(one, counts[one.rows]) for one in found]
+    return [(one, counts[one.rows]) for one in matching]
 
 
 def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
@@ -224,19 +224,19 @@ def draw(
 
 def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
     """Groups equal floating-point tensors, and returns every group's printable names and tensor."""
-    found: list[tuple[list[str], Tensor]] = []
+    groups: list[tuple[list[str], Tensor]] = []
     for name, entry in entries.items():
         if not isinstance(entry, Tensor) or not entry.is_floating_point():
             continue
-        for names, other in found:
+        for names, other in groups:
             if torch.equal(entry, other):
                 names.append(_printable(name))
                 break
         else:
-            found.append(([_printable(name)], entry))
-    return found
+            groups.append(([_printable(name)], entry))
+    return groups
 
 
 def _printable(name: str) -> str:
     """Escapes characters that a terminal would obey: escape sequences, line ends, changes of direction."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in name)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)

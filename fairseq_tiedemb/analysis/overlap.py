@@ -62,10 +62,10 @@ def types_of_text(path: Path) -> set[str]:
 
 
 def _types(lines: Iterable[str]) -> set[str]:
-    found: set[str] = set()
+    types: set[str] = set()
     for line in lines:
-        found.update(line.split())
-    return found
+        types.update(line.split())
+    return types
 
 
 def languages_of(data: Path) -> tuple[str, str]:
@@ -83,7 +83,7 @@ def languages_of(data: Path) -> tuple[str, str]:
     (pair,) = pairs
     # The name of a language may have a hyphen of its own, zh-CN.
     splits = [(pair[:place], pair[place + 1 :]) for place, character in enumerate(pair) if character == "-"]
-    return max(splits, key=lambda each: sum((data / f"train.{pair}.{language}.bin").is_file() for language in each))
+    return max(splits, key=lambda names: sum((data / f"train.{pair}.{name}.bin").is_file() for name in names))
 
 
 def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:

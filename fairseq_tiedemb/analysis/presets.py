@@ -64,12 +64,12 @@ class Preset:
 
 def families() -> dict[str, list[str]]:
     """Returns the names of all presets, grouped under the first docstring line of their model's module."""
-    found: dict[str, list[str]] = {}
+    presets: dict[str, list[str]] = {}
     for name, model in ARCH_MODEL_REGISTRY.items():
         if model.__module__.startswith(f"{PACKAGE.name}."):
             about = (sys.modules[model.__module__].__doc__ or "").partition("\n")[0]
-            found.setdefault(about, []).append(name)
-    return found
+            presets.setdefault(about, []).append(name)
+    return presets
 
 
 def describe(name: str, *, words: int | None = None) -> Preset:
@@ -80,7 +80,7 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     Raises:
         ValueError: if the preset is unknown, or the dictionary too small for the preset's bands, or too large.
     """
-    known = [each for names in families().values() for each in names]
+    known = [preset for names in families().values() for preset in names]
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3) or ["lstm_nmt_wt"]
         raise ValueError(

@@ -54,15 +54,15 @@ def repeats(model: Any, batches: Iterable[dict[str, Any]], dictionary: Any) -> R
     Raises:
         ValueError: if no token follows a word.
     """
-    found, repeated = [], []
+    repeat_probabilities, repeated = [], []
     for batch in batches:
         if not batch:  # fairseq gives shards one length by empty batches
             continue
         previous, target = batch["net_input"]["src_tokens"], batch["target"]
         follows = follows_word(previous, dictionary) & target.ne(dictionary.pad())
-        found.append(log_probabilities(model, previous, batch["net_input"])[follows].double().exp())
+        repeat_probabilities.append(log_probabilities(model, previous, batch["net_input"])[follows].double().exp())
         repeated += previous[follows & previous.eq(target)].tolist()
-    probabilities = torch.cat(found).numpy() if found else np.empty(0)
+    probabilities = torch.cat(repeat_probabilities).numpy() if repeat_probabilities else np.empty(0)
     if not len(probabilities):
         raise ValueError("--gen-subset: needs sentences of two words or more; got none. Use another.")
     return Repeats(probabilities, repeated)

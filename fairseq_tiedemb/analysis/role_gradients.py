@@ -97,17 +97,17 @@ def describe(batches: Iterable[RoleGradients]) -> list[str]:
     others: list[Tensor] = []
     whole: list[Sequence[Tensor]] = []
     tied, count = False, 0
-    for each in batches:
-        count, tied = count + 1, each.tied
-        rows["input"].append(each.input_VD[each.read].norm(dim=1))
-        rows["output"].append(each.output_VE[each.read].norm(dim=1))
+    for gradients in batches:
+        count, tied = count + 1, gradients.tied
+        rows["input"].append(gradients.input_VD[gradients.read].norm(dim=1))
+        rows["output"].append(gradients.output_VE[gradients.read].norm(dim=1))
         if tied:
-            rows["sum"].append((each.input_VD + each.output_VE)[each.read].norm(dim=1))
-        is_other = torch.ones(len(each.output_VE), dtype=torch.bool)
-        is_other[each.read] = False
-        others.append(each.output_VE[is_other].norm(dim=1))
-        whole.append((each.input_VD.norm(), each.output_VE.norm()))
-    norms = {part: torch.cat(found) for part, found in rows.items() if found}
+            rows["sum"].append((gradients.input_VD + gradients.output_VE)[gradients.read].norm(dim=1))
+        is_other = torch.ones(len(gradients.output_VE), dtype=torch.bool)
+        is_other[gradients.read] = False
+        others.append(gradients.output_VE[is_other].norm(dim=1))
+        whole.append((gradients.input_VD.norm(), gradients.output_VE.norm()))
+    norms = {part: torch.cat(parts) for part, parts in rows.items() if parts}
     share = norms["input"] / (norms["input"] + norms["output"])
     columns = [["norm of the gradient, mean"], ["rows read"], ["other rows"], ["whole table"]]
     of_tables = {"input": [float(one) for one, _ in whole], "output": [float(other) for _, other in whole]}

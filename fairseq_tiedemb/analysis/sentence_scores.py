@@ -42,7 +42,7 @@ def sentence_scores(model: Any, task: Any, sentences: Sequence[Tensor], max_toke
         target = predicted_words(task, data_utils.collate_tokens(chosen, dictionary.pad()))
         previous = data_utils.collate_tokens(chosen, dictionary.pad(), dictionary.eos(), move_eos_to_beginning=True)
         # <s> is a target too; fairseq-eval-lm leaves its score out of the sum.
-        target, previous = (F.pad(each, (before, 0), value=dictionary.bos()) for each in (target, previous))
+        target, previous = (F.pad(tokens, (before, 0), value=dictionary.bos()) for tokens in (target, previous))
         lengths = torch.tensor([before + len(sentence) for sentence in chosen])
         # Cut by length, not at padding: a text may contain a word "<pad>".
         for index, row, length in zip(batch, score(model, target, previous, lengths), lengths.tolist(), strict=True):

@@ -60,8 +60,8 @@ def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -
         matrix_VD[:, start : start + CHUNK] = (scores(units) - bias_V).t()
     features = torch.randn(4, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     features *= torch.tensor([[0.1], [1.0], [10.0], [-10.0]])
-    expected, found = scores(features), nn.functional.linear(features, matrix_VD, bias_V)
-    if not torch.allclose(found, expected, rtol=0.0, atol=ROUNDING * max(1.0, expected.abs().max().item())):
+    expected, folded = scores(features), nn.functional.linear(features, matrix_VD, bias_V)
+    if not torch.allclose(folded, expected, rtol=0.0, atol=ROUNDING * max(1.0, expected.abs().max().item())):
         raise ValueError(
             f"CHECKPOINT: needs logits that are affine in the features, a matrix and a bias; got {named}, whose logits "
             f"are not. Use {COMMANDS}."

@@ -15,14 +15,14 @@ def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...
     settings = state.get("cfg")
     if settings is None and isinstance(state.get("args"), Namespace):
         settings = _of_older(state, name)
-    found = settings if isinstance(settings, dict) else {}
+    by_section = settings if isinstance(settings, dict) else {}
     for section in ("model", "task", *sections):
-        if not isinstance(found.get(section), Namespace | Mapping):
+        if not isinstance(by_section.get(section), Namespace | Mapping):
             raise ValueError(
                 f"CHECKPOINT: needs settings of model and training, as fairseq-train saves them; got {name}, which has "
                 f"none of its {section}. Use the checkpoint of the training as it was saved."
             )
-    return found
+    return by_section
 
 
 def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -106,11 +106,11 @@ def estimate_weights(
 
 def _round(orders: list[Seen], weights: tuple[Weights, ...], uniform: Reals) -> tuple[tuple[Weights, ...], float]:
     """Returns the weights after a round of EM, and the objective of the weights before it."""
-    used = [each.of(seen.totals) for seen, each in zip(orders, weights, strict=True)]
+    used = [weight.of(seen.totals) for seen, weight in zip(orders, weights, strict=True)]
     probs = [uniform]
     for seen, weight in zip(orders, used, strict=True):
         probs.append(weight * seen.ratios + (1 - weight) * probs[-1])
-    prior = sum(float(np.log(each.values * (1 - each.values)).sum()) / 2 for each in weights)
+    prior = sum(float(np.log(weight.values * (1 - weight.values)).sum()) / 2 for weight in weights)
     better: list[Weights] = []
     above = 1 / probs[-1]  # probability of backing off below order n, divided by that of the word
     for n in reversed(range(len(orders))):

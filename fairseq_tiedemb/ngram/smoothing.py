@@ -104,8 +104,8 @@ def discounts(counts: Indices) -> tuple[float, float, float] | None:
     if min(n1, n2, n3, n4) == 0:
         return None
     y = n1 / (n1 + 2 * n2)
-    found = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
-    return found if min(found) > 0 else None
+    values = (1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3)
+    return values if min(values) > 0 else None
 
 
 def good_turing(counts: Indices, k: int) -> list[float | None]:
@@ -120,11 +120,11 @@ def good_turing(counts: Indices, k: int) -> list[float | None]:
     numbers = counts_of_counts(counts, k + 1)
     if numbers[1] == 0 or (a := (k + 1) * numbers[k + 1] / numbers[1]) >= 1:
         return [None] * k
-    found: list[float | None] = []
+    ratios: list[float | None] = []
     for r in range(1, k + 1):
         ratio = ((r + 1) * numbers[r + 1] / (r * numbers[r]) - a) / (1 - a) if numbers[r] else 0.0
-        found.append(ratio if 0 < ratio <= 1 else None)
-    return found
+        ratios.append(ratio if 0 < ratio <= 1 else None)
+    return ratios
 
 
 def jelinek_mercer(order: Counted, options: Options) -> Discounts:
@@ -137,10 +137,10 @@ def katz(order: Counted, options: Options) -> Discounts:
     """delta = (1 - d_c) c, with 1 for undefined ratios; delta = 0 for unigrams if every word was seen."""
     if order.all_seen:
         return Discounts(np.zeros(len(order.counts)))
-    found = good_turing(order.counts, options.katz_k)
-    ratios = tuple(1.0 if ratio is None else ratio for ratio in found)
+    estimates = good_turing(order.counts, options.katz_k)
+    ratios = tuple(1.0 if ratio is None else ratio for ratio in estimates)
     taken = 1 - np.array((1.0, *ratios, 1.0))[np.minimum(order.counts, options.katz_k + 1)]
-    return Discounts(taken * order.counts, ratios, None not in found)
+    return Discounts(taken * order.counts, ratios, None not in estimates)
 
 
 def witten_bell(order: Counted, options: Options) -> Discounts:
@@ -160,9 +160,9 @@ def absolute(order: Counted, options: Options) -> Discounts:
 
 def three_discounts(order: Counted, options: Options) -> Discounts:
     """delta = D(1), D(2) or D(3 and more), or FALLBACK_DISCOUNTS if the counts do not determine them."""
-    found = discounts(order.counts)
-    values = found or FALLBACK_DISCOUNTS
-    return Discounts(np.array((0.0, *values))[np.minimum(order.counts, 3)], values, found is not None)
+    estimates = discounts(order.counts)
+    values = estimates or FALLBACK_DISCOUNTS
+    return Discounts(np.array((0.0, *values))[np.minimum(order.counts, 3)], values, estimates is not None)
 
 
 INTERPOLATED, BACK_OFF = "interpolated", "back-off"

@@ -109,9 +109,9 @@ class _Neighbours(NamedTuple):
     def by_class(self, word: int, class_of: np.ndarray, classes: int) -> np.ndarray:
         """Returns how often other words of every class are beside the word (C,)."""
         part = slice(*self.starts[word : word + 2])
-        found = np.bincount(class_of[self.words[part]], self.counts[part], minlength=classes)
-        found[class_of[word]] -= self.itself(word)
-        return found
+        by_class = np.bincount(class_of[self.words[part]], self.counts[part], minlength=classes)
+        by_class[class_of[word]] -= self.itself(word)
+        return by_class
 
 
 class _Beside(NamedTuple):
@@ -158,7 +158,7 @@ def codes_of_classes(bigrams: np.ndarray) -> list[str]:
     # In a loop: all at once would need C^3 numbers.
     shared = sum((_of_third(N, third) for third in range(size)), np.zeros_like(N))
     for _ in range(size - 1):
-        losses, gone = _losses(N, shared), [not each for each in members]
+        losses, gone = _losses(N, shared), [not member for member in members]
         losses[gone] = losses[:, gone] = np.inf
         one, two = divmod(int(losses.argmin()), size)
         for number, bit in ((one, "0"), (two, "1")):
@@ -184,7 +184,7 @@ def _losses(N: np.ndarray, shared: np.ndarray) -> np.ndarray:
     # The pair's four cells become one cell, and not two cells of a row and two of a column.
     corner = _f(same) + _f(same)[:, None] + _f(N) + _f(N.T) - _f(same + same[:, None] + N + N.T)
     twice = _loss(same[:, None], N.T) + _loss(N, same) + _loss(same[:, None], N) + _loss(N.T, same)
-    sums = sum(_loss(each, each[:, None]) for each in (N.sum(1), N.sum(0)))
+    sums = sum(_loss(counts, counts[:, None]) for counts in (N.sum(1), N.sum(0)))
     losses = shared - twice + corner - sums
     losses[np.tril_indices(len(N))] = np.inf
     return losses

@@ -87,7 +87,7 @@ def answer(
     """
     indexes = [table.folded(most_frequent) for table in tables]
     kept = [
-        [each for each in section.questions if all(word in index for index in indexes for word in each)]
+        [question for question in section.questions if all(word in index for index in indexes for word in question)]
         for section in sections
     ]
     asked = [question for questions in kept for question in questions]
@@ -95,7 +95,7 @@ def answer(
     results, start = [], 0
     for section, questions in zip(sections, kept, strict=True):
         stop = start + len(questions)
-        right = [int(each[start:stop].sum()) for each in marks]
+        right = [int(is_right[start:stop].sum()) for is_right in marks]
         results.append(Answers(section.name, len(questions), len(section.questions), right))
         start = stop
     return results
@@ -104,16 +104,16 @@ def answer(
 def in_total(results: Sequence[Answers]) -> list[Answers]:
     """Sums results over the semantic, the syntactic ("gram...") and all sections; sums, not means of sections."""
     kinds = {
-        "semantic": [each for each in results if not each.name.startswith(SYNTACTIC)],
-        "syntactic": [each for each in results if each.name.startswith(SYNTACTIC)],
+        "semantic": [section for section in results if not section.name.startswith(SYNTACTIC)],
+        "syntactic": [section for section in results if section.name.startswith(SYNTACTIC)],
         "total": list(results),
     }
     return [
         Answers(
             kind,
-            sum(each.asked for each in part),
-            sum(each.total for each in part),
-            [sum(right) for right in zip(*(each.right for each in part), strict=True)],
+            sum(section.asked for section in part),
+            sum(section.total for section in part),
+            [sum(right) for right in zip(*(section.right for section in part), strict=True)],
         )
         for kind, part in kinds.items()
         if part
@@ -127,17 +127,17 @@ def _marks(
     candidates = np.array(sorted(index.values()))
     units = unit_rows(table.rows_VD[candidates])
     place = {int(row): number for number, row in enumerate(candidates)}
-    words = np.array([[place[index[word]] for word in each] for each in questions]).reshape(-1, 4)
+    words = np.array([[place[index[word]] for word in question] for question in questions]).reshape(-1, 4)
     right = np.zeros(len(words), bool)
     block = max(1, BLOCK // max(1, len(units)))
     for start in range(0, len(words), block):
         a, b, c, d = words[start : start + block].T
         if multiply:
-            s_a, s_b, s_c = ((units[each] @ units.T + 1) / 2 for each in (a, b, c))
+            s_a, s_b, s_c = ((units[rows] @ units.T + 1) / 2 for rows in (a, b, c))
             scores = s_b * s_c / (s_a + EPSILON)
         else:
             scores = (units[b] - units[a] + units[c]) @ units.T
-        for each in (a, b, c):
-            scores[np.arange(len(a)), each] = -np.inf
+        for rows in (a, b, c):
+            scores[np.arange(len(a)), rows] = -np.inf
         right[start : start + block] = scores.argmax(1) == d
     return right

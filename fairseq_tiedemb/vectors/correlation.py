@@ -28,13 +28,13 @@ def cosine_correlation(tables: Sequence[np.ndarray], *, block: int = BLOCK) -> n
         rho (k, k); nan for fewer than three words, or if all cosines of a table are equal.
     """
     counts = np.zeros((len(tables), VALUES), np.int64)
-    for found in _pairs(tables, block):
-        for count, values in zip(counts, found, strict=True):
+    for cosines in _pairs(tables, block):
+        for count, values in zip(counts, cosines, strict=True):
             count += np.bincount(values, minlength=VALUES)
     ranks = [_centred_ranks(count) for count in counts]
     products = np.zeros((len(tables), len(tables)))
-    for found in _pairs(tables, block):
-        ranked = [rank[values] for rank, values in zip(ranks, found, strict=True)]
+    for cosines in _pairs(tables, block):
+        ranked = [rank[values] for rank, values in zip(ranks, cosines, strict=True)]
         products += [[first @ second for second in ranked] for first in ranked]
     scale = np.sqrt(np.outer(products.diagonal(), products.diagonal()))
     return np.divide(products, scale, out=np.full_like(products, np.nan), where=scale > 0)

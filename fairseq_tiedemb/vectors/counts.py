@@ -58,18 +58,18 @@ def positive_mutual_information(counts: Any, *, smoothing: float, shift: float) 
     Returns:
         scipy's sparse array (V, V), float64, with positive values only.
     """
-    found = counts.astype(np.float64)
-    of_word, of_context = found.sum(1), found.sum(0)
+    information = counts.astype(np.float64)
+    of_word, of_context = information.sum(1), information.sum(0)
     # A word without counts has no cell, so that its logarithm is never used.
-    log_word, log_context = (np.log(np.where(each > 0, each, 1.0)) for each in (of_word, of_context))
+    log_word, log_context = (np.log(np.where(sums > 0, sums, 1.0)) for sums in (of_word, of_context))
     smoothed = np.where(of_context > 0, of_context**smoothing, 0.0)
-    values = np.log(found.data, out=found.data)
-    values -= np.repeat(log_word, np.diff(found.indptr))
-    values -= smoothing * log_context[found.indices]
+    values = np.log(information.data, out=information.data)
+    values -= np.repeat(log_word, np.diff(information.indptr))
+    values -= smoothing * log_context[information.indices]
     values += np.log(smoothed.sum()) - np.log(shift)
     np.maximum(values, 0.0, out=values)
-    found.eliminate_zeros()
-    return found
+    information.eliminate_zeros()
+    return information
 
 
 def singular_vectors(matrix: Any, dim: int, *, power: float) -> np.ndarray:

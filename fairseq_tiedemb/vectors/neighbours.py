@@ -16,4 +16,4 @@ def nearest(table: WordTable, word: str, count: int) -> list[tuple[str, float]]:
     cosines = units @ units[row]
     cosines[row] = -np.inf
     rows = np.argsort(-cosines, kind="stable")[: min(count, len(table.words) - 1)]
-    return [(table.words[each], float(cosines[each])) for each in rows]
+    return [(table.words[near], float(cosines[near])) for near in rows]

@@ -20,7 +20,7 @@ def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.n
     ranks = [mean_ranks(np.asarray(values, np.float64)) for values in (first, second)]
     if len(ranks[0]) < 2:
         return math.nan
-    a, b = (each - each.mean() for each in ranks)
+    a, b = (rank - rank.mean() for rank in ranks)
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale else math.nan
 

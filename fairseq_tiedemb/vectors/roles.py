@@ -38,13 +38,13 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
         ValueError: if the model has no table of the role, or an adaptive one; for "tied", if the tables are not tied;
             for "sum", if the two tables differ in shape or are factorised apart.
     """
-    names = {each: _name(state, each) for each in ("in", "out", "source")}
+    names = {part: _name(state, part) for part in ("in", "out", "source")}
     tied = _tied(state, names)
     if role is None:
-        found = ["tied"] if tied else [each for each in ("in", "out") if names[each] or _in_bands(state, each)]
-        if not found:
+        parts = ["tied"] if tied else [part for part in ("in", "out") if names[part] or _in_bands(state, part)]
+        if not parts:
             raise _missing(state, "in", path)
-        return {each: _vectors(state, names, each, path) for each in found}
+        return {part: _vectors(state, names, part, path) for part in parts}
     if role == "tied" and not tied:
         raise ValueError(f"--role: needs in, out or sum for an untied model; got tied for {path}. Use in.")
     if role != "sum":

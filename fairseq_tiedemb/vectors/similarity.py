@@ -86,10 +86,13 @@ def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: b
     pairs, with cosine 0.
     """
     rows = [_rows_of_pairs(table, pairs) for table in tables]
-    found = [(each >= 0).all(1) for each in rows]
-    used = np.logical_and.reduce(found) | missing_as_zero
-    rhos = [spearman(pairs.scores[used], _cosines(table, each[used])) for table, each in zip(tables, rows, strict=True)]
-    return Agreement(pairs.name, int(used.sum()), len(used), rhos, [int(each.sum()) for each in found])
+    has_both = [(pair_rows >= 0).all(1) for pair_rows in rows]
+    used = np.logical_and.reduce(has_both) | missing_as_zero
+    rhos = [
+        spearman(pairs.scores[used], _cosines(table, pair_rows[used]))
+        for table, pair_rows in zip(tables, rows, strict=True)
+    ]
+    return Agreement(pairs.name, int(used.sum()), len(used), rhos, [int(has.sum()) for has in has_both])
 
 
 def _rows_of_pairs(table: WordTable, pairs: PairSet) -> np.ndarray:

@@ -86,11 +86,11 @@ class Source:
     def _of_checkpoint(self) -> list[WordTable]:
         state = read_checkpoint(self.path, flag="TABLE")
         if self.tensor is not None:
-            found = {self.tensor: named_table(state, self.tensor, path=self.path)}
+            matrices = {self.tensor: named_table(state, self.tensor, path=self.path)}
         else:
-            found = tables_by_role(state, self.role, path=self.path)
+            matrices = tables_by_role(state, self.role, path=self.path)
         tables, trained_with = [], fingerprints_of_training(state.get("task_state"))
-        for name, rows_VD in found.items():
+        for name, rows_VD in matrices.items():
             side = "source" if name == "source" else side_of(name)
             dictionary = self.dictionary or self._dictionary_of(state, side)
             rows = read_rows(dictionary)
@@ -111,7 +111,7 @@ class Source:
         task = section_of(state, "task")
         language = task.get(f"{side}_lang")
         name = f"dict.{language}.txt" if language else "dict.txt"
-        folders = [self.path.parent, *(Path(each) for each in str(task.get("data") or "").split(":") if each)]
+        folders = [self.path.parent, *(Path(folder) for folder in str(task.get("data") or "").split(":") if folder)]
         for folder in folders:
             if (folder / name).is_file():
                 return folder / name

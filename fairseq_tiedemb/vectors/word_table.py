@@ -48,14 +48,14 @@ class WordTable:
 
         Of words that differ in case alone, the lower-case one counts, else the first, which is the most frequent.
         """
-        found: dict[str, int] = {}
+        rows: dict[str, int] = {}
         for row, word in enumerate(self.words[:count]):
             lower = word.lower()
             if lower == word:
-                found[lower] = row
+                rows[lower] = row
             else:
-                found.setdefault(lower, row)
-        return found
+                rows.setdefault(lower, row)
+        return rows
 
     def describe(self) -> str:
         """Returns name, number of words and width."""
