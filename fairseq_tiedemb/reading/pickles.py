@@ -184,7 +184,7 @@ class Unpickler:
     """Runs pickles as torch does, with checks.
 
     Args:
-        load: a storage from its key, the number of its numbers, and their kind; asked once for a key. None if there are none.
+        load: a storage from its key, the number of its numbers, and their kind, asked once for a key; or None.
         legacy: whether the file is of torch before 1.6, where a storage may be a part of another.
     """
 
