@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .sharing import SharingMethod as SharingMethod
     from .sharing import register_sharing_method as register_sharing_method
 
-__version__ = "0.1.9"
+__version__ = "0.1.10"
 
 # Public names, and the modules that define them.
 _HOMES = {
