@@ -55,11 +55,9 @@ IMPORT_OF_TEST = (
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of package and tests."""
-    for folder in ("fairseq_tiedemb", "tests"):
-        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
-    return tmp_path
+    """A copy of the tree without what was made in it."""
+    made = shutil.ignore_patterns("__pycache__", ".*_cache", ".git", ".venv", ".demo", "build", "runs", "*.egg-info")
+    return Path(shutil.copytree(REPOSITORY, tmp_path / "copy", ignore=made))
 
 
 def change(file: Path, old: str, new: str) -> None:

@@ -34,7 +34,7 @@ def test_words_out_of_range(name: str, wrong: int, training: bool) -> None:
     target[3] = wrong
     for compute in losses(name, training):
         compute(features(), TARGET)
-        with pytest.raises(ValueError, match=rf"target: needs words in \[0, {SIZE}\); got {wrong}. Use features and"):
+        with pytest.raises(ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}. Use features and"):
             compute(features(), target)
 
 
@@ -63,5 +63,5 @@ def test_word2vec(noise_for: str, wrong: int) -> None:
     target = TARGET.clone()
     target[4] = wrong
     loss(TARGET)
-    with pytest.raises(ValueError, match=rf"target: needs words in \[0, {SIZE}\); got {wrong}"):
+    with pytest.raises(ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}"):
         loss(target)
