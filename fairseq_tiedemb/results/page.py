@@ -86,7 +86,7 @@ def shortened(svg: str) -> str:
     def short(tag: re.Match[str]) -> str:
         return re.sub(r"\s+", " ", re.sub(r"(?<![\d.])([1-9]\d*\.\d)\d+", r"\1", tag[0]))
 
-    return re.sub(r"<[^<>]+>", short, svg)
+    return re.sub(r">\s*\n\s*<", "><", re.sub(r"<[^<>]+>", short, svg))
 
 
 def inline(text: str) -> Markup:
