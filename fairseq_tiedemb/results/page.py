@@ -66,8 +66,8 @@ def chart(series: Sequence[Series], name: str) -> Markup:
     from matplotlib import rc_context
 
     stream = io.StringIO()
-    # Text stays text, in the page's font; names of parts are the chart's own; `$` in a label is a `$`.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False}):
+    # Text stays text, in the page's font; names of parts are the chart's own.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         draw(series, stream, picture_format="svg")
     text = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
     for color, own in THEME.items():
