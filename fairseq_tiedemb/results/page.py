@@ -66,8 +66,8 @@ def chart(series: Sequence[Series], name: str) -> Markup:
     from matplotlib import rc_context
 
     stream = io.StringIO()
-    # Text stays text, in the page's font; names of parts are the chart's own; `$` in a label is a `$`.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False}):
+    # Text stays text, in the page's font; names of parts are the chart's own.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         draw(series, stream, picture_format="svg")
     text = re.sub(r"<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
     for color, own in THEME.items():
@@ -86,7 +86,7 @@ def shortened(svg: str) -> str:
     def short(tag: re.Match[str]) -> str:
         return re.sub(r"\s+", " ", re.sub(r"(?<![\d.])([1-9]\d*\.\d)\d+", r"\1", tag[0]))
 
-    return re.sub(r"<[^<>]+>", short, svg)
+    return re.sub(r">\s*\n\s*<", "><", re.sub(r"<[^<>]+>", short, svg))
 
 
 def inline(text: str) -> Markup:
