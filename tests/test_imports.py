@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 LAYERS = [
     "ngram",
     "table_names",
+    "terminal",
     "reading",
     "compat",
     "sharing",
@@ -31,7 +32,7 @@ LAYERS = [
     "results",
     "cli",
 ]
-NUMPY_ONLY = {"ngram", "table_names"}
+NUMPY_ONLY = {"ngram", "table_names", "terminal"}
 TORCH_ONLY = {"sharing", "squared_norms", "losses", "scored_rows", "regularizers", "embedding", "modules", "outputs"}
 TORCH_AND_NUMPY = {"reading"}
 # Of a folder that needs torch alone until they are imported.

@@ -1,4 +1,4 @@
-"""Answer analogies (a is to b as c is to what?) by word vectors, by section and in total.
+"""Answer analogies (a is to b as c is to what?) by word vectors.
 
 Questions are lines of four words under `: section` lines, as in questions-words.txt; letters' case does not count. The
 answer is the word nearest to b - a + c, with vectors of length 1, the three words of the question aside. Questions with

@@ -1,4 +1,4 @@
-"""Put the words of a text into classes by what stands beside them, for --class-file.
+"""Put words into classes by their neighbours, for --class-file.
 
 The classes of the bigram model p(c_t | c_t-1) p(w_t | c_t) that gives a binarised text its largest likelihood, found by
 exchange, and the binary tree of these classes: a line a word, of bits, word and count, as Brown clustering writes them.

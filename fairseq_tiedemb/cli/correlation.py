@@ -1,4 +1,4 @@
-"""Spearman's rho between the cosines of all pairs of words in two tables.
+"""Spearman's rho between the cosines of word pairs in two tables.
 
 1 says that the two tables hold the same words similar; their widths may differ. Words are matched by their names, and
 all tables are compared on those that every one of them has, without <s> and <pad>. Time grows with the square of the

@@ -1,4 +1,4 @@
-"""Write a trained model for stock fairseq, or for CTranslate2, which serves it fast; both without this plugin.
+"""Write a trained model for stock fairseq or for CTranslate2.
 
 --to fairseq folds sharing method, projection and factorised tables into the tables of a checkpoint: l2-input stays
 tied, what has two tables then becomes untied. distance needs an output bias, which fairseq's models have not.

@@ -1,4 +1,4 @@
-"""Run a command, and add its CPU seconds and peak memory to a file.
+"""Run a command, and add its CPU time and memory to a file.
 
 A training that is interrupted and run again gets a line for each run in the file, so that `record` can add them up. The
 line is brought up to date while the command runs: what ends both loses half a minute of the count at most.

@@ -1,4 +1,4 @@
-"""Print the words whose vectors are nearest to those of given words.
+"""Print the words whose vectors are nearest to given words.
 
 Nearest by cosine, the word itself aside.
 """

@@ -1,4 +1,4 @@
-"""Count the subwords that two languages share in their training text.
+"""Count the subwords that two languages share.
 
 Of the texts as they are encoded: files, or a folder of fairseq-preprocess, whose <unk> does not count. Source: Press &
 Wolf 2016, table 1.

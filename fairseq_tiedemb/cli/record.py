@@ -1,4 +1,4 @@
-"""Write a result as data, out of the logs of the commands that measured it.
+"""Write a result as data, from the logs that measured it.
 
 A result is RESULTS/TABLE/ROW-SEED.json: figures with their units and the paper's beside them, command, commit,
 versions, processor, CPU seconds and memory. `report` makes every table of such files. A folder has, under the names

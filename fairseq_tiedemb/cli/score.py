@@ -1,8 +1,9 @@
-"""Scores sentences by a language model: log-probability, predicted tokens and text of each, in their order.
+"""Score sentences by a language model.
 
 Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
 fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
 end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
+Where the output is no terminal, the sentence is there as it came; a terminal gets its control characters escaped.
 
 Each sentence stands by itself; with --stream all are one text, each token predicted from all before it, as
 fairseq-eval-lm does with --task contiguous_lm. Models trained on a stream want that. --per-word writes the logarithm
@@ -23,6 +24,7 @@ from typing import Any
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
+EXACT = True
 # What is taken where nothing is asked for. None in the arguments tells that it was not.
 RAW_SAMPLE = 1000
 

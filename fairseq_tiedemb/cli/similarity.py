@@ -1,4 +1,4 @@
-"""Spearman's rho between people's scores of pairs of words and cosines of word vectors.
+"""Spearman's rho between people's scores and cosines of words.
 
 A set is a text file, two words and a score a line (SimLex-999, MEN, ...). Letters' case does not count. All tables are
 measured on the same pairs, those that every one of them has; how many that is of all is printed. The 95% intervals are

@@ -1,4 +1,4 @@
-"""What training does to the rows of input and output table: how often, by which role, and how probable repeats are.
+"""Count how often training updates a row, and by which role.
 
 Of a text: how many rows of the input table a batch and an epoch update; full softmax updates every row of the output
 table each time. Of a language model: the probability that a word comes again at once, and the norms of the two parts of

@@ -1,4 +1,4 @@
-"""Write a table of a checkpoint as word vectors in word2vec's text format.
+"""Write a checkpoint's table in word2vec's text format.
 
 fairseq's --decoder-embed-path and --encoder-embed-path read it, as do most tools. A sharing method's effective vectors
 are written, in float32 and exactly. <s> and <pad> are left out, and words that have space in them.

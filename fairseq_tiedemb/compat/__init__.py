@@ -12,6 +12,7 @@ To retire this folder, delete entries until `apply` has nothing to do. Sections 
     text         UTF-8                     commands    what they are given
     help         the flags of a model      archives    of models, unpacked
     resume       batches to come           trained     options, dictionaries
+    refusals     without a traceback
 
 How a checkpoint is read is no mend, and needs no fairseq: `fairseq_tiedemb/reading/`.
 
@@ -37,6 +38,7 @@ from .processes import (
     torchrun_trains_one_model,
     torchrun_world_size,
 )
+from .refusals import refusals_end_in_their_message
 from .resume import each_epochs_order, finished_trainings_stay, resumed_batches
 from .saving import atomic_copies, recipes_save_in_mid_epoch, whole_checkpoints
 from .text import byte_order_marks, utf8_text
@@ -107,6 +109,7 @@ ENTRIES = (
     tasks_gather_before_saving,
     lines_of_a_log_once,
     quiet_warnings,
+    refusals_end_in_their_message,
 )
 
 
