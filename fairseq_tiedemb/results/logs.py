@@ -1,10 +1,11 @@
 """Figures out of what the stock commands print, and as `record` is told them."""
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from fairseq_tiedemb.reading.json_text import parse_json
 
 # fairseq-eval-lm; a number may be inf or nan.
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")
@@ -82,9 +83,9 @@ def read_bleu(path: Path, *, flag: str) -> Measured:
         signature, score = found[-1]
         return Measured(finite(score, flag=flag, path=path), signature=signature)
     try:
-        values = json.loads(text)
+        values = parse_json(text)
         return Measured(finite(str(values["score"]), flag=flag, path=path), signature=str(values["signature"]))
-    except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise ValueError(
             f"{flag}: needs what sacrebleu printed, `BLEU|... = X` or JSON; got {path}, which has neither. Use the "
             "output of sacrebleu REFERENCE -i FILE."

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.reading.json_text import parse_json
 from fairseq_tiedemb.results.environment import checkout
 from fairseq_tiedemb.results.fields import Fields
 
@@ -167,10 +168,10 @@ def as_text(usage: Usage) -> str:
 def _read_lines(path: Path) -> list[Any]:
     lines: list[Any] = []
     try:
-        lines += map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        lines += map(parse_json, path.read_text(encoding="utf-8").splitlines())
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ValueError(
             f"{path}: needs a JSON object on each line; got another line {len(lines) + 1}. Use another file."
         ) from error
