@@ -178,10 +178,10 @@ def check_output_layer(cfg: Any) -> None:
         )
     if cfg.classes < 1:
         raise ValueError(f"--classes: needs 1 or more; got {cfg.classes}. Use 100.")
-    if cfg.noise_samples < 1:
-        raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
-    if not 0.0 <= cfg.noise_power < float("inf"):
-        raise ValueError(f"--noise-power: needs 0 or more; got {cfg.noise_power}. Use 1.")
+    if not 1 <= cfg.noise_samples <= 1_000_000:
+        raise ValueError(f"--noise-samples: needs 1 to 1,000,000; got {cfg.noise_samples}. Use 100.")
+    if not 0.0 <= cfg.noise_power <= 10.0:  # of counts, which float64 has to hold
+        raise ValueError(f"--noise-power: needs a number in [0, 10]; got {cfg.noise_power}. Use 1.")
     if not abs(cfg.noise_log_z) < float("inf"):
         raise ValueError(f"--noise-log-z: needs a finite number; got {cfg.noise_log_z}. Use 0.")
     if cfg.tree not in TREES:
@@ -238,7 +238,7 @@ def build_tables(
     own = table
     if not tied:
         own_rows = HEADS[cfg.output_layer].own_rows if cfg.output_layer in HEADS else None
-        rows, pad = (len(words), words.pad()) if own_rows is None else (own_rows(cfg), None)
+        rows, pad = (len(words), words.pad()) if own_rows is None else (min(own_rows(cfg), len(words)), None)
         width = features_dim if projection is None else projection.out_features
         own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
     return table, _build_output_layer(cfg, task, own, tied=tied, features_dim=features_dim, projection=projection)
