@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.reading.json_text import parse_json
-
 # Integers of JSON may be larger, and then are no number for arithmetic.
 LARGEST = sys.float_info.max
 
@@ -124,10 +122,10 @@ def read_object(path: Path) -> Fields:
         ValueError: naming the file, and the line of what is no JSON.
     """
     try:
-        values = parse_json(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except ValueError as error:  # no JSON, no UTF-8, or an integer of thousands of digits
+    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or an integer of thousands of digits
         raise ValueError(f"{path}: needs JSON; got a file that is none ({error}). Mend the file.") from error
     return Fields(values, path)
 
