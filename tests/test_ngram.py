@@ -325,3 +325,13 @@ def test_an_arpa_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monke
     assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.arpa", "train.txt"]
     assert (tmp_path / "out.arpa").read_text() == "old"
+
+
+@pytest.mark.parametrize("smoothing", ["witten-bell", "kneser-ney", "modified-kneser-ney", "absolute", "katz"])
+def test_an_order_that_no_sentence_has(smoothing, tmp_path, capsys):
+    text = tmp_path / "text"
+    text.write_text("a\nb\nc\n")
+    arguments = ["ngram", str(text), "--test", str(text), "--order"]
+    assert cli.main([*arguments, "5", "--smoothing", smoothing]) == 0
+    perplexity = capsys.readouterr().out.splitlines()[-1].split()[-2]
+    assert 1 < float(perplexity) < 4
