@@ -1,13 +1,18 @@
 """fairseq's commands end in the message alone where this package refuses; every other error keeps its traceback."""
 
+import functools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from fairseq_tiedemb import terminal
+from fairseq_tiedemb.compat import refusals
+
 from .conftest import USER_DIR, RunCommand, run
-from .hidden import python
 
 TINY = "--task language_modeling --arch tied_transformer_lm --decoder-layers 1 --decoder-attention-heads 1 --lr 1"
 TINY += " --optimizer sgd --batch-size 10 --tokens-per-sample 20 --max-update 1 --cpu --num-workers 0"
@@ -72,34 +77,41 @@ def test_an_error_of_fairseq_keeps_its_traceback(run_command: RunCommand, tmp_pa
     assert process.stderr.rstrip().endswith(f"No such file or directory: '{tmp_path}/none/dict.txt'")
 
 
-# Errors that Python raises in a function of ours are faults, and so are refusals of somebody else's code.
-FAULTS = """
-import sys
-sys.argv[0] = "fairseq-train"
-from fairseq_tiedemb import plugin, terminal
-from fairseq_tiedemb.compat import refusals
-def of(call):
-    try: call()
-    except Exception as error: return refusals.refusal(error)
-def own(): raise ValueError("--flag: needs a; got b. Use a.")
-assert of(own) is None
-code = compile("def ours(error):\\n    raise error", terminal.__file__, "exec")
-exec(code)
-assert of(lambda: ours(ValueError("--flag: needs a; got b\\n. Use a."))) == "--flag: needs a; got b\\n. Use a."
-assert of(lambda: ours(OSError("x: needs a; got b. Use a."))) == "x: needs a; got b. Use a."
-assert of(lambda: ours(ValueError("invalid literal for int() with base 10: 'x'"))) is None
-assert of(lambda: ours(KeyError("x"))) is None
-assert of(lambda: ours(SystemExit(1)) if 0 else terminal.printable(None)) is None
-"""
+def error_of(call: Callable[[], object]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError
 
 
 def test_faults_are_told_from_refusals() -> None:
-    python(FAULTS)
+    """Errors that Python raises in a function of ours are faults; refusals of somebody else's code are not ours."""
+    ours: dict[str, Any] = {}
+    exec(compile("def ours(error):\n    raise error", terminal.__file__, "exec"), ours)
+
+    def refused(error: Exception) -> str | None:
+        return refusals.refusal(error_of(lambda: ours["ours"](error)))
+
+    assert refused(ValueError("--flag: needs a; got b\n. Use a.")) == "--flag: needs a; got b\n. Use a."
+    assert refused(OSError("x: needs to be written; got y. Use a.")) == "x: needs to be written; got y. Use a."
+    assert refused(ValueError("invalid literal for int() with base 10: 'x'")) is None
+    assert refused(KeyError("x")) is None
+    assert refusals.refusal(error_of(lambda: terminal.printable(cast(str, None)))) is None
+
+    def theirs() -> None:
+        raise ValueError("--flag: needs a; got b. Use a.")
+
+    assert refusals.refusal(error_of(theirs)) is None
 
 
 @pytest.mark.parametrize("name", ["own.py", "train.py", "fairseq-own", "fairseq-tiedemb", "", "-c"])
-def test_own_code_keeps_its_hook(name: str) -> None:
-    program = f"import sys; sys.argv[0] = {name!r}; hook = sys.excepthook\nimport fairseq_tiedemb.plugin\n"
-    python(program + "assert sys.excepthook is hook")
-    if name == "own.py":
-        python(program.replace("own.py", "fairseq-eval-lm") + "assert sys.excepthook is not hook")
+def test_own_code_keeps_its_hook(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = functools.partial(sys.__excepthook__)
+    monkeypatch.setattr(sys, "excepthook", hook)
+    monkeypatch.setattr(sys, "argv", [name])
+    refusals.refusals_end_in_their_message()
+    assert sys.excepthook is hook
+    monkeypatch.setattr(sys, "argv", ["bin/fairseq-eval-lm"])
+    refusals.refusals_end_in_their_message()
+    assert sys.excepthook is not hook
