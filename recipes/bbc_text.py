@@ -92,7 +92,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         sets = split(arguments.stories)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"bbc_text.py: {error}")
     write(sets, arguments.folder)
 

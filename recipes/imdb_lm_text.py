@@ -22,7 +22,7 @@ import tarfile
 from pathlib import Path
 
 from bbc_text import SEED, sentences, write
-from unpack import DAMAGE, LIMIT, tar_members
+from unpack import DAMAGE, LIMIT, TEXT_LIMIT, BoundedHeader, tar_members
 
 HELD_OUT = 1_000  # reviews in valid, and in test
 REVIEW = re.compile(r"(?:^|/)(train|test)/(?:neg|pos)/[^/]+\.txt$")
@@ -38,11 +38,15 @@ def labelled(archive: Path) -> dict[str, list[str]]:
         ValueError: if the archive is damaged, or not a tar archive.
     """
     texts: dict[str, dict[str, str]] = {"train": {}, "test": {}}
+    size = 0
     try:
-        with tarfile.open(archive) as file:
+        with tarfile.open(archive, tarinfo=BoundedHeader) as file:
             for member in tar_members(file, LIMIT):
                 match = REVIEW.search(member.name)
                 if match and member.kind == "file":
+                    size += member.size
+                    if size > TEXT_LIMIT:
+                        raise tarfile.ReadError(f"more than {TEXT_LIMIT:,} bytes of reviews")
                     texts[match[1]][member.name] = member.open().read().decode().strip()
     except (*DAMAGE, UnicodeDecodeError) as error:
         raise ValueError(f"{archive}: needs a whole tar archive of reviews; got {error}. Use aclImdb's.") from None
@@ -92,7 +96,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         sets = split(arguments.archive, reviews=arguments.reviews, held_out=arguments.held_out)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"imdb_lm_text.py: {error}")
     write(sets, arguments.folder)
 

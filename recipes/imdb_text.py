@@ -44,7 +44,7 @@ def main() -> None:
     for name, parts in sets.items():
         try:
             lines = [line for part, count in parts for line in reviews(arguments.reviews / part, count)]
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             sys.exit(f"imdb_text.py: {error}")
         (arguments.folder / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 

@@ -19,6 +19,8 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from unpack import read_text
+
 NOTES = "_about.txt"  # of ManyThings.org's archives
 
 Pair = tuple[str, str]  # English, other
@@ -28,16 +30,18 @@ def read(path: Path) -> str:
     """Returns the text of a plain or gzip file, or the one text in a zip archive.
 
     Raises:
-        ValueError: the archive has no text, or several.
+        ValueError: the archive has no text, or several, or it is too large.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith((".txt", ".tsv")) and name != NOTES]
             if len(names) != 1:
                 raise ValueError(f"{path}: needs one text of sentence pairs; got {names}. Use the text itself.")
-            return archive.read(names[0]).decode("utf-8-sig")
-    content = path.read_bytes()
-    return (gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content).decode("utf-8-sig")
+            with archive.open(names[0]) as file:
+                return read_text(file, path).decode("utf-8-sig")
+    with path.open("rb") as file:
+        is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
+        return read_text(gzip.GzipFile(fileobj=file) if is_gzip else file, path).decode("utf-8-sig")
 
 
 def pairs_of(text: str) -> list[Pair]:

@@ -13,6 +13,8 @@ import zipfile
 from collections import Counter
 from pathlib import Path
 
+from unpack import read_text
+
 PARTS = {"train": 90, "valid": 5, "test": 5}  # percent of the characters
 MINIMUM = 10  # occurrences of a word in train
 
@@ -27,9 +29,11 @@ def read(path: Path, characters: int | None) -> str:
         with zipfile.ZipFile(path) as archive:
             if "text8" not in archive.namelist():
                 raise ValueError(f"{path}: needs the file text8; got {archive.namelist()}. Use text8.zip.")
-            text = archive.read("text8").decode("ascii")
+            with archive.open("text8") as file:
+                text = read_text(file, path).decode("ascii")
     else:
-        text = path.read_bytes().decode("ascii")
+        with path.open("rb") as file:
+            text = read_text(file, path).decode("ascii")
     text = text.rstrip("\n")
     others = set(text) - set("abcdefghijklmnopqrstuvwxyz ")
     if others:

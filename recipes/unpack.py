@@ -26,6 +26,8 @@ BLOCK = 1 << 20  # bytes
 # Bytes of all members; all archives of WMT16 together have 1.2 GB compressed.
 LIMIT = 10_000_000_000
 MEMBERS = 200_000
+TEXT_LIMIT = 1_000_000_000  # of a text that is read whole
+LONGEST_HEADER = 1_000_000  # bytes of a member's name and what else tar says of it, which tarfile reads whole
 ENCRYPTED = 1  # the bit of a zip member's flags
 
 # Errors of zipfile and tarfile about damage or an unknown compression.
@@ -40,6 +42,15 @@ DAMAGE = (
     OverflowError,
     RuntimeError,
 )
+
+
+class BoundedHeader(tarfile.TarInfo):
+    """A header of a tar archive, for `tarfile.open`; a huge one is refused before it is read."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in b"LKxgX" and self.size > LONGEST_HEADER:
+            raise ValueError(f"needs headers of at most {LONGEST_HEADER:,} bytes; got one of {self.size:,}")
+        return super()._proc_member(archive)  # type: ignore[misc]
 
 
 class Member(NamedTuple):
@@ -112,6 +123,18 @@ def check(member: Member) -> None:
         raise ValueError(f"needs files and folders only; got {member.name!r}, a {member.kind}")
 
 
+def read_text(file: Any, path: Path) -> bytes:
+    """All of an open file, which may be compressed.
+
+    Raises:
+        ValueError: it has more than `TEXT_LIMIT` bytes; no more are read.
+    """
+    content: bytes = file.read(TEXT_LIMIT + 1)
+    if len(content) > TEXT_LIMIT:
+        raise ValueError(f"{path}: needs a text of at most {TEXT_LIMIT:,} bytes; got more. Use that of its publisher.")
+    return content
+
+
 def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> None:
     """Unpacks an archive.
 
@@ -132,7 +155,9 @@ def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> None:
             if zipfile.is_zipfile(archive):
                 members = collect(zip_members(stack.enter_context(zipfile.ZipFile(archive))), limit)
             else:
-                members = collect(tar_members(stack.enter_context(tarfile.open(archive)), limit), limit)
+                members = collect(
+                    tar_members(stack.enter_context(tarfile.open(archive, tarinfo=BoundedHeader)), limit), limit
+                )
             fresh.mkdir(parents=True)
             for member in members:
                 write(member, fresh / member.name)

@@ -185,8 +185,11 @@ def run_to_the_end(module: str) -> None:
     except SystemExit as end:
         code = end.code
     except BaseException:
-        sys.excepthook(*sys.exc_info())
         code = 1
+        try:
+            sys.excepthook(*sys.exc_info())
+        except SystemExit as end:  # which Python takes from it, too
+            code = end.code
     if isinstance(code, str):
         print(code, file=sys.stderr)
         code = 1

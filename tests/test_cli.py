@@ -124,11 +124,29 @@ def test_a_reader_that_has_gone_is_no_fault(unbuffered):
     assert (process.returncode, process.stderr) == (141, "")
 
 
-@pytest.mark.parametrize(("argv", "message"), [([], "COMMAND"), (["paths"], "invalid choice: 'paths'")])
-def test_a_missing_or_unknown_command_is_named(argv, message, capsys):
+def test_without_a_command_all_are_shown_in_groups_with_a_line_each(capsys):
+    assert cli.main([]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) < 80
+    places = [lines.index(f"{group}:") for group in ("train", "measure", "look", "export", "maintain")]
+    assert places == sorted(places)
+    shown = [line.split(maxsplit=1) for line in lines[places[0] :] if line.startswith("  ") and "COMMAND" not in line]
+    assert [name for name, _ in shown if not name.startswith("-")] == list(cli.COMMANDS)
+
+
+def test_an_unknown_command_is_named(capsys):
     with pytest.raises(SystemExit, match="2"):
+        cli.main(["paths"])
+    assert "invalid choice: 'paths'" in capsys.readouterr().err
+
+
+def test_the_traceback_of_a_refusal_is_shown_on_demand(tmp_path, monkeypatch, capsys):
+    argv = ["curves", str(tmp_path / "none")]
+    assert cli.main(argv) == 2
+    assert capsys.readouterr().err.startswith("fairseq-tiedemb: error: LOG: needs ")
+    monkeypatch.setenv("FAIRSEQ_TIEDEMB_DEBUG", "1")
+    with pytest.raises(ValueError, match="LOG: needs a log of fairseq-train; got .*none"):
         cli.main(argv)
-    assert message in capsys.readouterr().err
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, capsys):

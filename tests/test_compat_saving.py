@@ -100,8 +100,8 @@ def test_training_on_a_full_disk_stops_and_names_the_file(
     command = subprocess.run(
         [sys.executable, "-m", "fairseq_cli.train", *arguments], capture_output=True, text=True, preexec_fn=small_disk
     )
-    assert command.returncode == 1
-    assert f"{tmp_path}/checkpoint_best.pt: needs to be written whole; got File too large" in command.stderr
+    assert command.returncode == 2
+    assert f"error: {tmp_path}/checkpoint_best.pt: needs to be written whole; got File too large" in command.stderr
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 LAYERS = [
     "ngram",
     "table_names",
+    "terminal",
     "reading",
     "compat",
     "registry",
@@ -33,7 +34,7 @@ LAYERS = [
     "results",
     "cli",
 ]
-NUMPY_ONLY = {"ngram", "table_names"}
+NUMPY_ONLY = {"ngram", "table_names", "terminal"}
 TORCH_ONLY = {
     "registry",
     "sharing",

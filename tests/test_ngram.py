@@ -250,7 +250,12 @@ def test_a_fallback_of_the_discounts_is_said(tmp_path, capsys):
 
 
 REFUSED = [
-    (["good", "--order", "0"], "--order: needs a whole number of at least 1; got 0. Use 5."),
+    (["good", "--order", "0"], "--order: needs a whole number from 1 to 100; got 0. Use 5."),
+    (["good", "--order", "1000000"], "--order: needs a whole number from 1 to 100; got 1000000. Use 5."),
+    (
+        ["good", "--smoothing", "katz", "--katz-k", "1000000000"],
+        "--katz-k: needs a whole number from 1 to 10000; got 1000000000. Use 7.",
+    ),
     (["missing"], "TRAIN: needs a text file; got missing (No such file or directory)"),
     (["."], "TRAIN: needs a text file; got . (Is a directory)"),
     (["good", "empty"], "TRAIN: needs text; got empty, which is empty"),
@@ -320,3 +325,13 @@ def test_an_arpa_file_that_cannot_be_finished_leaves_the_old_one(tmp_path, monke
     assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.arpa", "train.txt"]
     assert (tmp_path / "out.arpa").read_text() == "old"
+
+
+@pytest.mark.parametrize("smoothing", ["witten-bell", "kneser-ney", "modified-kneser-ney", "absolute", "katz"])
+def test_an_order_that_no_sentence_has(smoothing, tmp_path, capsys):
+    text = tmp_path / "text"
+    text.write_text("a\nb\nc\n")
+    arguments = ["ngram", str(text), "--test", str(text), "--order"]
+    assert cli.main([*arguments, "5", "--smoothing", smoothing]) == 0
+    perplexity = capsys.readouterr().out.splitlines()[-1].split()[-2]
+    assert 1 < float(perplexity) < 4

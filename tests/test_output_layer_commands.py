@@ -302,6 +302,7 @@ def test_resume_with_other_classes(
         ("--short-list 5", "--short-list: needs --output-layer short-list; got 5 with --output-layer softmax"),
         ("--output-layer short-list", "--short-list: needs 1 word or more with --output-layer short-list; got 0"),
         ("--output-layer short-list --short-list 14", r"--short-list: needs 1 to \d+ words, .* got 14"),
+        ("--output-layer short-list --short-list 1000000000", r"--short-list: needs 1 to \d+ words, .* got 1000000000"),
         ("--output-layer classes --class-file nowhere", r"--class-file: needs a text file .* got 'nowhere' \(No such"),
         (
             "--output-layer classes --label-smoothing 0.1",

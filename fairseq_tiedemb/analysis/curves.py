@@ -1,21 +1,28 @@
 """Learning curves: perplexity by epoch, read from fairseq-train's logs."""
 
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
+
+from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.terminal import printable
 
 # Perplexity by epoch.
 Curve = dict[int, float]
 
 # What fairseq prints at the end of an epoch, whatever its loggers put before it: with --log-format simple or tqdm, and
 # with json. The number of updates or the time always follows, so a value at the end of a line is a broken line.
-TEXT = re.compile(r"epoch (\d+) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ([\d.]+(?:e\+\d+)?|inf|nan) \|")
+TEXT = re.compile(r"epoch (\d{1,9}) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ([\d.]+(?:e\+\d+)?|inf|nan) \|")
 JSON = re.compile(r'\{"epoch": .*\}')
 
+# No training has more. What a line says of any other epoch is passed over: it is broken, or no line of fairseq's.
+EPOCHS = range(1, 10**9)
+# Perplexities beyond these are not drawn, for which matplotlib's arithmetic has no room.
+DRAWN = (1e-100, 1e100)
 # Perplexities further apart than this have a logarithmic axis.
 WIDE = 5
 
@@ -108,17 +115,29 @@ def read_log(path: str | Path) -> Run:
 
 def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
     """Yields the epoch, the validation subset (None for the training data) and the perplexity that a line reports."""
+    values: Any = {}
     if found := TEXT.search(line):
-        yield int(found[1]), found[2], float(found[3])
+        values = {"epoch": int(found[1]), f"{found[2] or 'train'}_ppl": found[3]}
     elif found := JSON.search(line):
-        try:
-            values = json.loads(found[0])
-        except json.JSONDecodeError:  # two processes may write on one line
-            return
-        for name, value in values.items():
-            if name.endswith("_ppl"):
-                subset = name.removesuffix("_ppl")
-                yield values["epoch"], None if subset == "train" else subset, float(value)
+        with suppress(ValueError):  # two processes may write on one line
+            values = parse_json(found[0])
+    epoch = values.get("epoch")
+    if type(epoch) is not int or epoch not in EPOCHS:
+        return
+    for name, value in values.items():
+        perplexity = _number(value) if name.endswith("_ppl") else None
+        if perplexity is not None:
+            subset = name.removesuffix("_ppl")
+            yield epoch, None if subset == "train" else subset, perplexity
+
+
+def _number(value: Any) -> float | None:
+    """A perplexity as a log has it, a number or its text; None for what can be no perplexity."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if number <= 0 or isinstance(value, bool) else number
 
 
 @dataclass
@@ -167,11 +186,11 @@ def draw(series: Sequence[Series], path: Path | IO[Any], *, picture_format: str)
     for number, one in enumerate(series):
         color = colormaps["tab10"](number) if len(series) <= 10 else colormaps["turbo"](number / (len(series) - 1))
         for curve, style in ((one.train, "dashed"), (one.valid, "solid")):
-            points = {epoch: curve[epoch] for epoch in sorted(curve) if math.isfinite(curve[epoch])}
+            points = {epoch: curve[epoch] for epoch in sorted(curve) if DRAWN[0] < curve[epoch] < DRAWN[1]}
             marker = "." if len(points) < 30 else ""
             axes.plot(list(points), list(points.values()), linestyle=style, color=color, marker=marker)
             values += points.values()
-        axes.plot([], [], color=color, label=one.label.replace("$", r"\$"))
+        axes.plot([], [], color=color, label=printable(one.label).replace("$", r"\$"))
     axes.plot([], [], color="grey", label="valid")
     axes.plot([], [], color="grey", linestyle="dashed", label="train")
     if values and max(values) > WIDE * min(values):

@@ -2,7 +2,10 @@
 
 A command is a module of this folder, and its name is the module's name (`-` for `_`). The first line of its docstring
 is its help. It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status. To add
-one, write the module and list it in `COMMANDS`. Nothing else in the package imports this folder.
+one, write the module and list it in `GROUPS`. Nothing else in the package imports this folder.
+
+What a command prints is made printable here (`fairseq_tiedemb/terminal.py`), whatever names and words it comes from.
+With `EXACT = True` it is what programs read: printable on a terminal, and as it is in a pipe or a file.
 
 .. include:: README.md
 """
@@ -13,41 +16,51 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb import __version__
+from fairseq_tiedemb.cli._signals import end_by, ending_by_signals
+from fairseq_tiedemb.terminal import PrintableStream, debugging, error_line
 
-# Name of the command -> its help, which stands here too so that a module is imported only when its command is chosen:
-# torch and fairseq take seconds.
-COMMANDS = {
-    "analogy": "Answer analogies (a is to b as c is to what?) by word vectors, by section and in total.",
-    "arch": "List the presets for --arch, or show one: what it shares, its size, its options and its recipe.",
-    "average": "Average the weights of checkpoints into a new one.",
-    "classes": "Put the words of a text into classes by what stands beside them, for --class-file.",
-    "correlation": "Spearman's rho between the cosines of all pairs of words in two tables.",
-    "counts": "Make word vectors by counting: what words stand near each other in a text, without any training.",
-    "curves": "Draw and print learning curves from logs of fairseq-train.",
-    "env": "Print versions, machine, and what compat mended, for a report of a fault.",
-    "export": "Write a trained model for stock fairseq, or for CTranslate2, which serves it fast; both without this "
-    "plugin.",
-    "map": "Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.",
-    "measure": "Run a command, and add its CPU seconds and peak memory to a file.",
-    "neighbours": "Print the words whose vectors are nearest to those of given words.",
-    "ngram": "Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, "
-    "interpolation.",
-    "norms": "Print and draw the norms of a trained model's embedding rows.",
-    "overlap": "Count the subwords that two languages share in their training text.",
-    "path": "Print the folder of this plugin, for fairseq's --user-dir.",
-    "record": "Write a result as data, out of the logs of the commands that measured it.",
-    "report": "Make a report of recorded results, or of your own trainings.",
-    "score": "Scores sentences by a language model: log-probability, predicted tokens and text of each, in their "
-    "order.",
-    "similarity": "Spearman's rho between people's scores of pairs of words and cosines of word vectors.",
-    "updates": "What training does to the rows of input and output table: how often, by which role, and how probable "
-    "repeats are.",
-    "vectors": "Write a table of a checkpoint as word vectors in word2vec's text format.",
+# Name of the command -> its help, by what the commands are for. The help stands here too, so that a module is imported
+# only when its command is chosen: torch and fairseq take seconds.
+GROUPS = {
+    "train": {
+        "path": "Print the folder of this plugin, for fairseq's --user-dir.",
+        "arch": "List the presets for --arch, or show the recipe of one.",
+        "classes": "Put words into classes by their neighbours, for --class-file.",
+        "counts": "Make word vectors by counting the neighbours of words.",
+    },
+    "measure": {
+        "score": "Score sentences by a language model.",
+        "ngram": "Perplexity of n-gram models on text, Kneser-Ney by default.",
+        "similarity": "Spearman's rho between people's scores and cosines of words.",
+        "analogy": "Answer analogies (a is to b as c is to what?) by word vectors.",
+        "correlation": "Spearman's rho between the cosines of word pairs in two tables.",
+    },
+    "look": {
+        "curves": "Draw and print learning curves from logs of fairseq-train.",
+        "neighbours": "Print the words whose vectors are nearest to given words.",
+        "map": "Draw words as a map: their vectors, laid out in a plane.",
+        "norms": "Print and draw the norms of a trained model's embedding rows.",
+        "overlap": "Count the subwords that two languages share.",
+        "updates": "Count how often training updates a row, and by which role.",
+    },
+    "export": {
+        "average": "Average the weights of checkpoints into a new one.",
+        "export": "Write a trained model for stock fairseq or for CTranslate2.",
+        "vectors": "Write a checkpoint's table in word2vec's text format.",
+    },
+    "maintain": {
+        "measure": "Run a command, and add its CPU time and memory to a file.",
+        "record": "Write a result as data, from the logs that measured it.",
+        "report": "Make a report of recorded results, or of your own trainings.",
+        "env": "Print versions, machine and mends, for a report of a fault.",
+    },
 }
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -59,7 +72,7 @@ class CommandParser(argparse.ArgumentParser):
             command = command_module(self.prog.split()[-1])
             self.description = command.__doc__
             command.add_arguments(self)
-            self.set_defaults(run=command.run)
+            self.set_defaults(run=command.run, exact=getattr(command, "EXACT", False))
         return super().parse_known_args(args, namespace)
 
 
@@ -72,44 +85,77 @@ def create_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line, with one subparser for each command."""
     parser = argparse.ArgumentParser(
         prog="fairseq-tiedemb",
-        description="The shared embedding in fairseq.",
-        # The version names a folder, which is not to be cut into lines.
+        description=f"The shared embedding in fairseq.\n\n{listed_commands()}",
+        # The lines of the commands and of the version are not to be cut.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"fairseq-tiedemb {__version__}, {PACKAGE}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=CommandParser)
-    for name, help_line in COMMANDS.items():
-        subparsers.add_parser(name, help=help_line)
+    # Without a help of its own a subparser is not listed once more.
+    subparsers = parser.add_subparsers(
+        metavar="COMMAND", help="-h after it shows its options", parser_class=CommandParser
+    )
+    for name in COMMANDS:
+        subparsers.add_parser(name)
     return parser
 
 
+def listed_commands() -> str:
+    """The commands in their groups, a line a command."""
+    width = max(len(name) for name in COMMANDS)  # no `map`, which is a command
+    groups = [
+        "\n".join([f"{group}:", *(f"  {name:<{width}}  {line}" for name, line in commands.items())])
+        for group, commands in GROUPS.items()
+    ]
+    return "\n\n".join(groups)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Runs one command; without one, shows them all.
 
     Args:
         argv: the words after `fairseq-tiedemb`; those of the process if None.
 
     Returns:
-        The exit status: 2 for arguments that are refused, or a package that is missing; 141, as a shell has it, where
-        nobody reads what is printed.
+        The exit status: 2 for arguments that are refused, no command, or a package that is missing; 141, as a shell has
+        it, where nobody reads what is printed. SIGINT, SIGTERM and SIGHUP end the process when it has cleaned up.
     """
     parser = create_parser()
     try:
-        arguments = parser.parse_args(argv)
-        status = arguments.run(arguments)
-        sys.stdout.flush()  # not when Python ends, where nothing can be caught
-        return status
+        with ending_by_signals(), redirect_stderr(PrintableStream(sys.stderr)):
+            arguments = parser.parse_args(argv)
+            if not hasattr(arguments, "run"):
+                parser.print_help()
+                return 2
+            return run(arguments)
     except BrokenPipeError:  # `| head` has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
         return 128 + signal.SIGPIPE
+    except KeyboardInterrupt as interrupt:
+        number = signal.Signals(*interrupt.args or (signal.SIGINT,))
     except ValueError as error:  # what a user can mend has a message that says how
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        if debugging():
+            raise
+        return refuse(str(error))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(PACKAGE.name):
             raise
-        print(
-            f"{parser.prog}: error: this command needs the package {error.name}; got a Python without it, "
-            f"{sys.executable}. Use pip install, without --no-deps.",
-            file=sys.stderr,
+        return refuse(
+            f"this command needs the package {error.name}; got a Python without it, {sys.executable}. Use pip install, "
+            "without --no-deps."
         )
+    return end_by(number)  # here, where the error's frames are gone, and with them the folders that they had open
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the command of the arguments; its standard output is printable, unless a program reads it."""
+    is_exact = arguments.exact and not sys.stdout.isatty()
+    with redirect_stdout(sys.stdout if is_exact else PrintableStream(sys.stdout)):
+        status = arguments.run(arguments)
+        sys.stdout.flush()  # not when Python ends, where nothing can be caught
+        return status
+
+
+def refuse(message: str) -> int:
+    """Prints the message of a refusal; returns the exit status."""
+    print(error_line("fairseq-tiedemb", message), file=sys.stderr)
     return 2

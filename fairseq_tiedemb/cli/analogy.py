@@ -1,4 +1,4 @@
-"""Answer analogies (a is to b as c is to what?) by word vectors, by section and in total.
+"""Answer analogies (a is to b as c is to what?) by word vectors.
 
 Questions are lines of four words under `: section` lines, as in questions-words.txt; case is ignored. The answer is the
 word nearest to b - a + c, with vectors of length 1, excluding a, b and c. A question is left out if a table lacks one

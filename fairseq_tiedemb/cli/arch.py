@@ -1,4 +1,4 @@
-"""List the presets for --arch, or show one: what it shares, its size, its options and its recipe.
+"""List the presets for --arch, or show the recipe of one.
 
 `fairseq-train --user-dir ... --arch NAME -h` shows every flag of a preset, with its default.
 """

@@ -1,4 +1,4 @@
-"""Put the words of a text into classes by what stands beside them, for --class-file.
+"""Put words into classes by their neighbours, for --class-file.
 
 The classes maximise the likelihood of the bigram model p(c_t | c_t-1) p(w_t | c_t) on a binarized text, by exchange.
 The output file has a line per word, as Brown clustering writes it: the class's path in a binary tree of the classes, as

@@ -1,4 +1,4 @@
-"""Spearman's rho between the cosines of all pairs of words in two tables.
+"""Spearman's rho between the cosines of word pairs in two tables.
 
 rho is 1 if two tables rank all word pairs by similarity in the same order; their widths may differ. All tables are
 compared on the words that every table has, matched by name, without <s> and <pad>. Time grows with the square of the

@@ -1,9 +1,9 @@
-"""Make word vectors by counting: what words stand near each other in a text, without any training.
+"""Make word vectors by counting the neighbours of words.
 
-Of a binarised text, with windows and words as --task word_pairs has them, but without chance: no word is thinned out,
-and a pair counts as much as skip-gram has to expect of it. The vectors are the truncated SVD of the positive pointwise
-mutual information, in word2vec's text format: what word2vec is to be measured against. Source: Levy, Goldberg & Dagan
-2015.
+Nothing is trained. Of a binarised text, with windows and words as --task word_pairs has them, but without chance: no
+word is thinned out, and a pair counts as much as skip-gram has to expect of it. The vectors are the truncated SVD of
+the positive pointwise mutual information, in word2vec's text format: what word2vec is to be measured against. Source:
+Levy, Goldberg & Dagan 2015.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Print versions, machine, and what compat mended, for a report of a fault."""
+"""Print versions, machine and mends, for a report of a fault."""
 
 import argparse
 

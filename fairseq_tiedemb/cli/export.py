@@ -1,4 +1,4 @@
-"""Write a trained model for stock fairseq, or for CTranslate2, which serves it fast; both without this plugin.
+"""Write a trained model for stock fairseq or for CTranslate2.
 
 --to fairseq folds sharing method, projection and factorised tables into the tables of a checkpoint. plain and l2-input
 stay tied; square-output, cosine, projections and factorised tables become untied. distance is refused: it needs an

@@ -1,8 +1,8 @@
-"""Draw words as a map: their vectors, of length 1, laid out in a plane, a panel a table.
+"""Draw words as a map: their vectors, laid out in a plane.
 
-By principal components (pca), which keep distances as well as a plane can; or by t-SNE (tsne), which keeps neighbours
-together, and needs `pip install scikit-learn`. Labels that would cover others are left out; the words that come
-first keep theirs.
+A table is a panel, and its vectors have length 1. By principal components (pca), which keep distances as well as a
+plane can; or by t-SNE (tsne), which keeps neighbours together, and needs `pip install scikit-learn`. Labels that
+would cover others are left out; the words that come first keep theirs.
 """
 
 import argparse

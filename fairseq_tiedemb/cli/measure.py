@@ -1,4 +1,4 @@
-"""Run a command, and add its CPU seconds and peak memory to a file.
+"""Run a command, and add its CPU time and memory to a file.
 
 Every run adds a line, so that `record` can add up the runs of an interrupted training. The line is updated while the
 command runs: if both are killed, at most half a minute is lost.

@@ -1,4 +1,4 @@
-"""Print the words whose vectors are nearest to those of given words.
+"""Print the words whose vectors are nearest to given words.
 
 Nearest means highest cosine, without the word itself.
 """

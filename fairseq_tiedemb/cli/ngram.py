@@ -1,4 +1,4 @@
-"""Perplexity of n-gram models on text: smoothing methods, modified Kneser-Ney by default, ARPA files, interpolation.
+"""Perplexity of n-gram models on text, Kneser-Ney by default.
 
 The command reads one sentence per line, as fairseq-preprocess does, and predicts every word and every line end from the
 words before it in the line. The model is estimated from TRAIN, or read from an ARPA file. It may be mixed with other

@@ -1,4 +1,4 @@
-"""Count the subwords that two languages share in their training text.
+"""Count the subwords that two languages share.
 
 Input is encoded text: two files, or a folder of fairseq-preprocess, without its <unk>. Source: Press & Wolf 2016, table
 1.

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import fairseq_tiedemb
 
+EXACT = True
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds nothing: the command has no arguments."""

@@ -1,4 +1,4 @@
-"""Write a result as data, out of the logs of the commands that measured it.
+"""Write a result as data, from the logs that measured it.
 
 A result is RESULTS/TABLE/ROW-SEED.json: figures with units and the paper's figures, command, commit, versions,
 processor, CPU seconds and memory. `report` makes every table from such files. The recipes name the files of a folder:

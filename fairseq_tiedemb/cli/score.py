@@ -1,8 +1,9 @@
-"""Scores sentences by a language model: log-probability, predicted tokens and text of each, in their order.
+"""Score sentences by a language model.
 
 Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
 fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
 end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
+Where the output is no terminal, the sentence is there as it came; a terminal gets its control characters escaped.
 
 Sentences are scored separately. With --stream they are one text, in which every token is predicted from all tokens
 before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream need this. --per-word writes the
@@ -23,6 +24,7 @@ from typing import Any
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
+EXACT = True
 # What is taken where nothing is asked for. None in the arguments tells that it was not.
 RAW_SAMPLE = 1000
 

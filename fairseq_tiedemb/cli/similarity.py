@@ -1,4 +1,4 @@
-"""Spearman's rho between people's scores of pairs of words and cosines of word vectors.
+"""Spearman's rho between people's scores and cosines of words.
 
 A set is a text file with two words and a score per line (SimLex-999, MEN, ...); case is ignored. All tables are
 measured on the same pairs, those whose words every table has; the output shows how many. The 95% intervals use Fisher's

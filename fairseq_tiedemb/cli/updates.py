@@ -1,4 +1,4 @@
-"""What training does to the rows of input and output table: how often, by which role, and how probable repeats are.
+"""Count how often training updates a row, and by which role.
 
 For a text: the rows of the input embedding that a batch and an epoch update; the full softmax updates every row of the
 output embedding in every batch. For a language model: the probability of repeating the previous word, and the norms of

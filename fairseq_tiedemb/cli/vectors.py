@@ -1,4 +1,4 @@
-"""Write a table of a checkpoint as word vectors in word2vec's text format.
+"""Write a checkpoint's table in word2vec's text format.
 
 fairseq's --decoder-embed-path and --encoder-embed-path read it, as do most tools. It has the vectors that the sharing
 method computes, in float32 without rounding, except those of <s>, <pad> and words that contain spaces.

@@ -11,6 +11,7 @@ and when it can be removed. An entry whose cause is absent does nothing, and `ap
     text         UTF-8                     commands    wrong input, recipes
     help         the flags of a model      archives    unpacking of models
     resume       batches to come           trained     options, dictionaries
+    refusals     without a traceback
 
 Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/reading/`.
 
@@ -36,6 +37,7 @@ from .processes import (
     torchrun_trains_one_model,
     torchrun_world_size,
 )
+from .refusals import refusals_end_in_their_message
 from .resume import each_epochs_order, finished_trainings_stay, resumed_batches
 from .saving import atomic_copies, recipes_save_in_mid_epoch, whole_checkpoints
 from .text import byte_order_marks, utf8_text
@@ -108,6 +110,7 @@ ENTRIES = (
     tasks_gather_before_saving,
     lines_of_a_log_once,
     quiet_warnings,
+    refusals_end_in_their_message,
 )
 
 

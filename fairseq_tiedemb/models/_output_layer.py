@@ -231,10 +231,10 @@ def check_output_layer(cfg: Any) -> None:
         )
     if cfg.classes < 1:
         raise ValueError(f"--classes: needs 1 or more; got {cfg.classes}. Use 100.")
-    if cfg.noise_samples < 1:
-        raise ValueError(f"--noise-samples: needs 1 or more; got {cfg.noise_samples}. Use 100.")
-    if not 0.0 <= cfg.noise_power < float("inf"):
-        raise ValueError(f"--noise-power: needs 0 or more; got {cfg.noise_power}. Use 1.")
+    if not 1 <= cfg.noise_samples <= 1_000_000:
+        raise ValueError(f"--noise-samples: needs 1 to 1,000,000; got {cfg.noise_samples}. Use 100.")
+    if not 0.0 <= cfg.noise_power <= 10.0:  # of counts, which float64 has to hold
+        raise ValueError(f"--noise-power: needs a number in [0, 10]; got {cfg.noise_power}. Use 1.")
     if not abs(cfg.noise_log_z) <= LARGEST_LOG_Z:
         raise ValueError(
             f"--noise-log-z: needs a logarithm between -{LARGEST_LOG_Z} and {LARGEST_LOG_Z}; got {cfg.noise_log_z}. "
@@ -298,6 +298,7 @@ def build_tables(
     own = table
     if not tied:
         rows, pad = (len(words), words.pad()) if head.own_rows is None else (head.own_rows(options), None)
+        rows = min(rows, len(words))  # the head refuses more, after its table is made
         width = features_dim if projection is None else projection.out_features
         own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
     over = head.build(options, own, None if head.name == SOFTMAX else training_counts(task), words)

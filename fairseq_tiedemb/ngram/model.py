@@ -15,6 +15,8 @@ from .text import BOS, Vocabulary
 
 # Of a probability, by the rounding of an ARPA file's numbers, some of which have six digits.
 LARGEST = 1.001
+# An order takes the time of the text, whether it has such long sentences or not, and a k takes k numbers an order.
+ORDERS, KATZ_KS = range(1, 101), range(1, 10_001)
 
 
 class BackoffModel:
@@ -201,8 +203,8 @@ def check_options(
             f"--smoothing: needs one of {', '.join(SMOOTHINGS)}; got {smoothing}. Use modified-kneser-ney."
         )
     method = SMOOTHINGS[smoothing]
-    if order < 1:
-        raise ValueError(f"--order: needs a whole number of at least 1; got {order}. Use 5.")
+    if order not in ORDERS:
+        raise ValueError(f"--order: needs a whole number from 1 to {ORDERS[-1]}; got {order}. Use 5.")
     if form not in (None, *FORMS):
         raise ValueError(f"form: needs one of {', '.join(FORMS)}; got {form}. Leave it out for the method's own.")
     if form not in (None, *method.forms):
@@ -213,8 +215,8 @@ def check_options(
             f"--cutoff: needs 1 to {order} whole numbers of at least 1, for --order {order}; got "
             f"{' '.join(map(str, cutoff))}. Use 1 1 2, say, to drop n-grams of three or more words with count 1."
         )
-    if katz_k < 1:
-        raise ValueError(f"--katz-k: needs a whole number of at least 1; got {katz_k}. Use 7.")
+    if katz_k not in KATZ_KS:
+        raise ValueError(f"--katz-k: needs a whole number from 1 to {KATZ_KS[-1]}; got {katz_k}. Use 7.")
     return method
 
 

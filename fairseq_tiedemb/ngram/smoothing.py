@@ -146,7 +146,7 @@ def katz(order: Counted, options: Options) -> Discounts:
 def witten_bell(order: Counted, options: Options) -> Discounts:
     """delta = c T_h / (N_h + T_h)."""
     types = np.bincount(order.histories, weights=order.counts > 0, minlength=len(order.totals))
-    share = np.divide(types, order.totals + types, out=np.zeros_like(types), where=types > 0)
+    share = np.divide(types, order.totals + types, out=np.zeros(len(types)), where=types > 0)
     return Discounts(share[order.histories] * order.counts)
 
 

@@ -68,8 +68,8 @@ class NegativeSampling(NoiseHead):
     def __init__(
         self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, noise_for: str = "block"
     ):
-        if negatives < 1:
-            raise ValueError(f"--negatives: needs at least 1; got {negatives}. Use 5, say.")
+        if not 1 <= negatives <= 10_000:
+            raise ValueError(f"--negatives: needs 1 to 10,000; got {negatives}. Use 5, say.")
         if not 0.0 <= power <= 1.0:
             raise ValueError(f"--noise-power: needs a number in [0, 1]; got {power}. Use 0.75, say.")
         if counts.shape != (table.num_embeddings,) or not counts.gt(0).any():

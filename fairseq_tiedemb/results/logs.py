@@ -4,11 +4,11 @@ Every reader raises a ValueError that names the flag and the file, if the file c
 figure that is not finite.
 """
 
-import json
 import math
 import re
 from pathlib import Path
 
+from fairseq_tiedemb.reading.json_text import parse_json
 from fairseq_tiedemb.results.records import Figure
 
 # fairseq-eval-lm; a number may be inf or nan.
@@ -56,9 +56,9 @@ def read_bleu(path: Path, *, flag: str) -> Figure:
         signature, score = found[-1]
         return Figure(finite(score, flag=flag, path=path), signature=signature)
     try:
-        values = json.loads(text)
+        values = parse_json(text)
         return Figure(finite(str(values["score"]), flag=flag, path=path), signature=str(values["signature"]))
-    except (json.JSONDecodeError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise ValueError(
             f"{flag}: needs what sacrebleu printed, `BLEU|... = X` or JSON; got {path}, which has neither. Use the "
             "output of sacrebleu REFERENCE -i FILE."

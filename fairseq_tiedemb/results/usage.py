@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.reading.json_text import parse_json
 from fairseq_tiedemb.results.environment import checkout
 from fairseq_tiedemb.results.fields import of_object
 
@@ -198,11 +199,10 @@ def _locked(path: Path) -> Iterator[None]:
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     try:
-        for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
-            lines.append(dict(line))
+        lines += map(parse_json, path.read_text(encoding="utf-8").splitlines())
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(
             f"{path}: needs a JSON object on each line; got another line {len(lines) + 1}. Use another file."
         ) from error

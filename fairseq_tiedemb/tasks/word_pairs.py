@@ -20,6 +20,9 @@ from ._streams import TokenStream, open_stream
 
 logger = logging.getLogger(__name__)
 
+# Distances in a window are numbers in memory, for every word of a batch.
+WIDEST = 10_000
+
 
 @dataclass
 class WordPairsConfig(FairseqDataclass):
@@ -57,9 +60,10 @@ class WordPairsTask(FairseqTask):
 
     def __init__(self, cfg: WordPairsConfig, dictionary: Dictionary):
         super().__init__(cfg)
-        for flag, value, lowest in (("--window", cfg.window, 1), ("--min-count", cfg.min_count, 1)):
-            if value < lowest:
-                raise ValueError(f"{flag}: needs at least {lowest}; got {value}. Use 5, say.")
+        if not 1 <= cfg.window <= WIDEST:
+            raise ValueError(f"--window: needs 1 to {WIDEST:,}; got {cfg.window}. Use 5, say.")
+        if cfg.min_count < 1:
+            raise ValueError(f"--min-count: needs at least 1; got {cfg.min_count}. Use 5, say.")
         if not 0.0 <= cfg.subsampling < 1.0:
             raise ValueError(f"--subsampling: needs a number in [0, 1); got {cfg.subsampling}. Use 1e-3, say.")
         self.dictionary = dictionary

@@ -3,12 +3,13 @@
 Source: https://huggingface.co/docs/safetensors, "Format".
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from fairseq_tiedemb.reading.json_text import parse_json
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 LARGEST_HEADER = 100_000_000  # bytes, the format's limit
@@ -32,8 +33,8 @@ def read_matrix(path: Path, name: str | None) -> Tensor:
         try:
             if length > min(size - 8, LARGEST_HEADER):
                 raise ValueError(f"a header of {length:,} bytes in {size:,}")
-            header = json.loads(file.read(length))
-            shapes = {key: entry["shape"] for key, entry in header.items() if key != "__metadata__"}
+            header = parse_json(file.read(length))
+            shapes = {key: _whole(entry["shape"]) for key, entry in header.items() if key != "__metadata__"}
             if name not in shapes or len(shapes[name]) != 2 or header[name]["dtype"] not in TYPES:
                 raise _unknown(name, shapes, path)
             start, stop = _place(header[name], size - 8 - length)
@@ -60,9 +61,16 @@ def _unknown(name: str | None, shapes: dict[str, list[int]], path: Path) -> _Unk
     return _Unknown(f"--tensor: needs the name of a matrix of {path}; got {name}. Use one of {shown}{more}.")
 
 
+def _whole(values: Any) -> list[int]:
+    """The values of a shape or of a place in the file."""
+    if not (isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)):
+        raise ValueError(f"{str(values)[:60]} where whole numbers belong")
+    return values
+
+
 def _place(entry: dict[str, Any], room: int) -> tuple[int, int]:
     """First byte and the one behind the last, which must be as many as the shape says."""
-    start, stop = entry["data_offsets"]
+    start, stop = _whole(entry["data_offsets"])
     rows, width = entry["shape"]
     needed = rows * width * TYPES[entry["dtype"]].itemsize
     if not (0 <= start <= stop <= room and stop - start == needed and needed > 0):

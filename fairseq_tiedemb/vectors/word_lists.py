@@ -1,10 +1,10 @@
 """Reads dictionary files, which name the word of every row of a table."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS
+from fairseq_tiedemb.reading.json_text import parse_json
 
 OVERWRITE = " #fairseq:overwrite"
 # Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
@@ -34,10 +34,10 @@ def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        return _from_json(json.loads(text)) if path.suffix == ".json" else _from_lines(text)
+        return _from_json(parse_json(text)) if path.suffix == ".json" else _from_lines(text)
     except OSError as error:
         raise ValueError(f"{flag}: needs a dictionary; got {path} ({error.strerror}). Use another path.") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"{flag}: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
             f"got {path} ({error}). Use the dictionary of the table."

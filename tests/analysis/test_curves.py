@@ -301,3 +301,35 @@ def test_logs_of_a_real_training(lm_data, tmp_path, run_command):
     process = run_command("fairseq_tiedemb.cli", "curves", *sorted(tmp_path.glob("*.file")), "--output", picture)
     assert f"{runs[0].train[3]:.2f}" in process.stdout.splitlines()[3]
     assert picture.stat().st_size > 10_000
+
+
+# Values that no fairseq writes, which once ended in a traceback, or in a message of Python's alone.
+ODD = {
+    "epoch": ['"one"', "null", "NaN", "1e308", "9" * 5000, "1.5", "true", "-1", "9" * 23, "[1]"],
+    "train_ppl": ["[1]", '"x"', "9" * 5000, "[" * 100_000, "-5", "true", "{}", "0"],
+}
+
+
+@pytest.mark.parametrize("command", ["curves", "report"])
+def test_lines_with_odd_values_are_passed_over(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--output", str(tmp_path / "curve.png") if command == "curves" else str(tmp_path)]
+    lines = [f"epoch {'9' * 5000} | loss 1 | ppl 3 | wps 0\n", "epoch 001 | loss 1 | ppl 3.4.5 | wps 0\n"]
+    for name, values in ODD.items():
+        for value in values:
+            fields = {"epoch": "1", "train_ppl": '"5.2"', "train_loss": "2", name: value}
+            lines.append("{" + ", ".join(f'"{key}": {each}' for key, each in fields.items()) + "}\n")
+    for line in lines:
+        log = write(tmp_path / "odd.log", line)
+        assert cli.main([command, log, *arguments]) == 2
+        assert re.search(r"error: (LOG|RUN): needs .*; got .*odd\.log", capsys.readouterr().err), line[:80]
+    log = write(tmp_path / "odd.log", "".join(lines) + json_lines(THREE_EPOCHS))
+    assert read_log(log) == read_log(write(tmp_path / "log", json_lines(THREE_EPOCHS)))
+
+
+def test_perplexities_of_any_size_and_labels_of_any_kind_are_drawn(tmp_path: Path) -> None:
+    log = write(tmp_path / "log", json_lines([(1, None, 1e308), (2, None, 1e-300), (3, None, 5)]))
+    picture = tmp_path / "curve.svg"
+    assert cli.main(["curves", log, "--output", str(picture), "--label", "$\\frac \x1b[2J"]) == 0
+    ElementTree.parse(picture)

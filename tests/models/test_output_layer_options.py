@@ -124,9 +124,11 @@ def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> No
     [
         ({"output_layer": "softmaks"}, r"--output-layer: needs a registered layer; got 'softmaks'"),
         ({"output_bias_init": "uni"}, r"--output-bias-init: needs one of zero, uniform, unigram; got uni"),
-        ({"output_layer": "nce", "noise_samples": 0}, r"--noise-samples: needs 1 or more; got 0"),
-        ({"output_layer": "nce", "noise_power": -1.0}, r"--noise-power: needs 0 or more; got -1"),
-        ({"output_layer": "nce", "noise_power": float("nan")}, r"--noise-power: needs 0 or more; got nan"),
+        ({"output_layer": "nce", "noise_samples": 0}, r"--noise-samples: needs 1 to 1,000,000; got 0"),
+        ({"output_layer": "nce", "noise_samples": 10**12}, r"--noise-samples: needs .*; got 1000000000000"),
+        ({"output_layer": "nce", "noise_power": -1.0}, r"--noise-power: needs a number in .0, 10.; got -1"),
+        ({"output_layer": "nce", "noise_power": 1000.0}, r"--noise-power: needs .*; got 1000"),
+        ({"output_layer": "nce", "noise_power": float("nan")}, r"--noise-power: needs .*; got nan"),
         ({"output_layer": "short-list"}, r"--short-list: needs 1 word or more with .* short-list; got 0"),
         (
             {"output_bias_init": "zero", "adaptive_softmax_cutoff": "8,12"},

@@ -268,7 +268,8 @@ def test_checkpoints_before_0_1_10_load() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"negatives": 0}, "--negatives: needs at least 1; got 0"),
+        ({"negatives": 0}, "--negatives: needs 1 to 10,000; got 0"),
+        ({"negatives": 10**12}, "--negatives: needs 1 to 10,000; got 1000000000000"),
         ({"noise_power": 1.5}, r"--noise-power: needs a number in \[0, 1\]; got 1.5"),
         ({"decoder_embed_dim": 0}, "--decoder-embed-dim: needs a positive whole number; got 0"),
         ({"sharing_method": "magic"}, "--sharing-method: needs a registered method; got 'magic'"),

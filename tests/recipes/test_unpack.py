@@ -224,3 +224,65 @@ def test_a_folder_that_is_there(tmp_path: Path) -> None:
     process = unpack(write_zip(tmp_path / "a.zip"), tmp_path / "new")
     assert process.returncode == 1
     assert f"FOLDER: needs a new one; {tmp_path}/new is there" in process.stderr
+
+
+def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    for kind in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        path = tmp_path / f"{kind}.tar"
+        with tarfile.open(path, "w", format=kind) as archive:
+            archive.addfile(tar_member("n" * 2_000_000))
+        process = unpack(path, tmp_path / "out")
+        assert process.returncode == 1
+        assert f"unpack.py: {path}: needs headers of at most 1,000,000 bytes; got one of 2,000,0" in process.stderr
+        assert process.stderr.count("\n") == 1
+
+
+def test_no_text_is_read_beyond_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "TEXT_LIMIT", 1000)
+    for name, size in (("bomb", 10**7), ("large", 1001)):
+        with gzip.open(tmp_path / name, "wb") as file:
+            file.write(bytes(size))
+        with (
+            gzip.open(tmp_path / name) as file,
+            pytest.raises(ValueError, match="needs .* at most 1,000 bytes; got more"),
+        ):
+            recipe.read_text(file, tmp_path / name)
+    assert recipe.read_text(io.BytesIO(bytes(1000)), tmp_path) == bytes(1000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["text8_text.py", "tatoeba_text.py"])
+def test_texts_that_are_bombs_are_refused(name: str, tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "bomb.gz", "wb") as file:
+        for _ in range(1001):
+            file.write(bytes(1_000_000))
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("text8" if name == "text8_text.py" else "pairs.txt", "w", force_zip64=True) as file:
+            for _ in range(1001):
+                file.write(bytes(1_000_000))
+    rest = (tmp_path,) if name == "text8_text.py" else ("de", tmp_path, "--held-out", 1)
+    for bomb in ("bomb.zip",) if name == "text8_text.py" else ("bomb.zip", "bomb.gz"):
+        process = run_python(RECIPES / name, tmp_path / bomb, *rest)
+        assert process.returncode == 1
+        assert "needs a text of at most 1,000,000,000 bytes; got more" in process.stderr
+        assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+@pytest.mark.parametrize(
+    ("name", "place"), [("imdb_text.py", "train/neg/x.txt"), ("bbc_text.py", "tech/x.txt"), ("imdb_lm_text.py", ".")]
+)
+def test_a_folder_or_a_dangling_link_in_the_place_of_a_text_is_named(
+    name: str, place: str, kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "texts" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        path.mkdir(exist_ok=True)
+    else:
+        path.symlink_to("nowhere")
+    process = run_python(RECIPES / name, tmp_path / "texts", tmp_path)
+    assert process.returncode == 1
+    assert "Traceback" not in process.stderr
+    assert process.stderr.startswith(f"{name}: ")
+    assert str(tmp_path / "texts") in process.stderr

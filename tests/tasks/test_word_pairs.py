@@ -212,7 +212,8 @@ def test_rare_words_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": 0}, "--window: needs at least 1; got 0"),
+        ({"window": 0}, "--window: needs 1 to 10,000; got 0"),
+        ({"window": 10**9}, "--window: needs 1 to 10,000; got 1000000000"),
         ({"min_count": 0}, "--min-count: needs at least 1; got 0"),
         ({"subsampling": 1.0}, r"--subsampling: needs a number in \[0, 1\); got 1.0"),
         ({"subsampling": -1e-3}, r"--subsampling: needs a number in \[0, 1\); got -0.001"),

@@ -1,0 +1,66 @@
+"""What this package refuses: the message alone."""
+
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fairseq
+from torch.multiprocessing import ProcessRaisedException
+
+from ..terminal import debugging, error_line
+from ._replace import replace
+
+PACKAGE = Path(__file__).resolve().parent.parent
+# The end of a traceback: the innermost frame, the error's class, and a message of the form that all refusals have.
+REFUSAL = re.compile(r'  File "([^"\n]+)", line .*?\n(\w+Error): (.*needs? .*; (?:got|found) .*)', re.DOTALL)
+
+
+def refusals_end_in_their_message() -> None:
+    """End a command of fairseq's that this package refuses in one line, `fairseq-train: error: ...`, with status 2.
+
+    Without it: Python's traceback stands above the message, and the status is that of a fault, 1. Every other error
+    keeps both; FAIRSEQ_TIEDEMB_DEBUG=1 shows the tracebacks of refusals, too. A program that imports fairseq keeps its
+    `sys.excepthook`. Goes when fairseq's commands say in one line what they refuse.
+    """
+    command = running_command()
+    if command is None:
+        return
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+            message = None if debugging() else refusal(error)
+            if message is None:
+                return original(kind, error, trace)
+            # Of several processes, fairseq silences `print` in all but the first, and torch keeps `sys.stderr` back.
+            (sys.__stderr__ or sys.stderr).write(error_line(command, message) + "\n")
+            raise SystemExit(2)  # which Python takes for the end of the process
+
+        return excepthook
+
+    replace(sys, "excepthook", make)
+
+
+def running_command() -> str | None:
+    """The name of the command of fairseq's that this process runs, `fairseq-train`; None for any other program."""
+    program = Path(sys.argv[0] if sys.argv else "")
+    modules = Path(fairseq.__file__).resolve().parent.parent / "fairseq_cli"
+    name = program.stem if program.parent.name == modules.name else program.name.removeprefix("fairseq-")
+    name = name.replace("_", "-")
+    is_command = program.name != name and (modules / f"{name.replace('-', '_')}.py").is_file()
+    return f"fairseq-{name}" if is_command else None
+
+
+def refusal(error: BaseException) -> str | None:
+    """The message of an error that this package has raised to refuse something; None for any other error.
+
+    One of several processes that have been started tells its error as text.
+    """
+    if isinstance(error, ProcessRaisedException):
+        trace = str(error)
+    else:
+        trace = "".join(traceback.format_exception(error, chain=False))
+    found = REFUSAL.fullmatch(trace.strip("\n")[trace.strip("\n").rfind('\n  File "') + 1 :])
+    return found[3] if found and Path(found[1]).is_relative_to(PACKAGE) else None

@@ -1,0 +1,117 @@
+"""fairseq's commands end in the message alone where this package refuses; every other error keeps its traceback."""
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from fairseq_tiedemb import terminal
+from fairseq_tiedemb.compat import refusals
+
+from .conftest import USER_DIR, RunCommand, run
+
+TINY = "--task language_modeling --arch tied_transformer_lm --decoder-layers 1 --decoder-attention-heads 1 --lr 1"
+TINY += " --optimizer sgd --batch-size 10 --tokens-per-sample 20 --max-update 1 --cpu --num-workers 0"
+NO_GPU = "--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp.\n"
+
+
+def refused(*command: object, **kwargs: object) -> str:
+    """What a refused command writes to standard error."""
+    process = run(*command, check=False, **kwargs)
+    assert process.returncode == 2, process.stderr
+    assert "Traceback" not in process.stderr
+    return process.stderr
+
+
+def test_a_training_that_is_refused_ends_in_one_line(lm_data: Path, tmp_path: Path) -> None:
+    command = ("train", lm_data, *TINY.split(), "--save-dir", tmp_path, "--fp16")
+    assert refused(*command) == f"fairseq-train: error: {NO_GPU}"
+    process = run(*command, check=False, env={"FAIRSEQ_TIEDEMB_DEBUG": "1"})
+    assert process.returncode == 1
+    assert "Traceback (most recent call last)" in process.stderr
+    assert process.stderr.endswith(f"\nValueError: {NO_GPU}")
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [("eval-lm", ()), ("validate", ("--batch-size", 1)), ("generate", ("--batch-size", 1)), ("interactive", ())],
+)
+def test_a_checkpoint_that_is_refused_ends_in_one_line(
+    name: str, flags: tuple[object, ...], lm_data: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "\x1b[2Jcut.pt"
+    path.write_bytes(b"none")
+    error = refused(name, lm_data, "--path", path, "--task", "language_modeling", *flags).splitlines()[-1]
+    assert error.startswith(rf"fairseq-{name}: error: {tmp_path}/\x1b[2Jcut.pt: needs a whole checkpoint; got ")
+
+
+def test_the_message_of_a_process_that_was_started_is_one_line(lm_data: Path, tmp_path: Path) -> None:
+    command = ("train", lm_data, *TINY.split(), "--save-dir", tmp_path, "--fp16", "--distributed-world-size", 2)
+    assert refused(*command).endswith(f"fairseq-train: error: {NO_GPU}")
+
+
+def test_the_installed_command_does_the_same(lm_data: Path, tmp_path: Path) -> None:
+    script = Path(sys.executable).parent / "fairseq-train"
+    command = [script, lm_data, "--user-dir", USER_DIR, *TINY.split(), "--save-dir", tmp_path, "--fp16"]
+    process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert (process.returncode, process.stderr[-len(NO_GPU) - 22 :]) == (2, f"fairseq-train: error: {NO_GPU}")
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.slow
+def test_every_process_of_torchrun_says_it(lm_data: Path, tmp_path: Path) -> None:
+    command = ("--nproc-per-node", 2, "-m", "fairseq_cli.train", lm_data, "--user-dir", USER_DIR)
+    process = run("torch.distributed.run", *command, *TINY.split(), "--save-dir", tmp_path, "--fp16", check=False)
+    assert f"fairseq-train: error: {NO_GPU}" in process.stderr
+    assert "training.py" not in process.stderr
+
+
+def test_an_error_of_fairseq_keeps_its_traceback(run_command: RunCommand, tmp_path: Path) -> None:
+    process = run_command("train", tmp_path / "none", *TINY.split(), check=False)
+    assert process.returncode == 1
+    assert "Traceback (most recent call last)" in process.stderr
+    assert process.stderr.rstrip().endswith(f"No such file or directory: '{tmp_path}/none/dict.txt'")
+
+
+def error_of(call: Callable[[], object]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+def test_faults_are_told_from_refusals() -> None:
+    """Errors that Python raises in a function of ours are faults; refusals of somebody else's code are not ours."""
+    ours: dict[str, Any] = {}
+    exec(compile("def ours(error):\n    raise error", terminal.__file__, "exec"), ours)
+
+    def refused(error: Exception) -> str | None:
+        return refusals.refusal(error_of(lambda: ours["ours"](error)))
+
+    assert refused(ValueError("--flag: needs a; got b\n. Use a.")) == "--flag: needs a; got b\n. Use a."
+    assert refused(OSError("x: needs to be written; got y. Use a.")) == "x: needs to be written; got y. Use a."
+    assert refused(ValueError("invalid literal for int() with base 10: 'x'")) is None
+    assert refused(KeyError("x")) is None
+    assert refusals.refusal(error_of(lambda: terminal.printable(cast(str, None)))) is None
+
+    def theirs() -> None:
+        raise ValueError("--flag: needs a; got b. Use a.")
+
+    assert refusals.refusal(error_of(theirs)) is None
+
+
+@pytest.mark.parametrize("name", ["own.py", "train.py", "fairseq-own", "fairseq-tiedemb", "", "-c"])
+def test_own_code_keeps_its_hook(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = functools.partial(sys.__excepthook__)
+    monkeypatch.setattr(sys, "excepthook", hook)
+    monkeypatch.setattr(sys, "argv", [name])
+    refusals.refusals_end_in_their_message()
+    assert sys.excepthook is hook
+    monkeypatch.setattr(sys, "argv", ["bin/fairseq-eval-lm"])
+    refusals.refusals_end_in_their_message()
+    assert sys.excepthook is not hook
