@@ -49,6 +49,7 @@ def test_a_checkpoint_that_is_refused_ends_in_one_line(
     assert error.startswith(rf"fairseq-{name}: error: {tmp_path}/\x1b[2Jcut.pt: needs a whole checkpoint; got ")
 
 
+@pytest.mark.slow
 def test_the_message_of_a_process_that_was_started_is_one_line(lm_data: Path, tmp_path: Path) -> None:
     command = ("train", lm_data, *TINY.split(), "--save-dir", tmp_path, "--fp16", "--distributed-world-size", 2)
     assert refused(*command).endswith(f"fairseq-train: error: {NO_GPU}")
