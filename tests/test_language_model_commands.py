@@ -535,7 +535,7 @@ def test_a_translation_model_takes_it_as_its_language_model(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("--batch-size 100000", r"--batch-size: needs at most \d+ rows .* of split train; got 100000. Use a smaller"),
+        ("--batch-size 100000", r"--batch-size: needs at most \d+ rows .* in split train; got 100000. Use a smaller"),
         ("--sample-break-mode complete", "--sample-break-mode: needs none .* got complete"),
         ("--projection-regularization -1", "--projection-regularization: needs 0 or more; got -1.0"),
         (

@@ -344,7 +344,7 @@ def test_the_readmes_layer_trains_resumes_and_is_scored(lm_data: Path, run_comma
     printed(*command, "--max-epoch", 1, *save)
     assert "Loaded checkpoint" in printed(*command, "--max-epoch", 2, *save)
     other = (*command, "--output-layer-options", "temperature=3", "--max-epoch", 3)
-    assert "--output-layer-options: needs temperature=1.5, by which" in printed(*other, *save, check=False)
+    assert "--output-layer-options: needs temperature=1.5, with which" in printed(*other, *save, check=False)
     path = ("--path", tmp_path / "run/checkpoint_last.pt")
     scored = ("eval-lm", lm_data, *path, "--task", "contiguous_lm", "--tokens-per-sample", 5, "--gen-subset", "valid")
     perplexity = float(re.search(r"Perplexity: ([\d.]+)", printed(*scored))[1])

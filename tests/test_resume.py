@@ -102,7 +102,7 @@ def test_a_finished_training_is_left_as_it_is(
     before = saved(tmp_path)
     assert before["place"]["updates"] == updates
     text = train(*command, updates)
-    assert f"--max-update {updates}: the training in {tmp_path} has {updates} updates, and is left" in text
+    assert f"--max-update {updates}: the training in {tmp_path} has {updates} updates, and is finished" in text
     assert_same(saved(tmp_path), before)
     train(*command, updates + 1)
     assert saved(tmp_path)["place"]["updates"] == updates + 1
@@ -119,11 +119,11 @@ def test_what_begins_with_another_trainings_updates_is_trained(
     command = (parallel_data, *NMT, "--max-update", 9, "--save-dir")
     train(*command, tmp_path / "first")
     text = train(*command, tmp_path / "second", "--restore-file", tmp_path / "first/checkpoint_last.pt", *resets)
-    assert "is left as it is" not in text
+    assert "and is finished; a larger" not in text
     assert saved(tmp_path / "second")["place"]["updates"] == 10
     # Nor where the checkpoint is its own, but something of it is to begin anew.
     if resets:
-        assert "is left as it is" not in train(*command, tmp_path / "first", *resets)
+        assert "and is finished; a larger" not in train(*command, tmp_path / "first", *resets)
 
 
 SMALL_NMT = ("--arch", "lstm_nmt_small_wt", *NMT_SIZES, "--decoder-out-embed-dim", 8, "--max-tokens", 40, *LOGS)

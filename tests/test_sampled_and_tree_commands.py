@@ -194,7 +194,7 @@ def test_other_criterions_are_refused_before_the_first_step(
             "--output-layer tree: needs one table for all words; got --adaptive-softmax-cutoff 6",
         ),
         ((*UNTIED, "--output-layer", "nce", "--noise-samples", 0), "--noise-samples: needs 1 to 1,000,000; got 0"),
-        ((*UNTIED, "--output-layer", "nce", "--noise-power", -1), "--noise-power: needs a number in [0, 10]; got -1"),
+        ((*UNTIED, "--output-layer", "nce", "--noise-power", -1), "--noise-power: needs a number in .0, 10.; got -1"),
         ((*UNTIED, "--output-layer", "nce", "--noise-log-z", "inf"), "--noise-log-z: needs a log.* and 1000; got inf"),
         (
             (*UNTIED, "--output-layer", "nce", "--noise-log-z", "1e308"),

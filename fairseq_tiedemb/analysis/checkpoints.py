@@ -23,6 +23,7 @@ MEANING = {
     "share_decoder_input_output_embed": False,
     "projection": False,
     "output_layer": "softmax",
+    "output_layer_options": None,
     "classes": None,
     "tree": "huffman",
     "tie_adaptive_weights": False,

@@ -110,7 +110,8 @@ def eval_lm_words() -> None:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def generate(self: SequenceScorer, models: Any, sample: Any, **kwargs: Any) -> Any:
             lengths = sample["net_input"].get("src_lengths")
-            if lengths is None or "prev_output_tokens" in sample["net_input"]:  # of a translation the end tells
+            # In translation a row's end is known; in from_pretrained's `score` the last word has no target.
+            if lengths is None or "prev_output_tokens" in sample["net_input"] or "ntokens" not in sample:
                 return original(self, models, sample, **kwargs)
             pad, self.pad = self.pad, -1  # which is no word
             try:

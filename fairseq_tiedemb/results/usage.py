@@ -199,10 +199,11 @@ def _locked(path: Path) -> Iterator[None]:
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     try:
-        lines += map(parse_json, path.read_text(encoding="utf-8").splitlines())
+        for line in map(parse_json, path.read_text(encoding="utf-8").splitlines()):
+            lines.append(dict(line))
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: needs a JSON object on each line; got another line {len(lines) + 1}. Use another file."
         ) from error

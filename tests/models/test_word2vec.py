@@ -295,7 +295,7 @@ def test_targets_that_are_no_words(name: str, what: str, wrong: int) -> None:
     model = build(name, word2vec_output=what)
     given = batch(model)
     given["target"][1] = wrong
-    with pytest.raises(ValueError, match=rf"target: needs words in \[0, {len(WORDS)}\); got {wrong}. Use"):
+    with pytest.raises(ValueError, match=rf"target: needs tokens in \[0, {len(WORDS)}\); got {wrong}. Use"):
         model(**given)
 
 

@@ -147,7 +147,7 @@ REFUSED = [
     (["--read-arpa", "wb.arpa", "--back-off"], "--back-off: needs TRAIN"),
     (["--read-arpa", "wb.arpa", "--dict", "train"], "--dict: needs TRAIN"),
     (["train", "--katz-k", "5"], "--katz-k: needs --smoothing katz; got modified-kneser-ney"),
-    (["train", "--smoothing", "katz", "--katz-k", "0"], "--katz-k: needs a whole number of at least 1; got 0"),
+    (["train", "--smoothing", "katz", "--katz-k", "0"], "--katz-k: needs a whole number from 1 to 10000; got 0"),
     (["train", "--weights-by", "order"], "--weights-by: needs --smoothing jelinek-mercer; got modified-kneser-ney"),
     (["train", "--smoothing", "jelinek-mercer"], "--held-out: needs text that is not in TRAIN, for the weights of"),
     (["train", "--interpolate", "wb.arpa"], "--held-out: needs text that is not in TRAIN, for the weights of --inter"),
