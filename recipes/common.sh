@@ -139,7 +139,7 @@ run_measured() {
 }
 
 # record TABLE ROW [FOLDER] [OPTION...]: records the recipe's figures in recipes/results/TABLE/ROW-SEED.json: those in
-# files of FOLDER (names: `fairseq-tiedemb record --help`), and those in options such as --figure COLUMN=VALUE. An empty
+# files of FOLDER (names: `python recipes/record.py --help`), and those in options such as --figure COLUMN=VALUE. An empty
 # SEED gives a result without seed. Prints only the recorded result, on stderr.
 record() {
     local table=$1 row=$2$variant results=${RESULTS:-} options=()
@@ -155,7 +155,7 @@ record() {
         options+=(--folder "$1")
         shift
     fi
-    tiedemb record "$table" "$row" --command "$recipe_command" --tables "$recipes/tables" --results "$results" \
+    PYTHONPATH=$repository python "$recipes/record.py" "$table" "$row" --command "$recipe_command" --tables "$recipes/tables" --results "$results" \
         "${options[@]}" "$@"
 }
 

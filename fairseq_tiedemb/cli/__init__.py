@@ -55,7 +55,6 @@ GROUPS = {
     },
     "maintain": {
         "measure": "Run a command, and add its CPU time and memory to a file.",
-        "record": "Write a result as data, from the logs that measured it.",
         "report": "Make a report of recorded results, or of your own trainings.",
         "env": "Print versions, machine and mends, for a report of a fault.",
     },
@@ -109,17 +108,18 @@ def listed_commands() -> str:
     return "\n\n".join(groups)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | None = None) -> int:
     """Runs one command; without one, shows them all.
 
     Args:
         argv: the words after `fairseq-tiedemb`; those of the process if None.
+        parser: of another program that is to end as these commands do; its defaults have `run` and `exact`.
 
     Returns:
         The exit status: 2 for arguments that are refused, no command, or a package that is missing; 141, as a shell has
         it, where nobody reads what is printed. SIGINT, SIGTERM and SIGHUP end the process when it has cleaned up.
     """
-    parser = create_parser()
+    parser = parser or create_parser()
     try:
         with ending_by_signals(), redirect_stderr(PrintableStream(sys.stderr)):
             arguments = parser.parse_args(argv)
@@ -135,13 +135,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:  # what a user can mend has a message that says how
         if debugging():
             raise
-        return refuse(str(error))
+        return refuse(parser.prog, str(error))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(PACKAGE.name):
             raise
         return refuse(
+            parser.prog,
             f"this command needs the package {error.name}; got a Python without it, {sys.executable}. Use pip install, "
-            "without --no-deps."
+            "without --no-deps.",
         )
     return end_by(number)  # here, where the error's frames are gone, and with them the folders that they had open
 
@@ -155,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
         return status
 
 
-def refuse(message: str) -> int:
+def refuse(program: str, message: str) -> int:
     """Prints the message of a refusal; returns the exit status."""
-    print(error_line("fairseq-tiedemb", message), file=sys.stderr)
+    print(error_line(program, message), file=sys.stderr)
     return 2

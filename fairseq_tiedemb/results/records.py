@@ -1,4 +1,4 @@
-"""One result: `recipes/results/TABLE/ROW-SEED.json`, written by `fairseq-tiedemb record`."""
+"""One result: `recipes/results/TABLE/ROW-SEED.json`, written by `recipes/record.py`."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

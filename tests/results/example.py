@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairseq_tiedemb import cli
+from recipes import record
 
 TABLE: dict[str, Any] = {
     "order": 1,
@@ -86,7 +87,9 @@ class Project:
 
     def run(self, *arguments: object) -> tuple[int, str]:
         """The exit status and what stderr says."""
-        status = cli.main([*map(str, arguments), "--tables", str(self.tables), "--results", str(self.results)])
+        words = [*map(str, arguments), "--tables", str(self.tables), "--results", str(self.results)]
+        parser = record.create_parser() if words[0] == "record" else None
+        status = cli.main(words[1:] if parser else words, parser)
         return status, self.capsys.readouterr().err
 
     def record(self, row: str, *arguments: object, seed: int | None = 1) -> tuple[int, str]:

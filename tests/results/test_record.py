@@ -1,4 +1,4 @@
-"""`fairseq-tiedemb record`: figures out of the logs of the stock commands, and everything that it refuses."""
+"""`recipes/record.py`: figures out of the logs of the stock commands, and everything that it refuses."""
 
 import json
 import subprocess
@@ -12,6 +12,7 @@ from fairseq_tiedemb import cli
 from fairseq_tiedemb.results.environment import versions
 from fairseq_tiedemb.results.records import read_results
 from fairseq_tiedemb.results.tables import find_table
+from recipes import record
 
 from .example import BLEU, EVAL_LM, NGRAM, SIGNATURE, TABLE, TRAIN, USAGE, Project
 
@@ -195,7 +196,7 @@ def test_refused_usage(project: Project) -> None:
         ("", "usage.jsonl: needs a line for each run; got none."),
         ("{}\n{", "usage.jsonl: needs a JSON object on each line; got another line 2."),
         ("{}", "usage.jsonl: line 1.cpu_seconds: needs a finite number; got none."),
-        ("[]", "usage.jsonl: line 1: needs an object, {...}; got []."),
+        ("[]", "usage.jsonl: needs a JSON object on each line; got another line 1."),
     ):
         project.write("run/usage.jsonl", text)
         status, stderr = project.record("small", "--folder", run)
@@ -207,8 +208,8 @@ def test_refused_usage(project: Project) -> None:
 def test_refused_places(name: str, project: Project) -> None:
     project.write("taken", "")
     folder = project.folder / name
-    arguments = ["record", "small", "wt", "--command", "x", "--figure", "test=1", "--tables", str(project.tables)]
-    assert cli.main([*arguments, "--results", str(folder)]) == 2
+    arguments = ["small", "wt", "--command", "x", "--figure", "test=1", "--tables", str(project.tables)]
+    assert cli.main([*arguments, "--results", str(folder)], record.create_parser()) == 2
     message = f"--results: needs a folder that can be written; got {folder}/small (Not a directory)."
     assert message in project.capsys.readouterr().err
 
@@ -225,7 +226,7 @@ def test_nothing_is_left_where_the_disk_is_full(project: Project, monkeypatch: p
 
 
 def test_it_starts_without_torch() -> None:
-    code = "import sys, fairseq_tiedemb.cli.record, fairseq_tiedemb.cli.report, fairseq_tiedemb.cli.measure\n"
+    code = "import sys, recipes.record, fairseq_tiedemb.cli.report, fairseq_tiedemb.cli.measure\n"
     code += "print(sorted({'torch', 'fairseq', 'numpy', 'matplotlib'} & set(sys.modules)))"
     root = Path(fairseq_tiedemb.__file__).parent.parent
     process = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)

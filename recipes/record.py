@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairseq_tiedemb.analysis.curves import read_log
+from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.environment import current
@@ -33,8 +34,10 @@ READERS: dict[str, tuple[str | None, Callable[[str, str], Figure]]] = {
 FIGURE_HELP = "any other figure; as VALUE[LOW-HIGH] the median of several measurements, with their range"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the row, the sources of its figures, and the output."""
+def create_parser() -> argparse.ArgumentParser:
+    """Returns the parser of the row, the sources of its figures, and the output."""
+    parser = argparse.ArgumentParser("record.py", description=__doc__)
+    parser.set_defaults(run=run, exact=False)
     parser.add_argument("table", metavar="TABLE", help="name of the table")
     parser.add_argument("row", metavar="ROW", help="name of its row")
     parser.add_argument("--command", required=True, help="the command that measured the result")
@@ -51,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--if-known", action="store_true", help="record nothing if the table lacks the row")
     parser.add_argument("--tables", type=Path, default=Path("recipes/tables"), help="default: %(default)s")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="default: %(default)s")
+    return parser
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -201,3 +205,7 @@ def finite_curves(curves: dict[str, dict[int, float]]) -> dict[str, dict[int, fl
         name: {epoch: value for epoch, value in curve.items() if value < float("inf")} for name, curve in curves.items()
     }
     return {name: curve for name, curve in kept.items() if curve}
+
+
+if __name__ == "__main__":
+    sys.exit(main(parser=create_parser()))
