@@ -195,7 +195,7 @@ def test_refused_usage(project: Project) -> None:
         ("", "usage.jsonl: needs a line for each run; got none."),
         ("{}\n{", "usage.jsonl: needs a JSON object on each line; got another line 2."),
         ("{}", "usage.jsonl: line 1.cpu_seconds: needs a finite number; got none."),
-        ("[]", "usage.jsonl: line 1: needs an object, {...}; got []."),
+        ("[]", "usage.jsonl: needs a JSON object on each line; got another line 1."),
     ):
         project.write("run/usage.jsonl", text)
         status, stderr = project.record("small", "--folder", run)
