@@ -96,7 +96,6 @@ class Tree(Head):
         self._class_of = classes.class_of if kind == BY_CLASSES and classes is not None else None
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
         self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
-        self.sparse_gradients = False
         # Inner nodes first, then tokens. Parent -1 and turn 0 mark the root and nodes outside the tree.
         self.register_buffer("parents", torch.full((2 * size - 1,), -1))
         self.register_buffer("turns", torch.zeros(2 * size - 1, dtype=torch.int8))
