@@ -76,8 +76,6 @@ class SharedEmbedding(Head):
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self.method = method
-        # Whether lookups give a sparse gradient; ``scores`` and ``loss`` always give a dense one.
-        self.sparse_gradients = False
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)

@@ -14,8 +14,8 @@ class Head(nn.Module):
     """A head: from features h (N, D) to the probabilities of the V words.
 
     A head of one's own needs ``scores`` alone. Its loss then holds all N x V scores; a head that needs fewer overrides
-    ``log_prob``, one with label smoothing or z-loss also ``loss``. In evaluation the loss is the exact cross entropy
-    wherever ``has_probabilities``.
+    ``log_prob``, one with label smoothing or z-loss also ``loss``. In evaluation the loss is the exact cross entropy;
+    negative sampling alone has none.
 
     The rest is declared, so that criterions, scoring and exports know no head by name:
 
@@ -24,7 +24,6 @@ class Head(nn.Module):
         by_target: whether the probability of one given word takes less than the scores of all words. Decoders then
             hand on features until the words are known.
         loss_is_its_own: whether a criterion that trains the scores of all words would train another model.
-        has_probabilities: whether words have probabilities at all.
         has_raw_scores: whether ``raw_scores(features_ND, target_N)`` gives unnormalised scores (N,) of the target words
             at the cost of these words alone, which may stand for log-probabilities.
         not_to_be_trained: the refusal to train on, as of a checkpoint with other classes than its options name.
@@ -35,7 +34,6 @@ class Head(nn.Module):
     flag: str = "--output-layer"
     by_target: bool = False
     loss_is_its_own: bool = False
-    has_probabilities: bool = True
     has_raw_scores: bool = False
     not_to_be_trained: ValueError | None = None
     refuses: tuple[str, ...] = ("label_smoothing", "z_loss")

@@ -147,7 +147,7 @@ def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> None:
         ValueError: if the archive or a member is refused; then `folder` does not exist.
     """
     if folder.exists():
-        raise ValueError(f"FOLDER: needs a new one; {folder} is there. Use another, or remove it.")
+        raise ValueError(f"FOLDER: needs a new one; got {folder}, which is there. Use another, or remove it.")
     fresh = folder.with_name(folder.name + ".unpacking")
     shutil.rmtree(fresh, ignore_errors=True)
     try:

@@ -24,7 +24,6 @@ import torch
 from fairseq_tiedemb.reading.files import read_file
 
 SECONDS, BYTES = 20, 3 * 2**30
-CENTRAL = "<4s4B4HL2L5H2L"  # a header of an archive's directory
 END, END64, LOCATOR = "<4s4H2LH", "<4sQ2H2L4Q", "<4sLQL"
 SIGNATURES = (b"PK\3\4", b"PK\1\2", b"PK\5\6", b"PK\6\6", b"PK\6\7", b"PK\7\10")
 NUMBERS = (0, 1, 2, 30, 46, 64, 255, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)

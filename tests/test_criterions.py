@@ -1,5 +1,6 @@
 """TiedCrossEntropy against fairseq's two cross entropies: loss, gradients and what is logged; and what it refuses."""
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -201,3 +202,12 @@ def test_a_surrogate_is_no_perplexity() -> None:
     assert each.shape == (sample["target"].numel(),)
     _, _, log = criterion(model.eval(), sample)
     assert {"loss", "nll_loss", "ppl"} == set(logged(criterion, [log]))
+
+
+def test_a_head_may_tally_beside_a_loss_that_is_no_likelihood() -> None:
+    """In training such a head has no perplexity, and no second one; in validation it has both."""
+    batch = {"loss": 3.0, "ntokens": 2, "nsentences": 1, "sample_size": 2, "share:outside": 1, "nll:as_printed": 1.0}
+    trained, validated = (logged(TiedCrossEntropy(TASK, False), [batch | nll]) for nll in ({}, {"nll_loss": 3.0}))
+    assert (trained["outside"], validated["outside"]) == (50, 50)
+    assert {name for name in trained if "ppl" in name} == set()
+    assert validated["ppl_as_printed"] == pytest.approx(math.e, abs=0.01)

@@ -63,6 +63,13 @@ def test_the_installed_command_does_the_same(lm_data: Path, tmp_path: Path) -> N
     assert "Traceback" not in process.stderr
 
 
+def test_hydra_does_the_same(lm_data: Path, tmp_path: Path) -> None:
+    """Its own way to end with an error shows a traceback and has status 1."""
+    recipe = ("--config-dir", USER_DIR / "config", "--config-name", "zaremba_lm_small_wt", f"task.data={lm_data}")
+    settings = ("common.fp16=true", "common.cpu=true", "dataset.num_workers=0")
+    assert refused("hydra-train", *recipe, *settings, cwd=tmp_path).endswith(f"fairseq-hydra-train: error: {NO_GPU}")
+
+
 @pytest.mark.slow
 def test_every_process_of_torchrun_says_it(lm_data: Path, tmp_path: Path) -> None:
     command = ("--nproc-per-node", 2, "-m", "fairseq_cli.train", lm_data, "--user-dir", USER_DIR)

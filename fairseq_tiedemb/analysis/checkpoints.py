@@ -23,7 +23,7 @@ MEANING = {
     "share_decoder_input_output_embed": False,
     "projection": False,
     "output_layer": "softmax",
-    "output_layer_options": None,
+    "output_layer_options": "none",
     "classes": None,
     "tree": "huffman",
     "tie_adaptive_weights": False,

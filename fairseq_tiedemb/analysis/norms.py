@@ -15,6 +15,7 @@ from torch import Tensor
 from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
 from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS, is_another, side_of
 from fairseq_tiedemb.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
+from fairseq_tiedemb.terminal import printable
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
@@ -228,15 +229,11 @@ def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
     for name, entry in entries.items():
         if not isinstance(entry, Tensor) or not entry.is_floating_point():
             continue
+        shown = printable(name).replace("\n", "\\n")
         for names, other in groups:
             if torch.equal(entry, other):
-                names.append(_printable(name))
+                names.append(shown)
                 break
         else:
-            groups.append(([_printable(name)], entry))
+            groups.append(([shown], entry))
     return groups
-
-
-def _printable(name: str) -> str:
-    """Escapes characters that a terminal would obey: escape sequences, line ends, changes of direction."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in name)

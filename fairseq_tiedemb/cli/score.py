@@ -73,7 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
     import torch  # takes seconds, with fairseq: too slow for a help text
     from fairseq.utils import get_perplexity
 
-    from fairseq_tiedemb.analysis.language_models import load_language_model
     from fairseq_tiedemb.analysis.normalisers import RawScorer
     from fairseq_tiedemb.analysis.sentence_scores import (
         begins_with_bos,
@@ -83,22 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     from fairseq_tiedemb.ngram import write_word_scores
 
-    import_user_dir(arguments.user_dir)
-    model, task = load_language_model(arguments.checkpoint, arguments.data)
-    if arguments.stream and not hasattr(model, "carried_state"):
-        raise ValueError(
-            f"--stream: needs a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb; "
-            f"got {type(model).__name__}. Leave it out."
-        )
-    if arguments.raw and begins_with_bos(task):
-        raise ValueError(
-            f"--raw: needs a model that does not predict <s>, whose log Z would count; got {arguments.checkpoint}, "
-            "trained with --add-bos-token. Leave it out."
-        )
-    if arguments.stream:
-        _check_stream(task)
-    if torch.cuda.is_available() and not arguments.cpu:
-        model.cuda()
+    model, task = _load(arguments)
     texts = _read(arguments.sentences)
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
@@ -159,8 +143,34 @@ def _check(arguments: argparse.Namespace) -> None:
         check_output(arguments.per_word, flag="--per-word", inputs=inputs)
 
 
-def _check_stream(task: Any) -> None:
+def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
+    """Returns the model, on the device that scores, and its task, after checking what the options need of them."""
+    import torch
+
+    from fairseq_tiedemb.analysis.language_models import load_language_model
+    from fairseq_tiedemb.analysis.sentence_scores import begins_with_bos
+
+    import_user_dir(arguments.user_dir)
+    model, task = load_language_model(arguments.checkpoint, arguments.data)
+    if arguments.stream:
+        _check_stream(model, task)
+    if arguments.raw and begins_with_bos(task):
+        raise ValueError(
+            f"--raw: needs a model that does not predict <s>, whose log Z would count; got {arguments.checkpoint}, "
+            "trained with --add-bos-token. Leave it out."
+        )
+    if torch.cuda.is_available() and not arguments.cpu:
+        model.cuda()
+    return model, task
+
+
+def _check_stream(model: Any, task: Any) -> None:
     """Checks that ``--task contiguous_lm`` could continue the model's training."""
+    if not hasattr(model, "carried_state"):
+        raise ValueError(
+            f"--stream: needs a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb; "
+            f"got {type(model).__name__}. Leave it out."
+        )
     for name, neutral in (("add_bos_token", False), ("output_dictionary_size", -1)):
         value = getattr(task.args, name, neutral)
         if value not in (None, neutral):

@@ -1,5 +1,6 @@
 """What this package refuses: the message alone."""
 
+import os
 import re
 import sys
 import traceback
@@ -41,6 +42,8 @@ def refusals_end_in_their_message() -> None:
         return excepthook
 
     replace(sys, "excepthook", make)
+    if command == "fairseq-hydra-train":
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else hydra shows a traceback of its own, and exits
 
 
 def running_command() -> str | None:

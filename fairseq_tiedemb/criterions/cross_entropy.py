@@ -199,9 +199,9 @@ class TiedCrossEntropy(FairseqCriterion):
         # What the head tallies: see `Head.tally`.
         for name, value in total.items():
             kind, _, label = name.partition(":")
-            if kind == "share" and label:
+            if kind == "share":
                 metrics.log_scalar(label, 100 * value / tokens, tokens, round=2)
-            elif kind == "nll" and label:
+            elif kind == "nll" and "nll_loss" in total:
                 cls._log_perplexity(total["nll_loss"] - value, tokens, f"_{label}")
         if "penalty" in total:
             metrics.log_scalar(

@@ -56,7 +56,7 @@ SHARING = (
 SHARING_AND_OUTPUT_LAYER = (
     *SHARING,
     Choice("output_layer", "softmax"),
-    Choice("output_layer_options"),
+    Choice("output_layer_options", "none"),
     Choice("classes"),
     Choice("tree", "huffman"),
 )

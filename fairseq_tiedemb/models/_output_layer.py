@@ -189,8 +189,8 @@ OURS = (
         _short_list,
         ShortListConfig,
         check=_check_short_list,
-        # Words outside the list have no rows; <unk> has one.
-        own_rows=lambda cfg: cfg.short_list + 1,
+        # Words outside the list have no rows; <unk> has one. The head refuses a list of more than all words.
+        own_rows=lambda cfg, size: min(cfg.short_list + 1, size),
     ),
     OutputHead("nce", "noise-contrastive estimation", _nce, NCEConfig),
     OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig),
@@ -297,8 +297,7 @@ def build_tables(
     table = SharedEmbedding(len(words), cfg.decoder_embed_dim, words.pad(), method=method, bias=tied, scores=tied)
     own = table
     if not tied:
-        rows, pad = (len(words), words.pad()) if head.own_rows is None else (head.own_rows(options), None)
-        rows = min(rows, len(words))  # the head refuses more, after its table is made
+        rows, pad = (len(words), words.pad()) if head.own_rows is None else (head.own_rows(options, len(words)), None)
         width = features_dim if projection is None else projection.out_features
         own = SharedEmbedding(rows, width, pad, method=method, bias=True, embeds=False)
     over = head.build(options, own, None if head.name == SOFTMAX else training_counts(task), words)

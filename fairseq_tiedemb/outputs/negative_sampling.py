@@ -63,7 +63,6 @@ class NegativeSampling(NoiseHead):
     """
 
     flag = "--word2vec-output negative"
-    has_probabilities = False
 
     def __init__(
         self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, noise_for: str = "block"

@@ -43,7 +43,7 @@ class OutputHead:
         options: dataclass of its options, with defaults, of ``KINDS``; ``--output-layer-options NAME=VALUE,...`` sets
             them.
         check: raises ValueError for options that cannot work.
-        own_rows: number of rows of a table that is not shared, from the options; None for a row a word.
+        own_rows: number of rows of a table that is not shared, from the options and V; None for a row a word.
         over_table: whether the head scores words by the table; without, it takes its width alone, and nothing can be
             shared.
         has_flags: whether its options are flags of their own, as those of this package are.
@@ -54,7 +54,7 @@ class OutputHead:
     build: Callable[[Any, SharedEmbedding, Tensor | None, Words], Head]
     options: type = NoOptions
     check: Callable[[Any], None] = lambda options: None
-    own_rows: Callable[[Any], int] | None = None
+    own_rows: Callable[[Any, int], int] | None = None
     over_table: bool = True
     has_flags: bool = False
 

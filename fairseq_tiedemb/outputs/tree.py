@@ -96,7 +96,6 @@ class Tree(Head):
         self._class_of = classes.class_of if kind == BY_CLASSES and classes is not None else None
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
         self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
-        self.sparse_gradients = False
         # Inner nodes first, then tokens. Parent -1 and turn 0 mark the root and nodes outside the tree.
         self.register_buffer("parents", torch.full((2 * size - 1,), -1))
         self.register_buffer("turns", torch.zeros(2 * size - 1, dtype=torch.int8))
@@ -125,9 +124,8 @@ class Tree(Head):
         inner = self.size - 1
         start = child = node = (self.parents >= 0).nonzero().squeeze(1)
         depth = torch.zeros_like(self.parents)
-        found = [
-            (node[:0], node[:0], self.turns[:0])
-        ]  # (token, inner node above it, side), climbing from all nodes at once
+        # (token, inner node above it, side), climbing from all nodes at once
+        found = [(node[:0], node[:0], self.turns[:0])]
         while len(start):
             depth[start] += 1
             above, is_word = self.parents[child], start >= inner
@@ -154,6 +152,7 @@ class Tree(Head):
         Computed from the root down: log p(node) = log p(parent) + log sigmoid(turn u_parent).
         """
         check_features(features, self.nodes.size(1))
+        self.require_counts()
         flat = features.reshape(-1, features.size(-1))
         exact = torch.promote_types(self.nodes.dtype, torch.float32)
         u_NJ = F.linear(flat, self.nodes, self.node_bias).to(exact)

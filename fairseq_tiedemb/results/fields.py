@@ -9,6 +9,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from fairseq_tiedemb.reading.json_text import parse_json
+
 T = TypeVar("T")
 # The name of a table, a row or a column: also the name of a file.
 Name = Annotated[str, "name"]
@@ -43,10 +45,10 @@ def read(kind: type[T], path: Path, **given: Any) -> T:
             kind.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or an integer of thousands of digits
+    except ValueError as error:  # no JSON, or no UTF-8
         raise ValueError(f"{path}: needs JSON; got a file that is none ({error}). Mend the file.") from error
     return of_object(kind, values, path, **given)
 

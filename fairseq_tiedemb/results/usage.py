@@ -59,8 +59,7 @@ def read_usage(path: Path) -> Usage:
     names = [field.name for field in fields(_Run)]
     runs = []
     for number, line in enumerate(_read_lines(path), start=1):
-        kept = {name: line.get(name) for name in names}
-        runs.append(of_object(_Run, kept, path, f"line {number}"))
+        runs.append(of_object(_Run, {name: line.get(name) for name in names}, path, f"line {number}"))
     if not runs:
         raise ValueError(f"{path}: needs a line for each run; got none. Use the file of `fairseq-tiedemb measure`.")
     return Usage(
@@ -200,7 +199,9 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
     try:
         for line in map(parse_json, path.read_text(encoding="utf-8").splitlines()):
-            lines.append({**line})
+            if not isinstance(line, dict):
+                raise ValueError(line)
+            lines.append(line)
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
     except (TypeError, ValueError) as error:

@@ -198,6 +198,7 @@ def save_trained(path: Path, *, words: str = "ab", **options: object) -> Path:
             "got --share-decoder-input-output-embed True in the first and False",
         ),
         ({"decoder_attention_heads": 4}, {"decoder_attention_heads": 2}, "got --decoder-attention-heads 4 .* and 2 in"),
+        ({}, {"output_layer_options": "steps=2"}, "got --output-layer-options none in the first and steps=2 in .*b.pt"),
         ({}, {"words": "ba"}, "trained with one dictionary; got .*b.pt, whose target dictionary"),
     ],
 )

@@ -123,6 +123,7 @@ def test_the_same_by_other_words(trained: Any, now: Any) -> None:
         (model("lstm_nmt_wt"), model("lstm_nmt_twwt"), (False, True)),
         (model("bengio_lm"), model("bengio_lm", activation_fn="relu"), ("tanh", "relu")),
         (model("bengio_lm", deep_output="relu"), model("bengio_lm", deep_output="linear"), ("relu", "linear")),
+        (model("tied_lstm_lm"), model("tied_lstm_lm", output_layer_options="steps=2"), ("none", "steps=2")),
         (model("transformer"), model("tied_transformer", sharing_method="l2-input"), ("plain", "l2-input")),
         (model("tied_transformer", sharing_method="l2-input"), model("transformer"), ("l2-input", "plain")),
         (

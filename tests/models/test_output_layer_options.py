@@ -14,9 +14,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb.models._output_layer import DEFAULTS, OutputLayerConfig, training_counts
-from fairseq_tiedemb.outputs import (
-    OUTPUT_HEADS,
-)
+from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
 
 from ..conftest import MadeOnce, RunCommand
 from . import recurrent_lms
@@ -164,6 +162,15 @@ def test_trains_with_no_option_that_has_no_use(options: dict[str, Any], message:
     cfg = SimpleNamespace(**DEFAULTS | options)
     with pytest.raises(ValueError, match=message):
         model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
+
+
+def test_an_own_layer_has_the_rows_that_it_names(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than words, too: for a start of its own, say."""
+    own = OutputHead("own", "", lambda options, table, *_: table, own_rows=lambda options, size: size + 2)
+    monkeypatch.setitem(OUTPUT_HEADS, "own", own)
+    here = task(folders)
+    model = build(here, output_layer="own", output_bias_init="zero")
+    assert len(model.output.weight) == len(here.target_dictionary) + 2
 
 
 @pytest.mark.parametrize("layer", OUTPUT_HEADS)

@@ -53,7 +53,7 @@ def test_what_is_declared(name: str) -> None:
     head = build(name)
     assert isinstance(head, Head)
     assert head.flag.startswith("--")
-    assert {type(each) for each in (head.by_target, head.loss_is_its_own, head.has_probabilities)} == {bool}
+    assert {type(each) for each in (head.by_target, head.loss_is_its_own, head.has_raw_scores)} == {bool}
     assert head.has_raw_scores == hasattr(head, "raw_scores")
     assert all(len(own) <= SIZE for own in (table.weight for table in head.tables().values()))
 

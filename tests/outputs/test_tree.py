@@ -228,8 +228,10 @@ def test_paths_are_made_again_only_for_another_tree(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_tree_needs_counts_leaves_and_a_kind() -> None:
-    with pytest.raises(ValueError, match="--output-layer tree: needs the counts of the training text; got a data"):
-        tree(counts=None).loss(features(), TARGET)
+    without = tree(counts=None)
+    for compute in (lambda: without.loss(features(), TARGET), lambda: without.scores(features())):
+        with pytest.raises(ValueError, match="--output-layer tree: needs the counts of the training text; got a data"):
+            compute()
     with pytest.raises(ValueError, match="--tree classes: needs classes of words; got none. Use --class-file"):
         Tree(SIZE, WIDTH, COUNTS, MARKS, kind=BY_CLASSES)
     with pytest.raises(ValueError, match="--output-layer tree: needs two words at least; got 1"):

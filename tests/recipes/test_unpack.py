@@ -223,7 +223,7 @@ def test_a_folder_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     process = unpack(write_zip(tmp_path / "a.zip"), tmp_path / "new")
     assert process.returncode == 1
-    assert f"FOLDER: needs a new one; {tmp_path}/new is there" in process.stderr
+    assert f"FOLDER: needs a new one; got {tmp_path}/new, which is there" in process.stderr
 
 
 def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
