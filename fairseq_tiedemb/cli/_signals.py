@@ -24,7 +24,8 @@ def ending_by_signals() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in old:
-            signal.signal(each, signal.SIG_IGN)
+            # Not SIG_IGN: Python prints an error for a signal that came just before.
+            signal.signal(each, _do_nothing)
         raise KeyboardInterrupt(number)
 
     old = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN}
@@ -34,7 +35,12 @@ def ending_by_signals() -> Iterator[None]:
         yield
     finally:
         for each, handler in old.items():
-            signal.signal(each, handler)
+            if signal.getsignal(each) is interrupt:
+                signal.signal(each, handler)
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    pass
 
 
 def end_by(number: signal.Signals) -> int:
