@@ -21,17 +21,17 @@ register_sharing_method(
 )
 """
 EQUATION = ('    "cosine": lambda', '    "quarter-norm": lambda inner, norm: inner / norm**0.5,\n    "cosine": lambda')
-HEAD = '''"""The softmax at a temperature of 2."""
+HEAD = '''"""The softmax of half the scores."""
 
 from torch import Tensor
 
 from .counted import CountedHead
 
 
-class Tempered(CountedHead):
+class Halved(CountedHead):
     """The softmax of half the scores."""
 
-    flag = "--output-layer tempered"
+    flag = "--output-layer halved"
 
     def scores(self, features: Tensor) -> Tensor:
         """Half the table's scores: (*, D) -> (*, V)."""
@@ -39,17 +39,17 @@ class Tempered(CountedHead):
 '''
 ENTRY = (
     "OURS = (\n",
-    "OURS = (\n    OutputHead('tempered', 'half the scores', lambda cfg, table, counts, words: "
-    "Tempered(table, counts, _marks(words))),\n",
+    "OURS = (\n    OutputHead('halved', 'half the scores', lambda cfg, table, counts, words: "
+    "Halved(table, counts, _marks(words))),\n",
 )
-IMPORT = ("from ..outputs import (\n", "from ..outputs.tempered import Tempered\nfrom ..outputs import (\n")
+IMPORT = ("from ..outputs import (\n", "from ..outputs.halved import Halved\nfrom ..outputs import (\n")
 TESTED = (
     '    "softmax": lambda counts: table(),\n',
-    '    "softmax": lambda counts: table(),\n    "tempered": lambda counts: Tempered(table(), counts, MARKS),\n',
+    '    "softmax": lambda counts: table(),\n    "halved": lambda counts: Halved(table(), counts, MARKS),\n',
 )
 IMPORT_OF_TEST = (
     "from fairseq_tiedemb.outputs import (\n",
-    "from fairseq_tiedemb.outputs.tempered import Tempered\nfrom fairseq_tiedemb.outputs import (\n",
+    "from fairseq_tiedemb.outputs.halved import Halved\nfrom fairseq_tiedemb.outputs import (\n",
 )
 
 
@@ -91,7 +91,7 @@ def test_a_sharing_method_is_two_files(copy: Path) -> None:
 
 @pytest.mark.slow
 def test_an_output_layer_is_three_files(copy: Path) -> None:
-    (copy / "fairseq_tiedemb/outputs/tempered.py").write_text(HEAD)
+    (copy / "fairseq_tiedemb/outputs/halved.py").write_text(HEAD)
     change(copy / "fairseq_tiedemb/models/_output_layer.py", *ENTRY)
     change(copy / "fairseq_tiedemb/models/_output_layer.py", *IMPORT)
     laws = ("tests/outputs", "tests/models/test_output_layer_options.py", "-k", "not help")
