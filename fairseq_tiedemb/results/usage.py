@@ -204,7 +204,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
             lines.append(line)
     except OSError as error:
         raise ValueError(f"{path}: needs a file that can be read; got {error.strerror}. Use another path.") from error
-    except (TypeError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(
             f"{path}: needs a JSON object on each line; got another line {len(lines) + 1}. Use another file."
         ) from error
