@@ -162,6 +162,12 @@ def _numbered(class_of: Tensor) -> Tensor:
     return class_of.masked_scatter(has_class, class_of[has_class].unique(return_inverse=True)[1])
 
 
+def _same_classes(one: Tensor, other: Tensor) -> bool:
+    """Whether two numberings (V,) put the same tokens together."""
+    pairs = torch.stack((one, other)).unique(dim=1)
+    return pairs.size(1) == len(one.unique()) == len(other.unique())
+
+
 def frequency_bins(counts: Tensor, classes: int) -> Tensor:
     """Word classes by frequency (V,), each with about the same share of the sum of the counts' square roots.
 
@@ -187,7 +193,7 @@ def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> N
     class_of, table = (state_dict.get(prefix + name) for name in ("class_of", "classes.weight"))
     if class_of is None or table is None:
         return
-    if head.sizes and not torch.equal(class_of.to(head.class_of), head.class_of):
+    if head.sizes and not _same_classes(class_of.to(head.class_of), head.class_of):
         logger.warning(f"{head.flag}: the {len(table):,} classes are those of the checkpoint, not those of the options")
         if head.by_file:
             head.not_to_be_trained = of_another_file("classification")

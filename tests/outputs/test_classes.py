@@ -331,12 +331,13 @@ def test_classes_come_from_the_checkpoint(
 @pytest.mark.parametrize(
     ("options", "is_refused"),
     [
+        ({"class_of": (3 - CLASSES)}, False),
         ({"class_of": CLASSES}, False),
         ({"class_of": CLASSES.roll(1)}, True),
         ({"classes": 2}, False),
         ({"problem": ValueError("--class-file: gone")}, False),
     ],
-    ids=["same file", "another", "none", "gone"],
+    ids=["same file, lines reordered", "same file", "another", "none", "gone"],
 )
 def test_classes_of_another_file_are_not_trained(options: dict, is_refused: bool) -> None:
     other = layer(options)
