@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ..embedding import SharedEmbedding
 from ._meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ._options import load_pretrained
-from ._output_layer import check_every_option_is_used, start_biases
+from ._output_layer import SOFTMAX, check_every_option_is_used, start_biases
 from ._sharing import describe
 from ._tied_model import TiedModel
 
@@ -30,6 +30,12 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         """Raises ValueError if the criterion does not suit the output layer or an option in ``cfg`` is ignored."""
         super().check_training(criterion, cfg)
         check_every_option_is_used(cfg)
+        task = getattr(getattr(criterion, "task", None), "args", None)
+        if getattr(task, "add_bos_token", False) and cfg.output_layer != SOFTMAX:
+            raise ValueError(
+                "--add-bos-token: needs --output-layer softmax, since other layers give a token that the text lacks "
+                f"probability 0; got --output-layer {cfg.output_layer}. Leave it out, or use softmax."
+            )
 
     def start(self, cfg: Any, task: Any) -> None:
         """Initialises the parameters, loads pretrained embeddings, and logs what the model shares.

@@ -164,6 +164,16 @@ def test_trains_with_no_option_that_has_no_use(options: dict[str, Any], message:
         model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
 
 
+def test_a_beginning_that_is_predicted_needs_the_softmax(folders: list[Path]) -> None:
+    options = SimpleNamespace(add_bos_token=True)
+    criterion = SimpleNamespace(takes_the_models_loss=True, task=SimpleNamespace(args=options))
+    model, cfg = build(task(folders), output_layer="nce"), SimpleNamespace(**DEFAULTS | {"output_layer": "nce"})
+    with pytest.raises(ValueError, match="--add-bos-token: needs --output-layer softmax.*; got --output-layer nce"):
+        model.check_training(criterion, cfg)
+    options.add_bos_token, cfg.adaptive_softmax_cutoff, cfg.adaptive_softmax_factor = False, None, 4.0
+    model.check_training(criterion, cfg)
+
+
 def test_an_own_layer_has_the_rows_that_it_names(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """More than words, too: for a start of its own, say."""
     own = OutputHead("own", "", lambda options, table, *_: table, own_rows=lambda options, size: size + 2)
