@@ -17,6 +17,7 @@
 # FROM    see above. Other mirrors: http://www-lium.univ-lemans.fr/~schwenk/nnmt-shared-task/data. No SHA-256 of the
 #         archives is published: the recipe prints those of the archives, and refuses a damaged archive
 # WORK    output folder
+# LARGEST_TEXT  KiB that the text of a language may fill, by default 10,000,000
 # MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 
@@ -39,7 +40,9 @@ else
         for name in ep7_pc45 nc9 dev08_11 crawl ccb2_pc30 un2000_pc34; do
             files+=("$WORK/raw/bitexts/bitexts.selected/$name.$language.gz")
         done
-        run_to "$WORK/text/train.$language" gzip --decompress --stdout "${files[@]}"
+        # In KiB, as many as unpack.py allows an archive: a small file may hold any number of zeros.
+        (ulimit -f "${LARGEST_TEXT:-10000000}" && run_to "$WORK/text/train.$language" gzip --decompress --stdout "${files[@]}") ||
+            stop "bitexts.tgz: needs at most 10 GB of text for $language; got more, or a damaged file. Use the publisher's archive."
         run_to "$WORK/text/valid.$language" tail -n "$held_out" "$WORK/raw/sets/dev/ntst1213.$language"
         run cp "$WORK/raw/sets/dev/ntst14.$language" "$WORK/text/test.$language"
     done

@@ -1,9 +1,11 @@
 """Preparing PTB and BBC news: runs on small corpora, files that are refused, what is left when a step fails."""
 
+import gzip
 import hashlib
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -220,3 +222,20 @@ def test_bbc_from_the_real_archive(tmp_path: Path) -> None:
     process = run_recipe("prepare-bbc.sh", FROM=archive, RUNS=tmp_path)
     assert process.returncode == 0, process.stderr
     assert len((tmp_path / "bbc/bin/dict.txt").read_text().splitlines()) == 9998
+
+
+def test_wmts_texts_have_an_end(tmp_path: Path) -> None:
+    """A small archive of WMT14 English to French whose texts unpack to any number of zeros."""
+    folder = tmp_path / "bitexts.selected"
+    folder.mkdir()
+    for name in ("ep7_pc45", "nc9", "dev08_11", "crawl", "ccb2_pc30", "un2000_pc34"):
+        for language in ("en", "fr"):
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(bytes(100_000)))
+    (tmp_path / "dev").mkdir()
+    for archive, member in (("bitexts.tgz", folder), ("dev+test.tgz", tmp_path / "dev")):
+        with tarfile.open(tmp_path / archive, "w:gz") as file:
+            file.add(member, member.name)
+    process = run_recipe("prepare-wmt14-enfr.sh", FROM=tmp_path, WORK=tmp_path / "work", LARGEST_TEXT=300)
+    assert process.returncode == 1, process.stderr
+    assert "bitexts.tgz: needs at most 10 GB of text for en; got more" in process.stderr
+    assert (tmp_path / "work/text/train.en").stat().st_size <= 300 * 1024
