@@ -1,4 +1,4 @@
-"""The contract of heads: what turns features into the probabilities of words, and what a head declares about itself."""
+"""The contract of output heads: from features to token probabilities, and what a head declares about itself."""
 
 from dataclasses import fields
 from typing import Any
@@ -11,24 +11,25 @@ from .losses import PLAIN_LOSS, LossOptions, OutputLoss
 
 
 class Head(nn.Module):
-    """A head: from features h (N, D) to the probabilities of the V words.
+    """Base class of output heads, which turn features h (N, D) into the probabilities of V tokens.
 
-    A head of one's own needs ``scores`` alone. Its loss then holds all N x V scores; a head that needs fewer overrides
-    ``log_prob``, one with label smoothing or z-loss also ``loss``. In evaluation the loss is the exact cross entropy;
-    negative sampling alone has none.
+    A subclass must have ``scores``. By default the loss then holds all N x V logits. A head that needs fewer overrides
+    ``log_prob``, and a head with label smoothing or z-loss also ``loss``. In evaluation the loss is the exact cross
+    entropy; only negative sampling has none.
 
-    The rest is declared, so that criterions, scoring and exports know no head by name:
+    Criterions, scoring and exports know no head by name. They read what it declares:
 
     Attributes:
-        flag: option that chooses the head, for messages.
-        by_target: whether the probability of one given word takes less than the scores of all words. Decoders then
-            hand on features until the words are known.
-        loss_is_its_own: whether a criterion that trains the scores of all words would train another model.
-        has_raw_scores: whether ``raw_scores(features_ND, target_N)`` gives unnormalised scores (N,) of the target words
-            at the cost of these words alone, which may stand for log-probabilities.
-        not_to_be_trained: the refusal to train on, as of a checkpoint with other classes than its options name.
-        refuses: the options of ``LossOptions`` that the head's loss cannot have.
-        sparse_gradients: whether rows that are looked up get sparse gradients.
+        flag: option that selects the head, for messages.
+        by_target: whether the probability of a given token is cheaper than the logits of the vocabulary. Decoders then
+            return features until the targets are known.
+        loss_is_its_own: whether a criterion that trains on ``scores``, as fairseq's do, would train another objective.
+        has_raw_scores: whether ``raw_scores(features_ND, target_N)`` returns the logits (N,) of the target tokens alone,
+            as approximate log-probabilities.
+        not_to_be_trained: error that training raises, say after a checkpoint with other classes; None for a head that
+            may be trained.
+        refuses: fields of ``LossOptions`` that the loss does not support.
+        sparse_gradients: whether looked-up rows get sparse gradients.
     """
 
     flag: str = "--output-layer"
@@ -40,22 +41,18 @@ class Head(nn.Module):
     sparse_gradients: bool = False
 
     def scores(self, features: Tensor) -> Tensor:
-        """Log-probabilities of all words up to one constant a row: (*, D) -> (*, V)."""
+        """Log-probabilities of all tokens up to a constant per row: (*, D) -> (*, V)."""
         raise NotImplementedError(f"{type(self).__name__}: needs a method scores")
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities (N,) of the target words, in float32 at least."""
+        """Log-probabilities of the target tokens (N,), in float32 or more precise."""
         scores = self.scores(features_ND)
         check_target(target_N, len(features_ND), scores.size(1))
         exact = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
         return exact.gather(1, target_N.unsqueeze(1)).squeeze(1)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
-        """Cross entropy of the target words.
-
-        Raises:
-            ValueError: for an option that the head refuses.
-        """
+        """Cross entropy of the target tokens; raises ValueError for an option that the head refuses."""
         self.check_options(options)
         nll = -self.log_prob(features_ND, target_N)
         nll = nll.sum() if options.reduce else nll
@@ -64,58 +61,44 @@ class Head(nn.Module):
     def loss_of_sets(
         self, features_nD: Tensor, target_N: Tensor, rows_N: Tensor, options: LossOptions = PLAIN_LOSS
     ) -> OutputLoss:
-        """``loss`` where several targets share a feature.
+        """``loss`` with several targets per feature vector.
 
         Args:
-            features_nD: h, each with one target at least.
-            target_N: the words.
-            rows_N: the feature of each target, not falling.
-            options: of the loss.
+            features_nD: feature vectors, each with at least one target.
+            target_N: target tokens.
+            rows_N: row of ``features_nD`` for each target, not falling.
+            options: options of the loss.
         """
         return self.loss(features_nD.index_select(0, rows_N), target_N, options)
 
     def require_counts(self) -> None:
-        """Checks that the head has the counts of the training text, if it needs them.
-
-        Raises:
-            ValueError: if it has not.
-        """
+        """Raises ValueError if the head needs the counts of the training text and lacks them."""
 
     def check_options(self, options: LossOptions) -> None:
-        """Checks that the loss can have these options.
-
-        Raises:
-            ValueError: naming the flag of the first that it cannot have.
-        """
+        """Raises ValueError for the first option that the loss does not support."""
         check_unset(options, self.refuses, self.flag)
 
     def tally(self, target_N: Tensor) -> dict[str, Tensor]:
-        """Sums over the target words that are logged beside the loss.
+        """Sums over the target tokens to log beside the loss.
 
         Returns:
-            By name: ``share:NAME``, a number of words, logged as NAME in percent of the words; ``nll:NAME``, a part of
-            the loss without which a second perplexity is logged, ``ppl_NAME``.
+            Sums by name. ``share:NAME`` is a number of tokens, logged as NAME in percent. ``nll:NAME`` is a part of the
+            negative log-likelihood; ``ppl_NAME`` is the perplexity without it.
         """
         return {}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that words have these probabilities without features; None for biases of 0."""
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
 
     def tables(self) -> dict[str, Any]:
-        """The ``SharedEmbedding`` tables that score words, by the name of their words; empty without one."""
+        """The head's output embeddings (``SharedEmbedding``), by name; empty for a head without one."""
         return {}
 
 
 def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> None:
-    """Checks that options of the loss are unset.
+    """Raises ValueError for the first of the named options that is set.
 
-    Args:
-        options: of a loss.
-        names: of the options.
-        where: the part that does not have them, for the message.
-
-    Raises:
-        ValueError: naming the first flag that is set.
+    ``where`` names the part without these options in the message.
     """
     for option in fields(options):
         value = getattr(options, option.name)
@@ -124,7 +107,7 @@ def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> Non
 
 
 def no_counts(flag: str) -> ValueError:
-    """The refusal of a head without the counts of the training text."""
+    """The error of a head that lacks the counts of the training text."""
     return ValueError(
         f"{flag}: needs the counts of the training text; got a data folder without split train. Use the folder that "
         "fairseq-preprocess wrote for training."
