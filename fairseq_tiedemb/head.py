@@ -24,7 +24,7 @@ class Head(nn.Module):
         by_target: whether the probability of a given token is cheaper than the logits of the vocabulary. Decoders then
             return features until the targets are known.
         loss_is_its_own: whether a criterion that trains on ``scores``, as fairseq's do, would train another objective.
-        has_raw_scores: whether ``raw_scores(features_ND, target_N)`` returns the logits (N,) of the target tokens alone,
+        has_raw_scores: whether ``raw_scores(features_ND, target_N)`` returns the logits (N,) of the targets alone,
             as approximate log-probabilities.
         not_to_be_trained: error that training raises, say after a checkpoint with other classes; None for a head that
             may be trained.
