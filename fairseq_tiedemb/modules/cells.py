@@ -1,15 +1,18 @@
 """One time step of a GRU and of an LSTM, forward and backward, on plain tensors.
 
 The package's recurrent layers are autograd Functions over whole sequences (``recurrent.py``, ``conditional_cell.py``).
-A step saves the gates for its backward, and the weights' gradients are one matrix product over all steps instead of one
-per step. Both cells have the same functions in the same order.
+Only what the recurrence needs is done step by step. The weights' gradients are one matrix product over all steps, and
+the derivatives of the gates are taken for all steps at once. Both cells have the same functions in the same order.
 
-Arguments of a step, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
+Products have the dtype of the weights. States, gates and their gradients have at least float32 (``state_dtype``).
+
+Arguments, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
 
     inputs_BG    the input's share of the gates, x W_ih^T + b_ih, computed for all steps at once
     state_BK     the previous state: h, or [h, c]
     weight_GH    recurrent weights W_hh; bias_G the recurrent bias b_hh, or None for zero
-    saved        (B, ``kept`` * H), written by ``step``, read by ``step_backward``
+    saved        (B, ``kept`` * H), written by ``step``, read by ``derivatives``
+    grads        (B, ``kept`` * H): derivatives of the next state, which ``step_backward`` multiplies by its gradient
 
 Gates are stacked in torch's order, so ``torch.gru`` and ``torch.lstm`` take the same weights.
 """
@@ -41,7 +44,13 @@ def without_autocast(function: Callable[..., Any]) -> Any:
     return run
 
 
+def state_dtype(weight: Tensor) -> torch.dtype:
+    """The dtype of the states beside weights in float64, float32 or half precision."""
+    return torch.promote_types(weight.dtype, torch.float32)
+
+
 def _recurrent_share(state_BH: Tensor, weight_GH: Tensor, bias_G: Tensor | None) -> Tensor:
+    state_BH = state_BH.to(weight_GH.dtype)
     if bias_G is None:
         return torch.mm(state_BH, weight_GH.t())
     return torch.addmm(bias_G, state_BH, weight_GH.t())
@@ -76,25 +85,35 @@ class GRU:
         torch.addcmul(candidate, update, state_BK - candidate, out=out)
 
     @staticmethod
-    def step_backward(
-        grad_state_BK: Tensor,
-        saved: Tensor,
-        state_BK: Tensor,
-        weight_GH: Tensor,
-        grad_inputs_BG: Tensor,
-        grad_recurrent_BG: Tensor,
-    ) -> Tensor:
-        """Writes the gradients of the inputs' and the recurrent share; returns the previous state's gradient."""
-        reset, update, candidate, recurrent_n = saved.chunk(4, 1)
-        grad_reset, grad_update, grad_candidate = grad_inputs_BG.chunk(3, 1)
-        kept = grad_state_BK * update
-        tanh_backward(grad_state_BK - kept, candidate, grad_input=grad_candidate)
-        sigmoid_backward(grad_state_BK * (state_BK - candidate), update, grad_input=grad_update)
-        sigmoid_backward(grad_candidate * recurrent_n, reset, grad_input=grad_reset)
-        size = state_BK.size(1)
-        grad_recurrent_BG[:, : 2 * size] = grad_inputs_BG[:, : 2 * size]
-        torch.mul(grad_candidate, reset, out=grad_recurrent_BG[:, 2 * size :])
-        return kept.addmm_(grad_recurrent_BG, weight_GH)
+    def derivatives(saved_TBS: Tensor, states_TBK: Tensor) -> Tensor:
+        """Derivatives of the next states by n, r, z and recurrent_n before their nonlinearities, for all steps."""
+        reset, update, candidate, recurrent_n = saved_TBS.chunk(4, 2)
+        derivatives = torch.empty_like(saved_TBS)
+        by_candidate, by_reset, by_update, by_recurrent_n = derivatives.chunk(4, 2)
+        tanh_backward(1 - update, candidate, grad_input=by_candidate)
+        sigmoid_backward(by_candidate * recurrent_n, reset, grad_input=by_reset)
+        sigmoid_backward(states_TBK - candidate, update, grad_input=by_update)
+        torch.mul(by_candidate, reset, out=by_recurrent_n)
+        return derivatives
+
+    @staticmethod
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor) -> Tensor:
+        """Turns derivatives into gradients in place; returns the previous state's gradient."""
+        size = grad_state_BK.size(1)
+        grads.unflatten(1, (4, size)).mul_(grad_state_BK.unsqueeze(1))
+        kept = grad_state_BK * saved[:, size : 2 * size]
+        return kept.add_(grads[:, size:].to(weight_GH.dtype) @ weight_GH)
+
+    @staticmethod
+    def of_inputs(grads: Tensor) -> Tensor:
+        """The gradient of the inputs' share."""
+        size = grads.size(-1) // 4
+        return torch.cat((grads[..., size : 3 * size], grads[..., :size]), -1)
+
+    @staticmethod
+    def of_recurrent(grads: Tensor) -> Tensor:
+        """The gradient of the recurrent share."""
+        return grads[..., grads.size(-1) // 4 :]
 
 
 class LSTM:
@@ -127,29 +146,37 @@ class LSTM:
         torch.mul(output, tanh_cell, out=out[:, :size])
 
     @staticmethod
-    def step_backward(
-        grad_state_BK: Tensor,
-        saved: Tensor,
-        state_BK: Tensor,
-        weight_GH: Tensor,
-        grad_inputs_BG: Tensor,
-        grad_recurrent_BG: Tensor,
-    ) -> Tensor:
-        """Writes the gradients of the inputs' and the recurrent share; returns the previous state's gradient."""
-        size = state_BK.size(1) // 2
-        input_gate, forget, candidate, output, tanh_cell = saved.chunk(5, 1)
-        grad_input_gate, grad_forget, grad_candidate, grad_output = grad_inputs_BG.chunk(4, 1)
-        grad_hidden = grad_state_BK[:, :size]
-        sigmoid_backward(grad_hidden * tanh_cell, output, grad_input=grad_output)
-        grad_cell = torch.ops.aten.tanh_backward(grad_hidden * output, tanh_cell).add_(grad_state_BK[:, size:])
-        sigmoid_backward(grad_cell * candidate, input_gate, grad_input=grad_input_gate)
-        sigmoid_backward(grad_cell * state_BK[:, size:], forget, grad_input=grad_forget)
-        tanh_backward(grad_cell * input_gate, candidate, grad_input=grad_candidate)
-        grad_recurrent_BG.copy_(grad_inputs_BG)
-        grad_previous = torch.empty_like(grad_state_BK)
-        torch.mul(grad_cell, forget, out=grad_previous[:, size:])
-        grad_previous[:, :size] = torch.mm(grad_inputs_BG, weight_GH)
-        return grad_previous
+    def derivatives(saved_TBS: Tensor, states_TBK: Tensor) -> Tensor:
+        """Derivatives of c' by i, f and g before their nonlinearities, and of h' by o and c', for all steps."""
+        input_gate, forget, candidate, output, tanh_cell = saved_TBS.chunk(5, 2)
+        derivatives = torch.empty_like(saved_TBS)
+        by_input_gate, by_forget, by_candidate, by_output, by_cell = derivatives.chunk(5, 2)
+        sigmoid_backward(candidate, input_gate, grad_input=by_input_gate)
+        sigmoid_backward(states_TBK[..., states_TBK.size(2) // 2 :], forget, grad_input=by_forget)
+        tanh_backward(input_gate, candidate, grad_input=by_candidate)
+        sigmoid_backward(tanh_cell, output, grad_input=by_output)
+        tanh_backward(output, tanh_cell, grad_input=by_cell)
+        return derivatives
+
+    @staticmethod
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor) -> Tensor:
+        """Turns derivatives into gradients in place; returns the previous state's gradient."""
+        size = grad_state_BK.size(1) // 2
+        grad_hidden, grad_cell = grad_state_BK.split(size, 1)
+        grad_cell = torch.addcmul(grad_cell, grad_hidden, grads[:, 4 * size :])
+        grads[:, : 3 * size].unflatten(1, (3, size)).mul_(grad_cell.unsqueeze(1))
+        grads[:, 3 * size : 4 * size].mul_(grad_hidden)
+        previous = torch.empty_like(grad_state_BK)
+        previous[:, :size] = grads[:, : 4 * size].to(weight_GH.dtype) @ weight_GH
+        torch.mul(grad_cell, saved[:, size : 2 * size], out=previous[:, size:])
+        return previous
+
+    @staticmethod
+    def of_inputs(grads: Tensor) -> Tensor:
+        """The gradient of the inputs' share."""
+        return grads[..., : grads.size(-1) // 5 * 4]
+
+    of_recurrent = of_inputs
 
 
 Cell = type[GRU] | type[LSTM]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .attention import AttentionGradients, Source, attend
-from .cells import Cell, without_autocast
+from .cells import Cell, state_dtype, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
 
 
@@ -101,7 +101,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         padding_nS: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         dtype = hidden1_GH.dtype
-        gates_TBG, state_BK = gates_TBG.to(dtype), state_BK.to(dtype)
+        gates_TBG, state_BK = gates_TBG.to(state_dtype(hidden1_GH)), state_BK.to(state_dtype(hidden1_GH))
         source = Source(annotations_nSC.to(dtype), keys_nSA.to(dtype), padding_nS)
         steps, bsz, _ = gates_TBG.shape
         size = hidden1_GH.size(1)
@@ -110,12 +110,12 @@ class _ConditionalRecurrence(torch.autograd.Function):
         middle = torch.empty_like(states[1:])
         saved1 = state_BK.new_empty(steps, bsz, cell.kept * size)
         saved2 = torch.empty_like(saved1)
-        contexts = state_BK.new_empty(steps, bsz, annotations_nSC.size(2))
-        weights = state_BK.new_empty(steps, bsz, annotations_nSC.size(1))
-        queries = state_BK.new_empty(steps, bsz, len(energy_A))
+        contexts = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(2))
+        weights = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(1))
+        queries = hidden1_GH.new_empty(steps, bsz, len(energy_A))
         for t in range(steps):
             cell.step(gates_TBG[t], states[t], hidden1_GH, None, saved1[t], middle[t])
-            torch.mm(middle[t, :, :size], query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
+            torch.mm(middle[t, :, :size].to(dtype), query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
             gates = contexts[t, :, : len(hidden2_GH)] if context_GC is None else torch.mm(contexts[t], context_GC.t())
             cell.step(gates, middle[t], hidden2_GH, bias2_G, saved2[t], states[t + 1])
@@ -134,40 +134,38 @@ class _ConditionalRecurrence(torch.autograd.Function):
         (states, middle, saved1, saved2, contexts, weights, queries, annotations_BSC, keys_BSA, padding_BS,
          hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH) = ctx.saved_tensors  # fmt: skip
         source = Source(annotations_BSC, keys_BSA, padding_BS)
-        gates, size = hidden1_GH.shape
+        cell, size, dtype = ctx.cell, hidden1_GH.size(1), hidden1_GH.dtype
         attention = AttentionGradients(source, energy_A)
-        grad_gates1, grad_gates2, grad_recurrent1, grad_recurrent2 = saved1.new_empty(4, *saved1.shape[:2], gates)
+        grads1, grads2 = cell.derivatives(saved1, states[:-1]), cell.derivatives(saved2, middle)
         grad_contexts = torch.empty_like(contexts)
         grad_queries = torch.empty_like(queries)
         grad_state = torch.zeros_like(states[0])
         for t in reversed(range(len(saved1))):
             grad_state += grad_states_TBK[t]
-            grad_state = ctx.cell.step_backward(
-                grad_state, saved2[t], middle[t], hidden2_GH, grad_gates2[t], grad_recurrent2[t]
-            )
-            torch.addmm(grad_contexts_TBC[t], grad_gates2[t], context_GC, out=grad_contexts[t])
+            grad_state = cell.step_backward(grad_state, saved2[t], hidden2_GH, grads2[t])
+            grad_gates = cell.of_inputs(grads2[t]).to(dtype)
+            torch.addmm(grad_contexts_TBC[t], grad_gates, context_GC, out=grad_contexts[t])
             grad_queries[t] = attention.step(queries[t], weights[t], grad_contexts[t])
-            grad_state[:, :size].addmm_(grad_queries[t], query_AH, alpha=2)
-            grad_state = ctx.cell.step_backward(
-                grad_state, saved1[t], states[t], hidden1_GH, grad_gates1[t], grad_recurrent1[t]
-            )
+            grad_state[:, :size] += (grad_queries[t] @ query_AH).mul_(2)
+            grad_state = cell.step_backward(grad_state, saved1[t], hidden1_GH, grads1[t])
 
         grad_energy, grad_keys = attention.finish()
 
         def over_all_steps(grads_TBG: Tensor, inputs_TBI: Tensor) -> Tensor:
-            return grads_TBG.flatten(0, 1).t() @ inputs_TBI.flatten(0, 1)
+            return grads_TBG.to(dtype).flatten(0, 1).t() @ inputs_TBI.to(dtype).flatten(0, 1)
 
+        grad_recurrent2 = cell.of_recurrent(grads2)
         return (
             None,
-            grad_gates1,
+            cell.of_inputs(grads1),
             grad_state,
-            over_all_steps(grad_recurrent1, states[:-1, :, :size]),
+            over_all_steps(cell.of_recurrent(grads1), states[:-1, :, :size]),
             over_all_steps(grad_queries, middle[..., :size]).mul_(2),
             grad_energy,
             torch.zeros_like(energy_A[:1]),
-            over_all_steps(grad_gates2, contexts),
+            over_all_steps(cell.of_inputs(grads2), contexts),
             over_all_steps(grad_recurrent2, middle[..., :size]),
-            grad_recurrent2.sum((0, 1)),
+            grad_recurrent2.sum((0, 1)).to(dtype),
             torch.bmm(weights.permute(1, 2, 0), grad_contexts.transpose(0, 1)),
             grad_keys,
             None,

@@ -6,6 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .cells import LSTM
+from .recurrent import Recurrence
+
+# Number of units H from which a layer on a CPU is faster as a Recurrence than in torch's kernel, by the dtype of its
+# products; see tests/benchmarks/test_recurrent_lm_modules.py. In bfloat16 the kernel's backward pass is slow.
+BY_STEPS_FROM = {torch.float32: 1000, torch.bfloat16: 600}
+
 
 class LSTMStack(nn.Module):
     """LSTM layers with dropout between them.
@@ -59,8 +66,10 @@ def fused_lstm(
 
     ``layers`` holds input weights (4H, I), recurrent weights (4H, H) and bias (4H,) of each layer. States [h, c] are
     (L, B, 2H). Last states have the given states' dtype. Under autocast the kernel rounds h and c in every step, so
-    splitting a sequence does not change the result.
+    splitting a sequence does not change the result. Wide layers on a CPU run as ``Recurrence``, which is faster.
     """
+    if _is_faster_by_steps(inputs_TBI, layers[0][1]):
+        return _by_steps(inputs_TBI, state_LBK, layers)
     zero = torch.zeros_like(layers[0][2])
     weights = [weight for layer in layers for weight in (*layer, zero)]
     state = tuple(part.contiguous() for part in state_LBK.chunk(2, 2))
@@ -69,3 +78,25 @@ def fused_lstm(
     options = (True, len(layers), 0.0, torch.is_grad_enabled(), False, False)
     outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *options)
     return outputs, torch.cat((hidden, memory), 2).to(state_LBK.dtype)
+
+
+def _is_faster_by_steps(inputs: Tensor, weight_GH: Tensor) -> bool:
+    if inputs.device.type != "cpu":
+        return False
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight_GH.dtype
+    units = BY_STEPS_FROM.get(dtype, torch.inf)
+    if not torch.is_grad_enabled():
+        units = max(units, BY_STEPS_FROM[torch.float32])
+    return weight_GH.size(1) >= units
+
+
+def _by_steps(
+    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    outputs, states = inputs_TBI, []
+    for state_BK, (weight_ih, weight_hh, bias) in zip(state_LBK, layers, strict=True):
+        gates_TBG = F.linear(outputs, weight_ih, bias)
+        # Under autocast the gates are in half precision, and so are the products of the steps.
+        outputs, state_BK = Recurrence.apply(LSTM, gates_TBG, state_BK, weight_hh.to(gates_TBG.dtype))
+        states.append(state_BK)
+    return outputs, torch.stack(states)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .cells import LSTM, Cell, without_autocast
+from .cells import LSTM, Cell, state_dtype, without_autocast
 from .initialization import gaussian_or_orthogonal_
 
 
@@ -38,8 +38,7 @@ class RecurrentLayer(nn.Module):
         if inputs_TBI.is_cuda:
             return self._cudnn(inputs_TBI, state_BK)
         gates_TBG = nn.functional.linear(inputs_TBI, self.weight_ih, self.bias)
-        states_TBK = _Recurrence.apply(self.cell, gates_TBG, state_BK, self.weight_hh)
-        return states_TBK[..., : self.hidden_size], states_TBK[-1]
+        return Recurrence.apply(self.cell, gates_TBG, state_BK, self.weight_hh)
 
     def _cudnn(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
         weights = [self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias)]
@@ -92,37 +91,40 @@ def _take(values_BSI: Tensor, order_BS: Tensor) -> Tensor:
     return values_BSI.gather(1, order_BS.unsqueeze(-1).expand(-1, -1, values_BSI.size(-1)))
 
 
-class _Recurrence(torch.autograd.Function):
-    """States of all steps from the input's share of the gates."""
+class Recurrence(torch.autograd.Function):
+    """The steps of a recurrent layer, from the input's share of the gates (T, B, G) and a first state (B, K).
+
+    Returns h of all steps (T, B, H) in the dtype of the recurrent weights, and the last state in the first one's.
+    """
 
     @staticmethod
     @without_autocast
-    def forward(ctx: Any, cell: Cell, gates_TBG: Tensor, state_BK: Tensor, weight_GH: Tensor) -> Tensor:
-        gates_TBG, state_BK = gates_TBG.to(weight_GH.dtype), state_BK.to(weight_GH.dtype)
+    def forward(ctx: Any, cell: Cell, gates_TBG: Tensor, state_BK: Tensor, weight_GH: Tensor) -> tuple[Tensor, Tensor]:
+        size = weight_GH.size(1)
+        gates_TBG = gates_TBG.to(state_dtype(weight_GH))
         steps, bsz, _ = gates_TBG.shape
-        states = state_BK.new_empty(steps + 1, *state_BK.shape)
+        states = gates_TBG.new_empty(steps + 1, *state_BK.shape)
         states[0] = state_BK
-        saved = state_BK.new_empty(steps, bsz, cell.kept * weight_GH.size(1))
+        saved = gates_TBG.new_empty(steps, bsz, cell.kept * size)
         for t in range(steps):
             cell.step(gates_TBG[t], states[t], weight_GH, None, saved[t], states[t + 1])
         ctx.cell = cell
         ctx.save_for_backward(states, saved, weight_GH)
-        return states[1:]
+        # A copy of the last state, since two outputs that share memory are refused.
+        return states[1:, :, :size].to(weight_GH.dtype), states[-1].to(state_BK.dtype, copy=True)
 
     @staticmethod
     @without_autocast
     @once_differentiable
-    def backward(ctx: Any, grad_states_TBK: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_hidden_TBH: Tensor, grad_last_BK: Tensor) -> tuple[Tensor | None, ...]:
         states, saved, weight_GH = ctx.saved_tensors
-        steps, bsz, _ = saved.shape
-        gates, size = weight_GH.shape
-        grad_inputs = saved.new_empty(steps, bsz, gates)
-        grad_recurrent = torch.empty_like(grad_inputs)
-        grad_state = torch.zeros_like(states[0])
-        for t in reversed(range(steps)):
-            grad_state += grad_states_TBK[t]
-            grad_state = ctx.cell.step_backward(
-                grad_state, saved[t], states[t], weight_GH, grad_inputs[t], grad_recurrent[t]
-            )
-        grad_weight = grad_recurrent.view(-1, gates).t() @ states[:-1, :, :size].reshape(-1, size)
-        return None, grad_inputs, grad_state, grad_weight
+        size = weight_GH.size(1)
+        grads = ctx.cell.derivatives(saved, states[:-1])
+        grad_state = grad_last_BK.to(states.dtype, copy=True)
+        for t in reversed(range(len(saved))):
+            grad_state[:, :size] += grad_hidden_TBH[t]
+            grad_state = ctx.cell.step_backward(grad_state, saved[t], weight_GH, grads[t])
+        grads = grads.to(weight_GH.dtype)
+        hidden = states[:-1, :, :size].to(weight_GH.dtype)
+        grad_weight = ctx.cell.of_recurrent(grads).flatten(0, 1).t() @ hidden.flatten(0, 1)
+        return None, ctx.cell.of_inputs(grads), grad_state, grad_weight

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_tiedemb.modules import lstm as lstm_module
 from fairseq_tiedemb.modules.dropout import variational_mask
 from fairseq_tiedemb.modules.highway import RecurrentHighwayNetwork
 from fairseq_tiedemb.modules.variational_lstm import VariationalLSTM
@@ -133,3 +134,25 @@ def test_variational_lstm(size: int) -> None:
     flops = 6 * BSZ * (2 * STEPS - 1) * 2 * 4 * size**2
     loops = {"plain loop": partial(lstm_loop, lstm), "hoisted loop": partial(hoisted_lstm_loop, lstm)}
     compare(f"variational LSTM 2 x {size}", lstm, size, loops, flops)
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [200, 400, 650, 900, 1500])
+def test_lstm_by_steps(size: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``BY_STEPS_FROM`` rests on: torch's kernel over our steps, in training and in evaluation."""
+    stack = lstm_module.LSTMStack(size, size, 1).to(dtype)
+    inputs = torch.randn(STEPS, BSZ, size, dtype=dtype, requires_grad=True)
+
+    def run(units: float, *, train: bool) -> None:
+        monkeypatch.setattr(lstm_module, "BY_STEPS_FROM", {torch.float32: units, dtype: units})
+        with torch.set_grad_enabled(train):
+            outputs, _ = stack(inputs, stack.initial_state(BSZ))
+        if train:
+            outputs.sum().backward()
+
+    forms = {"torch's kernel": float("inf"), "by steps": 1}
+    for train in (True, False):
+        seconds = interleave({name: partial(run, units, train=train) for name, units in forms.items()}, rounds=5)
+        what = "training" if train else "evaluation"
+        print(f"LSTM layer of {size}, {dtype}, {what}: torch's kernel over ours {ratio(seconds, *forms)}")
