@@ -17,7 +17,7 @@ ROWS = 512
 SCORES = 2**24
 FEWEST_ROWS = 128
 # Gradients of logits are below 1, or below the largest scale. They are multiplied up to this bound before they are
-# rounded to half precision: fp16 has nothing below 6e-8, and products with features must not overflow. A row of tiny
+# rounded to fp16, which has nothing below 6e-8, and products with features must not overflow. A row of tiny
 # norm, with a method that divides by the squared norm, therefore costs other rows' gradients precision: 1.5 % at a
 # hundredth of their norm, most of the precision at a thousandth (fp16).
 HALF_SCALE = 128.0
@@ -227,10 +227,10 @@ class _ChunkedLoss:
         self.confidence = 1.0 - options.label_smoothing - self.smoothing
         self.z_loss, self.reduce, self.weights = options.z_loss, options.reduce, weights
         self.exact = torch.promote_types(table.dtype, torch.float32)
-        self.is_half = self.exact != table.dtype
-        # Factor on gradients until they are in float32 again.
+        # Factor on gradients until they are in float32 again. bfloat16 has float32's range and needs none.
         self.unit: float | Tensor = 1.0
-        if self.is_half:
+        self.is_lifted = table.dtype == torch.float16
+        if self.is_lifted:
             self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
         shape = () if options.reduce else (len(features),)
         self.loss = table.new_zeros(shape, dtype=self.exact)
@@ -239,9 +239,10 @@ class _ChunkedLoss:
         self.scores = table.new_empty(min(rows, len(features)), len(table))
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
-        self.grad_features = torch.empty_like(features, dtype=self.exact) if need_features else None
-        need_table = need_table or self.need_scale
-        self.grad_table = torch.zeros_like(table, dtype=self.exact) if need_table else None
+        dtype = self.exact if self.is_lifted else table.dtype
+        self.grad_features = torch.empty_like(features, dtype=dtype) if need_features else None
+        self.need_table = need_table or self.need_scale
+        self.grad_table: Tensor | None = None  # before the first rows
         self.grad_offset = table.new_zeros(len(table), dtype=self.exact) if need_offset else None
 
     def add_rows(self, rows: slice, target: Tensor) -> None:
@@ -255,22 +256,32 @@ class _ChunkedLoss:
             if scores.dtype != exact.dtype:
                 scores[block].copy_(exact)
         if self.grad_features is not None:
-            if self.is_half:
+            if self.is_lifted:
                 torch.div(torch.mm(scores, self.table), self.unit, out=self.grad_features[rows])
             else:
                 torch.mm(scores, self.table, out=self.grad_features[rows])
-        if self.grad_table is not None:
-            if self.is_half:  # products in half precision, their sum over chunks in float32
-                self.grad_table.add_(torch.mm(scores.t(), features))
-            else:
-                self.grad_table.addmm_(scores.t(), features)
+        if self.need_table:
+            self._add_to_table(scores.t(), features)
+
+    def _add_to_table(self, left: Tensor, right: Tensor) -> None:
+        """Adds a product to the table's gradient; the sum over chunks is in float32 beside products in half."""
+        if self.grad_table is None:
+            only = len(right) == len(self.features)
+            product = torch.mm(left, right)
+            self.grad_table = product if only and not self.is_lifted else product.to(self.exact)
+        elif self.grad_table.dtype == right.dtype:
+            self.grad_table.addmm_(left, right)
+        else:
+            self.grad_table.add_(torch.mm(left, right))
 
     def losses(self) -> OutputLoss:
         return OutputLoss(self.loss, self.nll)
 
     def gradients(self, table: Tensor) -> Gradients:
         """Gradients of features, table, scale and offset; ``table`` is the argument of ``output_loss``."""
-        if self.is_half:
+        if self.need_table and self.grad_table is None:  # no rows
+            self.grad_table = torch.zeros_like(self.table)
+        if self.is_lifted:
             for grad in (self.grad_table, self.grad_offset):
                 if grad is not None:
                     grad.div_(self.unit)
@@ -279,7 +290,9 @@ class _ChunkedLoss:
             # Row v of the table's gradient is scale_v A_v, and dL/dscale_v = w_v . A_v.
             grad_scale = torch.empty_like(self.scale)
             for rows in blocks(table):
-                torch.linalg.vecdot(self.grad_table[rows], table[rows].to(self.exact), out=grad_scale[rows])
+                torch.linalg.vecdot(
+                    self.grad_table[rows].to(self.exact), table[rows].to(self.exact), out=grad_scale[rows]
+                )
             grad_scale /= self.scale
         return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
@@ -316,7 +329,7 @@ class _ChunkedLoss:
         unit: float | Tensor = self.unit
         if self.weights is not None:
             unit = unit * self.weights[where].unsqueeze(1)
-        if self.smoothing or self.z_loss or self.is_half or self.weights is not None:
+        if self.smoothing or self.z_loss or self.is_lifted or self.weights is not None:
             weight = self.confidence + self.smoothing * vocabulary + 2 * self.z_loss * log_partition
             scores.mul_(weight.mul_(unit))
         if self.smoothing:
