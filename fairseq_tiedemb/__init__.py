@@ -26,6 +26,7 @@ from . import _import_hook
 if TYPE_CHECKING:
     from . import (  # noqa: F401
         analysis,
+        checkpoints,
         compat,
         criterions,
         embedding,
@@ -36,10 +37,8 @@ if TYPE_CHECKING:
         optim,
         outputs,
         plugin,
-        reading,
         regularizers,
         sharing,
-        table_names,
         tasks,
         vectors,
     )
@@ -71,7 +70,7 @@ _HOMES = {
 }
 # Modules that load on first use; the ones after `vectors` import fairseq.
 _MODULES = (
-    "analysis embedding losses modules ngram outputs reading regularizers sharing table_names vectors "
+    "analysis checkpoints embedding losses modules ngram outputs regularizers sharing vectors "
     "compat criterions models optim plugin tasks"
 ).split()
 __all__ = [

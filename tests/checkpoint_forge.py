@@ -23,7 +23,7 @@ import torch
 from fairseq.data import Dictionary
 
 import fairseq_tiedemb  # noqa: F401
-from fairseq_tiedemb.reading.files import read_file
+from fairseq_tiedemb.checkpoints.files import read_file
 
 NOTHING = object()
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from fairseq.models.speech_to_text.xm_transformer import XMTransformerModel
 
+from fairseq_tiedemb.checkpoints import files, pickles
 from fairseq_tiedemb.compat.checkpoints import UNSAFE
-from fairseq_tiedemb.reading import files, pickles
 
 from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, tensor
 from .checkpoint_fuzz import UNREAD, directory_of, ended, moved, two_archives

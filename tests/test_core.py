@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 
 import fairseq_tiedemb
 from fairseq_tiedemb import _import_hook
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 
 from .hidden import ROOT, python, run_example, without_fairseq
 
@@ -43,8 +43,8 @@ assert noticed() == before, [name for name, value in noticed().items() if value 
 CORE = """
 import importlib, pkgutil
 from fairseq_tiedemb import *
-import fairseq_tiedemb.analysis.checkpoints, fairseq_tiedemb.analysis.curves, fairseq_tiedemb.export.to_fairseq
-import fairseq_tiedemb.analysis.norms, fairseq_tiedemb.reading.files
+import fairseq_tiedemb.checkpoints.averages, fairseq_tiedemb.analysis.curves, fairseq_tiedemb.export.to_fairseq
+import fairseq_tiedemb.analysis.norms, fairseq_tiedemb.checkpoints.files
 import fairseq_tiedemb.modules, fairseq_tiedemb.ngram, fairseq_tiedemb.vectors.sources
 for each in pkgutil.iter_modules(fairseq_tiedemb.modules.__path__, "fairseq_tiedemb.modules."):
     importlib.import_module(each.name)
@@ -122,7 +122,7 @@ def test_a_dictionary_of_words_is_read_without_fairseq_but_not_saved(trained):
         """
 import contextlib, io, sys
 from pathlib import Path
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.cli import main
 print(read_checkpoint(Path(sys.argv[1]), flag="X")["task_state"]["dictionaries"][0].symbols)
 with contextlib.redirect_stderr(sys.stdout):

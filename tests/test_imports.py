@@ -10,9 +10,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it.
 LAYERS = [
     "ngram",
-    "table_names",
     "terminal",
-    "reading",
+    "checkpoints",
     "compat",
     "registry",
     "sharing",
@@ -34,7 +33,7 @@ LAYERS = [
     "results",
     "cli",
 ]
-NUMPY_ONLY = {"ngram", "table_names", "terminal"}
+NUMPY_ONLY = {"ngram", "terminal"}
 TORCH_ONLY = {
     "registry",
     "sharing",
@@ -47,7 +46,7 @@ TORCH_ONLY = {
     "modules",
     "outputs",
 }
-TORCH_AND_NUMPY = {"reading"}
+TORCH_AND_NUMPY = {"checkpoints"}
 # Of a folder that needs torch alone until they are imported.
 NUMPY_FILES = {"outputs/binary_trees.py"}
 # What imports fairseq, or is there to do so.

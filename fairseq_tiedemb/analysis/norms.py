@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
-from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS, is_another, side_of
-from fairseq_tiedemb.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS, is_another, side_of
+from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
 from fairseq_tiedemb.terminal import printable
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)

@@ -13,7 +13,7 @@ and when it can be removed. An entry whose cause is absent does nothing, and `ap
     resume       batches to come           trained     options, dictionaries
     refusals     without a traceback
 
-Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/reading/`.
+Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/checkpoints/`.
 
 .. include:: README.md
 """

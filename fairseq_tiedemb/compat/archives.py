@@ -13,7 +13,7 @@ from typing import Any
 
 from fairseq import file_utils
 
-from ..reading.files import Bounded, Overflow
+from ..checkpoints.files import Bounded, Overflow
 from ._replace import replace
 
 # How a compressed archive begins; others are tar files as they are.

@@ -13,7 +13,7 @@ from fairseq.models.speech_to_text import xm_transformer
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from ..reading.files import allow_stand_ins, read_file, refusal
+from ..checkpoints.files import allow_stand_ins, read_file, refusal
 from ._replace import replace
 
 logger = logging.getLogger(__name__)

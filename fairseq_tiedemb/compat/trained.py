@@ -12,7 +12,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from ..reading.dictionaries import KEY, fingerprint, fingerprints_of_training
+from ..checkpoints.dictionaries import KEY, fingerprint, fingerprints_of_training
+from ..checkpoints.meaning import differences
 from ._replace import replace
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ def checked_resume() -> None:
 
     Without it: a training with another `--sharing-method`, or other tying, loads the weights, whose shapes are equal
     (trainer.py:585); a dictionary in another order swaps the words' vectors. `--finetune-from-model` may change both,
-    and logs it. The options are the `meaning` of the model's class (models/_meaning.py). Goes when fairseq compares
+    and logs it. The options are the `meaning` of the model's class (checkpoints/meaning.py). Goes when fairseq compares
     options.
     """
 
@@ -136,12 +137,10 @@ def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
 
     `trained` are the options of the trained model, or None; `cfg` those of the model that loads its weights.
     """
-    models = [model_class(each) for each in (trained, cfg)]
+    old, new = model_class(trained), model_class(cfg)
     # fairseq's own models have no `meaning`; our models load their checkpoints, and vice versa.
-    for choice in dict.fromkeys(choice for model in models for choice in getattr(model, "meaning", ())):
-        old, new = (choice.value(model, each) for model, each in zip(models, (trained, cfg), strict=True))
-        if trained is not None and old is not None and new is not None and old != new:
-            yield choice.flag, old, new
+    choices = [choice for model in (old, new) for choice in getattr(model, "meaning", ())]
+    return iter(()) if trained is None else differences((old, trained), (new, cfg), choices)
 
 
 def model_class(cfg: Any) -> type:

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
+from ..checkpoints.meaning import SHARING, Choice
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import OutputLayer
 from ..sharing import sharing_method_names
-from ._meaning import SHARING, Choice
 
 
 class TiedModel(BaseFairseqModel):

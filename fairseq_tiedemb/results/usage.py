@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.checkpoints.json_text import parse_json
 from fairseq_tiedemb.results.environment import checkout
 from fairseq_tiedemb.results.fields import of_object
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS
-from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
+from fairseq_tiedemb.checkpoints.json_text import parse_json
 
 OVERWRITE = " #fairseq:overwrite"
 # Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
