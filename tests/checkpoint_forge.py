@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 
-import fairseq_tiedemb  # noqa: F401
+import fairseq_tiedemb.plugin  # noqa: F401
 from fairseq_tiedemb.checkpoints.files import read_file
 
 NOTHING = object()

@@ -70,12 +70,8 @@ def file_size(file: IO[bytes]) -> int:
     return size
 
 
-class Overflow(ValueError):
-    """Of a file that would need more room than its size lets expect."""
-
-
 class Bounded:
-    """A file that is read up to `most` bytes: Python makes room, or unpacks, before it sees that there is no more."""
+    """A file that is read up to `most` bytes: Python makes room before it sees that there is no more."""
 
     def __init__(self, file: IO[bytes], most: int) -> None:
         self.file, self.most = file, most
@@ -94,7 +90,7 @@ class Bounded:
     def require(self, place: int) -> None:
         """Raise for a place that is too far."""
         if place > self.most:
-            raise Overflow(f"more than {self.most:,} bytes")
+            raise ValueError(f"more than {self.most:,} bytes")
 
 
 def read_archive(file: IO[bytes], size: int) -> Any:
