@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # use, and the plugin in a process that has fairseq.
 CORE = "_shapes registry sharing squared_norms losses head scored_rows regularizers embedding modules outputs".split()
 LAYERS = [
-    *("ngram", "terminal", "whole_files", "checkpoints"),
+    *("terminal", "whole_files", "checkpoints", "ngram"),
     *CORE,
     *("wrapping", "compat", "training", "criterions", "optim", "tasks", "models", "plugin"),
     *("analysis", "export", "vectors", "results", "cli"),
