@@ -82,7 +82,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["fairseq_tiedemb", "fairseq_tiedemb.*"]),
     package_data={
-        "fairseq_tiedemb": ["py.typed", "config/*.yaml", "config/**/*.yaml", "results/page.*", "*/README.md"]
+        "fairseq_tiedemb": ["*.pyi", "py.typed", "config/*.yaml", "config/**/*.yaml", "results/page.*", "*/README.md"]
     },
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,

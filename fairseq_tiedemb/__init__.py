@@ -1,12 +1,13 @@
 """Shared (tied) embeddings for fairseq: ``fairseq-train --user-dir fairseq_tiedemb``.
 
-The core needs torch and numpy only. It never imports fairseq and changes no global state:
+The core needs torch and numpy only. It never imports fairseq, and its import changes no global state:
 
     from fairseq_tiedemb import SharedEmbedding, output_loss
 
 ``pip install torch numpy`` and ``pip install --no-deps .`` install enough for it and for the commands ``norms``,
-``average``, ``ngram`` (numpy alone) and those on word vectors. Names are imported on first use. When a process also
-imports fairseq, ``plugin`` patches fairseq and registers this package with it.
+``average``, ``ngram`` (numpy alone) and those on word vectors. Names are imported on first use;
+`__init__.pyi` lists them. ``import fairseq_tiedemb.plugin`` mends fairseq and registers this package with it. In a
+process that has imported fairseq, as by ``--user-dir``, importing this package does that.
 
 Letters that name tensor dimensions, as suffixes (``hidden_BTH``) and in shapes:
 
@@ -18,87 +19,40 @@ Letters that name tensor dimensions, as suffixes (``hidden_BTH``) and in shapes:
     L  recurrent layers
 """
 
+import ast
+import functools
 import importlib
-from typing import TYPE_CHECKING, Any
-
-from . import _import_hook
-
-if TYPE_CHECKING:
-    from . import (  # noqa: F401
-        analysis,
-        compat,
-        criterions,
-        embedding,
-        losses,
-        models,
-        modules,
-        ngram,
-        optim,
-        outputs,
-        plugin,
-        reading,
-        regularizers,
-        sharing,
-        table_names,
-        tasks,
-        vectors,
-    )
-    from .embedding import SharedEmbedding as SharedEmbedding
-    from .losses import LossOptions as LossOptions
-    from .losses import OutputLoss as OutputLoss
-    from .losses import output_loss as output_loss
-    from .outputs import CountedHead as CountedHead
-    from .outputs import OutputHead as OutputHead
-    from .outputs import OutputLayer as OutputLayer
-    from .outputs import register_output_layer as register_output_layer
-    from .sharing import SharingMethod as SharingMethod
-    from .sharing import register_sharing_method as register_sharing_method
+import sys
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.10"
 
-# Public names, and the modules that define them.
-_HOMES = {
-    "CountedHead": "outputs",
-    "LossOptions": "losses",
-    "OutputHead": "outputs",
-    "OutputLayer": "outputs",
-    "OutputLoss": "losses",
-    "SharedEmbedding": "embedding",
-    "SharingMethod": "sharing",
-    "output_loss": "losses",
-    "register_output_layer": "outputs",
-    "register_sharing_method": "sharing",
-}
-# Modules that load on first use; the ones after `vectors` import fairseq.
-_MODULES = (
-    "analysis embedding losses modules ngram outputs reading regularizers sharing table_names vectors "
-    "compat criterions models optim plugin tasks"
-).split()
-__all__ = [
-    "CountedHead",
-    "LossOptions",
-    "OutputHead",
-    "OutputLayer",
-    "OutputLoss",
-    "SharedEmbedding",
-    "SharingMethod",
-    "output_loss",
-    "register_output_layer",
-    "register_sharing_method",
-]
 
-if not TYPE_CHECKING:  # a type checker would take __getattr__ to define every name
+@functools.cache
+def _homes() -> dict[str, str | None]:
+    """The names of `__init__.pyi` with the modules that define them; None for a module of this package."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module for node in imports for alias in node.names}
 
-    def __getattr__(name: str) -> Any:
-        if name in _HOMES:
-            return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-        if name in _MODULES:
-            return importlib.import_module(f"{__name__}.{name}")
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return sorted(name for name, home in _homes().items() if home)
+    if name not in _homes():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _homes()[name]
+    return (
+        getattr(importlib.import_module(f"{__name__}.{home}"), name)
+        if home
+        else importlib.import_module(f"{__name__}.{name}")
+    )
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+    return sorted({*globals(), *_homes()})
 
 
-_import_hook.load_plugin_with_fairseq()
+if "fairseq" in sys.modules:
+    importlib.import_module(f"{__name__}.plugin")

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 
-import fairseq_tiedemb  # noqa: F401
-from fairseq_tiedemb.reading.files import read_file
+import fairseq_tiedemb.plugin  # noqa: F401
+from fairseq_tiedemb.checkpoints.files import read_file
 
 NOTHING = object()
 

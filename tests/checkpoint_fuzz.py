@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fairseq_tiedemb.reading.files import read_file
+from fairseq_tiedemb.checkpoints.files import read_file
 
 SECONDS, BYTES = 20, 3 * 2**30
 END, END64, LOCATOR = "<4s4H2LH", "<4sQ2H2L4Q", "<4sLQL"

@@ -15,8 +15,8 @@ import pytest
 import torch
 from fairseq.models.speech_to_text.xm_transformer import XMTransformerModel
 
+from fairseq_tiedemb.checkpoints import files, limits
 from fairseq_tiedemb.compat.checkpoints import UNSAFE
-from fairseq_tiedemb.reading import files, pickles
 
 from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, tensor
 from .checkpoint_fuzz import UNREAD, directory_of, ended, moved, two_archives
@@ -137,7 +137,7 @@ def test_an_array_that_is_said_many_times_is_one() -> None:
 def test_keys_that_may_all_have_one_hash_are_refused(
     keys: list[Any], count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pickles, "MOST_TUPLES", 8)
+    monkeypatch.setattr(limits, "TUPLES", 8)
     refused(archive(encoded({"entry": dict.fromkeys(keys, 1)})), "a dictionary's key with")
     refused(archive(encoded({"entry": Call("builtins.set", (keys,))})), "set with")
     fewer = dict.fromkeys([key for key in keys if not isinstance(key, int) or key < 2**63][:count], 1)

@@ -22,9 +22,9 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.checkpoints import files
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.compat import checkpoints
-from fairseq_tiedemb.reading import files
 
 from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, numpy_array, tensor
 

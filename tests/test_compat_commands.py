@@ -17,7 +17,7 @@ import torch
 from fairseq import file_utils
 from fairseq.models.transformer import TransformerModel
 
-import fairseq_tiedemb  # noqa: F401  (mends fairseq in this process)
+import fairseq_tiedemb.plugin  # noqa: F401  (mends fairseq in this process)
 
 from .conftest import MadeOnce
 

@@ -22,7 +22,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq before its parser begins)
-from fairseq_tiedemb.compat import commands
+from fairseq_tiedemb.training import recipes
 
 from .conftest import USER_DIR, RunCommand, configuration
 
@@ -148,18 +148,6 @@ def test_translation_by_a_language_model(name: str, from_checkpoint: bool, messa
         task.build_model(SimpleNamespace(_name=name), from_checkpoint)
 
 
-def test_interactive_says_what_it_cannot_print(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = options.get_interactive_generation_parser()
-    assert parser.parse_known_args(["--print-alignment"])[0].print_alignment == "hard"
-    with pytest.raises(SystemExit, match="2"):
-        parser.parse_known_args(["--print-alignment", "soft"])
-    assert re.search(
-        r"--print-alignment: .* needs hard alignment; got soft. Use fairseq-generate", capsys.readouterr().err
-    )
-    generation = options.get_generation_parser().parse_known_args(["--print-alignment", "soft"])[0]
-    assert generation.print_alignment == "soft"
-
-
 def test_a_python_program_is_not_warned_of_what_fairseq_does() -> None:
     """As torch 2.14 warns; of fairseq's own commands it does before a plugin is there."""
     program = """
@@ -249,7 +237,7 @@ def test_a_recipe_that_yields_leaves_a_command_with_an_optimiser_as_it_was(
     arch: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as those of versions in which the preset had none: the same settings, of all sections, as without it."""
-    commands._say_that_no_recipe_is_used.cache_clear()
+    recipes._say_that_no_recipe_is_used.cache_clear()
     caplog.set_level(logging.INFO)
     cfg = given("--arch", arch)
     assert "disables the recipe" not in caplog.text

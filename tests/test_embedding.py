@@ -14,7 +14,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.optim.adam import Adam
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.checkpoints import average
+from fairseq_tiedemb.checkpoints.averages import average
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models._embedding_roles import embedding_roles

@@ -1,63 +1,41 @@
-"""Imports point one way, and the mathematics need torch alone, or numpy alone."""
+"""Imports point one way, without a circle, and the mathematics need torch alone, or numpy alone."""
 
 import ast
+import graphlib
 import sys
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
-# From the bottom up; a layer may import itself and what stands before it.
+# From the bottom up; a layer may import itself and what stands before it. The package itself imports names on first
+# use, and the plugin in a process that has fairseq.
+CORE = "_shapes registry sharing squared_norms losses head scored_rows regularizers embedding modules outputs".split()
 LAYERS = [
-    "ngram",
-    "table_names",
-    "terminal",
-    "reading",
-    "compat",
-    "registry",
-    "sharing",
-    "squared_norms",
-    "losses",
-    "head",
-    "scored_rows",
-    "regularizers",
-    "embedding",
-    "modules",
-    "outputs",
-    "models",
-    "criterions",
-    "optim",
-    "tasks",
-    "analysis",
-    "export",
-    "vectors",
-    "results",
-    "cli",
+    *("terminal", "whole_files", "checkpoints", "ngram"),
+    *CORE,
+    *("wrapping", "compat", "training", "criterions", "optim", "tasks", "models", "plugin"),
+    *("analysis", "export", "vectors", "results", "cli"),
+    "fairseq_tiedemb",
 ]
-NUMPY_ONLY = {"ngram", "table_names", "terminal"}
-TORCH_ONLY = {
-    "registry",
-    "sharing",
-    "head",
-    "squared_norms",
-    "losses",
-    "scored_rows",
-    "regularizers",
-    "embedding",
-    "modules",
-    "outputs",
+# What a layer, or a file of it, may import besides Python's own modules and ours.
+LIBRARIES = {
+    **dict.fromkeys(["ngram", "terminal", "whole_files"], {"numpy"}),
+    **dict.fromkeys(CORE, {"torch"}),
+    "outputs/binary_trees.py": {"numpy"},
+    "checkpoints": {"numpy", "torch"},
 }
-TORCH_AND_NUMPY = {"reading"}
-# Of a folder that needs torch alone until they are imported.
-NUMPY_FILES = {"outputs/binary_trees.py"}
-# What imports fairseq, or is there to do so.
-FAIRSEQ_ONLY = {"compat", "plugin", "user_dir"}
-SOURCES = [path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.stem in LAYERS]
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imported(path: Path) -> set[str]:
-    """Absolute names of the modules that a file imports."""
-    package = ("fairseq_tiedemb", *path.parent.relative_to(PACKAGE).parts)
+    """Absolute names of the modules that a file imports, and of what it takes from them."""
+    package = (PACKAGE.name, *path.parent.relative_to(PACKAGE).parts)
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -69,41 +47,34 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def layer_of(name: str) -> str | None:
+def layer_of(name: str) -> int | None:
+    """Place of one of our modules, or of a name in it; None for a name in the package itself, such as its version."""
     parts = name.split(".")
-    return parts[1] if parts[0] == "fairseq_tiedemb" and len(parts) > 1 and parts[1] in LAYERS else None
+    return LAYERS.index(parts[1]) if parts[0] == PACKAGE.name and len(parts) > 1 and parts[1] in LAYERS else None
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_up(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    own = layer_of(module_of(path)) if path != PACKAGE / "__init__.py" else len(LAYERS) - 1
+    assert own is not None, "in which layer?"
     names = imported(path)
-    layers = {layer for name in names if (layer := layer_of(name))}
-    assert {layer for layer in layers if LAYERS.index(layer) > LAYERS.index(own)} == set()
-    roots = {name.split(".")[0] for name in names}
-    if own in NUMPY_ONLY:
-        assert roots <= {"fairseq_tiedemb", "numpy", *sys.stdlib_module_names}
-    if own in NUMPY_ONLY | TORCH_ONLY | TORCH_AND_NUMPY:
-        assert {name.split(".")[1] for name in names if name.startswith("fairseq_tiedemb.")}.isdisjoint(FAIRSEQ_ONLY)
-    if path.relative_to(PACKAGE).as_posix() in NUMPY_FILES:
-        assert roots <= {"numpy", *sys.stdlib_module_names}
-    elif own in TORCH_ONLY:
-        assert roots <= {"fairseq_tiedemb", "torch", *sys.stdlib_module_names}
-    if own in TORCH_AND_NUMPY:
-        assert roots <= {"fairseq_tiedemb", "numpy", "torch", *sys.stdlib_module_names}
+    assert [name for name in names if (layer_of(name) or 0) > own] == []
+    file, roots = path.relative_to(PACKAGE).as_posix(), {name.split(".")[0] for name in names}
+    allowed = LIBRARIES.get(file, LIBRARIES.get(LAYERS[own]))
+    if allowed is not None:
+        assert roots <= {PACKAGE.name, *allowed, *sys.stdlib_module_names}
 
 
-@pytest.mark.parametrize("folder", ["models", "criterions", "optim", "tasks"])
-def test_folders_that_register_import_the_plugin_first(folder: str) -> None:
-    # Else it comes with fairseq while the first file that imports fairseq is half imported.
-    statements = ast.parse((PACKAGE / folder / "__init__.py").read_text()).body
-    first = next(node for node in statements if isinstance(node, ast.Import | ast.ImportFrom))
-    assert ast.unparse(first) == "from .. import plugin as plugin"
+def test_no_import_comes_back_to_its_file() -> None:
+    modules = {module_of(path): path for path in SOURCES}
+    graph = {}
+    for module, path in modules.items():
+        needed = {name if name in modules else name.rpartition(".")[0] for name in imported(path)}
+        graph[module] = needed & modules.keys() - {module}
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 def test_the_walk_sees_imports() -> None:
-    assert layer_of("fairseq_tiedemb.modules.cells.GRU") == "modules"
-    assert "fairseq_tiedemb.models._embedding_roles.embedding_roles" in imported(
-        PACKAGE / "models" / "attention_nmt.py"
-    )
-    assert "fairseq_tiedemb.modules.cells.CELLS" in imported(PACKAGE / "models" / "attention_nmt.py")
+    assert layer_of("fairseq_tiedemb.modules.cells.GRU") == LAYERS.index("modules")
+    names = imported(PACKAGE / "models" / "attention_nmt.py")
+    assert {"fairseq_tiedemb.models._embedding_roles.embedding_roles", "fairseq_tiedemb.modules.cells.CELLS"} <= names

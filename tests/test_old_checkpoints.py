@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 
-import fairseq_tiedemb  # noqa: F401 (which registers the models)
+import fairseq_tiedemb.plugin  # noqa: F401 (which registers the models)
 
 from .checkpoints_0_1_0.cases import CASES, FOLDER, RANDOM, RESUMED, RESUMES, UPDATES, answers, flags, machine, unpack
 

@@ -17,7 +17,7 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-import fairseq_tiedemb  # noqa: F401 (which makes fairseq load checkpoints safely)
+import fairseq_tiedemb.plugin  # noqa: F401 (which makes fairseq load checkpoints safely)
 
 from .conftest import configuration
 from .test_compat_commands import logged, losses

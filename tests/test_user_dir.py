@@ -1,26 +1,24 @@
 """Which folders `--user-dir` may name once this copy is imported; tests/test_install.py has the whole commands."""
 
+import functools
 from argparse import Namespace
 from pathlib import Path
 
-import fairseq
 import pytest
 
-from fairseq_tiedemb import user_dir
+from fairseq_tiedemb.compat import user_dir
 
 NAME = user_dir.PACKAGE.name
 
 
-class FairseqWasAsked(Exception):
-    """Raised in the place of fairseq's own function."""
-
-
 @pytest.fixture
 def import_user_module():
-    def original(args):
-        raise FairseqWasAsked(args.user_dir)
+    """fairseq's function as we wrap it, with one in the place of fairseq's own that raises what it gets."""
 
-    return user_dir.accept_this_copy(original, fairseq=Path(fairseq.__file__).parent)
+    def original(args):
+        raise LookupError(args.user_dir)
+
+    return functools.partial(user_dir.import_user_module, original)
 
 
 def test_this_copy_is_accepted_in_every_spelling(import_user_module, tmp_path, monkeypatch):
@@ -32,7 +30,7 @@ def test_this_copy_is_accepted_in_every_spelling(import_user_module, tmp_path, m
 
 def test_other_user_dirs_are_left_to_fairseq(import_user_module):
     for other in ("other_plugin", str(Path("missing") / NAME), None):
-        with pytest.raises(FairseqWasAsked, match=str(other)):
+        with pytest.raises(LookupError, match=str(other)):
             import_user_module(Namespace(user_dir=other))
     with pytest.raises(AttributeError):  # of the stand-in above: a command without --user-dir reaches fairseq, too
         import_user_module(Namespace())

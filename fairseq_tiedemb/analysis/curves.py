@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.checkpoints.json_text import parse_json
 from fairseq_tiedemb.terminal import printable
 
 # Perplexity by epoch.

@@ -6,7 +6,7 @@ from typing import Any
 from fairseq import checkpoint_utils, models
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
-from fairseq_tiedemb.analysis.checkpoints import require_finite
+from fairseq_tiedemb.checkpoints.reading import require_finite
 
 
 def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple[Any, Any]:

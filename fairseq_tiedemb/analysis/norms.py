@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
-from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS, is_another, side_of
-from fairseq_tiedemb.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS, entry_of, is_another, side_of
+from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
 from fairseq_tiedemb.terminal import printable
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -126,9 +126,9 @@ def read_counts(path: Path) -> tuple[list[str], np.ndarray]:
     try:
         with path.open(encoding="utf-8-sig") as file:
             for line in file:
-                word, count = line.rstrip().removesuffix(" #fairseq:overwrite").rsplit(" ", 1)
+                word, count = entry_of(line)
                 words.append(word)
-                counts.append(int(count))
+                counts.append(count)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use the one of training."

@@ -21,9 +21,10 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_tiedemb.compat.help import model_defaults
 from fairseq_tiedemb.models._sharing import projection, sharing, tables_by_role
 from fairseq_tiedemb.models.word2vec import Word2Vec
+from fairseq_tiedemb.training.extensions import extensions_of
+from fairseq_tiedemb.training.help import model_defaults
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -106,8 +107,8 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         in_tables=sum(table.numel() for table in tables),
         options={key: settings[key] for key in own if SIZES.search(key) and settings.get(key) not in (None, "")},
-        recipe=getattr(model_class, "recipe", {}),
-        recipe_yields=getattr(model_class, "recipe_yields", False),
+        recipe=extensions_of(model_class).recipe,
+        recipe_yields=extensions_of(model_class).recipe_yields,
     )
 
 

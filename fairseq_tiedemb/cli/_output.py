@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.whole_files import replacing, system_error
+
 
 def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:
     """Checks before any work that a file can be written, and is not one of the command's `inputs`.
@@ -61,11 +63,10 @@ def written_aside(path: Path) -> Iterator[Path]:
     """
     path = Path(os.path.realpath(path))  # a link is followed, not replaced
     try:
-        with _aside(path) as aside:
+        with _aside(path) as aside, replacing(path, aside):
             yield aside
-            aside.replace(path)
     except (OSError, RuntimeError) as error:
-        cause = _refusal_of_system(error)
+        cause = system_error(error)
         if cause is None:
             raise
         raise ValueError(
@@ -114,10 +115,3 @@ def _aside(path: Path) -> Iterator[Path]:
     # Cut, since the name may already have the maximum length.
     with tempfile.TemporaryDirectory(prefix=f".{path.name[:40]}.", suffix=".part", dir=path.parent) as folder:
         yield Path(folder, path.name)
-
-
-def _refusal_of_system(error: BaseException | None) -> OSError | None:
-    """Returns the system's error in a chain of errors; torch raises its own error while handling it."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__ or error.__context__
-    return error

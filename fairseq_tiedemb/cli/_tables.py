@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.checkpoints.table_names import ROLES
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
-from fairseq_tiedemb.table_names import ROLES
 
 TABLE_HELP = (
     "a checkpoint of fairseq's or ours, a safetensors file, or vectors as text (word2vec's, GloVe's); PATH:ROLE and "

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         upper_bound=arguments.checkpoint_upper_bound,
     )
     check_output(arguments.output, flag="--output", inputs=paths)
-    from fairseq_tiedemb.analysis.checkpoints import average
+    from fairseq_tiedemb.checkpoints.averages import average
 
     state = average(paths)
     save_aside(state, arguments.output)
@@ -79,6 +79,6 @@ def chosen(
             f"--inputs: needs one folder with --num-epoch-checkpoints or --num-update-checkpoints; got {len(inputs)} "
             "paths. Use one, or leave the number out."
         )
-    from fairseq_tiedemb.analysis.checkpoints import last_checkpoints  # imports torch, which takes a second
+    from fairseq_tiedemb.checkpoints.averages import last_checkpoints  # imports torch, which takes a second
 
     return last_checkpoints(inputs[0], count, by_update=updates is not None, upper_bound=upper_bound)

@@ -38,7 +38,7 @@ def accelerators() -> str:
 
 
 def mends() -> str:
-    """Returns the names of `compat`'s entries, all of which are applied when fairseq is imported."""
+    """Returns the names of `compat`'s entries, all of which its import applies."""
     try:
         from fairseq_tiedemb import compat
     except Exception as error:  # the report must work in a broken installation

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _to_fairseq(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, flag="OUT")
-    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint  # imports torch, which takes a second
+    from fairseq_tiedemb.checkpoints.reading import read_checkpoint  # imports torch, which takes a second
     from fairseq_tiedemb.export.to_fairseq import export
 
     import_user_dir(arguments.user_dir)
@@ -78,7 +78,7 @@ def _to_fairseq(arguments: argparse.Namespace) -> int:
 
 def _to_ctranslate2(arguments: argparse.Namespace) -> int:
     check_output_folder(arguments.output, flag="OUT")
-    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+    from fairseq_tiedemb.checkpoints.reading import read_checkpoint
     from fairseq_tiedemb.export.to_ctranslate2 import convert, save
 
     import_user_dir(arguments.user_dir)

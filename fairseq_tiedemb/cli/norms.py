@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the tables and draws the picture."""
     from fairseq_tiedemb.analysis import norms  # imports torch, which takes a second
-    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
-    from fairseq_tiedemb.reading.dictionaries import fingerprints_of_training
+    from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training
+    from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 
     picture = arguments.output
     if picture is not None:

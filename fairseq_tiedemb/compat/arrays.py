@@ -2,12 +2,11 @@
 
 import inspect
 import types
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ._replace import replace
+from ..wrapping import wrap
 
 
 def numpy_names() -> None:
@@ -33,12 +32,8 @@ def numpy_percentile() -> None:
     if "interpolation" in inspect.signature(np.percentile).parameters:
         return
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def percentile(*args: Any, **kwargs: Any) -> Any:
-            if "interpolation" in kwargs:
-                kwargs["method"] = kwargs.pop("interpolation")
-            return original(*args, **kwargs)
-
-        return percentile
-
-    replace(np, "percentile", make)
+    @wrap(np, "percentile")
+    def percentile(original: Any, *args: Any, **kwargs: Any) -> Any:
+        if "interpolation" in kwargs:
+            kwargs["method"] = kwargs.pop("interpolation")
+        return original(*args, **kwargs)

@@ -1,20 +1,21 @@
-"""Batches: no sentence is lost, sizes are what was asked for, an empty file is named; what reads ahead ends in time."""
+"""Data: no sentence is lost, batches have the size that was asked for, missing data is named, reading ahead ends."""
 
 import atexit
 import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq import tasks
 from fairseq.data import FairseqDataset, data_utils, indexed_dataset, iterators
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
-from ._replace import replace
+from ..wrapping import wrap
 
 # At the end of a command; a data worker that hangs must not keep the command for ever.
 SECONDS_FOR_A_BATCH = 10
@@ -27,18 +28,14 @@ def last_batch() -> None:
     translated, training never sees its longest batch. Goes when fairseq keeps them.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> Any:
-            if len(indices) == 0:
-                return []
-            batches = original(indices, *args, **kwargs)
-            kept = sum(len(batch) for batch in batches)
-            # Batches are consecutive slices of the indices, so that the missing indices are the last ones.
-            return batches if kept == len(indices) else [*batches, np.asarray(indices)[kept:]]
-
-        return batch_by_size
-
-    replace(data_utils, "batch_by_size", make)
+    @wrap(data_utils, "batch_by_size")
+    def batch_by_size(original: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(indices) == 0:
+            return []
+        batches = original(indices, *args, **kwargs)
+        kept = sum(len(batch) for batch in batches)
+        # Batches are consecutive slices of the indices, so that the missing indices are the last ones.
+        return batches if kept == len(indices) else [*batches, np.asarray(indices)[kept:]]
 
 
 def exact_batch_size() -> None:
@@ -49,20 +46,17 @@ def exact_batch_size() -> None:
     and no batch size, change nothing. Goes when fairseq stops rounding batch sizes down.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def batch_by_size(
-            self: Any,
-            indices: Any,
-            max_tokens: int | None = None,
-            max_sentences: int | None = None,
-            required_batch_size_multiple: int = 1,
-        ) -> Any:
-            multiple = math.gcd(max_sentences or 0, required_batch_size_multiple)
-            return original(self, indices, max_tokens, max_sentences, multiple)
-
-        return batch_by_size
-
-    replace(FairseqDataset, "batch_by_size", make)
+    @wrap(FairseqDataset, "batch_by_size")
+    def batch_by_size(
+        original: Any,
+        self: Any,
+        indices: Any,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> Any:
+        multiple = math.gcd(max_sentences or 0, required_batch_size_multiple)
+        return original(self, indices, max_tokens, max_sentences, multiple)
 
 
 def eval_lm_blocks() -> None:
@@ -73,18 +67,20 @@ def eval_lm_blocks() -> None:
     dropped and counted, as in every command. Goes when eval-lm heeds `--skip-invalid-size-inputs-valid-test`.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def eval_lm_dataloader(
-            self: Any, dataset: Any, *args: Any, max_positions: Any = None, context_window: int = 0, **kwargs: Any
-        ) -> Any:
-            if isinstance(max_positions, int | float) and self.args.sample_break_mode != "eos":
-                require_short_blocks(np.asarray(dataset.sizes) + context_window, max_positions)
-            kwargs.update(max_positions=max_positions, context_window=context_window)
-            return original(self, dataset, *args, **kwargs)
-
-        return eval_lm_dataloader
-
-    replace(LanguageModelingTask, "eval_lm_dataloader", make)
+    @wrap(LanguageModelingTask, "eval_lm_dataloader")
+    def eval_lm_dataloader(
+        original: Any,
+        self: Any,
+        dataset: Any,
+        *args: Any,
+        max_positions: Any = None,
+        context_window: int = 0,
+        **kwargs: Any,
+    ) -> Any:
+        if isinstance(max_positions, int | float) and self.args.sample_break_mode != "eos":
+            require_short_blocks(np.asarray(dataset.sizes) + context_window, max_positions)
+        kwargs.update(max_positions=max_positions, context_window=context_window)
+        return original(self, dataset, *args, **kwargs)
 
 
 def require_short_blocks(sizes: np.ndarray, limit: float) -> None:
@@ -107,29 +103,25 @@ def eval_lm_words() -> None:
     Goes when fairseq cuts rows by their lengths, and counts all words.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def generate(self: SequenceScorer, models: Any, sample: Any, **kwargs: Any) -> Any:
-            lengths = sample["net_input"].get("src_lengths")
-            # In translation a row's end is known; in from_pretrained's `score` the last word has no target.
-            if lengths is None or "prev_output_tokens" in sample["net_input"] or "ntokens" not in sample:
-                return original(self, models, sample, **kwargs)
-            pad, self.pad = self.pad, -1  # which is no word
-            try:
-                found = original(self, models, sample, **kwargs)
-            finally:
-                self.pad = pad
-            # Lengths are with the words of a --context-window, which are not scored again.
-            starts = sample.get("start_indices", [0] * len(lengths))
-            for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
-                row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
-                row["positional_scores"], row["score"] = scores, scores.mean()
-                if not scores.isfinite().all():
-                    refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])
-            return found
-
-        return generate
-
-    replace(SequenceScorer, "generate", make)
+    @wrap(SequenceScorer, "generate")
+    def generate(original: Any, self: SequenceScorer, models: Any, sample: Any, **kwargs: Any) -> Any:
+        lengths = sample["net_input"].get("src_lengths")
+        # In translation a row's end is known; in from_pretrained's `score` the last word has no target.
+        if lengths is None or "prev_output_tokens" in sample["net_input"] or "ntokens" not in sample:
+            return original(self, models, sample, **kwargs)
+        pad, self.pad = self.pad, -1  # which is no word
+        try:
+            found = original(self, models, sample, **kwargs)
+        finally:
+            self.pad = pad
+        # Lengths are with the words of a --context-window, which are not scored again.
+        starts = sample.get("start_indices", [0] * len(lengths))
+        for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
+            row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
+            row["positional_scores"], row["score"] = scores, scores.mean()
+            if not scores.isfinite().all():
+                refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])
+        return found
 
 
 def refuse_score(scores: torch.Tensor, words: Sequence[str]) -> None:
@@ -151,19 +143,32 @@ def empty_split() -> None:
     Goes when fairseq names the file.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def make_dataset(path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
-            file = indexed_dataset.data_file_path(path)
-            if impl == "mmap" and os.path.isfile(file) and os.path.getsize(file) == 0:
-                raise ValueError(
-                    f"{file}: needs at least one sentence; got an empty file. Use a text that is not empty, with "
-                    "fairseq-preprocess."
-                )
-            return original(path, impl, *args, **kwargs)
+    @wrap(indexed_dataset, "make_dataset")
+    def make_dataset(original: Any, path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
+        file = indexed_dataset.data_file_path(path)
+        if impl == "mmap" and os.path.isfile(file) and os.path.getsize(file) == 0:
+            raise ValueError(
+                f"{file}: needs at least one sentence; got an empty file. Use a text that is not empty, with "
+                "fairseq-preprocess."
+            )
+        return original(path, impl, *args, **kwargs)
 
-        return make_dataset
 
-    replace(indexed_dataset, "make_dataset", make)
+def data_folder() -> None:
+    """Ask for the missing data folder in fairseq-hydra-train.
+
+    Without it: TypeError, `argument of type 'NoneType' is not iterable` (utils.py:54), or another that depends on the
+    task. Goes when the tasks' `data` is mandatory.
+    """
+
+    @wrap(tasks, "setup_task")
+    def setup_task(original: Any, cfg: Any, **kwargs: Any) -> Any:
+        if getattr(cfg, "data", "") is None:
+            raise ValueError(
+                "task.data: needs the folder of fairseq-preprocess; got none. Use task.data=/path/to/data-bin "
+                "(fairseq-hydra-train)."
+            )
+        return original(cfg, **kwargs)
 
 
 def reading_ahead_ends() -> None:

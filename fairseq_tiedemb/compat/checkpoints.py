@@ -3,7 +3,6 @@
 import logging
 import os
 import types
-from collections.abc import Callable
 from typing import Any
 
 import fairseq
@@ -13,8 +12,8 @@ from fairseq.models.speech_to_text import xm_transformer
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from ..reading.files import allow_stand_ins, read_file, refusal
-from ._replace import replace
+from ..checkpoints.files import allow_stand_ins, read_file, refusal
+from ..wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
@@ -91,16 +90,13 @@ def checkpoint_errors() -> None:
     """
     damage = (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException)
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load(path: str, *args: Any, **kwargs: Any) -> Any:
-            try:
-                state = original(path, *args, **kwargs)
-            except damage as error:
-                raise ValueError(refusal(path, str(error))) from error
-            require_registered(state, path)
-            return state
-
-        return load
+    def load(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            state = original(path, *args, **kwargs)
+        except damage as error:
+            raise ValueError(refusal(path, str(error))) from error
+        require_registered(state, path)
+        return state
 
     for name in ("load_checkpoint_to_cpu", "load_ema_from_checkpoint"):
-        replace(checkpoint_utils, name, make)
+        wrap(checkpoint_utils, name)(load)

@@ -3,10 +3,9 @@
 import logging
 import os
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-from ._replace import replace
+from ..wrapping import wrap
 
 NOISE = (
     r"hydra\.experimental\.\w+\(\) is no longer experimental",
@@ -46,19 +45,15 @@ def lines_of_a_log_once() -> None:
     """
     from fairseq.logging import progress_bar  # not above: see the end of this file
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def make_bar(*args: Any, **kwargs: Any) -> Any:
-            path = os.path.abspath(kwargs.get("log_file") or "")
-            for handler in list(progress_bar.logger.handlers):
-                if isinstance(handler, logging.FileHandler) and handler.baseFilename == path:
-                    progress_bar.logger.removeHandler(handler)
-                    handler.close()
-            return original(*args, **kwargs)
-
-        return make_bar
-
-    replace(progress_bar, "progress_bar", make)
+    @wrap(progress_bar, "progress_bar")
+    def make_bar(original: Any, *args: Any, **kwargs: Any) -> Any:
+        path = os.path.abspath(kwargs.get("log_file") or "")
+        for handler in list(progress_bar.logger.handlers):
+            if isinstance(handler, logging.FileHandler) and handler.baseFilename == path:
+                progress_bar.logger.removeHandler(handler)
+                handler.close()
+        return original(*args, **kwargs)
 
 
-# On import, which in `import fairseq_tiedemb` comes before fairseq's own import and its warnings.
+# On import, which in `import fairseq_tiedemb.plugin` comes before fairseq's own import and its warnings.
 quiet_warnings()

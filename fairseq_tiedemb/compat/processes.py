@@ -9,13 +9,13 @@ from typing import Any
 
 import fairseq
 import torch
-from fairseq import checkpoint_utils, options, utils
+from fairseq import options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
-from ._replace import replace
+from ..wrapping import wrap
 
 
 def started_by_torchrun() -> bool:
@@ -30,15 +30,11 @@ def torchrun_world_size() -> None:
     process trains alone and writes the same checkpoints. Goes when the default reads WORLD_SIZE.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def add_distributed_training_args(parser: Any, default_world_size: int | None = None) -> Any:
-            if default_world_size is None and not torch.cuda.is_available() and started_by_torchrun():
-                default_world_size = int(os.environ["WORLD_SIZE"])
-            return original(parser, default_world_size)
-
-        return add_distributed_training_args
-
-    replace(options, "add_distributed_training_args", make)
+    @wrap(options, "add_distributed_training_args")
+    def add_distributed_training_args(original: Any, parser: Any, default_world_size: int | None = None) -> Any:
+        if default_world_size is None and not torch.cuda.is_available() and started_by_torchrun():
+            default_world_size = int(os.environ["WORLD_SIZE"])
+        return original(parser, default_world_size)
 
 
 def torchrun_trains_one_model() -> None:
@@ -48,20 +44,16 @@ def torchrun_trains_one_model() -> None:
     train one model per process, and all write the same checkpoints. Goes when fairseq reads WORLD_SIZE.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def init(self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
-            processes = cfg.distributed_training.distributed_world_size
-            if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
-                raise ValueError(
-                    f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun started "
-                    f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
-                    "fairseq-hydra-train."
-                )
-            original(self, cfg, *args, **kwargs)
-
-        return init
-
-    replace(Trainer, "__init__", make)
+    @wrap(Trainer, "__init__")
+    def init(original: Any, self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        processes = cfg.distributed_training.distributed_world_size
+        if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
+            raise ValueError(
+                f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun started "
+                f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
+                "fairseq-hydra-train."
+            )
+        original(self, cfg, *args, **kwargs)
 
 
 def cpu_processes() -> None:
@@ -72,25 +64,21 @@ def cpu_processes() -> None:
     `--ddp-backend fully_sharded`. Goes when distributed/utils.py supports CPUs.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call_main(cfg: Any, main: Callable[..., Any], **kwargs: Any) -> None:
-            training = cfg.distributed_training
-            refuse_sharded_tables(training)
-            on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
-            if not on_cpu or training.distributed_world_size == 1:
-                original(cfg, main, **kwargs)
-            elif choose_cpu_launch(training):
-                original(cfg, main, **kwargs)
-                leave_group()
-            else:
-                kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
-                arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
-                with meeting_place(training):
-                    torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
-
-        return call_main
-
-    replace(distributed_utils, "call_main", make)
+    @wrap(distributed_utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> None:
+        training = cfg.distributed_training
+        refuse_sharded_tables(training)
+        on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
+        if not on_cpu or training.distributed_world_size == 1:
+            original(cfg, main, **kwargs)
+        elif choose_cpu_launch(training):
+            original(cfg, main, **kwargs)
+            leave_group()
+        else:
+            kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
+            arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
+            with meeting_place(training):
+                torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
 
 
 def refuse_sharded_tables(training: Any) -> None:
@@ -172,15 +160,13 @@ def ddp_on_cpu() -> None:
     it passes none for a CPU.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrap(module: torch.nn.Module, *, device_ids: Any, output_device: Any, **kwargs: Any) -> torch.nn.Module:
-            if next(module.parameters()).device.type == "cpu":
-                device_ids = output_device = None
-            return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)
-
-        return wrap
-
-    replace(distributed_fairseq_model, "DistributedDataParallel", make)
+    @wrap(distributed_fairseq_model, "DistributedDataParallel")
+    def without_devices(
+        original: Any, module: torch.nn.Module, *, device_ids: Any, output_device: Any, **kwargs: Any
+    ) -> torch.nn.Module:
+        if next(module.parameters()).device.type == "cpu":
+            device_ids = output_device = None
+        return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)
 
 
 def gather_on_cpu() -> None:
@@ -190,18 +176,14 @@ def gather_on_cpu() -> None:
     (distributed/utils.py:620), as does every criterion whose logs cannot be summed. Goes when it checks the backend.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:
-            group = group or distributed_utils.get_global_group()
-            if torch.distributed.get_backend(group) != "gloo":
-                return original(data, group, max_size)
-            gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
-            torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
-            return gathered
-
-        return all_gather_list
-
-    replace(distributed_utils, "all_gather_list", make)
+    @wrap(distributed_utils, "all_gather_list")
+    def all_gather_list(original: Any, data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:
+        group = group or distributed_utils.get_global_group()
+        if torch.distributed.get_backend(group) != "gloo":
+            return original(data, group, max_size)
+        gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
+        torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
+        return gathered
 
 
 def empty_batches() -> None:
@@ -211,34 +193,12 @@ def empty_batches() -> None:
     (fairseq_cli/validate.py:113; the trainer handles them). Goes when validate skips them, as generate does.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def valid_step(self: Any, sample: Any, model: torch.nn.Module, criterion: Any, **kwargs: Any) -> Any:
-            return original(self, sample, model, criterion, **kwargs) if sample else (torch.zeros(()), 0, {})
-
-        return valid_step
+    def valid_step(original: Any, self: Any, sample: Any, model: torch.nn.Module, criterion: Any, **kwargs: Any) -> Any:
+        return original(self, sample, model, criterion, **kwargs) if sample else (torch.zeros(()), 0, {})
 
     for task in {FairseqTask, *fairseq.tasks.TASK_REGISTRY.values()}:
         if "valid_step" in vars(task):
-            replace(task, "valid_step", make)
-
-
-def tasks_gather_before_saving() -> None:
-    """Let a task's `gather_for_checkpoint()` collect its part of a checkpoint from all processes.
-
-    Without it: fairseq asks for a task's part in the writing process alone (checkpoint_utils.py:117), where
-    `contiguous_lm` has the recurrent states of its own rows only. Goes when fairseq asks before
-    `should_save_checkpoint_on_current_rank`.
-    """
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def save_checkpoint(cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not cfg.no_save and hasattr(trainer.task, "gather_for_checkpoint"):
-                trainer.task.gather_for_checkpoint()
-            return original(cfg, trainer, *args, **kwargs)
-
-        return save_checkpoint
-
-    replace(checkpoint_utils, "save_checkpoint", make)
+            wrap(task, "valid_step")(valid_step)
 
 
 def broadcast_objects() -> None:
@@ -248,14 +208,10 @@ def broadcast_objects() -> None:
     (distributed/utils.py:805) on a config. The first process has checked the file. Goes when fairseq does this.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def broadcast_object_slow(obj: Any, src_rank: int, group: Any, dist_device: torch.device) -> Any:
-            if distributed_utils.use_xla():
-                return original(obj, src_rank, group, dist_device)
-            box = [obj]
-            torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
-            return box[0]
-
-        return broadcast_object_slow
-
-    replace(distributed_utils, "_broadcast_object_slow", make)
+    @wrap(distributed_utils, "_broadcast_object_slow")
+    def broadcast_object_slow(original: Any, obj: Any, src_rank: int, group: Any, dist_device: torch.device) -> Any:
+        if distributed_utils.use_xla():
+            return original(obj, src_rank, group, dist_device)
+        box = [obj]
+        torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
+        return box[0]

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import fairseq
 from torch.multiprocessing import ProcessRaisedException
 
 from ..terminal import debugging, error_line
-from ._replace import replace
+from ..wrapping import wrap
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # The end of a traceback: the innermost frame, the error's class, and a message of the form that all refusals have.
@@ -30,18 +29,15 @@ def refusals_end_in_their_message() -> None:
     if command is None:
         return
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-            message = None if debugging() else refusal(error)
-            if message is None:
-                return original(kind, error, trace)
-            # Of several processes, fairseq silences `print` in all but the first, and torch keeps `sys.stderr` back.
-            (sys.__stderr__ or sys.stderr).write(error_line(command, message) + "\n")
-            raise SystemExit(2)  # which Python takes for the end of the process
+    @wrap(sys, "excepthook")
+    def excepthook(original: Any, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        message = None if debugging() else refusal(error)
+        if message is None:
+            return original(kind, error, trace)
+        # Of several processes, fairseq silences `print` in all but the first, and torch keeps `sys.stderr` back.
+        (sys.__stderr__ or sys.stderr).write(error_line(command, message) + "\n")
+        raise SystemExit(2)  # which Python takes for the end of the process
 
-        return excepthook
-
-    replace(sys, "excepthook", make)
     if command == "fairseq-hydra-train":
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else hydra shows a traceback of its own, and exits
 

@@ -1,7 +1,6 @@
 """A resumed training continues with the batches, and ends at the update, of an uninterrupted one."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.trainer import Trainer
 
-from ._replace import replace
+from ..wrapping import wrap
 
 logger = logging.getLogger(__name__)
 
@@ -24,24 +23,20 @@ def resumed_batches() -> None:
     process.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_train_iterator(
-            self: Trainer, epoch: int, *args: Any, load_dataset: bool = True, **kwargs: Any
-        ) -> EpochBatchIterator:
-            task, subset = self.task, self.cfg.dataset.train_subset
-            kwargs["load_dataset"] = load_dataset
-            if load_dataset and epoch > 1 and not kwargs.get("disable_iterator_cache"):
-                batches = original(self, 1, *args, **kwargs)
-                kept = task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches
-                if kept and not callable(batches.batch_sampler):
-                    batches.epoch = epoch
-                    task.dataset(subset).set_epoch(epoch)
-                    return batches
-            return original(self, epoch, *args, **kwargs)
-
-        return get_train_iterator
-
-    replace(Trainer, "get_train_iterator", make)
+    @wrap(Trainer, "get_train_iterator")
+    def get_train_iterator(
+        original: Any, self: Trainer, epoch: int, *args: Any, load_dataset: bool = True, **kwargs: Any
+    ) -> EpochBatchIterator:
+        task, subset = self.task, self.cfg.dataset.train_subset
+        kwargs["load_dataset"] = load_dataset
+        if load_dataset and epoch > 1 and not kwargs.get("disable_iterator_cache"):
+            batches = original(self, 1, *args, **kwargs)
+            kept = task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches
+            if kept and not callable(batches.batch_sampler):
+                batches.epoch = epoch
+                task.dataset(subset).set_epoch(epoch)
+                return batches
+        return original(self, epoch, *args, **kwargs)
 
 
 def each_epochs_order() -> None:
@@ -51,18 +46,19 @@ def each_epochs_order() -> None:
     `--curriculum 1` never shuffles. Goes when `_get_iterator_for_epoch` passes its arguments to the kept sampler.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def get_iterator_for_epoch(
-            self: EpochBatchIterator, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0
-        ) -> Any:
-            if self.dataloader is not None:
-                self.epoch_batch_sampler.shuffle = shuffle
-                self.epoch_batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
-            return original(self, epoch, shuffle, fix_batches_to_gpus=fix_batches_to_gpus, offset=offset)
-
-        return get_iterator_for_epoch
-
-    replace(EpochBatchIterator, "_get_iterator_for_epoch", make)
+    @wrap(EpochBatchIterator, "_get_iterator_for_epoch")
+    def get_iterator_for_epoch(
+        original: Any,
+        self: EpochBatchIterator,
+        epoch: int,
+        shuffle: bool,
+        fix_batches_to_gpus: bool = False,
+        offset: int = 0,
+    ) -> Any:
+        if self.dataloader is not None:
+            self.epoch_batch_sampler.shuffle = shuffle
+            self.epoch_batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
+        return original(self, epoch, shuffle, fix_batches_to_gpus=fix_batches_to_gpus, offset=offset)
 
 
 def finished_trainings_stay() -> None:
@@ -74,21 +70,17 @@ def finished_trainings_stay() -> None:
     trains and saves one more. Goes when fairseq checks before.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-            loaded = original(cfg, trainer, **kwargs)
-            updates, options = trainer.get_num_updates(), trainer.cfg.optimization
-            last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"
-            resets = cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_meters, cfg.reset_dataloader
-            own = cfg.restore_file == "checkpoint_last.pt" and Path(cfg.save_dir, last).exists() and not any(resets)
-            if own and 0 < (options.max_update or 0) <= updates:
-                logger.info(
-                    f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
-                    "finished; a larger --max-update continues it"
-                )
-                options.max_epoch = -1  # ends before the first epoch; 0 means no limit
-            return loaded
-
-        return load_checkpoint
-
-    replace(checkpoint_utils, "load_checkpoint", make)
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        loaded = original(cfg, trainer, **kwargs)
+        updates, options = trainer.get_num_updates(), trainer.cfg.optimization
+        last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"
+        resets = cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_meters, cfg.reset_dataloader
+        own = cfg.restore_file == "checkpoint_last.pt" and Path(cfg.save_dir, last).exists() and not any(resets)
+        if own and 0 < (options.max_update or 0) <= updates:
+            logger.info(
+                f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
+                "finished; a larger --max-update continues it"
+            )
+            options.max_epoch = -1  # ends before the first epoch; 0 means no limit
+        return loaded

@@ -1,13 +1,13 @@
 """Text for fairseq: UTF-8, with or without a byte-order mark."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from fairseq import binarizer, file_chunker_utils
 from fairseq.data import dictionary
 
-from ._replace import replace
+from ..wrapping import wrap
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -20,30 +20,18 @@ def byte_order_marks() -> None:
     dict.txt that an editor saved (231). Goes when fairseq opens text as "utf-8-sig".
     """
 
-    def lines(original: Callable[..., Any]) -> Callable[..., Any]:
-        def __iter__(self: Any) -> Iterator[str]:
-            for line in original(self):
-                yield line.removeprefix(BYTE_ORDER_MARK)
+    @wrap(file_chunker_utils.ChunkLineIterator, "__iter__")
+    def __iter__(original: Any, self: Any) -> Iterator[str]:
+        for line in original(self):
+            yield line.removeprefix(BYTE_ORDER_MARK)
 
-        return __iter__
+    @wrap(dictionary.Dictionary, "encode_line")
+    def encode_line(original: Any, self: Any, line: str, *args: Any, **kwargs: Any) -> Any:
+        return original(self, line.removeprefix(BYTE_ORDER_MARK), *args, **kwargs)
 
-    def line(original: Callable[..., Any]) -> Callable[..., Any]:
-        def encode_line(self: Any, line: str, *args: Any, **kwargs: Any) -> Any:
-            return original(self, line.removeprefix(BYTE_ORDER_MARK), *args, **kwargs)
-
-        return encode_line
-
-    def entries(original: Callable[..., Any]) -> Callable[..., Any]:
-        def add_from_file(self: Any, f: Any) -> None:
-            original(
-                self, f if isinstance(f, str) else io.StringIO("".join(f.readlines()).removeprefix(BYTE_ORDER_MARK))
-            )
-
-        return add_from_file
-
-    replace(file_chunker_utils.ChunkLineIterator, "__iter__", lines)
-    replace(dictionary.Dictionary, "encode_line", line)
-    replace(dictionary.Dictionary, "add_from_file", entries)
+    @wrap(dictionary.Dictionary, "add_from_file")
+    def add_from_file(original: Any, self: Any, f: Any) -> None:
+        original(self, f if isinstance(f, str) else io.StringIO("".join(f.readlines()).removeprefix(BYTE_ORDER_MARK)))
 
 
 def utf8_text() -> None:
@@ -54,15 +42,12 @@ def utf8_text() -> None:
     reads the file once more, which costs little beside counting its words. Goes when fairseq names the file.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def find_offsets(filename: str, num_chunks: int) -> list[int]:
-            require_utf8(filename)
-            return original(filename, num_chunks)
-
-        return find_offsets
+    def find_offsets(original: Any, filename: str, num_chunks: int) -> list[int]:
+        require_utf8(filename)
+        return original(filename, num_chunks)
 
     for module in (binarizer, dictionary):
-        replace(module, "find_offsets", make)
+        wrap(module, "find_offsets")(find_offsets)
 
 
 def require_utf8(path: str) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..losses import LossOptions, check_evaluated
 from ..regularizers import REGULARIZERS
+from ..training.extensions import extensions_of
 
 
 @dataclass
@@ -99,7 +100,7 @@ class TiedCrossEntropy(FairseqCriterion):
                 later error would make fairseq's trainer write a file.
         """
         if self._first_of_update is None:
-            if getattr(model, "computes_loss", False):
+            if extensions_of(model).computes_loss:
                 model.output.check_training(self.options)
             for name, regularizer in REGULARIZERS.items():
                 if getattr(self, name):
@@ -136,7 +137,7 @@ class TiedCrossEntropy(FairseqCriterion):
             sample: a batch of a fairseq task.
             reduce: True for the sum, with penalties in training; False for one loss per token (B * T,), 0 for padding.
         """
-        if not getattr(model, "computes_loss", False):
+        if not extensions_of(model).computes_loss:
             raise ValueError(
                 "--criterion tied_cross_entropy: needs a model of fairseq_tiedemb; got "
                 f"{type(model).__name__}. Use --criterion label_smoothed_cross_entropy."

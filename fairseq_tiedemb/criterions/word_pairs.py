@@ -12,6 +12,7 @@ from fairseq.logging import metrics
 from torch import Tensor
 
 from ..losses import check_evaluated
+from ..training.extensions import extensions_of
 
 
 @dataclass
@@ -37,7 +38,7 @@ class WordPairsLoss(FairseqCriterion):
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Loss of a ``word_pairs`` batch, sample size 1, and the values to log; always a sum."""
-        if not getattr(model, "computes_loss", False) or "centres" not in sample["net_input"]:
+        if not extensions_of(model).computes_loss or "centres" not in sample["net_input"]:
             raise ValueError(
                 f"--criterion word_pairs: needs --task word_pairs and a model of word2vec's family; got "
                 f"{type(model).__name__}. Use --arch word2vec_skipgram."

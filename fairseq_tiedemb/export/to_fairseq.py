@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_input, fold_output
 from fairseq_tiedemb.export.settings import as_dict, settings_of
@@ -16,7 +17,6 @@ from fairseq_tiedemb.export.weights import require_weights
 from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
 from fairseq_tiedemb.outputs import OutputLayer
 from fairseq_tiedemb.sharing import SharingMethod
-from fairseq_tiedemb.table_names import INPUTS, OUTPUT, PADDING_ROW
 
 # fairseq's options that tie tables, and our options, which fairseq does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.checkpoints import require_finite
+from fairseq_tiedemb.checkpoints.reading import require_finite
 
 
 def require_weights(model: Mapping[str, Any], name: str) -> None:

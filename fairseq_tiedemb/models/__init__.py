@@ -3,7 +3,9 @@
 .. include:: README.md
 """
 
-from .. import plugin as plugin  # first: it mends fairseq and imports the other folders
+from .. import criterions as criterions  # first: what recipes name, and mends of fairseq
+from .. import optim as optim
+from .. import tasks as tasks
 from . import attention_nmt as attention_nmt
 from . import feedforward_lm as feedforward_lm
 from . import highway_lm as highway_lm

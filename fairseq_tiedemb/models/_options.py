@@ -11,9 +11,9 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import DictConfig
 
+from ..checkpoints.word_vectors import read_word_vectors
 from ..embedding import SharedEmbedding
 from ..modules.factorized import gaussian_linear
-from ..reading.word_vectors import read_word_vectors
 from ..sharing import SHARING_METHODS
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """Presets defined by ``config/NAME.yaml``, for ``fairseq-train --arch NAME`` and for fairseq-hydra-train.
 
 The file holds the model's sizes and its training recipe. With ``--arch NAME`` the recipe becomes the defaults of task,
-criterion, optimiser and schedule, through compat's ``recipes_are_defaults``; flags override all of it.
+criterion, optimiser and schedule, through training's ``recipes_are_defaults``; flags override all of it.
 """
 
 import dataclasses

@@ -5,8 +5,8 @@ from typing import Any
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor
 
+from ..checkpoints.table_names import is_input_table
 from ..outputs import OutputLayer
-from ..table_names import is_input_table
 from ._stream_state import StreamState
 
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
+from ..checkpoints.meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ..embedding import SharedEmbedding
-from ._meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ._options import load_pretrained
 from ._output_layer import SOFTMAX, check_every_option_is_used, start_biases
 from ._sharing import describe

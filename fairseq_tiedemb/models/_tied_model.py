@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
+from ..checkpoints.meaning import SHARING, Choice
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..outputs import OutputLayer
 from ..sharing import sharing_method_names
-from ._meaning import SHARING, Choice
+from ..training.extensions import extensions_of
 
 
 class TiedModel(BaseFairseqModel):
@@ -34,7 +35,7 @@ class TiedModel(BaseFairseqModel):
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         """Adds fairseq's options, the registered sharing methods, and the recipe as defaults.
 
-        compat's ``recipes_are_defaults`` sets the options of the recipe's optimiser, criterion and schedule. It comes
+        training's ``recipes_are_defaults`` sets the options of the recipe's optimiser, criterion and schedule. It comes
         too late if the parser itself imports the plugin; then only this method sets values, unless ``recipe_yields``.
         """
         super().add_args(parser)
@@ -125,7 +126,7 @@ class TiedModel(BaseFairseqModel):
         fairseq's criterions train on all logits, so a head with a surrogate loss would be trained as a full softmax.
         """
         head = self.output.head
-        if head.loss_is_its_own and not getattr(criterion, "takes_the_models_loss", False):
+        if head.loss_is_its_own and not extensions_of(criterion).takes_the_models_loss:
             raise ValueError(
                 f"--criterion: needs tied_cross_entropy with {head.flag}; got {type(criterion).__name__}, which trains "
                 "on the logits of all words. Use --criterion tied_cross_entropy."

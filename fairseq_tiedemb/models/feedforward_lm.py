@@ -12,10 +12,10 @@ from fairseq.models import register_model
 from fairseq.modules import FairseqDropout
 from torch import nn
 
+from ..checkpoints.meaning import IN_FEEDFORWARD_LM, Choice
 from ..modules.feedforward import ACTIVATIONS, FeedForwardStack
 from ..sharing import sharing_method
 from ._feedforward_decoder import FeedForwardDecoder
-from ._meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ._options import DROPOUT_HELP, SHARING_METHOD_HELP, check_ranges, first_given
 from ._output_layer import OutputLayerConfig, build_tables, check_output_layer
 from ._recipe import register_preset, training_options, with_sizes
@@ -87,11 +87,7 @@ class FeedForwardLM(StreamLM):
 
     recipe: ClassVar[dict[str, Any]] = training_options("feedforward_lm")
     skips: ClassVar[bool] = False
-    meaning: ClassVar[tuple[Choice, ...]] = (
-        *SHARING_AND_OUTPUT_LAYER,
-        Choice("activation_fn", "tanh"),
-        Choice("deep_output", "none"),
-    )
+    meaning: ClassVar[tuple[Choice, ...]] = IN_FEEDFORWARD_LM
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "FeedForwardLM":

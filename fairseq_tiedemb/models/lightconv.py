@@ -7,8 +7,8 @@ from fairseq.models.lightconv import LightConvDecoder, LightConvModel
 from fairseq.models.lightconv_lm import LightConvLanguageModel
 from torch import Tensor
 
+from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
 from ..outputs import OutputLayer
-from ._meaning import SHARING_IN_FAIRSEQS_MODELS
 from ._tied_model import TiedModel
 from ._transplant import (
     add_sharing_args,

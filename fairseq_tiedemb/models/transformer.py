@@ -5,7 +5,7 @@ from typing import Any
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 
-from ._meaning import SHARING_IN_FAIRSEQS_MODELS
+from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
 from ._tied_model import TiedModel
 from ._transplant import add_sharing_args, check_translation_options, register_presets, transplant
 

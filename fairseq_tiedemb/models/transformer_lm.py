@@ -8,7 +8,7 @@ from typing import Any, Optional
 from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-from ._meaning import SHARING_IN_FAIRSEQS_MODELS
+from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
 from ._options import PROJECTION_BIAS_HELP, PROJECTION_HELP, SHARING_METHOD_HELP
 from ._tied_model import TiedModel
 from ._transplant import EMBEDDING_RANK_HELP, check_options, register_presets, transplant

@@ -15,6 +15,7 @@ from ..losses import PLAIN_LOSS, LossOptions
 from ..outputs import OutputLayer, Tree, build_output
 from ..outputs.negative_sampling import NOISE_FOR, NegativeSampling
 from ..sharing import sharing_method
+from ..training.extensions import extensions_of
 from ._options import SHARING_METHOD_HELP, check_ranges
 from ._recipe import register_preset
 from ._sharing import describe
@@ -114,7 +115,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
             ValueError: for options that are out of range or conflict, or a task without word counts.
         """
         check_ranges(cfg)
-        if not hasattr(task, "word_counts"):
+        if extensions_of(task).word_counts is None:
             raise ValueError(
                 f"--arch {cfg._name}: needs --task word_pairs, which counts words; got {type(task).__name__}. Use "
                 "--task word_pairs."
@@ -147,7 +148,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
         """Raises ValueError if the criterion ignores the model's loss, or the model ignores an option in ``cfg``."""
-        if not getattr(criterion, "takes_the_models_loss", False):
+        if not extensions_of(criterion).takes_the_models_loss:
             raise ValueError(
                 f"--criterion: needs word_pairs with a model of word2vec's family; got {type(criterion).__name__}, "
                 "which needs the logits of all words. Use --criterion word_pairs."

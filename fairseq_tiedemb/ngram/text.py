@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_tiedemb.checkpoints.dictionaries import entry_of
+
 MARKS = ("<s>", "</s>")
 BOS, EOS = range(2)
 UNKNOWN = "<unk>"
@@ -48,12 +50,13 @@ class Vocabulary(dict[str, int]):
         """
         vocabulary = cls()
         for number, line in read_lines(path, flag="--dict"):
-            word, *rest = line.split() or [""]
-            if not rest or not rest[0].isdecimal():
+            try:
+                word, _ = entry_of(line)
+            except ValueError:
                 raise ValueError(
                     f"--dict: needs lines `word count`; got {line.rstrip()!r} in line {number} of {path}. "
                     f"Use the dict.txt that fairseq-preprocess wrote."
-                )
+                ) from None
             if word not in MARKS:
                 vocabulary.setdefault(word, vocabulary.size)
         vocabulary.setdefault(UNKNOWN, vocabulary.size)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.checkpoints.json_text import parse_json
 
 T = TypeVar("T")
 # The name of a table, a row or a column: also the name of a file.

@@ -8,7 +8,7 @@ import math
 import re
 from pathlib import Path
 
-from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.checkpoints.json_text import parse_json
 from fairseq_tiedemb.results.records import Figure
 
 # fairseq-eval-lm; a number may be inf or nan.

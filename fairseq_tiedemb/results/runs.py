@@ -121,7 +121,7 @@ def no_training(path: Path) -> ValueError:
 
 def read_training_checkpoint(path: Path, label: str) -> Training:
     """Reads a checkpoint: settings, epoch and the best value of the validation."""
-    from fairseq_tiedemb.analysis.checkpoints import read_checkpoint  # which imports torch
+    from fairseq_tiedemb.checkpoints.reading import read_checkpoint  # which imports torch
 
     state = read_checkpoint(path, flag="RUN")
     extra = state.get("extra_state") or {}

@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.checkpoints.json_text import parse_json
 from fairseq_tiedemb.results.environment import checkout
 from fairseq_tiedemb.results.fields import of_object
+from fairseq_tiedemb.whole_files import replacing
 
 # Seconds between two looks at a command that runs: what is lost of the count if it is killed together with its watcher.
 INTERVAL = 30
@@ -171,9 +172,8 @@ def _put(path: Path, line: dict[str, Any]) -> None:
             lines[runs.index(line["run"])] = line
         else:
             lines.append(line)
-        aside = path.with_name(f".{path.name}.part")
-        aside.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
-        aside.replace(path)
+        with replacing(path, path.with_name(f".{path.name}.part")) as aside:
+            aside.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
+from ..training.extensions import extensions_of
 from ._processes import rank_and_world_size, rows_of_all_processes
 from ._streams import StreamRows, TokenStream, open_stream
 
@@ -100,7 +101,7 @@ class ContiguousLMTask(LanguageModelingTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> torch.nn.Module:
         """Builds the model; raises ValueError if it cannot carry a state over."""
         model = super().build_model(cfg, from_checkpoint)
-        if self.one_stream and not hasattr(model, "carried_state"):
+        if self.one_stream and extensions_of(model).carried_state is None:
             raise ValueError(
                 "--task contiguous_lm: needs a language model of fairseq_tiedemb that carries its state over; got "
                 f"{type(model).__name__}. Use --task language_modeling, or --arch tied_lstm_lm."
@@ -110,7 +111,7 @@ class ContiguousLMTask(LanguageModelingTask):
     def build_criterion(self, cfg: Any) -> Any:
         """fairseq's, remembered if it takes a word ``<pad>`` for padding."""
         criterion = super().build_criterion(cfg)
-        self._skips_padding = "" if getattr(criterion, "takes_the_models_loss", False) else cfg._name
+        self._skips_padding = "" if extensions_of(criterion).takes_the_models_loss else cfg._name
         return criterion
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -240,7 +241,7 @@ class ContiguousLMTask(LanguageModelingTask):
             return
         self._warned_of_penalties = True
         for name in ("projection_regularization", "l2_regularization"):
-            strength = getattr(model, "recipe", {}).get(name)
+            strength = extensions_of(model).recipe.get(name)
             if strength and not hasattr(criterion, name):
                 logger.warning(
                     f"--criterion {type(criterion).__name__}: trains without --{name.replace('_', '-')} {strength}, "
@@ -250,7 +251,7 @@ class ContiguousLMTask(LanguageModelingTask):
     def gather_for_checkpoint(self) -> None:
         """Collects the states of all processes in every process, before one process writes a checkpoint.
 
-        `compat` calls it. fairseq notifies only the writing process, and gathering after every update would be too
+        `training` calls it. fairseq notifies only the writing process, and gathering after every update would be too
         slow.
         """
         carried = self._carried

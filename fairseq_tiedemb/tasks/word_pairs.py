@@ -15,6 +15,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
+from ..training.extensions import extensions_of
 from ._pairs import WordPairs, count_words, keep_probabilities
 from ._streams import TokenStream, open_stream
 
@@ -112,7 +113,7 @@ class WordPairsTask(FairseqTask):
                 f"{np.count_nonzero(self.word_counts)}. Use a smaller number."
             )
         model = super().build_model(cfg, from_checkpoint)
-        if not hasattr(model, "predicts_centre"):
+        if extensions_of(model).predicts_centre is None:
             raise ValueError(
                 f"--task word_pairs: needs a model of word2vec's family; got {type(model).__name__}. Use --arch "
                 "word2vec_skipgram."
@@ -193,8 +194,9 @@ class WordPairsTask(FairseqTask):
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
     ) -> Any:
         """fairseq's step, with sparse gradients if the optimiser takes them."""
-        if hasattr(model, "set_sparse_gradients"):  # false for a model wrapped by DDP, which averages dense gradients
-            model.set_sparse_gradients(getattr(optimizer, "takes_sparse_gradients", False))
+        set_sparse_gradients = extensions_of(model).set_sparse_gradients
+        if set_sparse_gradients is not None:  # not of a model wrapped by DDP, which averages dense gradients
+            set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients)
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_tiedemb.analysis.checkpoints import section_of
+from fairseq_tiedemb.checkpoints.reading import section_of
+from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, ROLES, is_table
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import sharing_method
-from fairseq_tiedemb.table_names import PADDING_ROW, ROLES, is_table
 
 # Entries under `decoder` or `encoder`; factorised tables are called .table, and .layer in version 0.1.0.
 INPUTS = ("embed_tokens.weight", "embed_tokens.table.weight")

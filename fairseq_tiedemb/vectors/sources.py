@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint, section_of
-from fairseq_tiedemb.reading.dictionaries import fingerprints_of_training, is_another, side_of
-from fairseq_tiedemb.table_names import ROLES
+from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training, is_another, side_of
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint, section_of
+from fairseq_tiedemb.checkpoints.table_names import ROLES
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
 from fairseq_tiedemb.vectors.text_file import read_vectors

@@ -5,7 +5,7 @@ from typing import TextIO
 
 import numpy as np
 
-from fairseq_tiedemb.reading.word_vectors import read_word_vectors
+from fairseq_tiedemb.checkpoints.word_vectors import read_word_vectors
 from fairseq_tiedemb.vectors.word_table import WordTable
 
 

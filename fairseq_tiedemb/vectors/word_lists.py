@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS
-from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS, entry_of
+from fairseq_tiedemb.checkpoints.json_text import parse_json
 
-OVERWRITE = " #fairseq:overwrite"
 # Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
 
@@ -47,15 +46,15 @@ def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
 def _from_lines(text: str) -> dict[int, str]:
     # splitlines() would also split at characters that occur inside words.
     lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    fields = [line.removesuffix(OVERWRITE).rsplit(" ", 1) for line in lines]
-    if not any(len(each) > 1 for each in fields):
+    if not any(" " in line for line in lines):
         return dict(enumerate(lines))
-    words = {}
-    for number, each in enumerate(fields, 1):
-        if len(each) < 2 or not each[1].isdigit():
-            raise ValueError(f"line {number} has no count: {lines[number - 1][:60]!r}")
-        words[number - 1 + len(FAIRSEQ_WORDS)] = each[0]
-    return dict(enumerate(FAIRSEQ_WORDS)) | words
+    words = [*FAIRSEQ_WORDS]
+    for number, line in enumerate(lines, 1):
+        try:
+            words.append(entry_of(line)[0])
+        except ValueError:
+            raise ValueError(f"line {number} has no count: {line[:60]!r}") from None
+    return dict(enumerate(words))
 
 
 def _from_json(content: Any) -> dict[int, str]:

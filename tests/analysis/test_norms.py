@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fairseq_tiedemb.analysis import norms
+from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW
 from fairseq_tiedemb.cli import create_parser
-from fairseq_tiedemb.table_names import PADDING_ROW
 
 SPECIAL = 4  # <s>, <pad>, </s>, <unk>
 SVG = "{http://www.w3.org/2000/svg}"

@@ -14,7 +14,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod

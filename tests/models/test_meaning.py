@@ -10,14 +10,14 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import MODEL_REGISTRY
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 
-from fairseq_tiedemb.compat.trained import other_meaning
+from fairseq_tiedemb.checkpoints.meaning import SHARING, SHARING_AND_OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
 from fairseq_tiedemb.models import _transplant
-from fairseq_tiedemb.models._meaning import SHARING, SHARING_AND_OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
 from fairseq_tiedemb.models.attention_nmt import LSTMNMTConfig
 from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM, FeedForwardLMConfig
 from fairseq_tiedemb.models.highway_lm import HighwayLMConfig
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLMConfig
 from fairseq_tiedemb.models.transformer_lm import TiedTransformerLanguageModelConfig
+from fairseq_tiedemb.training.trained import other_meaning
 
 # With another value there are other parameters, or parameters of other shapes.
 OTHER_WEIGHTS = {
@@ -83,7 +83,7 @@ def flags_of_transformers() -> set[str]:
 )
 def test_every_option_has_been_decided_about(options: set[str], choices: tuple) -> None:
     left = {name for name in options if "dropout" not in name} - OTHER_WEIGHTS - TRAINING
-    assert left - {choice.option for choice in choices} == set(), "in models/_meaning.py, or above with its reason?"
+    assert left - {choice.option for choice in choices} == set(), "in checkpoints/meaning.py, or above with its reason?"
 
 
 def test_every_model_of_ours_has_a_table() -> None:

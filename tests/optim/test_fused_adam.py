@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn import Parameter
 
-import fairseq_tiedemb  # noqa: F401
+import fairseq_tiedemb.plugin  # noqa: F401
 from fairseq_tiedemb.optim.fused_adam import FusedAdam
 
 from ..conftest import RunCommand

@@ -7,7 +7,7 @@ import torch
 from fairseq.optim import build_optimizer
 from omegaconf import OmegaConf
 
-import fairseq_tiedemb  # noqa: F401
+import fairseq_tiedemb.plugin  # noqa: F401
 
 
 def optimizer(parameters: list[torch.nn.Parameter], **options: float) -> object:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.vectors.sources import Source, parse_source
 from fairseq_tiedemb.vectors.text_file import read_vectors
 

@@ -9,7 +9,9 @@ import torch
 from fairseq.models import MODEL_REGISTRY
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
-from fairseq_tiedemb.analysis.checkpoints import BY_PRESET, MEANING, average, last_checkpoints, read_checkpoint
+from fairseq_tiedemb.checkpoints.averages import average, last_checkpoints
+from fairseq_tiedemb.checkpoints.meaning import ALL
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.cli import create_parser, main
 
 
@@ -228,8 +230,9 @@ def test_the_same_said_otherwise_is_averaged(first: dict, other: dict, tmp_path:
 def test_every_option_of_a_meaning_is_compared() -> None:
     choices = {choice for model in MODEL_REGISTRY.values() for choice in getattr(model, "meaning", ())}
     unset = {choice.option: {each.unset for each in choices if each.option == choice.option} for choice in choices}
-    assert {option: values.pop() if len(values) == 1 else None for option, values in unset.items()} == MEANING
-    assert {choice.option for choice in choices if choice.presets} == BY_PRESET
+    assert {choice.option: choice.unset for choice in ALL} == {
+        option: values.pop() if len(values) == 1 else None for option, values in unset.items()
+    }
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

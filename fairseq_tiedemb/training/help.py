@@ -1,12 +1,11 @@
 """`fairseq-train --arch NAME -h`: shows the flags of the named model."""
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
 from fairseq import models, options
 
-from ._replace import replace
+from ..wrapping import wrap
 
 
 def model_help() -> None:
@@ -16,17 +15,13 @@ def model_help() -> None:
     Goes when only the second parser has the flag -h.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def add_model_args(parser: argparse.ArgumentParser) -> Any:
-            group = original(parser)
-            for action in parser._actions:
-                if isinstance(action, argparse._HelpAction):
-                    action.__class__ = HelpOfModel
-            return group
-
-        return add_model_args
-
-    replace(options, "add_model_args", make)
+    @wrap(options, "add_model_args")
+    def add_model_args(original: Any, parser: argparse.ArgumentParser) -> Any:
+        group = original(parser)
+        for action in parser._actions:
+            if isinstance(action, argparse._HelpAction):
+                action.__class__ = HelpOfModel
+        return group
 
 
 class HelpOfModel(argparse._HelpAction):

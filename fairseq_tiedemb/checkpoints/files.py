@@ -11,15 +11,12 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from . import limits
 from .pickles import Storage, Unpickler
-from .settings import require_plain_settings
+from .settings import refuse_file, require_plain_settings
 from .stand_ins import ALLOWED, FILLED, Words, refuse
 
-DEEPEST = 100
 CHUNK = 2**22  # bytes that are read at once, to be checked while they are in the processor's cache
-# Of all tensors of a file together: how many bytes for a byte of it, and how many for nothing. Tied weights are stored
-# once, and so are those of all layers of some models.
-MOST_BYTES, FEW_BYTES = 32, 2**27
 HOLDERS = (dict, list, tuple, Namespace, *FILLED)
 # Of torch's files that are no archives: what they start with, and the version that follows.
 LEGACY = (0x1950A86A20F9469CFC6C, 1001)
@@ -70,12 +67,8 @@ def file_size(file: IO[bytes]) -> int:
     return size
 
 
-class Overflow(ValueError):
-    """Of a file that would need more room than its size lets expect."""
-
-
 class Bounded:
-    """A file that is read up to `most` bytes: Python makes room, or unpacks, before it sees that there is no more."""
+    """A file that is read up to `most` bytes: Python makes room before it sees that there is no more."""
 
     def __init__(self, file: IO[bytes], most: int) -> None:
         self.file, self.most = file, most
@@ -94,7 +87,7 @@ class Bounded:
     def require(self, place: int) -> None:
         """Raise for a place that is too far."""
         if place > self.most:
-            raise Overflow(f"more than {self.most:,} bytes")
+            raise ValueError(f"more than {self.most:,} bytes")
 
 
 def read_archive(file: IO[bytes], size: int) -> Any:
@@ -215,8 +208,8 @@ class Plain:
             return value
         # By id; what was met is kept, so that no id is used again.
         if id(value) not in self.done:
-            if depth > DEEPEST:
-                raise ValueError(f"entries nested more than {DEEPEST} deep")
+            if depth > limits.DEPTH:
+                raise ValueError(f"entries nested more than {limits.DEPTH} deep")
             self.done[id(value)] = value, self
             self.done[id(value)] = value, self.new(value, depth + 1)
         plain = self.done[id(value)][1]
@@ -243,23 +236,18 @@ class Plain:
     def count(self, tensor: Tensor) -> None:
         """Raise if all tensors that were met have more numbers than a file of this size may say."""
         self.tensors += tensor.numel() * tensor.element_size()
-        if self.tensors > FEW_BYTES + MOST_BYTES * self.size:
+        if self.tensors > limits.FEW_TENSOR_BYTES + limits.TENSOR_BYTES * self.size:
             raise ValueError(f"a file of {self.size:,} bytes whose tensors would fill {self.tensors:,} and more")
 
 
 def require_state(state: Any, path: str) -> None:
     """Raise unless it is a dictionary, and the entries of the model in it have names."""
     if not isinstance(state, dict):
-        raise ValueError(
-            f"{path}: needs a checkpoint of fairseq-train; got {type(state).__name__} instead of a dictionary. "
-            "Use another."
-        )
+        refuse_file(path, "a checkpoint of fairseq-train", f"{type(state).__name__} instead of a dictionary", "another")
     for part, entries in (("", state), (" of the model", state.get("model"))):
         for key in entries if isinstance(entries, dict) else ():
             if type(key) is not str:
-                raise ValueError(
-                    f"{path}: needs entries{part} with names; got {key!r}. Use a checkpoint that fairseq-train wrote."
-                )
+                refuse_file(path, f"entries{part} with names", repr(key))
 
 
 def refusal(path: str, torch_error: str) -> str:

@@ -1,6 +1,6 @@
-"""Which words a model was trained with, and in which order: the fingerprints of dictionaries in checkpoints.
+"""dict.txt, and which words a model was trained with, in which order: fingerprints of dictionaries in checkpoints.
 
-``compat`` has fairseq's tasks keep them; whoever reads a dictionary for a checkpoint's rows compares it.
+``training`` has fairseq's tasks keep them; whoever reads a dictionary for a checkpoint's rows compares it.
 """
 
 import hashlib
@@ -9,8 +9,21 @@ from typing import Any
 
 # fairseq's own, which dict.txt leaves out.
 FAIRSEQ_WORDS = ["<s>", "<pad>", "</s>", "<unk>"]
+OVERWRITE = " #fairseq:overwrite"  # after the count of a word that replaces another of that name
 # Of the fingerprints in a task's state.
 KEY = "dictionaries_of_training"
+
+
+def entry_of(line: str) -> tuple[str, int]:
+    """The word and the count of a line of dict.txt.
+
+    Raises:
+        ValueError: if the line is of another form.
+    """
+    word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
+    if not word or not count.isdecimal():
+        raise ValueError(f"no `word count`: {line[:60].rstrip()!r}")
+    return word, int(count)
 
 
 def fingerprint(words: Sequence[str]) -> dict[str, Any]:

@@ -1,88 +1,20 @@
-"""Reads fairseq-train's checkpoints without running their code, picks the last ones, and averages their weights."""
+"""Picks the last checkpoints of a training, and averages their weights."""
 
 import re
-from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.reading.dictionaries import fingerprints_of_training
-from fairseq_tiedemb.reading.files import read_file
+from .dictionaries import fingerprints_of_training
+from .meaning import differences_of_settings
+from .reading import is_weight, read_checkpoint, require_finite, section_of
 
 # Names that fairseq-train gives: checkpointEPOCH.pt, checkpoint_EPOCH_UPDATE.pt.
 BY_EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
-# The options of models/_meaning.py, which cannot be imported without fairseq, with their default in a checkpoint that
-# lacks the option. None: the default is unknown, or differs between models.
-MEANING = {
-    "sharing_method": "plain",
-    "share_all_embeddings": False,
-    "share_decoder_input_output_embed": False,
-    "projection": False,
-    "output_layer": "softmax",
-    "output_layer_options": "none",
-    "classes": None,
-    "tree": "huffman",
-    "tie_adaptive_weights": False,
-    "tie_adaptive_proj": False,
-    "merge_src_tgt_embed": False,
-    "no_scale_embedding": False,
-    "no_token_positional_embeddings": False,
-    "weight_softmax": None,
-    "deep_output": "none",
-    "activation_fn": None,
-    "encoder_attention_heads": None,
-    "decoder_attention_heads": None,
-}
-# Options that a preset may set by its name, so that they are compared between checkpoints of one --arch alone.
-BY_PRESET = {"share_all_embeddings", "share_decoder_input_output_embed", "projection"}
-# The suffix of uninitialised buffers that fairseq registers and never reads.
-NEVER_FILLED = "_float_tensor"
-
-
-def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
-    """Reads the checkpoint of a fairseq model or of ours onto the CPU, as torch saved it; errors name `flag`.
-
-    fairseq's own reader rebuilds the settings and upgrades old files; a checkpoint saved from its result does not load.
-
-    Raises:
-        ValueError: if the file is missing or damaged, could run code, or holds no model.
-    """
-    try:
-        with path.open("rb") as file:
-            state = read_file(file, str(path))
-    except OSError as error:
-        raise ValueError(f"{flag}: needs a checkpoint; got {path} ({error.strerror}). Use another path.") from None
-    except ValueError as error:
-        raise ValueError(f"{flag}: {error}") from None
-    if not isinstance(state.get("model"), dict):
-        raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {path}, which holds no model. Use another.")
-    return state
-
-
-def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
-    """Returns the settings of a checkpoint's model or task as a dict; before fairseq 0.10 both are in one namespace."""
-    config = state.get("cfg")
-    settings = config.get(section) if isinstance(config, dict) else None
-    settings = state.get("args") if settings is None else settings
-    return vars(settings) if isinstance(settings, Namespace) else dict(settings or {})
-
-
-def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
-    """Checks that all weights of a state dict are finite; errors name `flag` and the model's origin, `name`.
-
-    Raises:
-        ValueError: naming the first entry with inf or nan.
-    """
-    for key, entry in model.items():
-        if _is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
-            raise ValueError(
-                f"{flag}: needs finite weights; got {name} with {int((~entry.isfinite()).sum()):,} of "
-                f"{entry.numel():,} numbers of {key} inf or nan. Use a checkpoint from before the training diverged."
-            )
 
 
 def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
@@ -139,7 +71,7 @@ class MeanOfModels:
         require_finite(model, name, flag="--inputs")
         if self.count == 0:
             self._first = dict(model)
-            self._sums = {key: _as_sum(entry).clone() for key, entry in model.items() if _is_weight(entry)}
+            self._sums = {key: _as_sum(entry).clone() for key, entry in model.items() if is_weight(entry)}
         else:
             self._check(model, name)
             for key, total in self._sums.items():
@@ -191,7 +123,7 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Path) -> None:
-    for flag, old, new in _other_meaning(section_of(first, "model"), section_of(state, "model")):
+    for flag, old, new in differences_of_settings(section_of(first, "model"), section_of(state, "model")):
         raise ValueError(
             f"--inputs: needs models whose weights mean the same; got {flag} {old} in the first and {new} in {path}. "
             "Use checkpoints of one training."
@@ -203,21 +135,6 @@ def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Pa
                 f"--inputs: needs models trained with one dictionary; got {path}, whose {side} dictionary differs from "
                 "the first model's. Use checkpoints of one training."
             )
-
-
-def _other_meaning(first: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yields the options by which two models' weights differ in meaning, as (flag, first value, other value)."""
-    one_preset = first.get("_name", first.get("arch")) == other.get("_name", other.get("arch"))
-    for option, unset in MEANING.items():
-        if option in BY_PRESET and not one_preset:
-            continue
-        old, new = (unset if settings.get(option) in (None, "") else settings[option] for settings in (first, other))
-        if old is not None and new is not None and str(old) != str(new):
-            yield "--" + option.replace("_", "-"), old, new
-
-
-def _is_weight(entry: Any) -> bool:
-    return isinstance(entry, Tensor) and entry.is_floating_point()
 
 
 def _as_sum(weight: Tensor) -> Tensor:
@@ -233,7 +150,7 @@ def _owners(model: dict[str, Any]) -> dict[str, str]:
     seen: dict[tuple[int, ...], str] = {}
     owners = {}
     for key, entry in model.items():
-        if _is_weight(entry):
+        if is_weight(entry):
             place = (entry.untyped_storage().data_ptr(), entry.storage_offset(), *entry.shape, *entry.stride())
             owners[key] = seen.setdefault(place, key) if entry.numel() else key
     return owners

@@ -4,9 +4,16 @@ from typing import Any
 
 import pytest
 
+from fairseq_tiedemb.checkpoints.table_names import (
+    INPUTS,
+    OUTPUT,
+    PADDING_ROW,
+    SPECIAL_ROWS,
+    has_padding_row,
+    is_input_table,
+)
+from fairseq_tiedemb.checkpoints.table_names import is_table as is_table_name
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.table_names import INPUTS, OUTPUT, PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_input_table
-from fairseq_tiedemb.table_names import is_table as is_table_name
 
 from .models.common import dictionary
 from .models.families import BANDS, FAMILIES, TRANSLATION

@@ -2,11 +2,9 @@
 
 import re
 from argparse import Namespace
-from typing import Any
+from typing import Any, NoReturn
 
-MOST_VALUES = 100_000  # a checkpoint of fairseq's has about 1,000
-DEEPEST = 50
-LONGEST_TEXT = 1_000_000  # characters of all
+from . import limits
 
 # A setting that means another one, as fairseq's defaults do (`II("optimization.lr")`). All else that OmegaConf resolves
 # runs one of its functions, or makes a long text of a short one.
@@ -33,11 +31,13 @@ def require_plain_settings(state: dict[str, Any], path: str) -> None:
     for section in ("cfg", "args"):
         settings = state.get(section)
         if settings is not None and not isinstance(settings, dict | Namespace):
-            raise ValueError(
-                f"{path}: needs settings as a dictionary or a Namespace; got {section} as {type(settings).__name__}. "
-                "Use a checkpoint that fairseq-train wrote."
-            )
+            refuse_file(path, "settings as a dictionary or a Namespace", f"{section} as {type(settings).__name__}")
         require_bounded(settings, section, path)
+
+
+def refuse_file(path: str, needs: str, got: str, use: str = "a checkpoint that fairseq-train wrote") -> NoReturn:
+    """Raise ValueError for a checkpoint that holds what none of fairseq-train's does."""
+    raise ValueError(f"{path}: needs {needs}; got {got}. Use {use}.")
 
 
 def require_bounded(settings: Any, section: str, path: str) -> None:
@@ -46,15 +46,15 @@ def require_bounded(settings: Any, section: str, path: str) -> None:
     while waiting:
         value, name, depth = waiting.pop()
         seen += 1
-        if seen > MOST_VALUES or depth > DEEPEST:
-            raise ValueError(
-                f"{path}: needs at most {MOST_VALUES:,} settings, nested {DEEPEST} deep; got more at {name!r}. "
-                "Use a checkpoint that fairseq-train wrote."
-            )
+        if seen > limits.SETTINGS or depth > limits.SETTINGS_DEPTH:
+            most = f"at most {limits.SETTINGS:,} settings, nested {limits.SETTINGS_DEPTH} deep"
+            refuse_file(path, most, f"more at {name!r}")
         if isinstance(value, Namespace):
             value = vars(value)
         if isinstance(value, dict):
-            require_names(value, name, path)
+            for key in value:
+                if type(key) not in (str, int):  # a number is a name
+                    refuse_file(path, "settings with names", f"{key!r} among those of {name!r}")
             waiting += [(item, str(key), depth + 1) for key, item in value.items()]
         elif isinstance(value, list | tuple | set):
             waiting += [(item, name, depth + 1) for item in value]
@@ -63,30 +63,14 @@ def require_bounded(settings: Any, section: str, path: str) -> None:
             require_plain_text(value, name, path, length)
 
 
-def require_names(settings: dict[Any, Any], name: str, path: str) -> None:
-    """Raise unless each setting has a name; a number is one."""
-    for key in settings:
-        if type(key) not in (str, int):
-            raise ValueError(
-                f"{path}: needs settings with names; got {key!r} among those of {name!r}. "
-                "Use a checkpoint that fairseq-train wrote."
-            )
-
-
 def require_plain_text(text: str, name: str, path: str, length: int) -> None:
     """Raise for a text that OmegaConf resolves, that names an address, or with which all are as long as a book."""
-    if length > LONGEST_TEXT:
-        raise ValueError(
-            f"{path}: needs settings of at most {LONGEST_TEXT:,} characters; got {length:,} at {name!r}. "
-            "Use a checkpoint that fairseq-train wrote."
-        )
+    if length > limits.SETTINGS_TEXT:
+        refuse_file(path, f"settings of at most {limits.SETTINGS_TEXT:,} characters", f"{length:,} at {name!r}")
+    trusted = "a checkpoint from a source you trust, saved with"
     if "${" in text and not REFERENCE.fullmatch(text):
-        raise ValueError(
-            f"{path}: needs settings that are values; got {text[:200]!r} in {name!r}, which could read this machine's "
-            "secrets. Nothing was read. Use a checkpoint from a source you trust, saved with resolved settings."
-        )
+        got = f"{text[:200]!r} in {name!r}, which could read this machine's secrets. Nothing was read"
+        refuse_file(path, "settings that are values", got, f"{trusted} resolved settings")
     if ADDRESS.search(text.translate(IGNORED)) and name not in OF_TRAINING and not FAIRSEQ_FILES.fullmatch(text):
-        raise ValueError(
-            f"{path}: needs settings that name local files; got {text[:200]!r} in {name!r}, which could send something "
-            "out. Nothing was sent. Use a checkpoint from a source you trust, saved with the path of a local copy."
-        )
+        got = f"{text[:200]!r} in {name!r}, which could send something out. Nothing was sent"
+        refuse_file(path, "settings that name local files", got, f"{trusted} the path of a local copy")

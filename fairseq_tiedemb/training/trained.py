@@ -3,7 +3,7 @@
 import contextvars
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -12,8 +12,10 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from ..reading.dictionaries import KEY, fingerprint, fingerprints_of_training
-from ._replace import replace
+from ..checkpoints.dictionaries import KEY, fingerprint, fingerprints_of_training
+from ..checkpoints.meaning import differences
+from ..wrapping import wrap
+from .extensions import extensions_of
 
 logger = logging.getLogger(__name__)
 
@@ -26,31 +28,24 @@ def checked_resume() -> None:
 
     Without it: a training with another `--sharing-method`, or other tying, loads the weights, whose shapes are equal
     (trainer.py:585); a dictionary in another order swaps the words' vectors. `--finetune-from-model` may change both,
-    and logs it. The options are the `meaning` of the model's class (models/_meaning.py). Goes when fairseq compares
+    and logs it. The options are the `meaning` of the model's class (checkpoints/meaning.py). Goes when fairseq compares
     options.
     """
 
-    def make_training(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-            token = _resuming.set((cfg, trainer))
-            try:
-                return original(cfg, trainer, **kwargs)
-            finally:
-                _resuming.reset(token)
+    @wrap(checkpoint_utils, "load_checkpoint")
+    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        token = _resuming.set((cfg, trainer))
+        try:
+            return original(cfg, trainer, **kwargs)
+        finally:
+            _resuming.reset(token)
 
-        return load_checkpoint
-
-    def make_reader(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
-            state, training = original(path, *args, **kwargs), _resuming.get()
-            if training is not None:
-                check_resume(state, str(path), *training)
-            return state
-
-        return load_checkpoint_to_cpu
-
-    replace(checkpoint_utils, "load_checkpoint", make_training)
-    replace(checkpoint_utils, "load_checkpoint_to_cpu", make_reader)
+    @wrap(checkpoint_utils, "load_checkpoint_to_cpu")
+    def load_checkpoint_to_cpu(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+        state, training = original(path, *args, **kwargs), _resuming.get()
+        if training is not None:
+            check_resume(state, str(path), *training)
+        return state
 
 
 def checked_overrides() -> None:
@@ -60,19 +55,15 @@ def checked_overrides() -> None:
     fairseq-generate, -interactive, -eval-lm, -validate and from Python. Goes with `checked_resume`.
     """
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        def overwrite_args_by_name(cfg: Any, overrides: dict[str, Any]) -> None:
-            trained = copy.deepcopy(cfg.get("model"))
-            original(cfg, overrides)
-            for flag, old, new in other_meaning(trained, cfg.get("model")):
-                raise ValueError(
-                    f"{flag}: needs {old}, with which the checkpoint's weights were trained; got {new}. "
-                    "Leave it out of --model-overrides, or of the arguments of from_pretrained."
-                )
-
-        return overwrite_args_by_name
-
-    replace(checkpoint_utils, "overwrite_args_by_name", make)
+    @wrap(checkpoint_utils, "overwrite_args_by_name")
+    def overwrite_args_by_name(original: Any, cfg: Any, overrides: dict[str, Any]) -> None:
+        trained = copy.deepcopy(cfg.get("model"))
+        original(cfg, overrides)
+        for flag, old, new in other_meaning(trained, cfg.get("model")):
+            raise ValueError(
+                f"{flag}: needs {old}, with which the checkpoint's weights were trained; got {new}. "
+                "Leave it out of --model-overrides, or of the arguments of from_pretrained."
+            )
 
 
 def dictionary_fingerprints() -> None:
@@ -83,23 +74,17 @@ def dictionary_fingerprints() -> None:
     dictionaries.
     """
 
-    def make_saved(original: Callable[..., Any]) -> Callable[..., Any]:
-        def state_dict(self: Any) -> dict[str, Any]:
-            return {**original(self), KEY: fingerprints(self)}
+    def state_dict(original: Any, self: Any) -> dict[str, Any]:
+        return {**original(self), KEY: fingerprints(self)}
 
-        return state_dict
-
-    def make_loaded(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
-            for _, _, _, refusal in other_dictionaries(self, state_dict):
-                raise ValueError(refusal)
-            original(self, {key: value for key, value in state_dict.items() if key != KEY})
-
-        return load_state_dict
+    def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
+        for _, _, _, refusal in other_dictionaries(self, state_dict):
+            raise ValueError(refusal)
+        original(self, {key: value for key, value in state_dict.items() if key != KEY})
 
     for task in (TranslationTask, LanguageModelingTask):
-        replace(task, "state_dict", make_saved)
-        replace(task, "load_state_dict", make_loaded)
+        wrap(task, "state_dict")(state_dict)
+        wrap(task, "load_state_dict")(load_state_dict)
 
 
 def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any) -> None:
@@ -136,12 +121,10 @@ def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
 
     `trained` are the options of the trained model, or None; `cfg` those of the model that loads its weights.
     """
-    models = [model_class(each) for each in (trained, cfg)]
+    old, new = model_class(trained), model_class(cfg)
     # fairseq's own models have no `meaning`; our models load their checkpoints, and vice versa.
-    for choice in dict.fromkeys(choice for model in models for choice in getattr(model, "meaning", ())):
-        old, new = (choice.value(model, each) for model, each in zip(models, (trained, cfg), strict=True))
-        if trained is not None and old is not None and new is not None and old != new:
-            yield choice.flag, old, new
+    choices = [choice for model in (old, new) for choice in extensions_of(model).meaning]
+    return iter(()) if trained is None else differences((old, trained), (new, cfg), choices)
 
 
 def model_class(cfg: Any) -> type:

@@ -1,12 +1,14 @@
 """Options that change what a model's weights mean but neither their shapes nor their names.
 
-Weights trained with one value and loaded with another silently give wrong results. ``compat/trained.py`` therefore
-compares these options when training resumes and when a command overrides options.
+Weights trained with one value and loaded with another silently give wrong results. These options are therefore
+compared when training resumes, when a command overrides options, and when checkpoints are averaged.
 
-``SHARING`` applies to every family; a family with more such options lists them as ``meaning`` of its class. A new
-option joins a list here, or the exceptions in tests/models/test_meaning.py with a reason.
+``SHARING`` applies to every family; a family with more such options has a list of its own as ``meaning`` of its class.
+A new option joins a list here, or the exceptions in tests/models/test_meaning.py with a reason.
 """
 
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +62,11 @@ SHARING_AND_OUTPUT_LAYER = (
     Choice("classes"),
     Choice("tree", "huffman"),
 )
+IN_FEEDFORWARD_LM = (
+    *SHARING_AND_OUTPUT_LAYER,
+    Choice("activation_fn", "tanh"),
+    Choice("deep_output", "none"),
+)
 
 # With options of fairseq's own models that fairseq does not check: the number of heads, for one, changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (
@@ -74,3 +81,36 @@ SHARING_IN_FAIRSEQS_MODELS = (
     Choice("encoder_attention_heads"),
     Choice("decoder_attention_heads"),
 )
+
+# Of all families. An option that has another default in two of them has none here.
+ALL = {
+    choice.option: choice for choice in (*IN_FEEDFORWARD_LM, *SHARING_AND_OUTPUT_LAYER, *SHARING_IN_FAIRSEQS_MODELS)
+}.values()
+
+
+def differences(
+    first: tuple[type, Any], other: tuple[type, Any], choices: Iterable[Choice]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the choices in which two models differ, as (flag, first value, other value); unknown values are equal.
+
+    Args:
+        first: class and options of a model.
+        other: class and options of the other.
+        choices: to be compared.
+    """
+    for choice in dict.fromkeys(choices):
+        old, new = (choice.value(*model) for model in (first, other))
+        if old is not None and new is not None and old != new:
+            yield choice.flag, old, new
+
+
+def differences_of_settings(first: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """``differences`` of two models whose classes are not known, by the settings in their checkpoints.
+
+    Options that a preset may set by its name are compared between models of one preset alone.
+    """
+    one_preset = first.get("_name", first.get("arch")) == other.get("_name", other.get("arch"))
+    old, new = Namespace(), Namespace()
+    vars(old).update(first)
+    vars(new).update(other)
+    return differences((object, old), (object, new), [each for each in ALL if one_preset or not each.presets])

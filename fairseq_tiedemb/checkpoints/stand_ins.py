@@ -14,8 +14,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from . import limits
+
 NUMBERS = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split())  # numpy's codes: kind and bytes
-MOST_DIMENSIONS = 32  # numpy 1 has no more
 SPECIAL_WORDS = {"bos_word": "<s>", "pad_word": "<pad>", "eos_word": "</s>", "unk_word": "<unk>"}
 SPECIAL_NUMBERS = ("bos_index", "pad_index", "eos_index", "unk_index", "nspecial")
 
@@ -27,7 +28,7 @@ def refuse(name: str, got: Any) -> NoReturn:
 
 def shown(value: Any) -> str:
     """A value for an error, in few words: `repr` of what refers to itself ten times over, ten times, has no end."""
-    if type(value) is tuple and len(value) <= MOST_DIMENSIONS:
+    if type(value) is tuple and len(value) <= limits.ARRAY_DIMENSIONS:
         return f"({', '.join(shown(item) if type(item) is not tuple else 'a tuple' for item in value)})"
     if type(value) in (str, bytes, int, float, bool, type(None)):
         return repr(value[:60] if isinstance(value, str | bytes) else value)[:80]
@@ -91,7 +92,7 @@ class Array(np.ndarray):
         version, shape, number, fortran, data = state
         if type(number) is not NumberType or type(data) is not bytes or type(fortran) not in (bool, int):
             refuse("numpy.ndarray", state)
-        if type(version) is not int or type(shape) is not tuple or len(shape) > MOST_DIMENSIONS:
+        if type(version) is not int or type(shape) is not tuple or len(shape) > limits.ARRAY_DIMENSIONS:
             refuse("numpy.ndarray", state)
         if any(type(size) is not int or size < 0 for size in shape):
             refuse("numpy.ndarray", state)

@@ -17,6 +17,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from . import limits
 from .stand_ins import ALLOWED, FILLED, Settings, Words, refuse
 
 NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
@@ -30,13 +31,6 @@ STORAGES = {
 }
 # Others (float8, bits, quantised ones) have no arithmetic on CPUs, so that whoever reads them fails later.
 KINDS = {*STORAGES.values(), torch.uint16, torch.uint32, torch.uint64}
-MOST_REPEATED = 2**24  # numbers of a tensor that says its storage's numbers several times, as `expand` does
-MOST_DIMENSIONS = 64
-LARGEST_SIZE = 2**48  # of a tensor's dimension; torch multiplies them
-LARGEST_KEY = 2**63  # Python's numbers of more digits can have the same hash, all of them
-MOST_TUPLES = 10_000  # that are keys, for the same reason
-# Of the entries that calls are given: how many for a byte of the pickle, and how many for nothing.
-MOST_GIVEN, FEW = 8, 2**24
 PLAIN = (str, bytes, int, float, bool, type(None))
 
 
@@ -125,7 +119,7 @@ def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, re
         last, count = last + (length - 1) * step, count * length
     if count and last >= storage.count:
         raise pickle.UnpicklingError(f"a tensor of shape {shape} needs more than the {storage.count:,} numbers saved")
-    if count > max(storage.count, MOST_REPEATED):
+    if count > max(storage.count, limits.REPEATED_NUMBERS):
         raise pickle.UnpicklingError(f"a tensor of shape {shape} repeats the {storage.count:,} numbers saved")
     if any(type(flag) is not bool for flag in rest[:1]) or any(rest[1:]):
         refuse("tensor", rest)
@@ -159,13 +153,13 @@ CALLS: dict[str, Any] = {
 
 def is_plain(value: Any) -> bool:
     """Whether it may be a key, alone or in a tuple: hashing one that is nested deeply overflows the stack."""
-    return type(value) in PLAIN and (type(value) is not int or abs(value) < LARGEST_KEY)
+    return type(value) in PLAIN and (type(value) is not int or abs(value) < limits.KEY)
 
 
 def are_sizes(value: Any) -> bool:
     """Whether it is a tuple of whole numbers from 0, as tensors have."""
-    whole = type(value) is tuple and len(value) <= MOST_DIMENSIONS
-    return whole and all(type(item) is int and 0 <= item < LARGEST_SIZE for item in value)
+    whole = type(value) is tuple and len(value) <= limits.TENSOR_DIMENSIONS
+    return whole and all(type(item) is int and 0 <= item < limits.DIMENSION for item in value)
 
 
 def weight(value: Any, levels: int = 3) -> int:
@@ -215,7 +209,7 @@ class Unpickler:
     def _give(self, value: Any) -> Any:
         """A value that a call is about to be given, unless all calls together got more than the pickle is long."""
         self._given += weight(value)
-        if self._given > FEW + MOST_GIVEN * self._read:
+        if self._given > limits.FEW_GIVEN_BYTES + limits.GIVEN_BYTES * self._read:
             raise pickle.UnpicklingError(f"its calls are given {self._given:,} bytes, of a pickle of {self._read:,}")
         return value
 
@@ -249,7 +243,7 @@ class Unpickler:
 
     def _is_plain_tuple(self, key: tuple[Any, ...]) -> bool:
         self._tuples += 1
-        return self._tuples <= MOST_TUPLES and all(map(is_plain, self._give(key)))
+        return self._tuples <= limits.TUPLES and all(map(is_plain, self._give(key)))
 
     def _remember(self, place: int) -> None:
         self._memo[place] = self._stack[-1]

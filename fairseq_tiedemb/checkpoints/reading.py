@@ -1,0 +1,60 @@
+"""Reads fairseq-train's checkpoints without running their code."""
+
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from .files import read_file
+
+# The suffix of uninitialised buffers that fairseq registers and never reads.
+NEVER_FILLED = "_float_tensor"
+
+
+def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
+    """Reads the checkpoint of a fairseq model or of ours onto the CPU, as torch saved it; errors name `flag`.
+
+    fairseq's own reader rebuilds the settings and upgrades old files; a checkpoint saved from its result does not load.
+
+    Raises:
+        ValueError: if the file is missing or damaged, could run code, or holds no model.
+    """
+    try:
+        with path.open("rb") as file:
+            state = read_file(file, str(path))
+    except OSError as error:
+        raise ValueError(f"{flag}: needs a checkpoint; got {path} ({error.strerror}). Use another path.") from None
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from None
+    if not isinstance(state.get("model"), dict):
+        raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {path}, which holds no model. Use another.")
+    return state
+
+
+def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
+    """Returns the settings of a checkpoint's model or task as a dict; before fairseq 0.10 both are in one namespace."""
+    config = state.get("cfg")
+    settings = config.get(section) if isinstance(config, dict) else None
+    settings = state.get("args") if settings is None else settings
+    return vars(settings) if isinstance(settings, Namespace) else dict(settings or {})
+
+
+def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
+    """Checks that all weights of a state dict are finite; errors name `flag` and the model's origin, `name`.
+
+    Raises:
+        ValueError: naming the first entry with inf or nan.
+    """
+    for key, entry in model.items():
+        if is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
+            raise ValueError(
+                f"{flag}: needs finite weights; got {name} with {int((~entry.isfinite()).sum()):,} of "
+                f"{entry.numel():,} numbers of {key} inf or nan. Use a checkpoint from before the training diverged."
+            )
+
+
+def is_weight(entry: Any) -> bool:
+    """Whether an entry of a state dict is a tensor of floating-point numbers; integers are counters."""
+    return isinstance(entry, Tensor) and entry.is_floating_point()

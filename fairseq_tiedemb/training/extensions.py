@@ -1,0 +1,80 @@
+"""What a model, criterion, optimizer or task may have beyond fairseq's own.
+
+The trainer, tasks and criterions read these attributes. Each is optional: a class of fairseq's has none, and a class of
+yours declares those that it needs.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
+
+from ..checkpoints.meaning import Choice
+
+
+class Extensions(Protocol):
+    """The attributes, each with the value that stands for its absence."""
+
+    # --- of a model's class ---
+
+    computes_loss: bool = False
+    """Whether ``forward(target=..., loss_options=...)`` returns an ``OutputLoss``, with an ``output`` layer."""
+
+    predicts_centre: bool | None = None
+    """Of word2vec: True for CBOW, False for skip-gram."""
+
+    meaning: Sequence[Choice] = ()
+    """Options that change what trained weights mean but no shape; they are compared when weights are loaded."""
+
+    recipe: dict[str, Any] = {}
+    """Defaults of fairseq's options for the preset's training, by name, with "task", "criterion" and others."""
+
+    recipe_yields: bool = False
+    """Whether a command that names an optimizer drops the recipe."""
+
+    # --- of a model ---
+
+    check_training: Callable[[Any, Any], None] | None = None
+    """``check_training(criterion, cfg.model)``: raises ValueError before the first update for a training that would not
+    be the one asked for."""
+
+    carried_state: Callable[[], tuple[int, Any]] | None = None
+    """Of a model that reads one stream of text: the position in it, and the recurrent state (L, B, K) there. It has
+    ``restore_state(position, state)``, too."""
+
+    set_sparse_gradients: Callable[[bool], None] | None = None
+    """Of word2vec: whether tables get sparse gradients."""
+
+    # --- of a criterion ---
+
+    takes_the_models_loss: bool = False
+    """Whether it trains on the loss that the model computes, and not on the logits of all words."""
+
+    begin_update: Callable[[Any], None] | None = None
+    """``begin_update(model)``: called before the batches of each update."""
+
+    begin_batch: Callable[..., None] | None = None
+    """``begin_batch(is_dummy=...)``: called before each training batch. fairseq multiplies the loss of a dummy batch,
+    of a process without data, by 0; a criterion with this method does so itself."""
+
+    # --- of an optimizer, and of a task ---
+
+    takes_sparse_gradients: bool = False
+    """Whether the optimizer takes sparse gradients."""
+
+    word_counts: Any = None
+    """The task's count of each word of its dictionary in the training text, (V,)."""
+
+    gather_for_checkpoint: Callable[[], None] | None = None
+    """Called in every process before one of them writes a checkpoint, with the task's part of it."""
+
+
+def extensions_of(thing: Any) -> Extensions:
+    """The attributes of a model, criterion, optimizer or task, or of its class, with the defaults for what it lacks."""
+    return cast(Extensions, _WithDefaults(thing))
+
+
+class _WithDefaults:
+    def __init__(self, thing: Any):
+        self._thing = thing
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._thing, name, getattr(Extensions, name))

@@ -1,0 +1,83 @@
+"""Model, task and criterion fit each other, or the command says so at its start."""
+
+import argparse
+import dataclasses
+import re
+from typing import Any
+
+from fairseq import models, tasks
+from fairseq.dataclass import utils as dataclass_utils
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+
+from ..wrapping import wrap
+from .extensions import extensions_of
+
+
+def models_fit_their_task() -> None:
+    """Refuse a translation model with a language modelling task, as in fairseq-eval-lm, and the reverse.
+
+    Without it: AttributeError on `supported_targets` or `encoder`, after the model is built
+    (tasks/language_modeling.py:193), or hydra's errors about options that the task lacks (dataclass/utils.py:408).
+    Goes when fairseq compares model and task.
+    """
+
+    @wrap(dataclass_utils, "override_module_args")  # the first function to convert a command's options
+    def override_module_args(original: Any, args: argparse.Namespace) -> Any:
+        _check_options_of_task(getattr(args, "task", None), getattr(args, "arch", None))
+        return original(args)
+
+    def build_model(original: Any, self: Any, args: Any, from_checkpoint: bool = False) -> Any:
+        name = getattr(args, "_name", None) or getattr(args, "arch", None)
+        _check_fit(type(self), name, from_checkpoint=from_checkpoint)
+        return original(self, args, from_checkpoint)
+
+    for task in (LanguageModelingTask, TranslationTask):
+        wrap(task, "build_model")(build_model)
+
+
+def _check_options_of_task(task: str | None, arch: str | None) -> None:
+    """Raise ValueError if the model takes defaults from options that the task lacks."""
+    model = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch))
+    config = tasks.TASK_DATACLASS_REGISTRY.get(task)
+    if model is None or config is None:
+        return
+    taken = re.findall(r"\$\{task\.(\w+)\}", " ".join(str(field.default) for field in dataclasses.fields(model)))
+    lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
+    if lacking:
+        _check_fit(tasks.TASK_REGISTRY[task], arch)
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
+        raise ValueError(f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models.")
+
+
+def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -> None:
+    """Raise ValueError if either the task or the model is for language modelling, and the other for translation."""
+    model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
+    if model is None:
+        return
+    is_language_model = hasattr(model, "supported_targets")
+    if issubclass(task, LanguageModelingTask) and not is_language_model:
+        flag, remedy = ("--path", "fairseq-generate") if from_checkpoint else ("--arch", "--task translation")
+        raise ValueError(
+            f"{flag}: needs a language model; got {name}, another kind of model. Use {remedy} for a translation model."
+        )
+    if issubclass(task, TranslationTask) and is_language_model:
+        of_model = extensions_of(model).recipe.get("task", "language_modeling")
+        flag, remedy = ("--path", "fairseq-eval-lm") if from_checkpoint else ("--arch", f"--task {of_model}")
+        raise ValueError(f"{flag}: needs a translation model; got {name}, a language model. Use {remedy} for it.")
+
+
+def models_check_their_training() -> None:
+    """Call a model's ``check_training``, which checks its options and the criterion, before the first step.
+
+    fairseq builds model and criterion separately (fairseq_cli/train.py:112). A criterion that accepts the shape of the
+    model's logits, but not their meaning, would silently train something else.
+    """
+
+    @wrap(Trainer, "_build_optimizer")
+    def build_optimizer(original: Any, self: Trainer) -> None:
+        check_training = extensions_of(self._model).check_training
+        if check_training is not None:
+            check_training(self._criterion, self.cfg.model)
+        original(self)

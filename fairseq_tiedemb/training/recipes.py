@@ -1,0 +1,106 @@
+"""A preset's recipe: defaults of fairseq's options, and checkpoints in mid-epoch."""
+
+import argparse
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from fairseq import checkpoint_utils, models, options
+from fairseq.registry import REGISTRIES
+from fairseq.trainer import Trainer
+
+from ..wrapping import wrap
+from .extensions import extensions_of
+
+logger = logging.getLogger(__name__)
+
+
+def recipes_are_defaults() -> None:
+    """Take a preset's task, criterion, optimizer, schedule and their options from its recipe by default.
+
+    Without it: fairseq takes these from the command line alone (options.py:138), before it asks the model for its
+    options, so that the options of a recipe's optimizer are unknown. Goes when a model may define how it is trained.
+    """
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(
+        original: Any,
+        parser: argparse.ArgumentParser,
+        input_args: Any = None,
+        parse_known: bool = False,
+        suppress_defaults: bool = False,
+        modify_parser: Callable[[argparse.ArgumentParser], Any] | None = None,
+    ) -> Any:
+        def with_recipe(parser: argparse.ArgumentParser) -> None:
+            # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
+            parser.set_defaults(**_recipe(input_args))
+            if modify_parser is not None:
+                modify_parser(parser)
+
+        return original(parser, input_args, parse_known, suppress_defaults, with_recipe)
+
+
+def _recipe(input_args: Any) -> dict[str, Any]:
+    """Return the recipe of a command's model, without the optimizer's options if the command sets another optimizer.
+
+    Criterions and schedules share options (`label_smoothing`, `warmup_updates`), but an optimizer's momentum is no
+    default for another optimizer. If the model's `recipe_yields`, setting an optimizer disables the whole recipe.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--arch", "-a")
+    parser.add_argument("--optimizer")
+    given = parser.parse_known_args(input_args)[0]
+    model = models.ARCH_MODEL_REGISTRY.get(given.arch)
+    recipe = extensions_of(model).recipe
+    if given.optimizer is not None and extensions_of(model).recipe_yields:
+        _say_that_no_recipe_is_used(given.arch)
+        return {}
+    if given.optimizer in (None, recipe.get("optimizer")) or "optimizer" not in recipe:
+        return recipe
+    of_recipe = argparse.ArgumentParser(add_help=False)
+    REGISTRIES["optimizer"]["registry"][recipe["optimizer"]].add_args(of_recipe)
+    left_out = {action.dest for action in of_recipe._actions}
+    return {name: value for name, value in recipe.items() if name not in left_out}
+
+
+@functools.cache  # a command parses its options more than once
+def _say_that_no_recipe_is_used(arch: str) -> None:
+    logger.info(
+        f"--optimizer disables the recipe of {arch}: criterion, batch size, clipping, schedule and number of updates "
+        f"are the command's own (`fairseq-tiedemb arch {arch}` shows the recipe)"
+    )
+
+
+def recipes_save_in_mid_epoch() -> None:
+    """Write `checkpoint_last.pt` in mid-epoch at the interval of a preset's recipe, without validation.
+
+    Without it: a training interrupted in its first epoch starts anew, or `--save-interval-updates` also validates,
+    which changes `checkpoint_best.pt`, counts for `--patience` (fairseq_cli/train.py:420) and adds files. The flag is
+    fairseq's own if it differs from the recipe's number, or if the recipe yields to `--optimizer`; 0 saves at ends of
+    epochs alone. Goes when fairseq saves without validating.
+    """
+
+    @wrap(Trainer, "__init__")
+    def init(original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, cfg, task, model, *args, **kwargs)
+        # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
+        preset = extensions_of(model)
+        every = 0 if preset.recipe_yields else preset.recipe.get("save_interval_updates", 0)
+        self._saves_last_every = every if every == cfg.checkpoint.save_interval_updates else 0
+        if self._saves_last_every:
+            cfg.checkpoint.save_interval_updates = 0
+
+    @wrap(Trainer, "get_train_iterator")
+    def get_train_iterator(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        self._batches_of_epoch = original(self, *args, **kwargs)
+        return self._batches_of_epoch
+
+    @wrap(Trainer, "train_step")
+    def train_step(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        logged = original(self, *args, **kwargs)
+        updated = self._saves_last_every and logged is not None  # no overflow
+        if updated and self.get_num_updates() % self._saves_last_every == 0:
+            if not self._batches_of_epoch.end_of_epoch():
+                checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
+        return logged

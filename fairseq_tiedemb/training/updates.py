@@ -1,0 +1,80 @@
+"""Updates and checkpoints as our criterions, tasks and output layers need them."""
+
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+
+from ..wrapping import wrap
+from .extensions import extensions_of
+
+
+def criterions_know_the_update() -> None:
+    """Call a criterion's ``begin_update`` at every update, and its ``begin_batch`` at every batch.
+
+    Without it: a criterion sees single batches, whatever ``--update-freq`` is (trainer.py:797), and would add a term
+    per update never or several times. A dummy batch, for a process without data, multiplies the whole loss by 0
+    (tasks/fairseq_task.py:531), including terms that do not depend on data. Automatic mixed precision may begin an
+    update twice. Goes when fairseq numbers the batches.
+    """
+
+    @wrap(Trainer, "train_step")
+    def update(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        begin_update = extensions_of(self._criterion).begin_update
+        if begin_update is not None:
+            begin_update(self.model)
+        return original(self, *args, **kwargs)
+
+    @wrap(FairseqTask, "train_step")
+    def batch(
+        original: Any,
+        self: Any,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+    ) -> Any:
+        begin_batch = extensions_of(criterion).begin_batch
+        if begin_batch is not None:
+            begin_batch(is_dummy=ignore_grad)
+            ignore_grad = False
+        return original(self, sample, model, criterion, optimizer, update_num, ignore_grad)
+
+
+def tasks_gather_before_saving() -> None:
+    """Let a task's `gather_for_checkpoint()` collect its part of a checkpoint from all processes.
+
+    Without it: fairseq asks for a task's part in the writing process alone (checkpoint_utils.py:117), where
+    `contiguous_lm` has the recurrent states of its own rows only. Goes when fairseq asks before
+    `should_save_checkpoint_on_current_rank`.
+    """
+
+    @wrap(checkpoint_utils, "save_checkpoint")
+    def save_checkpoint(original: Any, cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        gather = extensions_of(trainer.task).gather_for_checkpoint
+        if gather is not None and not cfg.no_save:
+            gather()
+        return original(cfg, trainer, *args, **kwargs)
+
+
+def checkpoints_may_bring_shapes() -> None:
+    """Wrap the model for distributed training only after a checkpoint has been loaded.
+
+    A head whose file of word classes is gone takes the classes, and with them parameter shapes, from the checkpoint.
+    Without it: the wrapper is built first and keeps gradient buffers of the old shapes, and the first backward pass
+    stops with "output with shape ... doesn't match" (trainer.py:253, 585). Goes when fairseq wraps the model
+    afterwards.
+    """
+
+    @wrap(Trainer, "load_checkpoint")
+    def load_checkpoint(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        if self._wrapped_model is not None or self.is_fsdp:
+            return original(self, *args, **kwargs)
+        self._wrapped_model = self._model
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            self._wrapped_model = None  # the trainer wraps the model at the next access

@@ -1,0 +1,38 @@
+"""Wraps functions of fairseq, each entry of ``compat`` and ``training`` once."""
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: `owner.name(...)` becomes `function(original, ...)`, unless the same entry has done so before.
+
+    Two entries may wrap the same function; the later one wraps the earlier one.
+
+    Args:
+        owner: the module or class in which fairseq looks the name up.
+        name: the attribute; a static method stays static.
+    """
+    original = getattr(owner, name)
+    entries = getattr(original, "_wrapped_by", ())
+    is_static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        if function.__qualname__ in entries:
+            return original
+
+        # The __dict__ of a class must not be copied to a function.
+        @functools.wraps(original, updated=() if inspect.isclass(original) else functools.WRAPPER_UPDATES)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return function(original, *args, **kwargs)
+
+        wrapper._wrapped_by = (*entries, function.__qualname__)  # type: ignore[attr-defined]
+        with contextlib.suppress(ValueError):  # of functions in C
+            wrapper.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]  # fairseq looks at it
+        setattr(owner, name, staticmethod(wrapper) if is_static else wrapper)
+        return wrapper
+
+    return decorate
