@@ -9,6 +9,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it.
 LAYERS = [
+    "option_checks",
     "ngram",
     "table_names",
     "terminal",
@@ -34,7 +35,7 @@ LAYERS = [
     "results",
     "cli",
 ]
-NUMPY_ONLY = {"ngram", "table_names", "terminal"}
+NUMPY_ONLY = {"option_checks", "ngram", "table_names", "terminal"}
 TORCH_ONLY = {
     "registry",
     "sharing",
