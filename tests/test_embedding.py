@@ -17,7 +17,6 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints.averages import average
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
-from fairseq_tiedemb.models._embedding_roles import embedding_roles
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .processes import in_two_processes
@@ -122,37 +121,6 @@ def _train_in_parallel(rank: int) -> None:
         (sum(map(alone, words)) / 2).backward()
         for name, parameter in alone.named_parameters():
             torch.testing.assert_close(model.get_parameter(name).grad, parameter.grad)
-
-
-def test_untied_tables_are_two() -> None:
-    roles = roles_of(share_decoder=False, share_all=False)
-    assert len({id(table.weight) for table in roles}) == 3
-
-
-def roles_of(**kwargs):
-    sizes = {"source_size": 9, "target_size": 9, "source_dim": 4, "target_dim": 4, "output_dim": 4}
-    return embedding_roles(**{**sizes, **kwargs}, padding_idx=PAD)
-
-
-def test_weight_tying_shares_the_decoders_tables() -> None:
-    roles = roles_of(share_decoder=True, share_all=False, source_size=8)
-    assert roles.target is roles.output
-    assert roles.source is not roles.target
-    assert [table.bias is not None for table in roles] == [False, True, True]
-
-
-def test_three_way_weight_tying_shares_all() -> None:
-    roles = roles_of(share_decoder=True, share_all=True)
-    assert roles.source is roles.target is roles.output
-
-
-@pytest.mark.parametrize(
-    ("sizes", "share_all", "found"),
-    [({"output_dim": 5}, False, r"target \(9, 4\), output \(9, 5\)"), ({"source_size": 8}, True, r"source \(8, 4\)")],
-)
-def test_sizes_that_cannot_be_shared_are_refused(sizes, share_all: bool, found: str) -> None:
-    with pytest.raises(ValueError, match=found):
-        roles_of(share_decoder=True, share_all=share_all, **sizes)
 
 
 @every_method

@@ -13,7 +13,7 @@ from fairseq.tasks import FairseqTask
 
 from fairseq_tiedemb.criterions import cross_entropy
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
-from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.models._stream_lm import StreamLM
 from fairseq_tiedemb.regularizers import REGULARIZERS
 
 from .models.common import grown
@@ -28,7 +28,7 @@ def criterion(strength: float = LAMBDA, sentence_avg: bool = True, mu: float = 0
     return TiedCrossEntropy(task, sentence_avg, 0.0, projection_regularization=strength, l2_regularization=mu)
 
 
-def projected(**options: Any) -> RecurrentLM:
+def projected(**options: Any) -> StreamLM:
     return grown(build(projection=True, projection_bias=True, **options)).double().train()
 
 
@@ -38,7 +38,7 @@ def micro_batches(number: int, seed: int = 1) -> list[dict[str, Any]]:
 
 
 def gradient_of_definition(
-    model: RecurrentLM, samples: list[dict[str, Any]], sentence_avg: bool, mu: float = 0.0
+    model: StreamLM, samples: list[dict[str, Any]], sentence_avg: bool, mu: float = 0.0
 ) -> dict[str, torch.Tensor]:
     """That of (sum of token losses + lambda/2 ||P||^2) / sample size + mu/2 ||w||^2, all in one graph."""
     losses = [model(**sample["net_input"], target=sample["target"]).loss for sample in samples]
@@ -51,7 +51,7 @@ def gradient_of_definition(
 
 
 def gradient_of_update(
-    model: RecurrentLM,
+    model: StreamLM,
     processes: list[list[dict[str, Any]]],
     sentence_avg: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -207,7 +207,7 @@ def test_a_process_whose_only_batch_is_a_dummy_has_its_share() -> None:
     assert model.decoder.embed_tokens.weight.grad.any()
 
 
-def task_step(model: RecurrentLM, each: TiedCrossEntropy, sample: dict[str, Any], *, is_dummy: bool) -> dict[str, Any]:
+def task_step(model: StreamLM, each: TiedCrossEntropy, sample: dict[str, Any], *, is_dummy: bool) -> dict[str, Any]:
     """fairseq's step with a batch; returns what is logged."""
     optimizer = SimpleNamespace(backward=lambda loss: loss.backward())
     return FairseqTask.train_step(SimpleNamespace(), sample, model, each, optimizer, 1, is_dummy)[2]

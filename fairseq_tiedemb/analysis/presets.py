@@ -21,7 +21,7 @@ from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_tiedemb.models._sharing import projection, sharing, tables_by_role
+from fairseq_tiedemb.models._describe import layers_of
 from fairseq_tiedemb.models.word2vec import Word2Vec
 from fairseq_tiedemb.training.extensions import extensions_of
 from fairseq_tiedemb.training.help import model_defaults
@@ -98,14 +98,14 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     if words > MOST_WORDS:
         raise ValueError(f"--words: needs {MOST_WORDS:,} at most; got {words:,}. Use {max(WORDS, 2 * needed - 2)}.")
     model = _build(model_class, name, settings, words)
-    tables = {table.weight for tables in tables_by_role(model).values() for table in tables}
+    layers = [layer for table in model.plan.tables for layer in layers_of(model, table)]
     return Preset(
         name=name,
         about=(model_class.__doc__ or "").strip().partition("\n")[0].replace("``", "`"),
-        shares=sharing(model) + projection(model),
+        shares=model.plan.shared + model.plan.with_projection,
         words=words,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        in_tables=sum(table.numel() for table in tables),
+        in_tables=sum(layer.weight.numel() for layer in layers),
         options={key: settings[key] for key in own if SIZES.search(key) and settings.get(key) not in (None, "")},
         recipe=extensions_of(model_class).recipe,
         recipe_yields=extensions_of(model_class).recipe_yields,

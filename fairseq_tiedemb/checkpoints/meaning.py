@@ -20,14 +20,14 @@ class Choice:
     Attributes:
         option: name of the option in the model's config (``sharing_method``).
         unset: value that a config without the option stands for; None if unknown, and then it is not compared.
-        presets: class attributes by which presets turn the option on, whatever the flag says.
         implied_by: another choice that turns this one on.
+        also: another name of the value ``unset``.
     """
 
     option: str
     unset: bool | str | None = None
-    presets: tuple[str, ...] = ()
     implied_by: "Choice | None" = None
+    also: str | None = None
 
     @property
     def flag(self) -> str:
@@ -37,31 +37,32 @@ class Choice:
     def value(self, model: type, cfg: Any) -> bool | str | None:
         """The value that the class of the preset, ``model``, and its options ``cfg`` choose."""
         given = getattr(cfg, self.option, None)
-        if given is None or given == "":
+        if given is None or given in ("", self.also):
             given = self.unset
         if not isinstance(self.unset, bool):
             return None if given is None else str(given)
-        by_preset = any(getattr(model, name, False) for name in self.presets)
+        by_preset = self.option in getattr(model, "turned_on", ())
         implied = self.implied_by is not None and bool(self.implied_by.value(model, cfg))
         return bool(given) or by_preset or implied
 
 
-THREE_WAY = Choice("share_all_embeddings", False, presets=("shares_all",))
+THREE_WAY = Choice("share_all_embeddings", False)
 SHARING = (
     Choice("sharing_method", "plain"),
     THREE_WAY,
-    Choice("share_decoder_input_output_embed", False, presets=("ties", "shares_decoder"), implied_by=THREE_WAY),
-    Choice("projection", False, presets=("projects",)),
+    Choice("share_decoder_input_output_embed", False, implied_by=THREE_WAY),
+    Choice("projection", False),
 )
 # For language models with --output-layer: a table trained under one output layer does not fit another. The checkpoint's
 # classes replace --classes, so another number there is a mistake.
-SHARING_AND_OUTPUT_LAYER = (
-    *SHARING,
-    Choice("output_layer", "softmax"),
+OUTPUT_LAYER = (
+    # Bands have other shapes than one table, and --adaptive-softmax-cutoff implies them.
+    Choice("output_layer", "softmax", also="adaptive"),
     Choice("output_layer_options", "none"),
     Choice("classes"),
     Choice("tree", "huffman"),
 )
+SHARING_AND_OUTPUT_LAYER = (*SHARING, *OUTPUT_LAYER)
 IN_FEEDFORWARD_LM = (
     *SHARING_AND_OUTPUT_LAYER,
     Choice("activation_fn", "tanh"),

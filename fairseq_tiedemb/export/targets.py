@@ -37,7 +37,7 @@ def require(target: str, settings: Settings) -> None:
     Raises:
         ValueError: naming the unsupported part, and an alternative.
     """
-    lacking = CHECKS[target](settings)
+    lacking = _lacking_everywhere(settings) or CHECKS[target](settings)
     if lacking:
         raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of(target, settings)}.")
 
@@ -86,6 +86,13 @@ def _name(settings: Settings) -> str:
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
     return str(ARCH_MODEL_NAME_REGISTRY.get(_architecture(settings), _architecture(settings)))
+
+
+def _lacking_everywhere(settings: Settings) -> str | None:
+    layer = as_dict(settings["model"]).get("output_layer") or "softmax"
+    if _name(settings).startswith(("tied_transformer", "tied_lightconv")) and layer not in ("softmax", "adaptive"):
+        return f"needs one softmax over all words; got --output-layer {layer}"
+    return None
 
 
 def _lacking_in_fairseq(settings: Settings) -> str | None:

@@ -1,5 +1,6 @@
 """Converts a checkpoint of ours to stock fairseq's: sharing method, projection and factors are folded into tables."""
 
+import dataclasses
 from argparse import Namespace
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -15,12 +16,16 @@ from fairseq_tiedemb.export.settings import as_dict, settings_of
 from fairseq_tiedemb.export.targets import instead_of, needs_bias, require, sharing_of, stays_tied
 from fairseq_tiedemb.export.weights import require_weights
 from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
-from fairseq_tiedemb.outputs import OutputLayer
+from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 from fairseq_tiedemb.sharing import SharingMethod
 
 # fairseq's options that tie tables, and our options, which fairseq does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
 OURS = ("sharing_method", "embedding_rank", "projection", "projection_bias")
+OURS += ("output_layer", "output_layer_options", "output_bias_init")
+OURS += tuple(
+    field.name for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE for field in dataclasses.fields(head.options)
+)
 P = "decoder.projection."
 
 

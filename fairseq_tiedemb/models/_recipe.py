@@ -20,14 +20,31 @@ TRAINING = ("common", "task", "criterion", "optimizer", "lr_scheduler", "optimiz
 
 
 def register_preset(
-    model: type[BaseFairseqModel], config: type[FairseqDataclass], name: str, about: str, **attributes: Any
+    model: type[BaseFairseqModel],
+    config: type[FairseqDataclass],
+    name: str,
+    about: str,
+    *turned_on: str,
+    **attributes: Any,
 ) -> None:
-    """Registers a subclass of a model with the sizes and the recipe of ``config/NAME.yaml``.
+    """Registers a preset: a model with the sizes and the recipe of ``config/NAME.yaml``.
 
-    ``config`` is the model's config class, ``about`` the subclass's docstring, and ``attributes`` are class attributes
-    such as ``ties``.
+    It is a class of its own, because fairseq keeps the options of a model on its class.
+
+    Args:
+        model: class of the model.
+        config: the model's config class.
+        name: name of the preset.
+        about: one line of description.
+        turned_on: options that the preset turns on, whatever the flags say.
+        attributes: other attributes of the class.
     """
-    attributes |= {"__doc__": about, "__module__": model.__module__, "recipe": training_options(name)}
+    attributes |= {
+        "__doc__": about,
+        "__module__": model.__module__,
+        "turned_on": turned_on,
+        "recipe": training_options(name),
+    }
     preset = register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), attributes))
     setattr(sys.modules[model.__module__], name, preset)  # pickle looks classes up by module
 

@@ -1,6 +1,5 @@
 """Base class of language models that read a stream of text and carry a state along it."""
 
-import logging
 from typing import Any, ClassVar
 
 from fairseq.models import FairseqLanguageModel
@@ -8,51 +7,52 @@ from torch import Tensor, nn
 
 from ..checkpoints.meaning import SHARING_AND_OUTPUT_LAYER, Choice
 from ..embedding import SharedEmbedding
-from ._options import load_pretrained
-from ._output_layer import SOFTMAX, check_every_option_is_used, start_biases
-from ._sharing import describe
+from ..outputs import ADAPTIVE, SOFTMAX
+from ..plan import Plan
+from ._counts import start_biases, training_counts
+from ._pretrained import load_pretrained
+from ._stream_decoder import StreamDecoder
+from ._tables import Tables, build_tables
 from ._tied_model import TiedModel
 
-logger = logging.getLogger(__name__)
+
+def linear(features: int, width: int, bias: bool) -> nn.Linear:
+    """P as torch makes it; ``reset_parameters`` draws its numbers."""
+    return nn.Linear(features, width, bias=bias)
 
 
 class StreamLM(TiedModel, FairseqLanguageModel):
-    """A language model whose decoder is a ``StreamDecoder``.
-
-    Attributes:
-        ties: whether the preset ties its embeddings, whatever the flags say.
-    """
+    """A language model whose decoder is a ``StreamDecoder``."""
 
     meaning: ClassVar[tuple[Choice, ...]] = SHARING_AND_OUTPUT_LAYER
-    ties: ClassVar[bool] = False
 
-    def check_training(self, criterion: Any, cfg: Any) -> None:
-        """Raises ValueError if the criterion does not suit the output layer or an option in ``cfg`` is ignored."""
-        super().check_training(criterion, cfg)
-        check_every_option_is_used(cfg)
-        task = getattr(getattr(criterion, "task", None), "args", None)
-        if getattr(task, "add_bos_token", False) and cfg.output_layer != SOFTMAX:
-            raise ValueError(
-                "--add-bos-token: needs --output-layer softmax, since other layers give a token that the text lacks "
-                f"probability 0; got --output-layer {cfg.output_layer}. Leave it out, or use softmax."
-            )
+    @classmethod
+    def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> StreamDecoder:
+        """Builds the layers around the tables; raises ValueError for options that do not fit."""
+        raise NotImplementedError
 
-    def start(self, cfg: Any, task: Any) -> None:
-        """Initialises the parameters, loads pretrained embeddings, and logs what the model shares.
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "StreamLM":
+        """Builds the model from its options.
 
         Raises:
-            ValueError: as ``load_pretrained``.
+            ValueError: as ``plan_of``, ``build_decoder`` and ``load_pretrained``.
         """
-        self.reset_parameters(cfg.init_range)
-        start_biases(cfg, task, self.output)
-        table = self.decoder.embed_tokens
+        plan, words = cls.plan_of(cfg, task), task.target_dictionary
+        tables = build_tables(plan, words, lambda: training_counts(task), projection=linear)
+        model = cls(cls.build_decoder(cfg, words, plan, tables))
+        model.reset_parameters(cfg)
+        cheaper = plan.head not in (SOFTMAX, ADAPTIVE)
+        start_biases(model.output, cfg.output_bias_init or ("unigram" if cheaper else None), task)
+        table = model.decoder.embed_tokens
         if cfg.decoder_embed_path:
-            load_pretrained(table, cfg.decoder_embed_path, task.target_dictionary, flag="--decoder-embed-path")
+            load_pretrained(table, cfg.decoder_embed_path, words, flag="--decoder-embed-path")
         if cfg.decoder_freeze_embed:
             table.weight.requires_grad_(False)
-        logger.info(describe(self, cfg._name or type(self).__name__))
+        model.start(plan, cfg._name or cls.__name__)
+        return model
 
-    def reset_parameters(self, init_range: float) -> None:
+    def reset_parameters(self, cfg: Any) -> None:
         """Draws parameters uniformly from [-init_range, init_range], as Zaremba et al. (2014) do.
 
         Parameters of a sharing method keep their own initial values. Tables of a method that divides by the norm get
@@ -62,7 +62,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         own = {id(parameter) for table in tables for parameter in table.parameters_of_method()}
         for parameter in self.parameters():
             if id(parameter) not in own:
-                nn.init.uniform_(parameter, -init_range, init_range)
+                nn.init.uniform_(parameter, -cfg.init_range, cfg.init_range)
         for table in tables:
             table.reset_rows_of_norm_one()
 

@@ -1,18 +1,26 @@
 """Base class of all models: the loss of the output layer, and checks of shared tables in checkpoints."""
 
 import argparse
+import logging
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
 from ..checkpoints.meaning import SHARING, Choice
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from ..outputs import OutputLayer
+from ..option_checks import check_ranges
+from ..outputs import ADAPTIVE, SOFTMAX, OutputLayer
+from ..plan import Family, Plan, check_every_option_is_used, make_plan
 from ..sharing import sharing_method_names
 from ..training.extensions import extensions_of
+from ._describe import describe
+
+logger = logging.getLogger(__name__)
 
 
 class TiedModel(BaseFairseqModel):
@@ -22,10 +30,18 @@ class TiedModel(BaseFairseqModel):
     fairseq's Transformer allows, it returns features (B, T, D) instead of logits.
 
     Attributes:
+        family: where the settings of sharing are, and what the models can have.
+        turned_on: options that the preset turns on, whatever the flags say.
+        own_options: dataclass of options beside those of fairseq's class, which has no dataclass.
+        plan: who shares what.
         recipe: defaults of fairseq's options for the preset's training, by name; empty without a recipe.
         recipe_yields: whether a command that names an optimiser drops the recipe.
     """
 
+    family: ClassVar[Family]
+    turned_on: ClassVar[tuple[str, ...]] = ()
+    own_options: ClassVar[type[FairseqDataclass] | None] = None
+    plan: Plan
     computes_loss: ClassVar[bool] = True
     meaning: ClassVar[tuple[Choice, ...]] = SHARING
     recipe: ClassVar[dict[str, Any]] = {}
@@ -33,12 +49,14 @@ class TiedModel(BaseFairseqModel):
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds fairseq's options, the registered sharing methods, and the recipe as defaults.
+        """Adds fairseq's options, this package's, the registered sharing methods, and the recipe as defaults.
 
         training's ``recipes_are_defaults`` sets the options of the recipe's optimiser, criterion and schedule. It comes
         too late if the parser itself imports the plugin; then only this method sets values, unless ``recipe_yields``.
         """
         super().add_args(parser)
+        if cls.own_options is not None:
+            gen_parser_from_dataclass(parser, cls.own_options())
         for action in parser._actions:
             if action.dest == "sharing_method":
                 action.choices = sharing_method_names()
@@ -46,6 +64,27 @@ class TiedModel(BaseFairseqModel):
             parser.set_defaults(**cls.recipe)
 
     decoder: Any
+
+    @classmethod
+    def options(cls) -> type:
+        """The dataclass of the options."""
+        return getattr(cls, "__dataclass", None) or cls.own_options or FairseqDataclass
+
+    @classmethod
+    def plan_of(cls, cfg: Any, task: Any) -> Plan:
+        """The plan of a model with these options.
+
+        Raises:
+            ValueError: for options that are out of range, or do not fit one another or the task's dictionaries.
+        """
+        check_ranges(cls.options(), cfg)
+        target = getattr(task, "target_dictionary", None) or task.source_dictionary
+        return make_plan(cfg, cls.family, target, task.source_dictionary, turned_on=cls.turned_on)
+
+    def start(self, plan: Plan, name: str) -> None:
+        """Keeps the plan of a new model, and logs it; ``name`` is the model's architecture."""
+        self.plan = plan
+        logger.info(describe(self, name))
 
     @property
     def output(self) -> OutputLayer:
@@ -124,12 +163,20 @@ class TiedModel(BaseFairseqModel):
         """Raises ValueError, before the first update, if the criterion would not train the output layer's own loss.
 
         fairseq's criterions train on all logits, so a head with a surrogate loss would be trained as a full softmax.
+        Options in ``cfg`` that the output layer ignores are refused, too.
         """
         head = self.output.head
         if head.loss_is_its_own and not extensions_of(criterion).takes_the_models_loss:
             raise ValueError(
                 f"--criterion: needs tied_cross_entropy with {head.flag}; got {type(criterion).__name__}, which trains "
                 "on the logits of all words. Use --criterion tied_cross_entropy."
+            )
+        check_every_option_is_used(self.options(), cfg, self.family, self.plan.head)
+        task = getattr(getattr(criterion, "task", None), "args", None)
+        if getattr(task, "add_bos_token", False) and self.plan.head not in (SOFTMAX, ADAPTIVE):
+            raise ValueError(
+                "--add-bos-token: needs --output-layer softmax, since other layers give a token that the text lacks "
+                f"probability 0; got --output-layer {self.plan.head}. Leave it out, or use softmax."
             )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:

@@ -2,76 +2,70 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Optional
 
-from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqEncoderDecoderModel, register_model
 from omegaconf import II, MISSING
 
 from ..modules.cells import CELLS
 from ..modules.initialization import STD
-from ..outputs import build_output
-from ..sharing import sharing_method
+from ..outputs import SOFTMAX
+from ..plan import THREE_WAY, TYING, Family, Settings, Widths
 from ._conditional_decoder import ConditionalDecoder
-from ._embedding_roles import EmbeddingRoles, embedding_roles
-from ._options import (
-    DROPOUT_HELP,
-    SharingConfig,
-    build_projection,
-    check_joined_dictionary,
-    check_projection,
-    check_ranges,
-    check_shared_sizes,
-    first_given,
-    load_pretrained,
-)
+from ._options import ProjectionConfig, TyingConfig, first_given, own_dropout, probability, size
+from ._pretrained import load_pretrained
 from ._recipe import register_preset, training_options, with_sizes
 from ._recurrent_encoder import RecurrentEncoder
-from ._sharing import describe
+from ._tables import Tables, build_tables
 from ._tied_model import TiedModel
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
-class AttentionNMTConfig(SharingConfig):
+class AttentionNMTConfig(ProjectionConfig, TyingConfig):
     """Options, named as in fairseq's ``lstm``; presets define sizes and dropout."""
 
+    share_all_embeddings: bool = field(
+        default=False,
+        metadata={
+            "help": "three-way weight tying: one table for encoder input, decoder input and output; needs "
+            "fairseq-preprocess --joined-dictionary"
+        },
+    )
     cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
         default="lstm", metadata={"help": "recurrent cell of encoder and decoder"}
     )
-    dropout: float = field(default=MISSING, metadata={"help": "default of the other dropout probabilities"})
-    encoder_embed_dim: int = field(default=MISSING, metadata={"help": "encoder embedding dimension"})
+    dropout: float = probability(MISSING, "default of the other dropout probabilities")
+    encoder_embed_dim: int = size(MISSING, "encoder embedding dimension")
     encoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained encoder embeddings"})
     encoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train encoder embeddings"})
-    encoder_hidden_size: int = field(default=MISSING, metadata={"help": "encoder hidden size per direction"})
-    encoder_layers: int = field(default=1, metadata={"help": "number of encoder layers, all bidirectional"})
-    encoder_dropout_in: Optional[float] = field(
-        default=None, metadata={"help": DROPOUT_HELP.format("of encoder embeddings")}
-    )
-    encoder_dropout_out: Optional[float] = field(
-        default=None, metadata={"help": DROPOUT_HELP.format("of encoder outputs, and between encoder layers")}
-    )
-    decoder_embed_dim: int = field(default=MISSING, metadata={"help": "decoder embedding dimension"})
+    encoder_hidden_size: int = size(MISSING, "encoder hidden size per direction")
+    encoder_layers: int = size(1, "number of encoder layers, all bidirectional")
+    encoder_dropout_in: Optional[float] = own_dropout("of encoder embeddings")
+    encoder_dropout_out: Optional[float] = own_dropout("of encoder outputs, and between encoder layers")
+    decoder_embed_dim: int = size(MISSING, "decoder embedding dimension")
     decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained decoder embeddings"})
     decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train decoder embeddings"})
-    decoder_hidden_size: int = field(default=MISSING, metadata={"help": "decoder hidden size"})
-    decoder_layers: int = field(default=1, metadata={"help": "number of decoder layers; only the first one attends"})
-    decoder_out_embed_dim: int = field(
-        default=MISSING, metadata={"help": "width of the deep output and of the output embedding"}
-    )
-    decoder_dropout_in: Optional[float] = field(
-        default=None, metadata={"help": DROPOUT_HELP.format("of decoder embeddings")}
-    )
-    decoder_dropout_out: Optional[float] = field(
-        default=None, metadata={"help": DROPOUT_HELP.format("of the deep output, and between decoder layers")}
-    )
+    decoder_hidden_size: int = size(MISSING, "decoder hidden size")
+    decoder_layers: int = size(1, "number of decoder layers; only the first one attends")
+    decoder_out_embed_dim: int = size(MISSING, "width of the deep output and of the output embedding")
+    decoder_dropout_in: Optional[float] = own_dropout("of decoder embeddings")
+    decoder_dropout_out: Optional[float] = own_dropout("of the deep output, and between decoder layers")
     max_source_positions: int = II("task.max_source_positions")
     max_target_positions: int = II("task.max_target_positions")
+
+
+def _widths(settings: Settings) -> Widths:
+    width = settings("decoder_embed_dim")
+    # P maps features to the width of the input vectors.
+    return Widths(width, settings("decoder_out_embed_dim"), projected=width, encoder=settings("encoder_embed_dim"))
+
+
+def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
+    needs, got = "--decoder-embed-dim equal to --decoder-out-embed-dim", f"{widths.input} and {widths.features}"
+    return needs, got, f"--decoder-out-embed-dim {widths.input}"
 
 
 LSTMNMTConfig = with_sizes(AttentionNMTConfig, "lstm_nmt")
@@ -88,10 +82,9 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     Source: Press & Wolf 2016, section 4 and table 8.
     """
 
+    family = Family(_widths, _unequal, translates=True, heads=(SOFTMAX,))
     recipe: ClassVar[dict[str, Any]] = training_options("lstm_nmt")
     recipe_yields: ClassVar[bool] = True
-    shares_decoder: ClassVar[bool] = False
-    shares_all: ClassVar[bool] = False
     # Standard deviation of fairseq's lstm, uniform in +-0.1. With DL4MT's 0.01, chosen for Adadelta, Adam at 3e-3 had
     # learnt only word frequencies after 300 updates on Multi30k.
     embedding_std: ClassVar[float] = 0.1 / 3**0.5
@@ -101,32 +94,19 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
         """Builds the model from its options.
 
         Raises:
-            ValueError: for options out of range, sizes, dictionaries or word vectors that do not fit, or a left-padded
-                target.
+            ValueError: as ``plan_of`` and ``load_pretrained``, and for a left-padded target.
         """
-        check_ranges(cfg)
-        source, target = task.source_dictionary, task.target_dictionary
         if getattr(task.cfg, "left_pad_target", False) is True:
             raise ValueError(
                 "--left-pad-target: needs False, since the decoder starts at the first column; got True. Leave it out."
             )
-        check_projection(projects=cfg.projection, bias=cfg.projection_bias)
-        roles = cls._build_roles(cfg, source, target)
+        plan, target = cls.plan_of(cfg, task), task.target_dictionary
+        tables = build_tables(plan, target, std=cls.embedding_std)
+        _load_and_freeze(cfg, task, tables)
         cell = CELLS[str(cfg.cell)]
-        projection = None
-        if cfg.projection:
-            projection = build_projection(
-                cfg.decoder_out_embed_dim, roles.output.embedding_dim, bias=cfg.projection_bias
-            )
-        output = build_output(
-            roles.output,
-            borrowed=roles.output is roles.target,
-            features_dim=cfg.decoder_out_embed_dim,
-            projection=projection,
-        )
         encoder = RecurrentEncoder(
-            source,
-            roles.source,
+            task.source_dictionary,
+            tables.inputs["encoder input"],
             cell=cell,
             hidden_size=cfg.encoder_hidden_size,
             num_layers=cfg.encoder_layers,
@@ -137,8 +117,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
         )
         decoder = ConditionalDecoder(
             target,
-            roles.target,
-            output,
+            tables.inputs["decoder input"],
+            tables.output,
             cell=cell,
             hidden_size=cfg.decoder_hidden_size,
             num_layers=cfg.decoder_layers,
@@ -149,68 +129,19 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
             max_target_positions=cfg.max_target_positions,
         )
         model = cls(encoder, decoder)
-        logger.info(describe(model, cfg._name or cls.__name__))
+        model.start(plan, cfg._name or cls.__name__)
         return model
 
-    @classmethod
-    def _build_roles(cls, cfg: AttentionNMTConfig, source: Dictionary, target: Dictionary) -> EmbeddingRoles:
-        """The tables, shared as preset and flags say, with pretrained rows loaded and frozen tables frozen."""
-        # A preset's sharing holds without the flag, so its flag may be passed too.
-        share_all = cfg.share_all_embeddings or cls.shares_all
-        share_decoder = share_all or cfg.share_decoder_input_output_embed or cls.shares_decoder
-        by_preset = cls.shares_all if share_all else cls.shares_decoder
-        flag = "--share-all-embeddings" if share_all else "--share-decoder-input-output-embed"
-        asked_by = f"--arch {cfg._name}" if by_preset else flag
-        # P maps features to the width of the input vectors.
-        output_dim = cfg.decoder_embed_dim if cfg.projection else cfg.decoder_out_embed_dim
-        if share_all:
-            check_joined_dictionary(source, target, asked_by=asked_by)
-            if cfg.encoder_embed_path and cfg.decoder_embed_path not in (None, "", cfg.encoder_embed_path):
-                raise ValueError(
-                    f"{asked_by}: needs one file of vectors for the shared table; got --encoder-embed-path "
-                    f"{cfg.encoder_embed_path!r} and --decoder-embed-path {cfg.decoder_embed_path!r}. Use one of them."
-                )
-        if share_decoder:
-            check_shared_sizes(
-                share_all=share_all,
-                asked_by=asked_by,
-                source_dim=cfg.encoder_embed_dim,
-                target_dim=cfg.decoder_embed_dim,
-                output_dim=output_dim,
-            )
-        roles = embedding_roles(
-            source_size=len(source),
-            target_size=len(target),
-            source_dim=cfg.encoder_embed_dim,
-            target_dim=cfg.decoder_embed_dim,
-            output_dim=output_dim,
-            padding_idx=target.pad(),
-            share_decoder=share_decoder,
-            share_all=share_all,
-            method=sharing_method(cfg.sharing_method, flag="--sharing-method").name,
-            std=cls.embedding_std,
-        )
-        for side, table, dictionary in (("encoder", roles.source, source), ("decoder", roles.target, target)):
-            path = getattr(cfg, f"{side}_embed_path")
-            if path:
-                load_pretrained(table, path, dictionary, flag=f"--{side}-embed-path")
-            if getattr(cfg, f"{side}_freeze_embed"):
-                table.weight.requires_grad_(False)
-        return roles
 
-
-@register_model("lstm_nmt_wt", dataclass=LSTMNMTConfig)
-class LSTMNMTWT(AttentionNMTModel):
-    """``lstm_nmt`` with weight tying."""
-
-    shares_decoder = True
-
-
-@register_model("lstm_nmt_twwt", dataclass=LSTMNMTConfig)
-class LSTMNMTTWWT(AttentionNMTModel):
-    """``lstm_nmt`` with three-way weight tying."""
-
-    shares_all = True
+def _load_and_freeze(cfg: AttentionNMTConfig, task: Any, tables: Tables) -> None:
+    """Loads pretrained rows, and freezes the tables that are not trained."""
+    for side, words in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
+        table: Any = tables.inputs[f"{side} input"]
+        path = getattr(cfg, f"{side}_embed_path")
+        if path:
+            load_pretrained(table, path, words, flag=f"--{side}-embed-path")
+        if getattr(cfg, f"{side}_freeze_embed"):
+            table.weight.requires_grad_(False)
 
 
 @register_model("dl4mt", dataclass=DL4MTConfig)
@@ -221,22 +152,14 @@ class DL4MT(AttentionNMTModel):
     embedding_std = STD
 
 
-@register_model("dl4mt_wt", dataclass=DL4MTConfig)
-class DL4MTWT(DL4MT):
-    """``dl4mt`` with decoder weight tying; Press & Wolf 2016, table 8."""
-
-    shares_decoder = True
-
-
-@register_model("dl4mt_twwt", dataclass=DL4MTConfig)
-class DL4MTTWWT(DL4MT):
-    """``dl4mt`` with three-way weight tying; Press & Wolf 2016, table 8."""
-
-    shares_all = True
-
-
 # Sizes and training: config/NAME.yaml.
-preset = partial(register_preset, AttentionNMTModel, AttentionNMTConfig, recipe_yields=False)
-preset("lstm_nmt_small", "A small ``lstm_nmt`` for some 30,000 sentence pairs, with its training recipe.")
-preset("lstm_nmt_small_wt", "``lstm_nmt_small`` with weight tying.", shares_decoder=True)
-preset("lstm_nmt_small_twwt", "``lstm_nmt_small`` with three-way weight tying.", shares_all=True)
+preset = partial(register_preset, AttentionNMTModel, AttentionNMTConfig)
+preset("lstm_nmt_wt", "``lstm_nmt`` with weight tying.", TYING)
+preset("lstm_nmt_twwt", "``lstm_nmt`` with three-way weight tying.", THREE_WAY)
+small = partial(preset, recipe_yields=False)
+small("lstm_nmt_small", "A small ``lstm_nmt`` for some 30,000 sentence pairs, with its training recipe.")
+small("lstm_nmt_small_wt", "``lstm_nmt_small`` with weight tying.", TYING)
+small("lstm_nmt_small_twwt", "``lstm_nmt_small`` with three-way weight tying.", THREE_WAY)
+dl4mt = partial(register_preset, DL4MT, DL4MTConfig)
+dl4mt("dl4mt_wt", "``dl4mt`` with decoder weight tying; Press & Wolf 2016, table 8.", TYING)
+dl4mt("dl4mt_twwt", "``dl4mt`` with three-way weight tying; Press & Wolf 2016, table 8.", THREE_WAY)

@@ -8,15 +8,26 @@ from fairseq.models import register_model
 from torch import nn
 
 from ..modules.highway import RecurrentHighwayNetwork
+from ..option_checks import Range
+from ..plan import TYING, Plan
 from ._recipe import register_preset
-from ._recurrent_lm import RecurrentLM, RecurrentLMConfig
+from ._recurrent_decoder import RecurrentDecoder
+from ._recurrent_lm import RECURRENT, RecurrentLMConfig, recurrent_decoder
+from ._stream_lm import StreamLM
+from ._tables import Tables
 
 
 @dataclass
 class HighwayLMConfig(RecurrentLMConfig):
     """Options of ``highway_lm``."""
 
-    decoder_depth: int = field(default=5, metadata={"help": "number of highway layers per time step"})
+    decoder_depth: int = field(
+        default=5,
+        metadata={
+            "help": "number of highway layers per time step",
+            "needs": Range("a positive whole number", "10, say", at_least=1, whole=True),
+        },
+    )
     transform_bias: float = field(
         default=-2.0,
         metadata={"help": "initial bias of the transform gates; negative values keep the state at first"},
@@ -24,15 +35,15 @@ class HighwayLMConfig(RecurrentLMConfig):
 
 
 @register_model("highway_lm", dataclass=HighwayLMConfig)
-class HighwayLM(RecurrentLM):
+class HighwayLM(StreamLM):
     """Recurrent highway network with variational dropout, and tied or untied embeddings."""
 
+    family = RECURRENT
+
     @classmethod
-    def build_stack(cls, cfg: Any) -> RecurrentHighwayNetwork:
-        """The recurrent highway layer; raises ValueError for a depth below 1."""
-        if cfg.decoder_depth < 1:
-            raise ValueError(f"--decoder-depth: needs a positive whole number; got {cfg.decoder_depth}. Use 10, say.")
-        return RecurrentHighwayNetwork(
+    def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> RecurrentDecoder:
+        """The recurrent highway layer around the tables."""
+        stack = RecurrentHighwayNetwork(
             cfg.decoder_embed_dim,
             cfg.decoder_hidden_size,
             cfg.decoder_depth,
@@ -40,24 +51,23 @@ class HighwayLM(RecurrentLM):
             dropout_h=cfg.dropout_states,
             transform_bias=cfg.transform_bias,
         )
+        return recurrent_decoder(cfg, words, tables, stack)
 
-    @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> "HighwayLM":
-        """Builds the model as ``RecurrentLM.build_model`` does, with constant transform gate biases."""
-        model = super().build_model(cfg, task)
-        nn.init.constant_(model.decoder.stack.bias_transform, cfg.transform_bias)
-        return model
+    def reset_parameters(self, cfg: Any) -> None:
+        """Draws parameters as ``StreamLM.reset_parameters`` does, but constant biases of the transform gates."""
+        super().reset_parameters(cfg)
+        nn.init.constant_(self.decoder.stack.bias_transform, cfg.transform_bias)
 
 
 # Sizes, dropout and training, and their sources: config/NAME.yaml.
 preset = partial(register_preset, HighwayLM, HighwayLMConfig)
 preset("highway_lm_8x890", 'Depth 8, untied; Press & Wolf 2016, table 5, "RHN + BD".')
-preset("highway_lm_8x890_wt", "Depth 8 with weight tying.", ties=True)
+preset("highway_lm_8x890_wt", "Depth 8 with weight tying.", TYING)
 preset("highway_lm_9x860", "Depth 9, untied.")
 preset(
     "highway_lm_9x860_wt",
     'Depth 9 with weight tying; Press & Wolf 2016, table 5, "RHN + BD + WT".',
-    ties=True,
+    TYING,
 )
 preset("highway_lm_10x830", "Depth 10, untied.")
-preset("highway_lm_10x830_wt", "Depth 10 with weight tying.", ties=True)
+preset("highway_lm_10x830_wt", "Depth 10 with weight tying.", TYING)

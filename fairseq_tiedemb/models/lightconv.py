@@ -7,16 +7,12 @@ from fairseq.models.lightconv import LightConvDecoder, LightConvModel
 from fairseq.models.lightconv_lm import LightConvLanguageModel
 from torch import Tensor
 
-from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
+from ..checkpoints.meaning import OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
 from ..outputs import OutputLayer
+from ..plan import Plan
+from ._fairseqs import LANGUAGE_MODEL, TRANSLATION, FairseqsLMConfig, register_presets, transplant
+from ._options import FairseqsFamilyConfig
 from ._tied_model import TiedModel
-from ._transplant import (
-    add_sharing_args,
-    check_options,
-    check_translation_options,
-    register_presets,
-    transplant,
-)
 
 
 class FeaturesAsTheyAre(OutputLayer):
@@ -44,9 +40,9 @@ class TiedLightConvDecoder(LightConvDecoder):
         return features if self.adaptive_softmax is not None else self.output_projection.scores(features)
 
 
-def _tie(model: Any, args: Any, *, name: str) -> None:
+def _tie(model: Any, plan: Plan, args: Any, task: Any, *, name: str) -> None:
     """Replaces the tables of a fairseq model, and the class of its decoder."""
-    transplant(model, args, name=name)
+    transplant(model, plan, args, task, name=name)
     model.decoder.__class__ = TiedLightConvDecoder
     model.decoder.output_projection.__class__ = FeaturesAsTheyAre
 
@@ -60,18 +56,14 @@ class TiedLightConvModel(TiedModel, LightConvModel):
     Source: Wu et al. 2019; Liu et al. 2020, section 4.
     """
 
+    family = TRANSLATION
+    own_options = FairseqsFamilyConfig
     meaning = SHARING_IN_FAIRSEQS_MODELS
-
-    @staticmethod
-    def add_args(parser: Any) -> None:
-        """Adds fairseq's flags and those of shared embeddings."""
-        LightConvModel.add_args(parser)
-        add_sharing_args(parser)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedLightConvModel":
-        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options or dictionaries."""
-        check_translation_options(args, task)
+        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
+        plan = cls.plan_of(args, task)
         # fairseq's decoder reads adaptive softmax options that only its language model defines.
         for name, value in (
             ("adaptive_softmax_factor", 4.0),
@@ -81,7 +73,7 @@ class TiedLightConvModel(TiedModel, LightConvModel):
             setattr(args, name, getattr(args, name, value))
         theirs = super().build_model(args, task)  # always an instance of fairseq's class
         model = cls(theirs.encoder, theirs.decoder)
-        _tie(model, args, name="tied_lightconv")
+        _tie(model, plan, args, task, name="tied_lightconv")
         return model
 
 
@@ -89,20 +81,16 @@ class TiedLightConvModel(TiedModel, LightConvModel):
 class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
     """fairseq's ``lightconv_lm`` with a sharing method, also for adaptive input; like ``tied_transformer_lm``."""
 
-    meaning = SHARING_IN_FAIRSEQS_MODELS
-
-    @staticmethod
-    def add_args(parser: Any) -> None:
-        """Adds fairseq's flags and those of shared embeddings."""
-        LightConvLanguageModel.add_args(parser)
-        add_sharing_args(parser)
+    family = LANGUAGE_MODEL
+    own_options = FairseqsLMConfig
+    meaning = (*SHARING_IN_FAIRSEQS_MODELS, *OUTPUT_LAYER)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedLightConvLanguageModel":
-        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options."""
-        check_options(args, adaptive_input=True)
+        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
+        plan = cls.plan_of(args, task)
         model = cls(super().build_model(args, task).decoder)
-        _tie(model, args, name="tied_lightconv_lm")
+        _tie(model, plan, args, task, name="tied_lightconv_lm")
         return model
 
 

@@ -6,8 +6,9 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 
 from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
+from ._fairseqs import TRANSLATION, register_presets, transplant
+from ._options import FairseqsFamilyConfig
 from ._tied_model import TiedModel
-from ._transplant import add_sharing_args, check_translation_options, register_presets, transplant
 
 
 @register_model("tied_transformer")
@@ -20,20 +21,16 @@ class TiedTransformerModel(TiedModel, TransformerModel):
     Source: Vaswani et al. 2017; Liu et al. 2020, section 4.
     """
 
+    family = TRANSLATION
+    own_options = FairseqsFamilyConfig
     meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @classmethod
-    def add_args(cls, parser: Any) -> None:
-        """Adds fairseq's flags and those of shared embeddings."""
-        super().add_args(parser)
-        add_sharing_args(parser)
-
-    @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedTransformerModel":
-        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options or dictionaries."""
-        check_translation_options(args, task)
+        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
+        plan = cls.plan_of(args, task)
         model = super().build_model(args, task)
-        transplant(model, args, name="tied_transformer")
+        transplant(model, plan, args, task, name="tied_transformer")
         return model
 
 

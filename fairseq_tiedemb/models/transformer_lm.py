@@ -1,27 +1,19 @@
 """fairseq's Transformer language model with shared embeddings."""
 
-# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
-
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Any
 
 from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
-from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
-from ._options import PROJECTION_BIAS_HELP, PROJECTION_HELP, SHARING_METHOD_HELP
+from ..checkpoints.meaning import OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
+from ._fairseqs import LANGUAGE_MODEL, FairseqsLMConfig, register_presets, transplant
 from ._tied_model import TiedModel
-from ._transplant import EMBEDDING_RANK_HELP, check_options, register_presets, transplant
 
 
 @dataclass
-class TiedTransformerLanguageModelConfig(TransformerLanguageModelConfig):
-    """Options of fairseq's ``transformer_lm``, and those of shared embeddings."""
-
-    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
-    embedding_rank: Optional[int] = field(default=None, metadata={"help": EMBEDDING_RANK_HELP})
-    projection: bool = field(default=False, metadata={"help": PROJECTION_HELP})
-    projection_bias: bool = field(default=False, metadata={"help": PROJECTION_BIAS_HELP})
+class TiedTransformerLanguageModelConfig(FairseqsLMConfig, TransformerLanguageModelConfig):
+    """Options of fairseq's ``transformer_lm``, and those of shared embeddings and output layers."""
 
 
 @register_model("tied_transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
@@ -33,14 +25,15 @@ class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
     Source: Baevski & Auli 2019 (adaptive input); Liu et al. 2020.
     """
 
-    meaning = SHARING_IN_FAIRSEQS_MODELS
+    family = LANGUAGE_MODEL
+    meaning = (*SHARING_IN_FAIRSEQS_MODELS, *OUTPUT_LAYER)
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> "TiedTransformerLanguageModel":
-        """Builds fairseq's model and replaces its tables; raises ValueError for conflicting options."""
-        check_options(args, adaptive_input=True)
+        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
+        plan = cls.plan_of(args, task)
         model = super().build_model(args, task)
-        transplant(model, args, name="tied_transformer_lm")
+        transplant(model, plan, args, task, name="tied_transformer_lm")
         return model
 
 

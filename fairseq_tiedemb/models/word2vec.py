@@ -1,61 +1,52 @@
 """word2vec: skip-gram and CBOW, with two tables or one."""
 
-import logging
-from dataclasses import dataclass, field, fields
+# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Optional
 
 import torch
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions
-from ..outputs import OutputLayer, Tree, build_output
-from ..outputs.negative_sampling import NOISE_FOR, NegativeSampling
-from ..sharing import sharing_method
+from ..outputs import SOFTMAX, OutputLayer
+from ..outputs.ours import NegativeSamplingConfig
+from ..plan import Family, Settings, Widths
 from ..training.extensions import extensions_of
-from ._options import SHARING_METHOD_HELP, check_ranges
+from ._options import TyingConfig, size
 from ._recipe import register_preset
-from ._sharing import describe
+from ._tables import build_tables
 from ._tied_model import TiedModel
 
-logger = logging.getLogger(__name__)
-
-OUTPUTS = ("negative", "full", "tree")
+NEGATIVE_SAMPLING = "negative-sampling"
 
 
 @dataclass
-class Word2VecConfig(FairseqDataclass):
+class Word2VecConfig(NegativeSamplingConfig, TyingConfig):
     """Options of word2vec models."""
 
-    share_decoder_input_output_embed: bool = field(
-        default=False, metadata={"help": "weight tying: input and output embeddings are one table"}
-    )
-    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
-    decoder_embed_dim: int = field(default=100, metadata={"help": "embedding dimension"})
-    word2vec_output: ChoiceEnum(OUTPUTS) = field(  # type: ignore[valid-type]
-        default="negative",
+    decoder_embed_dim: int = size(100, "embedding dimension")
+    output_layer: str = field(
+        default=NEGATIVE_SAMPLING,
         metadata={
-            "help": "training loss: negative (negative sampling), full (softmax over the vocabulary) or tree "
-            "(hierarchical softmax over Huffman's tree, which has no table to share)"
+            "help": "training loss: negative-sampling, softmax (over the vocabulary) or tree (hierarchical softmax "
+            "over Huffman's tree, which has no table to share)"
         },
     )
-    negatives: int = field(default=5, metadata={"help": "negative sampling: number of noise words per target word"})
-    noise_power: float = field(
-        default=0.75, metadata={"help": "negative sampling: noise is drawn by counts to this power"}
-    )
-    noise_for: ChoiceEnum(NOISE_FOR) = field(  # type: ignore[valid-type]
-        default="block",
-        metadata={
-            "help": "negative sampling: what shares its noise words: a block of 16 centres; the pairs of one centre "
-            "(tied tables do not converge); or nothing, with noise per pair (slower; as in word2vec.c)"
-        },
+    word2vec_output: Optional[str] = field(
+        default=None, metadata={"help": "--output-layer under its former names negative, full and tree"}
     )
 
 
-DEFAULTS = {option.name: option.default for option in fields(Word2VecConfig)}
+def _widths(settings: Settings) -> Widths:
+    return Widths(*[settings("decoder_embed_dim")] * 3)
+
+
+def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
+    raise AssertionError("word2vec has one width")
 
 
 class WordVectors(nn.Module):
@@ -101,6 +92,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     2.
     """
 
+    family = Family(_widths, _unequal, bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree"))
     predicts_centre: ClassVar[bool] = False
 
     def __init__(self, decoder: WordVectors):
@@ -112,38 +104,18 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         """Builds the model.
 
         Raises:
-            ValueError: for options that are out of range or conflict, or a task without word counts.
+            ValueError: as ``plan_of``, and for a task without word counts.
         """
-        check_ranges(cfg)
         if extensions_of(task).word_counts is None:
             raise ValueError(
                 f"--arch {cfg._name}: needs --task word_pairs, which counts words; got {type(task).__name__}. Use "
                 "--task word_pairs."
             )
-        tied, method, what = cfg.share_decoder_input_output_embed, cfg.sharing_method, str(cfg.word2vec_output)
-        is_plain = sharing_method(method, flag="--sharing-method").is_plain
-        if what == "tree" and (tied or not is_plain):
-            asked_by = "--share-decoder-input-output-embed" if tied else f"--sharing-method {method}"
-            raise ValueError(
-                f"{asked_by}: needs an output table with a row for each word; got --word2vec-output tree, whose inner "
-                "nodes are no words. Use --word2vec-output negative or full."
-            )
-        size, width, pad = len(task.source_dictionary), cfg.decoder_embed_dim, task.source_dictionary.pad()
-        counts = torch.from_numpy(task.word_counts)
-        table = SharedEmbedding(size, width, pad, method=method, scores=tied)
-        if what == "tree":
-            output = OutputLayer(Tree(size, width, counts, (), bias=False))
-        else:
-            own = table if tied else SharedEmbedding(size, width, pad, method=method, embeds=False)
-            over = None
-            if what == "negative":
-                over = NegativeSampling(
-                    own, counts, negatives=cfg.negatives, power=cfg.noise_power, noise_for=str(cfg.noise_for)
-                )
-            output = build_output(own, borrowed=tied, features_dim=width, over=over)
-        model = cls(WordVectors(task.source_dictionary, table, output))
+        plan, words = cls.plan_of(cfg, task), task.source_dictionary
+        tables = build_tables(plan, words, lambda: torch.from_numpy(task.word_counts))
+        model = cls(WordVectors(words, tables.input, tables.output))
         model.reset_parameters()
-        logger.info(describe(model, cfg._name or cls.__name__))
+        model.start(plan, cfg._name or cls.__name__)
         return model
 
     def check_training(self, criterion: Any, cfg: Any) -> None:
@@ -153,12 +125,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
                 f"--criterion: needs word_pairs with a model of word2vec's family; got {type(criterion).__name__}, "
                 "which needs the logits of all words. Use --criterion word_pairs."
             )
-        for name in ("negatives", "noise_power", "noise_for"):
-            if cfg.word2vec_output != "negative" and getattr(cfg, name) != DEFAULTS[name]:
-                raise ValueError(
-                    f"--{name.replace('_', '-')}: needs --word2vec-output negative, which alone has noise words; got "
-                    f"{getattr(cfg, name)} with --word2vec-output {cfg.word2vec_output}. Leave it out."
-                )
+        super().check_training(criterion, cfg)
 
     def reset_parameters(self) -> None:
         """Draws the tables as word2vec.c does; see the class."""

@@ -20,6 +20,8 @@ from .counted import unigram as unigram
 from .layer import OutputLayer as OutputLayer
 from .layer import build_output as build_output
 from .negative_sampling import NegativeSampling as NegativeSampling
+from .ours import ADAPTIVE as ADAPTIVE
+from .ours import SOFTMAX as SOFTMAX
 from .registry import OUTPUT_HEADS as OUTPUT_HEADS
 from .registry import NoOptions as NoOptions
 from .registry import OutputHead as OutputHead

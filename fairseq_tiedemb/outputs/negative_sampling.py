@@ -62,15 +62,11 @@ class NegativeSampling(NoiseHead):
     3.1 (optimal s_w); Ji et al. 2016, section 4 (noise shared by a batch).
     """
 
-    flag = "--word2vec-output negative"
+    flag = "--output-layer negative-sampling"
 
     def __init__(
         self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, noise_for: str = "block"
     ):
-        if not 1 <= negatives <= 10_000:
-            raise ValueError(f"--negatives: needs 1 to 10,000; got {negatives}. Use 5, say.")
-        if not 0.0 <= power <= 1.0:
-            raise ValueError(f"--noise-power: needs a number in [0, 1]; got {power}. Use 0.75, say.")
         if counts.shape != (table.num_embeddings,) or not counts.gt(0).any():
             raise ValueError(
                 f"counts: needs one for each of {table.num_embeddings} words, some above 0; got {counts}. Use counts "
@@ -89,7 +85,9 @@ class NegativeSampling(NoiseHead):
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Raises ValueError: the loss defines no probabilities."""
-        raise ValueError("--word2vec-output: needs full or tree for word probabilities; got negative. Use full, say.")
+        raise ValueError(
+            "--output-layer: needs softmax or tree for word probabilities; got negative-sampling. Use softmax, say."
+        )
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """``loss_of_sets`` of targets with a feature of their own."""

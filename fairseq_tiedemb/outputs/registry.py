@@ -39,24 +39,41 @@ class OutputHead:
     Attributes:
         name: the value.
         summary: what the head does, one line, for help texts.
-        build: the head, from its options, the table, the counts of the training text (V,) or None, and the dictionary.
+        build: the head, from its options, the table, the counts of the training text (V,) or None, and the dictionary;
+            None for bands, which are made with the input's.
         options: dataclass of its options, with defaults, of ``KINDS``; ``--output-layer-options NAME=VALUE,...`` sets
             them.
         check: raises ValueError for options that cannot work.
         own_rows: number of rows of a table that is not shared, from the options and V; None for a row a word.
         over_table: whether the head scores words by the table; without, it takes its width alone, and nothing can be
             shared.
+        has_probabilities: whether the head gives words probabilities, without which there is no language model.
         has_flags: whether its options are flags of their own, as those of this package are.
     """
 
     name: str
     summary: str
-    build: Callable[[Any, SharedEmbedding, Tensor | None, Words], Head]
+    build: Callable[[Any, SharedEmbedding, Tensor | None, Words], Head] | None
     options: type = NoOptions
     check: Callable[[Any], None] = lambda options: None
     own_rows: Callable[[Any, int], int] | None = None
     over_table: bool = True
+    has_probabilities: bool = True
     has_flags: bool = False
+
+    def options_of(self, settings: Any) -> Any:
+        """The options that a model's settings have, as flags or in ``--output-layer-options``.
+
+        Raises:
+            ValueError: as ``parse``, and for options that cannot work.
+        """
+        if self.has_flags:
+            names = [field.name for field in dataclasses.fields(self.options)]
+            options = self.options(**{name: getattr(settings, name) for name in names if hasattr(settings, name)})
+        else:
+            options = self.parse(getattr(settings, "output_layer_options", None))
+        self.check(options)
+        return options
 
     def parse(self, text: str | None) -> Any:
         """The options in ``NAME=VALUE,...``.

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import torch
 import torch.nn.functional as F
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.models.lstm import LSTMDecoder, LSTMEncoder, LSTMModel
 from torch import Tensor, nn
 
-from fairseq_tiedemb.models.attention_nmt import LSTMNMTTWWT, AttentionNMTModel, LSTMNMTConfig
+from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel, LSTMNMTConfig
 
 from .limits import Work, parameter_bytes
 
@@ -102,7 +103,7 @@ def build_ours(words: Dictionary, sizes: Sizes, cell: str) -> AttentionNMTModel:
         max_source_positions=1000,
         max_target_positions=1000,
     )
-    return LSTMNMTTWWT.build_model(cfg, task)
+    return ARCH_MODEL_REGISTRY["lstm_nmt_twwt"].build_model(cfg, task)
 
 
 class PlainLoop(nn.Module):

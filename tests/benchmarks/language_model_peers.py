@@ -9,7 +9,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.models.lstm import LSTMDecoder
 from torch import Tensor, nn
 
-from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from ..models.common import dictionary
 from .limits import Work, parameter_bytes
@@ -18,7 +18,7 @@ VOCABULARY = 10_000
 LAYERS = 2
 
 
-def build_ours(arch: str, **options: Any) -> RecurrentLM:
+def build_ours(arch: str, **options: Any) -> StreamLM:
     """One of our models at V = 10,000."""
     config = MODEL_DATACLASS_REGISTRY[arch](**options)
     task = SimpleNamespace(target_dictionary=dictionary(VOCABULARY))
@@ -31,7 +31,7 @@ class FairseqLSTMLM(nn.Module):
     It has no output bias, which ours are given as zero, and two biases a gate, of which the second is zero here.
     """
 
-    def __init__(self, ours: RecurrentLM):
+    def __init__(self, ours: StreamLM):
         super().__init__()
         size = ours.decoder.stack.hidden_size
         self.decoder = LSTMDecoder(
@@ -70,7 +70,7 @@ class TorchLSTMLM(nn.Module):
             `F.cross_entropy` of `F.linear`.
     """
 
-    def __init__(self, ours: RecurrentLM, *, chunked: bool):
+    def __init__(self, ours: StreamLM, *, chunked: bool):
         super().__init__()
         stack, self.chunked = ours.decoder.stack, chunked
         self.table = nn.Parameter(ours.decoder.output.weight.detach().clone())

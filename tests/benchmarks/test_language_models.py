@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from ..conftest import USER_DIR, run
 from .interleave import interleave, ratio
@@ -103,7 +103,7 @@ bare_loop({arch!r}, {steps}, {updates})
 
 def bare_loop(arch: str, steps: int, updates: int) -> None:
     """A training loop that a user of torch alone would write, over our model."""
-    model: RecurrentLM = build_ours(arch).train()
+    model: StreamLM = build_ours(arch).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     words = text(ROWS, updates * steps + 1)
     for position in range(0, updates * steps, steps):

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.models._output_layer import SOFTMAX, OutputLayerConfig
-from fairseq_tiedemb.outputs import OUTPUT_HEADS
+from fairseq_tiedemb.outputs import OUTPUT_HEADS, SOFTMAX
 
 from .interleave import interleave, ratio
 
@@ -43,11 +42,10 @@ def test_output_layers(place: int) -> None:
     tables = {name: SharedEmbedding(size, WIDTH, 1, bias=True, std=0.1) for name in (FULL, *OUTPUT_HEADS)}
     heads: dict[str, Any] = {}
     for name, entry in OUTPUT_HEADS.items():
-        if name == SOFTMAX:
+        if name == SOFTMAX or entry.build is None:
             continue
         options = OPTIONS[name][place] if name in OPTIONS else {}
-        cfg = OutputLayerConfig(output_layer=name, **options)
-        heads[name] = entry.build(cfg, tables[name], counts, words)
+        heads[name] = entry.build(entry.options(**options), tables[name], counts, words)
         heads[name].start_bias((counts.clamp(min=1) / counts.sum()).log())
     full = tables[FULL]
 

@@ -7,14 +7,14 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from .common import dictionary
 
 WORDS = dictionary(17)
 
 
-def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options: Any) -> RecurrentLM:
+def build(preset: str = "tied_lstm_lm", *, words: Dictionary = WORDS, **options: Any) -> StreamLM:
     """A model of a preset, with widths of 6 and no dropout unless options say otherwise."""
     model = ARCH_MODEL_REGISTRY[preset]
     sizes: dict[str, Any] = {"decoder_embed_dim": 6, "decoder_hidden_size": 6}

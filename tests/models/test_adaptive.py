@@ -314,26 +314,3 @@ def test_factorised_models_learn(method: str) -> None:
             loss.backward()
             optimizer.step()
         assert loss.item() / TARGET.ne(PAD).sum() < 0.5
-
-
-@pytest.mark.parametrize(
-    ("family", "options", "message"),
-    [
-        ("transformer", {"embedding_rank": 0}, "--embedding-rank: needs a positive whole number; got 0"),
-        ("lightconv_lm", {"embedding_rank": -2}, "--embedding-rank: needs a positive whole number; got -2"),
-        ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
-        (
-            "dynamicconv",
-            {"embedding_rank": 4, "adaptive_softmax_cutoff": "8,16"},
-            "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16",
-        ),
-        (
-            "transformer",
-            {"embedding_rank": 4, "encoder_embed_path": "vectors.txt"},
-            "--embedding-rank: needs .* got --encoder-embed-path vectors.txt",
-        ),
-    ],
-)
-def test_ranks_that_cannot_work_are_refused(family: str, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build(family, **options)

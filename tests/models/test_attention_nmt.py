@@ -58,24 +58,6 @@ def test_presets_are_ours_and_share_what_they_say(preset: str) -> None:
     assert (encoder.embed_tokens.embed(torch.tensor(5))[0] == 100) == (PRESETS[preset] == "all")
 
 
-@pytest.mark.parametrize(
-    ("preset", "flag", "same_as"),
-    [
-        ("lstm_nmt", "share_decoder_input_output_embed", "lstm_nmt_wt"),
-        ("lstm_nmt", "share_all_embeddings", "lstm_nmt_twwt"),
-        ("lstm_nmt_wt", "share_decoder_input_output_embed", "lstm_nmt_wt"),
-        ("lstm_nmt_twwt", "share_all_embeddings", "lstm_nmt_twwt"),
-        ("lstm_nmt_twwt", "share_decoder_input_output_embed", "lstm_nmt_twwt"),
-        ("lstm_nmt_wt", "share_all_embeddings", "lstm_nmt_twwt"),
-    ],
-)
-def test_flags_mean_what_presets_mean(preset: str, flag: str, same_as: str) -> None:
-    with_flag, expected = build(preset, **{flag: True}), build(same_as)
-    assert with_flag.encoder.embed_tokens is with_flag.decoder.embed_tokens or PRESETS[same_as] != "all"
-    assert with_flag.decoder.embed_tokens is with_flag.decoder.output.head
-    assert count(with_flag) == count(expected)
-
-
 def count(model: AttentionNMTModel) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -312,46 +294,9 @@ def test_pretrained_and_frozen_embeddings(tmp_path: Path) -> None:
     model(SOURCE, None, PREVIOUS, target=TARGET).loss.backward()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"decoder_out_embed_dim": 7}, "--arch lstm_nmt_twwt: needs --decoder-embed-dim equal .* got 6 and 7"),
-        ({"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* got 8 and 6"),
-        ({"source": dictionary(18)}, "got dictionaries of 18 and 17 words. Use the data folder of the training"),
-        ({"source": dictionary(18)}, "before training, use fairseq-preprocess --joined-dictionary"),
-        ({"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
-        ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
-        ({"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
-        ({"decoder_dropout_in": -0.1}, r"--decoder-dropout-in: needs a probability in \[0, 1\); got -0.1"),
-        ({"encoder_embed_path": "none.txt"}, "--encoder-embed-path: needs a text file .* got 'none.txt'"),
-        ({"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
-        ({"left_pad_target": True}, "--left-pad-target: needs False.* got True"),
-    ],
-)
-def test_what_cannot_work_is_refused(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build("lstm_nmt_twwt", **options)
-
-
-@pytest.mark.parametrize(
-    ("preset", "flag", "named"),
-    [
-        ("lstm_nmt", "share_decoder_input_output_embed", "--share-decoder-input-output-embed"),
-        ("lstm_nmt", "share_all_embeddings", "--share-all-embeddings"),
-        ("lstm_nmt_wt", "share_all_embeddings", "--share-all-embeddings"),
-        ("lstm_nmt_wt", "share_decoder_input_output_embed", "--arch lstm_nmt_wt"),
-    ],
-)
-def test_refusals_name_who_asked_for_sharing(preset: str, flag: str, named: str) -> None:
-    with pytest.raises(ValueError, match=f"{named}: needs .* got 6 and 7"):
-        build(preset, decoder_out_embed_dim=7, **{flag: True})
-
-
-def test_dictionaries_of_one_size_that_differ_are_refused_with_the_place() -> None:
-    other = dictionary(16)
-    other.add_symbol("else")
-    with pytest.raises(ValueError, match="differ at entry 16 .'word12' and 'else'"):
-        build("dl4mt_twwt", target=other)
+def test_a_target_padded_on_the_left_is_refused() -> None:
+    with pytest.raises(ValueError, match="--left-pad-target: needs False.* got True"):
+        build("lstm_nmt_twwt", left_pad_target=True)
 
 
 @pytest.mark.parametrize(
@@ -372,13 +317,15 @@ def test_dictionaries_of_one_size_that_differ_are_refused_with_the_place() -> No
         ),
         ("3 6\nword0 1 2 3 4 5 6\n", "needs the 3 words of its header; got 1 in .*vectors.txt"),
         ("", "needs a word at least; got .*vectors.txt, which has none"),
+        (None, "needs a text file of word vectors; got '.*vectors.txt'"),
         ("Word0 1 2 3 4 5 6\n", "needs words of the dictionary; got '.*vectors.txt', which has none of its 1. words"),
         (b"\xff\xfe 1 2 3 4 5 6\n", "needs word vectors as text, in UTF-8; got .*vectors.txt"),
     ],
 )
-def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str | bytes | None, message: str) -> None:
     path = tmp_path / "vectors.txt"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"--decoder-embed-path: {message}"):
         build("lstm_nmt", decoder_embed_path=str(path))
 
@@ -397,11 +344,6 @@ def test_vectors_without_a_header_are_all_read(tmp_path: Path) -> None:
     table = build("lstm_nmt", encoder_embed_path=str(path)).encoder.embed_tokens
     assert table.weight[WORDS.index("word0")].tolist() == [1, 2, 3, 4, 5, 6]
     assert table.weight[WORDS.index("word1")].tolist() == [6, 5, 4, 3, 2, 1]
-
-
-def test_two_files_for_one_table_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="needs one file of vectors for the shared table; got .*'a.txt' and .*'b.txt'"):
-        build("lstm_nmt_twwt", encoder_embed_path="a.txt", decoder_embed_path="b.txt")
 
 
 def test_start_up_says_that_a_table_is_frozen(caplog: pytest.LogCaptureFixture) -> None:

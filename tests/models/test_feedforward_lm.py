@@ -454,39 +454,3 @@ def test_beam_search_scores_are_those_of_the_model(order: int) -> None:
 
 def test_there_is_no_longest_sentence() -> None:
     assert build().max_positions() == 2**31 - 1
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("preset", "options", "message"),
-    [
-        (
-            "feedforward_lm",
-            {**TIED, "deep_output": "none", "decoder_hidden_size": 8},
-            "--share-decoder-input-output-embed: needs --decoder-embed-dim equal to --decoder-hidden-size, or a deep "
-            "output; got 6 and 8. Use --deep-output linear.",
-        ),
-        (
-            "feedforward_lm_wt",
-            {"deep_output": "none", "decoder_hidden_size": 8},
-            "--arch feedforward_lm_wt: .* 6 and 8",
-        ),
-        (
-            "bengio_lm",
-            TIED,
-            "--share-decoder-input-output-embed: needs a deep output with --skip-connections, .*; got --deep-output "
-            "none. Use --deep-output linear.",
-        ),
-        ("feedforward_lm", {"ngram_order": 1}, "--ngram-order: needs 2 or more; got 1. Use 5"),
-        ("feedforward_lm", {"init_range": 0.0}, "--init-range: needs a positive, finite number; got 0.0. Use 0.1"),
-        ("feedforward_lm", {"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
-        ("feedforward_lm", {"decoder_dropout_in": 1.0}, "--decoder-dropout-in: needs a probability .*; got 1.0"),
-        ("feedforward_lm", {"decoder_embed_path": "none.txt"}, "--decoder-embed-path: needs a text file .* 'none.txt'"),
-        ("feedforward_lm", {"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
-    ],
-)
-def test_what_cannot_work_is_refused(preset: str, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build(preset, **options)

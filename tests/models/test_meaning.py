@@ -1,6 +1,5 @@
 """Which options settle what a model's weights mean: every option has been decided about, and presets count as flags."""
 
-import argparse
 import dataclasses
 from types import SimpleNamespace
 from typing import Any
@@ -8,15 +7,14 @@ from typing import Any
 import pytest
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import MODEL_REGISTRY
-from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 
-from fairseq_tiedemb.checkpoints.meaning import SHARING, SHARING_AND_OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
-from fairseq_tiedemb.models import _transplant
+from fairseq_tiedemb.checkpoints.meaning import SHARING, SHARING_AND_OUTPUT_LAYER
+from fairseq_tiedemb.models._fairseqs import FairseqsLMConfig
 from fairseq_tiedemb.models.attention_nmt import LSTMNMTConfig
 from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM, FeedForwardLMConfig
 from fairseq_tiedemb.models.highway_lm import HighwayLMConfig
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLMConfig
-from fairseq_tiedemb.models.transformer_lm import TiedTransformerLanguageModelConfig
+from fairseq_tiedemb.models.transformer_lm import TiedTransformerLanguageModel
 from fairseq_tiedemb.training.trained import other_meaning
 
 # With another value there are other parameters, or parameters of other shapes.
@@ -63,12 +61,6 @@ def names(config: type[FairseqDataclass]) -> set[str]:
     return {field.name for field in dataclasses.fields(config) if not field.name.startswith("_")}
 
 
-def flags_of_transformers() -> set[str]:
-    parser = argparse.ArgumentParser(add_help=False)
-    _transplant.add_sharing_args(parser)
-    return {action.dest for action in parser._actions}
-
-
 @pytest.mark.parametrize(
     ("options", "choices"),
     [
@@ -76,10 +68,9 @@ def flags_of_transformers() -> set[str]:
         (names(HighwayLMConfig), SHARING_AND_OUTPUT_LAYER),
         (names(FeedForwardLMConfig), FeedForwardLM.meaning),
         (names(LSTMNMTConfig), SHARING),
-        (names(TiedTransformerLanguageModelConfig) - names(TransformerLanguageModelConfig), SHARING_IN_FAIRSEQS_MODELS),
-        (flags_of_transformers(), SHARING_IN_FAIRSEQS_MODELS),
+        (names(FairseqsLMConfig), TiedTransformerLanguageModel.meaning),
     ],
-    ids=["tied_lstm_lm", "highway_lm", "feedforward_lm", "lstm_nmt", "tied_transformer_lm", "tied_transformer"],
+    ids=["tied_lstm_lm", "highway_lm", "feedforward_lm", "lstm_nmt", "tied_transformer_lm"],
 )
 def test_every_option_has_been_decided_about(options: set[str], choices: tuple) -> None:
     left = {name for name in options if "dropout" not in name} - OTHER_WEIGHTS - TRAINING

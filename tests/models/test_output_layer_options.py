@@ -1,4 +1,4 @@
-"""--output-layer and --output-bias-init: the counts they read, where biases start, and what they refuse."""
+"""--output-layer and --output-bias-init: the counts they read, where biases start, and what checkpoints carry."""
 
 import shutil
 from pathlib import Path
@@ -13,11 +13,12 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb.models._output_layer import DEFAULTS, OutputLayerConfig, training_counts
+from fairseq_tiedemb.models._counts import training_counts
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
 
 from ..conftest import MadeOnce, RunCommand
-from . import recurrent_lms
+from . import families, recurrent_lms
+from .common import grown
 
 TEXTS = (["a b b", "b", "c"], ["a a <pad>"])
 
@@ -39,17 +40,19 @@ def folders(made_once: MadeOnce, run_command: RunCommand) -> list[Path]:
 
 def task(folders: list[Path]) -> Any:
     words = Dictionary.load(str(folders[0] / "dict.txt"))
-    return SimpleNamespace(
-        args=SimpleNamespace(data=":".join(map(str, folders))), target_dictionary=words, source_dictionary=words
-    )
+    here = families.task_of(words, words)
+    here.args = SimpleNamespace(data=":".join(map(str, folders)))
+    return here
 
 
-def build(task: Any, **options: Any) -> Any:
-    cfg = getattr(ARCH_MODEL_REGISTRY["tied_lstm_lm"], "__dataclass")(
-        **{"decoder_embed_dim": 6, "decoder_hidden_size": 6, **options}
-    )
-    cfg._name = "tied_lstm_lm"
-    return ARCH_MODEL_REGISTRY["tied_lstm_lm"].build_model(cfg, task)
+def build(task: Any, arch: str = "tied_lstm_lm", **options: Any) -> Any:
+    if arch in families.FAMILIES:
+        model = ARCH_MODEL_REGISTRY[f"tied_{families.FAMILIES[arch][0]}"]
+        return model.build_model(families.options_of(arch, sharing_method="plain", **options), task)
+    model = ARCH_MODEL_REGISTRY[arch]
+    cfg = getattr(model, "__dataclass")(**{"decoder_embed_dim": 6, "decoder_hidden_size": 6, **options})
+    cfg._name = arch
+    return model.build_model(cfg, task)
 
 
 def test_counts_are_those_of_all_binarised_texts_with_their_ends(folders: list[Path]) -> None:
@@ -117,63 +120,6 @@ def test_without_a_training_text_a_model_is_built_for_a_checkpoint_alone() -> No
         model.train()(**net_input, target=target)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"output_layer": "softmaks"}, r"--output-layer: needs a registered layer; got 'softmaks'"),
-        ({"output_bias_init": "uni"}, r"--output-bias-init: needs one of zero, uniform, unigram; got uni"),
-        ({"output_layer": "nce", "noise_samples": 0}, r"--noise-samples: needs 1 to 1,000,000; got 0"),
-        ({"output_layer": "nce", "noise_samples": 10**12}, r"--noise-samples: needs .*; got 1000000000000"),
-        ({"output_layer": "nce", "noise_power": -1.0}, r"--noise-power: needs a number in .0, 10.; got -1"),
-        ({"output_layer": "nce", "noise_power": 1000.0}, r"--noise-power: needs .*; got 1000"),
-        ({"output_layer": "nce", "noise_power": float("nan")}, r"--noise-power: needs .*; got nan"),
-        ({"output_layer": "short-list"}, r"--short-list: needs 1 word or more with .* short-list; got 0"),
-        (
-            {"output_bias_init": "zero", "adaptive_softmax_cutoff": "8,12"},
-            r"--output-bias-init: needs an output layer with biases; got zero with --adaptive-softmax-cutoff 8,12",
-        ),
-        (
-            {"output_layer": "nce", "adaptive_softmax_cutoff": "8,12"},
-            r"--output-layer nce: needs one table for all words; got --adaptive-softmax-cutoff 8,12",
-        ),
-    ],
-    ids=str,
-)
-def test_refuses_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        recurrent_lms.build(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"classes": 7}, r"--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
-        ({"noise_samples": 7}, r"--noise-samples: needs --output-layer nce or sampled; got 7 with --output-layer soft"),
-        ({"output_layer": "tree", "noise_power": 0.5}, r"--noise-power: needs .* nce or sampled; got 0.5 with .* tree"),
-        ({"own_noise": True}, r"--own-noise: needs --output-layer nce or sampled; got True"),
-        ({"output_layer": "sampled", "noise_log_z": 9.0}, r"--noise-log-z: needs --output-layer nce; got 9.0 with"),
-        ({"output_layer": "nce", "tree": "balanced"}, r"--tree: needs --output-layer tree; got balanced with .* nce"),
-    ],
-    ids=str,
-)
-def test_trains_with_no_option_that_has_no_use(options: dict[str, Any], message: str, folders: list[Path]) -> None:
-    here = task(folders)
-    model = build(here, **options)  # as a checkpoint of version 0.1.2 may have it
-    cfg = SimpleNamespace(**DEFAULTS | options)
-    with pytest.raises(ValueError, match=message):
-        model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
-
-
-def test_a_beginning_that_is_predicted_needs_the_softmax(folders: list[Path]) -> None:
-    options = SimpleNamespace(add_bos_token=True)
-    criterion = SimpleNamespace(takes_the_models_loss=True, task=SimpleNamespace(args=options))
-    model, cfg = build(task(folders), output_layer="nce"), SimpleNamespace(**DEFAULTS | {"output_layer": "nce"})
-    with pytest.raises(ValueError, match="--add-bos-token: needs --output-layer softmax.*; got --output-layer nce"):
-        model.check_training(criterion, cfg)
-    options.add_bos_token, cfg.adaptive_softmax_cutoff, cfg.adaptive_softmax_factor = False, None, 4.0
-    model.check_training(criterion, cfg)
-
-
 def test_an_own_layer_has_the_rows_that_it_names(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """More than words, too: for a start of its own, say."""
     own = OutputHead("own", "", lambda options, table, *_: table, own_rows=lambda options, size: size + 2)
@@ -183,21 +129,28 @@ def test_an_own_layer_has_the_rows_that_it_names(folders: list[Path], monkeypatc
     assert len(model.output.weight) == len(here.target_dictionary) + 2
 
 
-@pytest.mark.parametrize("layer", OUTPUT_HEADS)
-def test_the_help_names_every_output_layer(layer: str) -> None:
-    assert layer in OutputLayerConfig.__dataclass_fields__["output_layer"].metadata["help"]
+LAYERS = [name for name, head in OUTPUT_HEADS.items() if head.has_probabilities]
+# Every layer on the LSTM, and on fairseq's models.
+ON_MODELS = [("tied_lstm_lm", name) for name in LAYERS] + [("transformer_lm", name) for name in LAYERS]
+ON_MODELS += [("lightconv_lm", "classes")]
+every_layer = pytest.mark.parametrize(("arch", "layer"), ON_MODELS)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "short-list": {"short_list": 2},
+    "adaptive": {"adaptive_softmax_cutoff": "5,6", "adaptive_softmax_factor": 1.0},
+}
 
 
-@pytest.mark.parametrize("layer", OUTPUT_HEADS)
-def test_checkpoints_carry_the_counts_and_keep_the_tables_names(layer: str, folders: list[Path]) -> None:
+@every_layer
+def test_checkpoints_carry_the_counts_and_keep_the_tables_names(arch: str, layer: str, folders: list[Path]) -> None:
     here = task(folders)
-    options = {"output_layer": layer, "short_list": 2 if layer == "short-list" else 0}
-    model = build(here, **options)
+    options = {"output_layer": layer, **OPTIONS.get(layer, {})}
+    model = build(here, arch, **options)
+    assert model.plan.head == layer
     state = model.state_dict()
     assert {"decoder.embed_tokens.weight"} <= state.keys()
     here.args.data = ""
     torch.manual_seed(2)
-    other = build(here, **options)
+    other = build(here, arch, **options)
     other.load_state_dict(state)
     other.eval(), model.eval()
     words = torch.randint(4, len(here.target_dictionary), (2, 5))
@@ -206,17 +159,23 @@ def test_checkpoints_carry_the_counts_and_keep_the_tables_names(layer: str, fold
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("layer", ["softmax", "tree", "classes"])
-def test_a_search_may_divide_scores_by_its_temperature(layer: str, folders: list[Path]) -> None:
-    """Where a search has a state, and where it has none: fairseq divides what the decoder returns."""
-    model = build(task(folders), output_layer=layer).eval()
+@every_layer
+def test_a_models_probabilities_are_those_of_its_search(arch: str, layer: str, folders: list[Path]) -> None:
+    """Where a search has a state, and where it has none: fairseq divides what the decoder returns by a temperature."""
+    model = grown(build(task(folders), arch, output_layer=layer, **OPTIONS.get(layer, {}))).eval()
     tokens = torch.tensor([[2, 4, 5], [2, 6, 4]])
-    expected = model.get_normalized_probs(model(tokens), log_probs=True)[:, -1:]
-    torch.testing.assert_close(expected.exp().sum(-1), torch.ones_like(expected[..., 0]))
-    scores, _ = model.decoder(tokens, incremental_state={})
+    whole = model.get_normalized_probs(model(tokens), log_probs=True)
+    torch.testing.assert_close(whole.exp().sum(-1), torch.ones_like(whole[..., 0]))
+    found = model.log_prob(tokens, src_tokens=tokens, src_lengths=torch.tensor([3, 3]))
+    torch.testing.assert_close(whole.gather(2, tokens.unsqueeze(2)).squeeze(2), found)
+    expected = whole[:, -1:]
+    state: dict = {}
+    for last in range(1, 4):
+        scores, _ = model.decoder(tokens[:, :last], incremental_state=state)
     found = model.get_normalized_probs((scores[:, -1:], None), log_probs=True)
     torch.testing.assert_close(found, expected)
-    warmer = model.get_normalized_probs((scores[:, -1:] / 2, None), log_probs=True)
-    torch.testing.assert_close(warmer, (expected / 2).log_softmax(-1))
+    if layer != "adaptive":  # whose decoder returns features
+        warmer = model.get_normalized_probs((scores[:, -1:] / 2, None), log_probs=True)
+        torch.testing.assert_close(warmer, (expected / 2).log_softmax(-1))
     alone, _ = model.decoder(tokens)
     torch.testing.assert_close(model.get_normalized_probs((alone[:, -1:], None), log_probs=True), expected)

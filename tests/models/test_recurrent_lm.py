@@ -6,7 +6,6 @@ import math
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.losses import LossOptions
-from fairseq_tiedemb.models._recurrent_lm import RecurrentLM, RecurrentLMConfig
+from fairseq_tiedemb.models._stream_lm import StreamLM
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
@@ -31,11 +30,11 @@ WAYS = {"untied": {}, "tied": TIED, "projected": PROJECTED, "tied, projected": {
 every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
 
 
-def features(model: RecurrentLM, tokens: torch.Tensor, position: int | None = None) -> torch.Tensor:
+def features(model: StreamLM, tokens: torch.Tensor, position: int | None = None) -> torch.Tensor:
     return model.decoder.features(tokens, stream_position=position)
 
 
-def count(model: RecurrentLM) -> int:
+def count(model: StreamLM) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -257,7 +256,7 @@ for depth, units in ((8, 890), (9, 860), (10, 830)):
     PAPERS[f"highway_lm_{depth}x{units}_wt"] = network + table, units
 
 
-def papers_model(preset: str, caplog: pytest.LogCaptureFixture, **options: Any) -> tuple[RecurrentLM, str]:
+def papers_model(preset: str, caplog: pytest.LogCaptureFixture, **options: Any) -> tuple[StreamLM, str]:
     """A preset at its own sizes, and the line it logs."""
     width = {"decoder_embed_dim": PAPERS[preset][1], "decoder_hidden_size": PAPERS[preset][1]}
     with torch.device("meta"), caplog.at_level(logging.INFO):
@@ -296,24 +295,6 @@ def test_a_preset_has_the_sizes_it_says(preset: str) -> None:
     assert defaults.decoder_layers == 2
 
 
-@pytest.mark.parametrize(
-    ("preset", "options", "same_as"),
-    [
-        ("zaremba_lm_small", TIED, "zaremba_lm_small_wt"),
-        ("zaremba_lm_small_wt", TIED, "zaremba_lm_small_wt"),
-        ("zaremba_lm_small_wt", PROJECTED, "zaremba_lm_small_wt_pr"),
-        ("zaremba_lm_small_pr", {**TIED, "projection": True}, "zaremba_lm_small_wt_pr"),
-        ("zaremba_lm_small_wt_pr", {**TIED, **PROJECTED}, "zaremba_lm_small_wt_pr"),
-        ("tied_lstm_lm", PROJECTED, "zaremba_lm_small_pr"),
-    ],
-)
-def test_flags_mean_what_presets_mean(preset: str, options: dict, same_as: str) -> None:
-    model, expected = build(preset, **options), build(same_as)
-    for each in (model, expected):
-        assert (each.decoder.embed_tokens is each.decoder.output.head) == ("_wt" in same_as)
-    assert count(model) == count(expected)
-
-
 def test_every_parameter_starts_uniform() -> None:
     model = build("zaremba_lm_small_wt_pr", decoder_embed_dim=50, decoder_hidden_size=50, init_range=0.04)
     for name, parameter in model.named_parameters():
@@ -349,7 +330,7 @@ def test_training_starts_at_a_guess(preset: str, method: str, options: dict) -> 
 # --- sharing, copies, checkpoints ------------------------------------------------------------------------------------
 
 
-def one_table(model: RecurrentLM) -> bool:
+def one_table(model: StreamLM) -> bool:
     """Whether what is written through the output is read through the input, and nothing but one table is there."""
     with torch.no_grad():
         model.decoder.output.weight[5] = 100.0
@@ -416,12 +397,6 @@ def test_embeddings_may_be_narrower_than_the_layers(options: dict) -> None:
     model = grown(build(decoder_hidden_size=8, **{**options, "projection": True}))
     assert model.projection is not None
     assert model.projection.weight.shape == (6, 8)
-    assert model(text(3, 5))[0].shape == (3, 5, len(WORDS))
-
-
-def test_untied_tables_may_have_two_widths() -> None:
-    model = build(decoder_hidden_size=8)
-    assert (model.decoder.embed_tokens.embedding_dim, model.decoder.output.head.embedding_dim) == (6, 8)
     assert model(text(3, 5))[0].shape == (3, 5, len(WORDS))
 
 
@@ -532,62 +507,11 @@ def test_beam_search_scores_are_those_of_the_model() -> None:
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {**TIED, "decoder_hidden_size": 8},
-            "--share-decoder-input-output-embed: needs --decoder-embed-dim equal to --decoder-hidden-size, or "
-            "--projection; got 6 and 8. Use --projection.",
-        ),
-        ({"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use --projection"),
-        (
-            {"projection": True, "projection_bias": True, "no_projection_bias": True},
-            "--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them",
-        ),
-        ({"dropout_outputs": 0.5, "dropout": 0.2}, "--dropout: needs 0 with variational .* got 0.2. Use one kind"),
-        ({"dropout_outputs": 0.5, "decoder_dropout_in": 0.9}, "--decoder-dropout-in: needs 0 with .* got 0.9. Use one"),
-        ({"dropout_states": 0.5, "decoder_dropout_out": 0.9}, "--decoder-dropout-out: needs 0 with .* got 0.9. Use on"),
-        (
-            {"adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0, "sharing_method": "cosine"},
-            "--sharing-method cosine: needs bands .* got --adaptive-softmax-cutoff 5,8 without --share-decoder-input",
-        ),
-        *(
-            (
-                {**TIED, "adaptive_softmax_cutoff": cutoff},
-                f"--adaptive-softmax-cutoff: needs rising .* 17, .* got {cutoff}",
-            )
-            for cutoff in ("foo", "8,5", "5,5", "0,5", "5,17", "100", "5.5")
-        ),
-        (
-            {"adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 40.0},
-            r"--adaptive-softmax-factor: needs 1 or more, and a last band, of 6 / factor\^2, at least .* got 40.0. Use",
-        ),
-        ({"adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 0.5}, "--adaptive-softmax-factor: .* got 0.5"),
-        (
-            {**TIED, "adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0, "decoder_freeze_embed": True},
-            "--decoder-embed-path, --decoder-freeze-embed: need one input table .* got tied bands.* 5,8",
-        ),
-        ({"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use --proj"),
-        ({"init_range": 0.0}, "--init-range: needs a positive, finite number; got 0.0. Use 0.1"),
-        ({"init_range": math.inf}, "--init-range: needs a positive, finite number; got inf"),
-        ({"init_range": -0.5}, "--init-range: needs a positive, finite number; got -0.5"),
-        ({"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
-        ({"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
-        ({"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
-        ({"decoder_dropout_in": -0.1}, r"--decoder-dropout-in: needs a probability in \[0, 1\); got -0.1"),
-        ({"decoder_embed_path": "none.txt"}, "--decoder-embed-path: needs a text file .* got 'none.txt'"),
-        ({"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
-    ],
-)
-def test_what_cannot_work_is_refused(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build(**options)
-
-
-def test_a_highway_network_without_depth_is_refused() -> None:
-    with pytest.raises(ValueError, match="--decoder-depth: needs a positive whole number; got 0. Use 10"):
-        build("highway_lm", decoder_depth=0)
+@pytest.mark.parametrize("place", ["dropout", "decoder_dropout_in", "decoder_dropout_out"])
+def test_two_kinds_of_dropout_are_refused(place: str) -> None:
+    flag = "--" + place.replace("_", "-")
+    with pytest.raises(ValueError, match=f"{flag}: needs 0 with variational dropout .* got 0.2. Use one kind"):
+        build(dropout_outputs=0.5, **{place: 0.2})
 
 
 def test_rows_that_fill_a_batch_have_no_words() -> None:
@@ -600,14 +524,3 @@ def test_rows_that_fill_a_batch_have_no_words() -> None:
         assert len(batch["target"]) == (size or 3)
         losses.append(model(target=batch["target"], **batch["net_input"]).loss)
     torch.testing.assert_close(losses[1], losses[0])
-
-
-def test_trains_with_no_factor_of_bands_that_are_not_there() -> None:
-    model = build(adaptive_softmax_factor=2.0)  # as a checkpoint of version 0.1.8 may have it
-    criterion = SimpleNamespace(takes_the_models_loss=True)
-    cfg = RecurrentLMConfig(adaptive_softmax_factor=2.0)
-    with pytest.raises(ValueError, match="--adaptive-softmax-factor: needs --adaptive-softmax-cutoff; got 2.0 without"):
-        model.check_training(criterion, cfg)
-    build(adaptive_softmax_cutoff="5,8", adaptive_softmax_factor=2.0).check_training(
-        criterion, RecurrentLMConfig(adaptive_softmax_cutoff="5,8", adaptive_softmax_factor=2.0)
-    )

@@ -254,21 +254,6 @@ def test_pretrained_vectors(tmp_path: Any) -> None:
         torch.testing.assert_close(model.encoder.embed_tokens(row), torch.full((16,), 0.25))
 
 
-def test_separate_dictionaries() -> None:
-    words = dictionary(30, "wort")
-    model = build("transformer", source=words, **DECODER)
-    assert model.encoder.embed_tokens.weight.shape == (30, 16)
-    assert model.decoder.output_projection.weight.shape == (24, 16)
-    assert scores(model, "transformer").shape == (3, 4, 24)
-
-
-def test_a_merged_dictionary_shares_three_ways() -> None:
-    source = dictionary(24)
-    model = build("transformer", source=source, target=dictionary(20), merge_src_tgt_embed=True)
-    assert model.encoder.embed_tokens is model.decoder.embed_tokens
-    assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
-
-
 def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         model = build("dynamicconv", sharing_method="cosine", **ALL)
@@ -291,73 +276,6 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
         ("tied_transformer_lm", "--adaptive-input --tie-adaptive-weights shares, in language models\n"),
     ):
         assert re.search(rf"{name}: shares nothing by method plain; [\d,]+ parameters: .*: {flags}", caplog.text)
-
-
-REFUSED = [
-    ("transformer", {"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
-    ("transformer_lm", {"quant_noise_scalar": 0.1}, "--quant-noise-scalar: needs fairseq's own embeddings; got 0.1"),
-    ("transformer", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs a language model"),
-    ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
-    ("lightconv_lm", {**BANDS, "adaptive_input": False}, "--tie-adaptive-weights: needs --adaptive-input"),
-    ("transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff; got none"),
-    (
-        "transformer_lm",
-        {"adaptive_input": True, "adaptive_input_cutoff": "16,8"},
-        "--adaptive-input-cutoff: needs rising whole numbers above 0; got 16,8",
-    ),
-    ("transformer", {"adaptive_softmax_cutoff": [16, 8]}, r"--adaptive-softmax-cutoff: needs rising .*; got \[16, 8\]"),
-    ("lightconv_lm", {"adaptive_softmax_cutoff": "8,x"}, "--adaptive-softmax-cutoff: needs rising .*; got 8,x"),
-    (
-        "lightconv_lm",
-        {**BANDS, "adaptive_input_factor": 100.0, "adaptive_softmax_factor": 100.0},
-        r"--adaptive-input-factor: needs 1 or more, and a last band, of \d+ / factor\^2.*; got 100.0",
-    ),
-    (
-        "transformer_lm",
-        {**BANDS, "adaptive_input_cutoff": "8,20"},
-        "--tie-adaptive-weights: needs --adaptive-input-cutoff equal to .* got 8,20 and 8,16",
-    ),
-    ("lightconv_lm", {**BANDS, "adaptive_input_factor": 4.0}, "needs --adaptive-input-factor equal to .* 4.0 and 2.0"),
-    ("transformer_lm", {**BANDS, "decoder_input_dim": 8}, "needs --decoder-input-dim equal to .* got 8 and 16"),
-    (
-        "transformer_lm",
-        {**DECODER, "adaptive_input": True, "adaptive_input_cutoff": "8,16"},
-        "--share-decoder-input-output-embed: needs one table of words as input; got --adaptive-input",
-    ),
-    (
-        "lightconv_lm",
-        {**DECODER, "character_embeddings": True},
-        "--share-decoder-input-output-embed: needs one table of words as input; got --character-embeddings",
-    ),
-    (
-        "lightconv_lm",
-        {"sharing_method": "cosine", "character_embeddings": True},
-        "--sharing-method cosine: needs a table of words as input; got --character-embeddings",
-    ),
-    (
-        "dynamicconv",
-        {"sharing_method": "distance", "adaptive_softmax_cutoff": "8,16"},
-        "--sharing-method distance: needs bands .* got --adaptive-softmax-cutoff 8,16 without --tie-adaptive-weights",
-    ),
-    (
-        "transformer_lm",
-        {**DECODER, "decoder_input_dim": 16, "decoder_output_dim": 8},
-        "--share-decoder-input-output-embed: needs input vectors as wide as features; got 16 and 8",
-    ),
-    ("transformer", {**ALL, "target": dictionary(25)}, "--share-all-embeddings: needs one dictionary .* 24 and 25"),
-    (
-        "transformer",
-        {"merge_src_tgt_embed": True, "target": dictionary(24, "wort")},
-        "--merge-src-tgt-embed: needs .* got 'wort0' at 4, where that has 'word0'. Use .*--joined-dictionary",
-    ),
-    ("dynamicconv", {**ALL, "decoder_embed_dim": 32}, "--share-all-embeddings .*--encoder-embed-dim"),
-]
-
-
-@pytest.mark.parametrize(("family", "options", "message"), REFUSED, ids=[message[:40] for *_, message in REFUSED])
-def test_what_cannot_work_is_refused(family: str, options: dict, message: str) -> None:
-    with pytest.raises((ValueError, RuntimeError), match=message):
-        build(family, **options)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -265,29 +265,6 @@ def test_checkpoints_before_0_1_10_load() -> None:
     assert other.output.head.noise.draw((20,)).unique().tolist() == [7]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"negatives": 0}, "--negatives: needs 1 to 10,000; got 0"),
-        ({"negatives": 10**12}, "--negatives: needs 1 to 10,000; got 1000000000000"),
-        ({"noise_power": 1.5}, r"--noise-power: needs a number in \[0, 1\]; got 1.5"),
-        ({"decoder_embed_dim": 0}, "--decoder-embed-dim: needs a positive whole number; got 0"),
-        ({"sharing_method": "magic"}, "--sharing-method: needs a registered method; got 'magic'"),
-        (
-            {"word2vec_output": "tree", "share_decoder_input_output_embed": True},
-            "--share-decoder-input-output-embed: needs an output table .* got --word2vec-output tree",
-        ),
-        (
-            {"word2vec_output": "tree", "sharing_method": "cosine"},
-            "--sharing-method cosine: needs an output table .* got --word2vec-output tree",
-        ),
-    ],
-)
-def test_refused_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build(**options)
-
-
 @pytest.mark.parametrize("wrong", [-1, -100, len(WORDS)])
 @pytest.mark.parametrize("what", ["negative", "full", "tree"])
 @pytest.mark.parametrize("name", ["word2vec_skipgram", "word2vec_cbow"])
@@ -317,7 +294,7 @@ def test_refused_elsewhere() -> None:
     with pytest.raises(ValueError, match="--arch word2vec_skipgram: needs --task word_pairs.* got SimpleNamespace"):
         ARCH_MODEL_REGISTRY["word2vec_skipgram"].build_model(cfg, SimpleNamespace(source_dictionary=WORDS))
     model = build()
-    with pytest.raises(ValueError, match="--word2vec-output: needs full or tree .* got negative"):
+    with pytest.raises(ValueError, match="--output-layer: needs softmax or tree .* got negative-sampling"):
         model.log_prob(**batch(model))
     for what in ("negative", "full", "tree"):
         for option, flag in (("label_smoothing", "--label-smoothing"), ("z_loss", "--z-loss")):

@@ -66,6 +66,8 @@ HEADS: dict[str, Callable[[Tensor | None], Any]] = {
     "nce": lambda counts: NoiseContrastive(table(), counts, MARKS, samples=3),
     "nce, own noise": lambda counts: NoiseContrastive(table(), counts, MARKS, samples=3, shared=False),
     "sampled": lambda counts: SampledSoftmax(table(), counts, MARKS, samples=3),
-    "bands": lambda counts: Bands(grown(AdaptiveSoftmax(SIZE, WIDTH, [5, 9], 0.0, factor=1.0).double())),
-    "negative": lambda counts: NegativeSampling(table(), COUNTS if counts is None else counts, negatives=3, power=0.75),
+    "adaptive": lambda counts: Bands(grown(AdaptiveSoftmax(SIZE, WIDTH, [5, 9], 0.0, factor=1.0).double())),
+    "negative-sampling": lambda counts: NegativeSampling(
+        table(), COUNTS if counts is None else counts, negatives=3, power=0.75
+    ),
 }

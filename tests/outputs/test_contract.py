@@ -26,10 +26,10 @@ class Tempered(CountedHead):
 
 
 ALL: dict[str, Callable[[Any], Any]] = {**HEADS, "tempered": lambda counts: Tempered(table(), counts, MARKS)}
-WITHOUT_COUNTS = ("softmax", "bands", "negative")
+WITHOUT_COUNTS = ("softmax", "adaptive", "negative-sampling")
 every_head = pytest.mark.parametrize("name", ALL)
 with_counts = pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_COUNTS])
-with_probabilities = pytest.mark.parametrize("name", [name for name in ALL if name != "negative"])
+with_probabilities = pytest.mark.parametrize("name", [name for name in ALL if name != "negative-sampling"])
 PER_WORD = LossOptions(reduce=False)
 
 
@@ -73,8 +73,10 @@ def test_probabilities_sum_to_1_and_are_those_of_the_loss(name: str) -> None:
 
 
 def test_negative_sampling_has_no_probabilities() -> None:
-    with pytest.raises(ValueError, match="--word2vec-output: needs full or tree for word probabilities; got negative"):
-        build("negative").log_prob(features(), TARGET)
+    with pytest.raises(
+        ValueError, match="--output-layer: needs softmax or tree for word probabilities; got negative-sampling"
+    ):
+        build("negative-sampling").log_prob(features(), TARGET)
 
 
 @every_head

@@ -17,7 +17,7 @@ def losses(name: str, training: bool) -> list[Callable[[Tensor, Tensor], Any]]:
     """All that takes targets."""
     head = HEADS[name](COUNTS).train(training)
     found = [head.loss, lambda h, target: head.loss(h, target, LossOptions(reduce=False))]
-    if name != "negative":
+    if name != "negative-sampling":
         found.append(head.log_prob)
     if head.has_raw_scores:
         found.append(head.raw_scores)

@@ -15,7 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.sgd import SGD
 
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
-from fairseq_tiedemb.models._recurrent_lm import RecurrentLM
+from fairseq_tiedemb.models._stream_lm import StreamLM
 from fairseq_tiedemb.tasks.contiguous_lm import ContiguousLMTask
 
 from ..models.common import grown
@@ -104,7 +104,7 @@ def test_generation_needs_sentences() -> None:
 # --- the state in a checkpoint ---------------------------------------------------------------------------------------
 
 
-def training(rows: int) -> tuple[ContiguousLMTask, RecurrentLM, Any]:
+def training(rows: int) -> tuple[ContiguousLMTask, StreamLM, Any]:
     """A task, a model, and a function that trains it with a batch and returns the loss."""
     task = task_with(5, batch_size=rows)
     model = grown(build(words=WORDS, dropout=0.3))

@@ -1,0 +1,43 @@
+"""Word vectors from a file, as initial rows of a table."""
+
+import logging
+from pathlib import Path
+
+import torch
+from fairseq.data import Dictionary
+
+from ..checkpoints.word_vectors import read_word_vectors
+from ..embedding import SharedEmbedding
+
+logger = logging.getLogger(__name__)
+
+
+def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
+    """Copies word vectors from a text file into the table; tokens that the file lacks keep their initial rows.
+
+    Raises:
+        ValueError: if the file is missing or damaged, its width is not the table's, or it has no token of the
+            dictionary.
+    """
+    if not Path(path).is_file():
+        raise ValueError(
+            f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use another path; or, for a "
+            f"trained model, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
+        )
+    vectors = read_word_vectors(Path(path), flag=flag, kinds="word vectors as text")
+    width = len(next(iter(vectors.values())))
+    if width != table.embedding_dim:
+        raise ValueError(
+            f"{flag}: needs vectors of width {table.embedding_dim}, the table's; got {width} in {path!r}. Use the "
+            "embedding dimension of the file."
+        )
+    known = [word for word in vectors if dictionary.index(word) != dictionary.unk() or word == dictionary.unk_word]
+    if not known:
+        raise ValueError(
+            f"{flag}: needs words of the dictionary; got {path!r}, which has none of its {len(dictionary):,} words. "
+            "Use vectors of the words in dict.txt, spelled alike."
+        )
+    with torch.no_grad():
+        for word in known:
+            table.weight[dictionary.index(word)] = torch.from_numpy(vectors[word]).to(table.weight)
+    logger.info(f"{flag}: {len(known):,} of {len(dictionary):,} words have a vector in {path}")

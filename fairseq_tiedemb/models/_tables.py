@@ -1,0 +1,120 @@
+"""Builds what a plan says: the tables and the output layer of every model."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
+from torch import Tensor, nn
+
+from ..embedding import SharedEmbedding
+from ..modules.factorized import FactorizedInput, gaussian_linear
+from ..outputs import ADAPTIVE, OUTPUT_HEADS, SOFTMAX, Bands, OutputLayer, build_output, embed_bands, tie_bands
+from ..plan import Plan, Table
+
+
+class Tables(NamedTuple):
+    """The tables of a model; roles that share a table hold the same object.
+
+    Attributes:
+        inputs: layer that gives the input vectors, by role.
+        output: output layer, whose P the decoder registers.
+    """
+
+    inputs: dict[str, nn.Module]
+    output: OutputLayer
+
+    @property
+    def input(self) -> Any:
+        """The input layer of a language model."""
+        return self.inputs["input"]
+
+
+def no_counts() -> None:
+    """Counts of a training text that is unknown."""
+
+
+def keeping_spread(features: int, width: int, bias: bool) -> nn.Linear:
+    """P (width, D), Gaussian, which keeps the standard deviation of the features' elements; its bias starts at 0."""
+    return gaussian_linear(features, width, bias=bias, std=features**-0.5)
+
+
+def build_tables(
+    plan: Plan,
+    words: Any,
+    counts: Callable[[], Tensor | None] = no_counts,
+    *,
+    std: float = 0.01,
+    projection: Callable[..., nn.Linear] = keeping_spread,
+    theirs: Mapping[str, Any] | None = None,
+) -> Tables:
+    """Builds the tables and the output layer of a model.
+
+    Args:
+        plan: what is built.
+        words: dictionary of the words that the model predicts.
+        counts: counts of the training text (V,), or None without one; called only for an output layer that needs them.
+        std: standard deviation of new tables.
+        projection: P, from its widths and whether it has a bias.
+        theirs: fairseq's layers by role, whose parameters the tables take over.
+    """
+    theirs = theirs or {}
+    built = {table: _layer(plan, table, std, theirs.get(table.roles[0])) for table in reversed(plan.tables)}
+    inputs = {role: built[table] for table in plan.tables for role in table.roles if role.endswith("input")}
+    p = plan.projection and projection(plan.features, plan.projection, bias=plan.projection_bias)
+    if plan.head == ADAPTIVE:
+        bands = _bands(plan, inputs, theirs.get("output"))
+        return Tables(inputs, OutputLayer(bands, borrowed=True, projection=p))
+    head = OUTPUT_HEADS[plan.head]
+    assert head.build is not None
+    table: Any = None if plan.output is None else built[plan.output]
+    own = getattr(table, "table", table)
+    if own is None:  # a head that takes the width alone
+        width = plan.projection or plan.features
+        own = SharedEmbedding(len(words), width, None, bias=plan.bias, embeds=False)
+    over = head.build(plan.options, own, None if plan.head == SOFTMAX else counts(), words)
+    if plan.output is None:
+        return Tables(inputs, OutputLayer(over, projection=p))
+    output = build_output(
+        own,
+        borrowed=plan.tied,
+        features_dim=plan.features,
+        projection=p,
+        factorized=plan.rank is not None,
+        over=None if over is own else over,
+    )
+    return Tables(inputs, output)
+
+
+def _layer(plan: Plan, table: Table, std: float, theirs: Any) -> Any:
+    """A table, or an input layer over it; with the parameters of fairseq's layer, if it has them."""
+    if table.bands:
+        factor = getattr(plan.options, "adaptive_softmax_factor", None)
+        width = table.width
+        bands = theirs or AdaptiveInput(table.rows, table.padding_idx, width, factor, width, list(table.bands))
+        embed_bands(bands, plan.method)
+        return bands
+    weight = None if theirs is None or plan.rank or len(theirs.weight) != table.rows else theirs.weight
+    shared = SharedEmbedding(
+        table.rows,
+        plan.rank or table.width,
+        table.padding_idx,
+        method=plan.method,
+        bias=plan.bias and table.scores,
+        std=std if theirs is None else None,
+        weight=weight,
+        embeds=table.embeds,
+        scores=table.scores,
+    )
+    return FactorizedInput(shared, table.width) if plan.rank and table.embeds else shared
+
+
+def _bands(plan: Plan, inputs: dict[str, nn.Module], theirs: Any) -> Bands:
+    """The adaptive softmax, fairseq's or a new one, over the bands of the input if it is tied."""
+    tables = inputs["input"] if plan.tied else None
+    softmax = theirs
+    if softmax is None:
+        width, factor = plan.projection or plan.features, plan.options.adaptive_softmax_factor
+        softmax = AdaptiveSoftmax(plan.bands[-1], width, list(plan.bands), 0.0, factor=factor, adaptive_inputs=tables)
+    if tables is not None:
+        tie_bands(softmax, tables)
+    return Bands(softmax)

@@ -1,0 +1,105 @@
+"""Ranges of options: declared beside an option's help, and checked by one function. Imports the standard library alone.
+
+width: int = field(default=100, metadata={"help": "embedding dimension", "needs": POSITIVE})
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Needs(Protocol):
+    """What an option needs.
+
+    Attributes:
+        what: the need in words, for the message.
+        use: a remedy, for the message.
+    """
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def use(self) -> str: ...
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value meets the need."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """A need for a number within bounds; NaN is within none.
+
+    Attributes:
+        what: the range in words, such as "a number in [0, 1)".
+        use: a remedy, such as "0.3, say".
+        at_least, above, at_most, below: the bounds.
+        whole: whether the number must be whole.
+    """
+
+    what: str
+    use: str
+    at_least: float = -math.inf
+    above: float = -math.inf
+    at_most: float = math.inf
+    below: float = math.inf
+    whole: bool = False
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is a finite number within the bounds."""
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+            return False
+        return self.at_least <= value <= self.at_most and self.above < value < self.below
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A need for one of several values."""
+
+    choices: Sequence[Any]
+    use: str
+
+    @property
+    def what(self) -> str:
+        return f"one of {', '.join(map(str, self.choices))}"
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is one of the choices."""
+        return value in self.choices
+
+
+POSITIVE = Range("a positive whole number", "1 or more", at_least=1, whole=True)
+PROBABILITY = Range("a probability in [0, 1)", "0.3, say", at_least=0, below=1)
+
+
+def flag_of(name: str) -> str:
+    """An option as a flag: ``--embed-dim`` of ``embed_dim``."""
+    return "--" + name.replace("_", "-")
+
+
+def check_value(flag: str, value: Any, needs: Needs) -> None:
+    """Checks one value.
+
+    Raises:
+        ValueError: naming the flag, if the value does not meet the need; None, an option that is not set, always does.
+    """
+    if value is not None and not needs.holds(value):
+        raise ValueError(f"{flag}: needs {needs.what}; got {value}. Use {needs.use}.")
+
+
+def check_ranges(config: type, options: Any) -> None:
+    """Checks all options of a dataclass whose fields declare ``needs`` in their metadata.
+
+    Args:
+        config: the dataclass.
+        options: the values, a mapping or an object with attributes; an option that it lacks is not set.
+
+    Raises:
+        ValueError: as ``check_value``, for the first option that does not meet its need.
+    """
+    for option in dataclasses.fields(config):
+        if "needs" in option.metadata:
+            value = options.get(option.name) if isinstance(options, Mapping) else getattr(options, option.name, None)
+            check_value(flag_of(option.name), value, option.metadata["needs"])

@@ -1,0 +1,258 @@
+"""This package's values of ``--output-layer``, with their options."""
+
+# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from torch import Tensor
+
+from ..embedding import SharedEmbedding
+from ..option_checks import OneOf, Range
+from .class_file import NamedClasses, read_classes
+from .classes import ClassBased
+from .negative_sampling import NOISE_FOR, NegativeSampling
+from .registry import OutputHead, Words, register_output_layer
+from .sampled import NoiseContrastive, SampledSoftmax
+from .short_list import ShortList
+from .tree import BY_CLASSES, TREES, Tree
+
+SOFTMAX = "softmax"
+ADAPTIVE = "adaptive"
+# Default ratio of the widths of consecutive bands.
+FACTOR = 4.0
+
+
+@dataclass
+class AdaptiveConfig:
+    """Options of ``--output-layer adaptive``."""
+
+    adaptive_softmax_cutoff: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "adaptive softmax: frequency ranks at which bands end, such as 2000,6000; tied input embeddings "
+            "get the same bands; several processes need --ddp-backend legacy_ddp"
+        },
+    )
+    adaptive_softmax_factor: float = field(
+        default=FACTOR, metadata={"help": "adaptive softmax: ratio of the widths of consecutive bands"}
+    )
+
+
+@dataclass
+class ClassFileConfig:
+    """The classes of words that a file has."""
+
+    class_file: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "for classes and --tree classes: file of word classes, with lines `word class`, or `bits word "
+            "count` as Brown clustering and `fairseq-tiedemb classes` write them"
+        },
+    )
+
+
+@dataclass
+class ClassesConfig(ClassFileConfig):
+    """Options of ``--output-layer classes``."""
+
+    classes: int = field(
+        default=100,
+        metadata={
+            "help": "for classes: number of word classes by frequency, with equal sums of square roots of counts",
+            "needs": Range("1 or more", "100", at_least=1),
+        },
+    )
+
+
+@dataclass
+class ShortListConfig:
+    """Options of ``--output-layer short-list``."""
+
+    short_list: int = field(
+        default=0,
+        metadata={"help": "for short-list: number of most frequent words with logits of their own"},
+    )
+
+
+@dataclass
+class NoiseConfig:
+    """Options of the heads that are trained by noise words."""
+
+    noise_samples: int = field(
+        default=100,
+        metadata={
+            "help": "for nce and sampled: number k of noise words",
+            "needs": Range("1 to 1,000,000", "100", at_least=1, at_most=1_000_000),
+        },
+    )
+    noise_power: float = field(
+        default=1.0,
+        metadata={
+            "help": "for nce and sampled: noise is drawn by training counts to this power",
+            # Of counts, which float64 has to hold.
+            "needs": Range("a number in [0, 10]", "1", at_least=0, at_most=10),
+        },
+    )
+    own_noise: bool = field(
+        default=False, metadata={"help": "for nce and sampled: draw noise per target word; default: per batch"}
+    )
+
+
+@dataclass
+class NCEConfig(NoiseConfig):
+    """Options of ``--output-layer nce``."""
+
+    noise_log_z: float = field(
+        default=0.0,
+        metadata={
+            "help": "for nce: log of the constant normaliser",
+            # Beyond, differences of scores are lost in float32.
+            "needs": Range("a logarithm between -1000 and 1000", "0, or 9, say", at_least=-1000, at_most=1000),
+        },
+    )
+
+
+@dataclass
+class TreeConfig(ClassFileConfig):
+    """Options of ``--output-layer tree``."""
+
+    tree: str = field(
+        default="huffman",
+        metadata={
+            "help": "for tree: huffman (from training counts), balanced (equal depth) or classes (a tree of the word "
+            "classes in --class-file, by their bits if they are bit strings, and a Huffman tree within a class)",
+            "needs": OneOf(tuple(TREES), "huffman"),
+        },
+    )
+
+
+@dataclass
+class NegativeSamplingConfig:
+    """Options of ``--output-layer negative-sampling``."""
+
+    negatives: int = field(
+        default=5,
+        metadata={
+            "help": "negative sampling: number of noise words per target word",
+            "needs": Range("1 to 10,000", "5, say", at_least=1, at_most=10_000),
+        },
+    )
+    noise_power: float = field(
+        default=0.75,
+        metadata={
+            "help": "negative sampling: noise is drawn by counts to this power",
+            "needs": Range("a number in [0, 1]", "0.75, say", at_least=0, at_most=1),
+        },
+    )
+    noise_for: str = field(
+        default="block",
+        metadata={
+            "help": "negative sampling: what shares its noise words: a block of 16 centres; the pairs of one centre "
+            "(tied tables do not converge); or nothing, with noise per pair (slower; as in word2vec.c)",
+            "needs": OneOf(NOISE_FOR, "block"),
+        },
+    )
+
+
+def _marks(words: Words) -> tuple[int, int]:
+    """fairseq's special symbols that are never predicted, ``<s>`` and ``<pad>``."""
+    return words.bos(), words.pad()
+
+
+def _softmax(options: Any, table: SharedEmbedding, counts: Tensor | None, words: Words) -> SharedEmbedding:
+    return table
+
+
+def _classes(options: ClassesConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ClassBased:
+    given, problem = _class_file(options, words)
+    class_of = None if given is None else given.class_of
+    return ClassBased(table, counts, _marks(words), classes=options.classes, class_of=class_of, problem=problem)
+
+
+def _class_file(options: ClassFileConfig, words: Words) -> tuple[NamedClasses | None, ValueError | None]:
+    """The classes of ``--class-file``, or the error that prevents them; a checkpoint may still bring classes."""
+    try:
+        return read_classes(options.class_file, words.indices, _marks(words)) if options.class_file else None, None
+    except ValueError as error:
+        return None, error
+
+
+def _tree(options: TreeConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> Tree:
+    classes, problem = _class_file(options, words) if options.tree == BY_CLASSES else (None, None)
+    # word2vec's tree has no biases, and a leaf for every symbol.
+    bias = table.bias is not None
+    marks, width = _marks(words) if bias else (), table.embedding_dim
+    return Tree(len(words), width, counts, marks, bias=bias, kind=options.tree, classes=classes, problem=problem)
+
+
+def _check_tree(options: TreeConfig) -> None:
+    if options.tree == BY_CLASSES and not options.class_file:
+        raise ValueError(
+            f"--tree {BY_CLASSES}: needs --class-file; got none. Use `fairseq-tiedemb classes` to make one, or --tree "
+            "huffman."
+        )
+
+
+def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ShortList:
+    return ShortList(table, counts, _marks(words), length=options.short_list, unknown=words.unk(), size=len(words))
+
+
+def _check_short_list(options: ShortListConfig) -> None:
+    if options.short_list < 1:
+        got = options.short_list
+        raise ValueError(
+            f"--short-list: needs 1 word or more with --output-layer short-list; got {got}. Use 2000, say."
+        )
+
+
+def _nce(options: NCEConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> NoiseContrastive:
+    return NoiseContrastive(table, counts, _marks(words), log_z=options.noise_log_z, **_noise(options))
+
+
+def _sampled(options: NoiseConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> SampledSoftmax:
+    return SampledSoftmax(table, counts, _marks(words), **_noise(options))
+
+
+def _noise(options: NoiseConfig) -> dict[str, Any]:
+    return {"samples": options.noise_samples, "power": options.noise_power, "shared": not options.own_noise}
+
+
+def _negative_sampling(
+    options: NegativeSamplingConfig, table: SharedEmbedding, counts: Tensor | None, words: Words
+) -> NegativeSampling:
+    return NegativeSampling(
+        table, counts, negatives=options.negatives, power=options.noise_power, noise_for=options.noise_for
+    )
+
+
+# To add a layer of this package, add its options above and an entry here.
+OURS = (
+    OutputHead(SOFTMAX, "the full softmax", _softmax),
+    OutputHead(ADAPTIVE, "bands of words by frequency, each with a table of its own", None, AdaptiveConfig),
+    OutputHead("classes", "first the word's class, then the word in it", _classes, ClassesConfig),
+    OutputHead(
+        "tree", "the hierarchical softmax, which shares no table", _tree, TreeConfig, _check_tree, over_table=False
+    ),
+    OutputHead(
+        "short-list",
+        "a softmax over the most frequent words, the others by their counts",
+        _short_list,
+        ShortListConfig,
+        check=_check_short_list,
+        # Words outside the list have no rows; <unk> has one. The head refuses a list of more than all words.
+        own_rows=lambda options, size: min(options.short_list + 1, size),
+    ),
+    OutputHead("nce", "noise-contrastive estimation", _nce, NCEConfig),
+    OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig),
+    OutputHead(
+        "negative-sampling",
+        "word2vec's, without probabilities",
+        _negative_sampling,
+        NegativeSamplingConfig,
+        has_probabilities=False,
+    ),
+)
+for _head in OURS:
+    register_output_layer(dataclasses.replace(_head, has_flags=True))

@@ -1,0 +1,319 @@
+"""Rules of sharing: which options fit together."""
+
+import dataclasses
+from typing import Any
+
+from ..option_checks import POSITIVE, check_value, flag_of
+from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead
+from ..sharing import SharingMethod
+from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths, Words
+
+# Values of --word2vec-output, the flag before --output-layer.
+FORMER_OUTPUTS = {"negative": "negative-sampling", "full": SOFTMAX, "tree": "tree"}
+CUTOFF = "adaptive_softmax_cutoff"
+
+
+def head_of(settings: Settings) -> OutputHead:
+    """The output layer that the options name, or imply.
+
+    Raises:
+        ValueError: if there is none of the name, the family cannot have it, or options contradict one another.
+    """
+    name, former, cutoff = settings("output_layer") or SOFTMAX, settings("word2vec_output"), settings(CUTOFF)
+    if former:
+        name = _former(name, former)
+    if cutoff and name == SOFTMAX:
+        name = ADAPTIVE
+    head = OUTPUT_HEADS.find(name, flag="--output-layer")
+    heads = settings.family.heads
+    if heads and name not in heads:
+        others = ", ".join(heads[:-1])
+        raise ValueError(
+            f"--output-layer {name}: needs a language model; got {settings.arch}. Use {others} or {heads[-1]}."
+        )
+    if not heads and not head.has_probabilities:
+        raise ValueError(
+            f"--output-layer {name}: needs word2vec, since it gives words no probabilities; got {settings.arch}. Use "
+            "sampled, say."
+        )
+    if cutoff and name != ADAPTIVE:
+        raise ValueError(
+            f"--output-layer {name}: needs one table for all words; got {flag_of(CUTOFF)} {cutoff}. Use one or the "
+            "other."
+        )
+    if name == ADAPTIVE and not cutoff:
+        raise ValueError(
+            f"--output-layer {name}: needs {flag_of(CUTOFF)}; got none. Use {flag_of(CUTOFF)} 2000,6000, say."
+        )
+    return head
+
+
+def _former(name: str, former: Any) -> str:
+    """The output layer that ``--word2vec-output`` names."""
+    now = FORMER_OUTPUTS.get(str(former))
+    if now is None or name not in (now, FORMER_OUTPUTS["negative"]):
+        raise ValueError(
+            f"--word2vec-output: needs one of {', '.join(FORMER_OUTPUTS)}, and no other --output-layer; got {former} "
+            f"with --output-layer {name}. Use --output-layer alone."
+        )
+    return now
+
+
+def is_tied(settings: Settings, head: OutputHead) -> bool:
+    """Whether the output shares its table, or its bands, with an input."""
+    if settings.family.fairseqs and head.name == ADAPTIVE:
+        return settings.on("tie_adaptive_weights")
+    return settings.shares is not None
+
+
+def check_projection(settings: Settings) -> None:
+    """Raises ValueError for a bias of P, or none, without P, and for both at once."""
+    projects, bias, no_bias = settings.on("projection"), settings("projection_bias"), settings("no_projection_bias")
+    if bias and not projects:
+        raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
+    if no_bias and not projects:
+        raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
+    if bias and no_bias:
+        raise ValueError("--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them.")
+
+
+def check_widths(settings: Settings, widths: Widths, output: int) -> None:
+    """Raises ValueError if shared tables differ in width; ``output`` is the width that the output table sees."""
+    if settings.shares is None or settings("embedding_rank") or (settings.family.fairseqs and settings(CUTOFF)):
+        return
+    asked_by = settings.asked_by(settings.shares)
+    if widths.input != output:
+        needs, got, use = settings.family.unequal(settings, widths)
+        raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use {use}.")
+    if settings.shares_inputs and widths.encoder != widths.input:
+        raise ValueError(
+            f"{asked_by}: needs --encoder-embed-dim equal to --decoder-embed-dim; got {widths.encoder} and "
+            f"{widths.input}. Use --encoder-embed-dim {widths.input}."
+        )
+
+
+def check_dictionaries(settings: Settings, source: Words, target: Words) -> None:
+    """Raises ValueError if dictionaries, or files of vectors, do not fit a table that encoder and decoder share."""
+    if settings.shares == MERGED:
+        _check_merged(source, target)
+    if settings.shares != THREE_WAY:
+        return
+    asked_by = settings.asked_by(THREE_WAY)
+    if source != target:
+        pairs = zip(source.symbols, target.symbols, strict=False)
+        index = next((i for i, (word, other) in enumerate(pairs) if word != other), None)
+        where = "" if index is None else f", which differ at entry {index} ({source[index]!r} and {target[index]!r})"
+        raise ValueError(
+            f"{asked_by}: needs one dictionary for both languages; got dictionaries of {len(source)} and {len(target)} "
+            f"words{where}. Use the data folder of the training for a trained model; before training, use "
+            "fairseq-preprocess --joined-dictionary, or tie the decoder's embeddings alone."
+        )
+    first, second = settings("encoder_embed_path"), settings("decoder_embed_path")
+    if first and second not in (None, first):
+        raise ValueError(
+            f"{asked_by}: needs one file of vectors for the shared table; got --encoder-embed-path {first!r} and "
+            f"--decoder-embed-path {second!r}. Use one of them."
+        )
+
+
+def merged(source: Words, target: Words) -> list[str]:
+    """The words of the dictionary into which fairseq merges both."""
+    return source.symbols + [word for word in target.symbols if word not in source.indices]
+
+
+def _check_merged(source: Words, target: Words) -> None:
+    """Raises ValueError if merging changes the index of a target token, since the data hold indices."""
+    for index, (word, other) in enumerate(zip(target.symbols, merged(source, target), strict=False)):
+        if word != other:
+            raise ValueError(
+                "--merge-src-tgt-embed: needs target words that have the same number in the merged dictionary; got "
+                f"{word!r} at {index}, where that has {other!r}. Use fairseq-preprocess --joined-dictionary and "
+                "--share-all-embeddings."
+            )
+
+
+def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, tied: bool) -> None:
+    """Raises ValueError if the output layer does not fit what is shared, or an option of its own."""
+    if not head.over_table:
+        needs = f"--output-layer {head.name}: needs {{}}, since it scores words by no table; got {{}}. Use {{}}"
+        if tied:
+            asked_by = settings.asked_by(settings.shares or TYING)
+            got = f"{asked_by}, which ties its embeddings" if asked_by == settings.arch else asked_by
+            raise ValueError(
+                needs.format("input embeddings of their own", got, "a model that is not tied, or another layer.")
+            )
+        if not method.is_plain:
+            raise ValueError(needs.format("--sharing-method plain", method.name, "plain."))
+    start, fairseqs = settings("output_bias_init"), settings.family.fairseqs
+    if start and (head.name == ADAPTIVE or (fairseqs and head.name == SOFTMAX)):
+        given = f"{flag_of(CUTOFF)} {settings(CUTOFF)}" if settings(CUTOFF) else f"--output-layer {head.name}"
+        raise ValueError(
+            f"--output-bias-init: needs an output layer with biases; got {start} with {given}. Leave it out."
+        )
+    if head.name != ADAPTIVE:
+        return
+    if not tied and not method.is_plain:
+        without, use = ("--tie-adaptive-weights", "--adaptive-input --tie-adaptive-weights, which language models have")
+        if not fairseqs:
+            without, use = flag_of(TYING), "that flag too"
+        raise ValueError(
+            f"--sharing-method {method.name}: needs bands that input and output share; got {flag_of(CUTOFF)} "
+            f"{settings(CUTOFF)} without {without}. Use {use}, or --sharing-method plain."
+        )
+    if tied and not fairseqs and (settings("decoder_embed_path") or settings("decoder_freeze_embed")):
+        raise ValueError(
+            "--decoder-embed-path, --decoder-freeze-embed: need one input table for all words; got tied bands, by "
+            f"{flag_of(CUTOFF)} {settings(CUTOFF)}. Use one or the other."
+        )
+
+
+def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax") -> tuple[int, ...]:
+    """Number of words up to the end of each band.
+
+    Args:
+        settings: of the model.
+        width: of the first band's vectors.
+        size: V.
+        side: "softmax" or fairseq's adaptive "input".
+
+    Raises:
+        ValueError: if the ends do not rise, or bands get narrower than 1.
+    """
+    flag, fairseqs = f"--adaptive-{side}-cutoff", settings.family.fairseqs
+    value, factor = settings(f"adaptive_{side}_cutoff"), float(settings(f"adaptive_{side}_factor") or 0)
+    try:
+        ends = [int(number) for number in str(value).strip("[]() ").split(",")]
+    except ValueError:
+        ends = []
+    # fairseq's last band may be the one that ends with the dictionary.
+    all_ends = ends if fairseqs and ends and ends[-1] == size else [*ends, size]
+    if not ends or any(low >= high for low, high in zip([0, *all_ends], all_ends, strict=False)):
+        raise ValueError(
+            f"{flag}: needs rising whole numbers between 0 and {size}, the size of the dictionary; got {value}. Use "
+            "2000,6000, say."
+        )
+    # fairseq checks no width of bands that the output alone has.
+    if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor ** len(ends) < 1):
+        raise ValueError(
+            f"--adaptive-{side}-factor: needs 1 or more, and a last band, of {width} / factor^{len(ends)}, at least 1 "
+            f"wide; got {factor}. Use 4, or fewer bands."
+        )
+    return tuple(all_ends)
+
+
+def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
+    """Checks fairseq's own options before fairseq builds the model.
+
+    Raises:
+        ValueError: for the first flag that cannot work.
+    """
+    cutoff = settings(CUTOFF)
+    if settings("projection") and cutoff:
+        raise ValueError(
+            f"--projection: needs one table for all words; got {flag_of(CUTOFF)} {cutoff}. Use one of them."
+        )
+    if settings("quant_noise_scalar"):
+        raise ValueError(
+            f"--quant-noise-scalar: needs fairseq's own embeddings; got {settings('quant_noise_scalar')}. "
+            "Use --quant-noise-pq, or fairseq's model."
+        )
+    if settings("tie_adaptive_weights"):
+        _check_tied_bands(settings)
+    _check_rank(settings)
+    if settings.family.translates:
+        return
+    if settings("adaptive_input") and not settings("adaptive_input_cutoff"):
+        raise ValueError(
+            "--adaptive-input: needs --adaptive-input-cutoff; got none. Use the frequency ranks at which bands end, "
+            "such as 2000,6000."
+        )
+    for name in ("adaptive_input", "character_embeddings"):
+        if settings(name) and settings.shares and not cutoff:
+            raise ValueError(
+                f"{flag_of(TYING)}: needs one table of words as input; got {flag_of(name)}. "
+                "Use --adaptive-input with --adaptive-softmax-cutoff and --tie-adaptive-weights, or leave one out."
+            )
+    if settings("character_embeddings") and not method.is_plain:
+        raise ValueError(
+            f"--sharing-method {method.name}: needs a table of words as input; got --character-embeddings. "
+            "Use --sharing-method plain."
+        )
+
+
+def _check_tied_bands(settings: Settings) -> None:
+    if settings.family.translates:
+        raise ValueError(
+            "--tie-adaptive-weights: needs a language model with --adaptive-input; got a translation model. "
+            "Leave it out."
+        )
+    if not (settings("adaptive_input") and settings(CUTOFF)):
+        raise ValueError(
+            "--tie-adaptive-weights: needs --adaptive-input and --adaptive-softmax-cutoff; got "
+            f"{bool(settings('adaptive_input'))} and {settings(CUTOFF)}. Use both, with equal cutoffs."
+        )
+    for name, other in (
+        ("adaptive_input_cutoff", CUTOFF),
+        ("adaptive_input_factor", "adaptive_softmax_factor"),
+        ("decoder_input_dim", "decoder_output_dim"),
+    ):
+        if settings(name) != settings(other):
+            raise ValueError(
+                f"--tie-adaptive-weights: needs {flag_of(name)} equal to {flag_of(other)}; got {settings(name)} and "
+                f"{settings(other)}. Use {flag_of(name)} {settings(other)}."
+            )
+
+
+def _check_rank(settings: Settings) -> None:
+    rank = getattr(settings.options, "embedding_rank", None)
+    check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
+    for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
+        if rank is not None and settings(name):
+            raise ValueError(
+                f"--embedding-rank: needs new tables of one width; got {flag_of(name)} {settings(name)}. "
+                "Use one of them."
+            )
+
+
+def check_every_option_is_used(config: type, options: Any, family: Family, head: str) -> None:
+    """Checks that the output layer ignores no option.
+
+    Called before training only, because checkpoints of version 0.1.2 may hold ignored options.
+
+    Args:
+        config: dataclass of the options.
+        options: settings of the model.
+        family: family of the model.
+        head: value of ``--output-layer``.
+
+    Raises:
+        ValueError: for the first option that the output layer ignores.
+    """
+    layers_of: dict[str, list[str]] = {}
+    for entry in OUTPUT_HEADS.values():
+        # fairseq's models have the options of bands without the flag.
+        known = entry.name in family.heads if family.heads else entry.has_probabilities
+        if known and entry.has_flags and not (family.fairseqs and entry.name == ADAPTIVE):
+            for option in dataclasses.fields(entry.options):
+                layers_of.setdefault(option.name, []).append(entry.name)
+    for option in dataclasses.fields(config):
+        layers, value, flag = (
+            layers_of.get(option.name, [head]),
+            getattr(options, option.name, option.default),
+            flag_of(option.name),
+        )
+        if head not in layers and value != option.default:
+            raise ValueError(
+                f"{flag}: needs --output-layer {' or '.join(layers)}; got {value} with --output-layer {head}. Use "
+                f"--output-layer {layers[0]}, or leave {flag} out."
+            )
+    settings = Settings(options, family)
+    if settings("output_layer_options") and OUTPUT_HEADS[head].has_flags:
+        raise ValueError(
+            f"--output-layer-options: needs a registered output layer; got {settings('output_layer_options')} with "
+            f"--output-layer {head}, whose options are flags. Leave it out."
+        )
+    if settings("class_file") and head == "tree" and options.tree != BY_CLASSES:
+        raise ValueError(
+            f"--class-file: needs --tree {BY_CLASSES}; got --tree {options.tree}. Use --tree {BY_CLASSES}, or leave "
+            "--class-file out."
+        )

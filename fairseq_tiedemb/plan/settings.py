@@ -1,0 +1,96 @@
+"""What the plan reads: a family's settings, and its dictionaries."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from ..option_checks import flag_of
+
+# Options that share tables.
+TYING, THREE_WAY, MERGED = "share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"
+
+
+class Words(Protocol):
+    """The part of fairseq's ``Dictionary`` that the plan reads."""
+
+    symbols: list[str]
+    indices: dict[str, int]
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> str: ...
+
+    def pad(self) -> int: ...
+
+
+class Widths(NamedTuple):
+    """Widths of a model's parts.
+
+    Attributes:
+        input: of the input vectors; the decoder's in a model with an encoder.
+        features: D, of the features.
+        projected: of P's outputs, if the model has P.
+        encoder: of the encoder's input vectors.
+    """
+
+    input: int
+    features: int
+    projected: int
+    encoder: int = 0
+
+
+class Settings:
+    """A model's options, of which unset, 0, False and "" are all off, and what its preset turns on."""
+
+    def __init__(self, options: Any, family: "Family", turned_on: Collection[str] = ()):
+        self.options, self.family, self.turned_on = options, family, turned_on
+
+    def __call__(self, name: str) -> Any:
+        """An option; None if it is off, or the family does not have it."""
+        return getattr(self.options, name, None) or None
+
+    def on(self, name: str) -> bool:
+        """Whether the option, another option or the preset turns something on."""
+        return bool(self(name)) or name in self.turned_on or name in self.family.implies(self)
+
+    @property
+    def arch(self) -> str:
+        """The preset as a flag."""
+        return f"--arch {self('_name') or self('arch')}"
+
+    def asked_by(self, name: str) -> str:
+        """Who turns an option on: the preset, or else the flag."""
+        return self.arch if name in self.turned_on else flag_of(name)
+
+    @property
+    def shares(self) -> str | None:
+        """The option that shares the output's table with an input; None without."""
+        return next((name for name in (THREE_WAY, MERGED, TYING) if self.on(name)), None)
+
+    @property
+    def shares_inputs(self) -> bool:
+        """Whether encoder and decoder read one table."""
+        return self.family.translates and self.shares in (THREE_WAY, MERGED)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Where a family's settings are, and what its models can have.
+
+    Attributes:
+        widths: widths of the parts, from the settings.
+        unequal: need, values and remedy for the message about tied tables whose widths differ.
+        translates: whether the model has an encoder and two dictionaries.
+        bias: whether output tables have a bias.
+        fairseqs: whether fairseq builds the model, with its own options of adaptive layers.
+        heads: values of ``--output-layer``; empty for all that give words probabilities.
+        implies: options that other options turn on.
+    """
+
+    widths: Callable[[Settings], Widths]
+    unequal: Callable[[Settings, Widths], tuple[str, str, str]]
+    translates: bool = False
+    bias: bool = True
+    fairseqs: bool = False
+    heads: tuple[str, ...] = ()
+    implies: Callable[[Settings], Collection[str]] = lambda settings: ()
