@@ -19,6 +19,8 @@ from typing import Any
 # Before torch is imported: two threads on a shared two-core machine are many times slower than one.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
@@ -27,6 +29,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
 from .commands import run_module
+from .runs import evaluated
 from .settings import keep_what_is_parsed
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
@@ -173,3 +176,28 @@ def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
         return "\n".join(caplog.messages)
 
     return train
+
+
+@pytest.fixture
+def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float]]:
+    """`evaluate(data, *flags)` is fairseq-eval-lm in this process; it returns tokens and perplexity."""
+
+    def evaluate(data: Path, *flags: object) -> tuple[int, float]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), data, "--num-workers", 0, *flags))
+        return evaluated("\n".join(caplog.messages))
+
+    return evaluate
+
+
+@pytest.fixture
+def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
+
+    def generate(data: Path, *flags: object) -> str:
+        capsys.readouterr()
+        fairseq_cli.generate.main(configuration(options.get_generation_parser(), data, "--num-workers", 0, *flags))
+        return capsys.readouterr().out
+
+    return generate
