@@ -5,6 +5,7 @@ Tests marked `slow`, `gpu` or `benchmark` are left out unless asked for, as with
 
 import argparse
 import fcntl
+import gc
 import logging
 import os
 import pickle
@@ -18,6 +19,8 @@ from typing import Any
 # Before torch is imported: two threads on a shared two-core machine are many times slower than one.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import fairseq_cli.eval_lm
+import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
@@ -26,6 +29,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
 from .commands import run_module
+from .runs import evaluated
+from .settings import keep_what_is_parsed
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 
@@ -41,6 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
     # Seconds to wait for each process that loads data, five as torch has it, when an iterator is thrown away half-read:
     # garbage collection closes the queue by which it would be told to end, so that it is waited for in vain and killed.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
+    keep_what_is_parsed()
+
+
+def pytest_collection_finish() -> None:
+    """Whatever lives now lives to the end: garbage collection need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +78,8 @@ def run(
         args: its arguments; everything is turned into text.
         user_dir: the plugin to load, or None for fairseq alone. fairseq-hydra-train and modules take no `--user-dir`.
         check: fail the test, showing both streams, if the command fails.
-        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq (commands.py).
+        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq and, where
+            `user_dir` is this checkout's, the plugin (commands.py).
         env: added to the environment.
         kwargs: as of `subprocess.run`: `cwd`, `input`, `timeout`.
 
@@ -77,7 +90,8 @@ def run(
     command = [module, *map(str, args)]
     if user_dir is not None and "." not in name:
         command += [f"common.user_dir={user_dir}"] if name == "hydra-train" else ["--user-dir", str(user_dir)]
-    process = run_module(command, fresh=fresh, env={**os.environ, **(env or {})}, **kwargs)
+    plugin = user_dir == USER_DIR and "." not in name
+    process = run_module(command, fresh=fresh, plugin=plugin, env={**os.environ, **(env or {})}, **kwargs)
     if check and process.returncode != 0:
         pytest.fail(f"{' '.join(command)}\n--- stdout\n{process.stdout}\n--- stderr\n{process.stderr}", pytrace=False)
     return process
@@ -162,3 +176,28 @@ def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
         return "\n".join(caplog.messages)
 
     return train
+
+
+@pytest.fixture
+def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float]]:
+    """`evaluate(data, *flags)` is fairseq-eval-lm in this process; it returns tokens and perplexity."""
+
+    def evaluate(data: Path, *flags: object) -> tuple[int, float]:
+        caplog.clear()
+        with caplog.at_level(logging.INFO):
+            fairseq_cli.eval_lm.main(configuration(options.get_eval_lm_parser(), data, "--num-workers", 0, *flags))
+        return evaluated("\n".join(caplog.messages))
+
+    return evaluate
+
+
+@pytest.fixture
+def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
+
+    def generate(data: Path, *flags: object) -> str:
+        capsys.readouterr()
+        fairseq_cli.generate.main(configuration(options.get_generation_parser(), data, "--num-workers", 0, *flags))
+        return capsys.readouterr().out
+
+    return generate

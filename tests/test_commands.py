@@ -1,5 +1,6 @@
 """A forked command is what a fresh one is, in all that it can see of itself and does to others."""
 
+import copy
 import json
 import os
 import re
@@ -7,7 +8,12 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import hydra.experimental
 import pytest
+from fairseq import options
+from fairseq.dataclass import utils as dataclass_utils
+
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
 from .commands import run_module
 from .conftest import RunCommand
@@ -86,6 +92,24 @@ def test_a_fork_leaves_nothing_to_the_next(probe: Run, monkeypatch: pytest.Monke
     second = json.loads(probe("end", fresh=False).stdout.splitlines()[1])
     assert first["environment"]["GIVEN"] == "another"
     assert second == {**first, "environment": {**first["environment"], "GIVEN": "a value"}}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--arch lstm_nmt_wt --max-source-positions 50",
+        "--arch lstm --optimizer adam --adam-betas (0.9,0.98) --lr 0.1,0.2 --update-freq 2",
+        "--arch zaremba_lm_small_wt_pr --tokens-per-sample 5 --save-dir it's",
+        "--arch transformer_lm --task language_modeling --optimizer nag --sample-break-mode eos",
+    ],
+)
+def test_quick_settings_are_hydras(flags: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = options.parse_args_and_arch(options.get_training_parser(), ["data", *flags.split()])
+    found = [dataclass_utils.convert_namespace_to_omegaconf(copy.deepcopy(arguments)) for _ in range(2)]
+    monkeypatch.setattr(dataclass_utils, "compose", hydra.experimental.compose)
+    monkeypatch.setattr(dataclass_utils, "initialize", hydra.experimental.initialize)
+    expected = dataclass_utils.convert_namespace_to_omegaconf(arguments)
+    assert found == [expected, expected]
 
 
 @pytest.mark.parametrize("fresh", [True, False])

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from fairseq import checkpoint_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
 from .conftest import USER_DIR
+from .runs import assert_same, saved
 from .test_compat_commands import logged
 
 InProcess = Callable[..., str]
@@ -32,6 +31,7 @@ NMT += ("--optimizer", "adam", "--lr", 1e-2, "--max-tokens", 80, *LOGS)
 LM = ("--arch", "zaremba_lm_small_wt_pr", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--dropout", 0.2)
 LM += ("--tokens-per-sample", 5, "--batch-size", 6, *LOGS)
 SENTENCES = ("--sample-break-mode", "eos", "--tokens-per-sample", 20)
+TYING = "--share-decoder-input-output-embed"
 
 
 @pytest.fixture
@@ -40,56 +40,52 @@ def two_folders(lm_data: Path, tmp_path: Path) -> str:
     return f"{lm_data}:{shutil.copytree(lm_data, tmp_path / 'other')}"
 
 
-def saved(folder: Path, name: str = "checkpoint_last.pt") -> dict[str, Any]:
-    """A checkpoint's state of training: weights, their moving average, the optimiser, and where it stands."""
-    state = checkpoint_utils.load_checkpoint_to_cpu(folder / name)
-    place = {"updates": state["optimizer_history"][-1]["num_updates"], **state["extra_state"]["train_iterator"]}
-    weights = {"model": state["model"], "ema": state["extra_state"].get("ema")}
-    return {"place": place, **weights, "optimizer": state["last_optimizer_state"]}
+# Of every family: the data, flags, and updates of an epoch; one that is rarer is slow. Fewer updates would not do: a
+# training is interrupted in its second and in its third epoch.
+WORD2VEC = ("--decoder-embed-dim", 8, "--max-tokens", 80, "--subsampling", 0.05, "--window", 2, "--lr", 0.05, "--cpu")
+WORD2VEC = ("--arch", "word2vec_skipgram", *WORD2VEC, "--total-num-update", 36)
+FEEDFORWARD = ("--arch", "feedforward_lm_wt", *LM[2:], "--lr", 0.02, "--total-num-update", 75, "--ngram-order")
+NOISE = ("--arch", "zaremba_lm_small_wt", *LM[2:], "--output-layer", "nce", "--noise-samples", 20)
+TWO_WORKERS = ("--num-workers", 2)
+CASES: dict[str, tuple[str, tuple, int]] = {
+    "curriculum": ("parallel_data", (*NMT, "--curriculum", 1, "--update-freq", 2), 7),
+    "moving average": ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--store-ema", "--ema-decay", 0.9), 14),
+    "two folders": ("two_folders", (*LM, *SENTENCES), 17),
+    "n-grams": ("lm_data", (*FEEDFORWARD, 5), 25),
+    "bigrams, several chunks": ("lm_data", (*FEEDFORWARD, 2, "--update-freq", 2, *TWO_WORKERS), 13),
+    "noise": ("lm_data", NOISE, 25),
+    "skip-gram": ("lm_data", (*WORD2VEC, *TWO_WORKERS), 11),
+    "skip-gram, whole softmax": ("lm_data", (*WORD2VEC, TYING, "--word2vec-output", "full"), 11),
+    "skip-gram, dense": ("lm_data", (*WORD2VEC, TYING, "--optimizer", "adam"), 11),
+}
+SLOW_CASES: dict[str, tuple[str, tuple, int]] = {
+    "translation": ("parallel_data", NMT, 14),
+    "batches of each epoch": (
+        "parallel_data",
+        (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True"),
+        14,
+    ),
+    "language model": ("lm_data", (*LM, *SENTENCES), 17),
+    "bigrams": ("lm_data", (*FEEDFORWARD, 2), 25),
+    "n-grams, several chunks": ("lm_data", (*FEEDFORWARD, 5, "--update-freq", 2, *TWO_WORKERS), 13),
+    "skip-gram, tied": ("lm_data", (*WORD2VEC, TYING, "--sharing-method", "distance"), 11),
+    "skip-gram, noise of pairs": ("lm_data", (*WORD2VEC, "--noise-for", "pair"), 11),
+    "skip-gram, tree": ("lm_data", (*WORD2VEC, "--word2vec-output", "tree"), 11),
+    "bag of words": ("lm_data", (*WORD2VEC, TYING, "--arch", "word2vec_cbow"), 11),
+}
 
 
-def assert_same(found: Any, expected: Any, place: str = "") -> None:
-    """Equal bit for bit, whatever is nested in what."""
-    assert type(found) is type(expected), place
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys(), place
-        for key in expected:
-            assert_same(found[key], expected[key], f"{place}.{key}")
-    elif isinstance(expected, torch.Tensor):
-        assert torch.equal(found, expected), place
-    elif isinstance(expected, list | tuple):
-        assert len(found) == len(expected), place
-        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
-            assert_same(one, other, f"{place}[{number}]")
-    else:
-        assert found == expected, place
-
-
-@pytest.mark.parametrize(
-    ("data", "flags"),
-    [
-        pytest.param("parallel_data", NMT, marks=pytest.mark.slow),
-        ("parallel_data", (*NMT, "--curriculum", 1, "--update-freq", 2)),
-        ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--store-ema", "--ema-decay", 0.9)),
-        pytest.param(
-            "parallel_data",
-            (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True"),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("lm_data", (*LM, *SENTENCES), marks=pytest.mark.slow),
-        ("two_folders", (*LM, *SENTENCES)),
-    ],
-    ids=["translation", "curriculum", "moving average", "batches of each epoch", "language model", "two folders"],
-)
-def test_resumed_in_a_later_epoch(
-    data: str, flags: tuple, train: InProcess, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    folder = request.getfixturevalue(data)
-    updates = 14 // (2 if "--update-freq" in flags else 1)
-    for stop in (2 * updates - 3, 2 * updates + 4):
-        train(folder, *flags, "--max-epoch", 4, "--max-update", stop, "--save-dir", tmp_path / "resumed")
-    train(folder, *flags, "--max-epoch", 4, "--save-dir", tmp_path / "resumed")
-    train(folder, *flags, "--max-epoch", 4, "--save-dir", tmp_path / "whole")
+@pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_CASES)])
+def test_resumed_in_a_later_epoch(name: str, train: InProcess, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    data, flags, updates = (CASES | SLOW_CASES)[name]
+    command = (request.getfixturevalue(data), *flags, "--max-epoch", 3, "--no-epoch-checkpoints", "--save-dir")
+    for epochs, stop in ((1, 2 * updates - 3), (2, 2 * updates + 4)):
+        train(*command, tmp_path / "resumed", "--max-update", stop)
+        place = saved(tmp_path / "resumed")["place"]
+        assert (place["updates"], place["epoch"]) == (stop, epochs + 1)
+    text = train(*command, tmp_path / "resumed")
+    assert f"@ {stop} updates" in text
+    train(*command, tmp_path / "whole")
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
