@@ -9,10 +9,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it.
 LAYERS = [
-    "ngram",
     "table_names",
     "terminal",
     "reading",
+    "ngram",
     "compat",
     "registry",
     "sharing",

@@ -5,8 +5,8 @@ from typing import Any
 
 from fairseq_tiedemb.reading.dictionaries import FAIRSEQ_WORDS
 from fairseq_tiedemb.reading.json_text import parse_json
+from fairseq_tiedemb.reading.text import read_dict, read_lines
 
-OVERWRITE = " #fairseq:overwrite"
 # Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
 
@@ -32,30 +32,18 @@ def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
     Raises:
         ValueError: if the file has none of these formats.
     """
+    lines = [line.removesuffix("\n") for _, line in read_lines(path, flag=flag)]
+    if path.suffix != ".json":
+        is_dict = any(" " in line for line in lines)
+        words = [*FAIRSEQ_WORDS, *(word for word, _ in read_dict(path, flag=flag))] if is_dict else lines
+        return dict(enumerate(words))
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        return _from_json(parse_json(text)) if path.suffix == ".json" else _from_lines(text)
-    except OSError as error:
-        raise ValueError(f"{flag}: needs a dictionary; got {path} ({error.strerror}). Use another path.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        return _from_json(parse_json("\n".join(lines)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{flag}: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
             f"got {path} ({error}). Use the dictionary of the table."
         ) from None
-
-
-def _from_lines(text: str) -> dict[int, str]:
-    # splitlines() would also split at characters that occur inside words.
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    fields = [line.removesuffix(OVERWRITE).rsplit(" ", 1) for line in lines]
-    if not any(len(each) > 1 for each in fields):
-        return dict(enumerate(lines))
-    words = {}
-    for number, each in enumerate(fields, 1):
-        if len(each) < 2 or not each[1].isdigit():
-            raise ValueError(f"line {number} has no count: {lines[number - 1][:60]!r}")
-        words[number - 1 + len(FAIRSEQ_WORDS)] = each[0]
-    return dict(enumerate(FAIRSEQ_WORDS)) | words
 
 
 def _from_json(content: Any) -> dict[int, str]:
