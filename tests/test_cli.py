@@ -13,50 +13,28 @@ from fairseq_tiedemb import cli
 FOLDER = Path(fairseq_tiedemb.__file__).parent
 
 
-def test_path_prints_the_folder_and_nothing_else(tmp_path, monkeypatch, capsys):
+def test_path_prints_the_folder_and_names_another_copy_that_the_bare_name_would_mean_here(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(FOLDER.parent)
+    assert cli.main(["path"]) == 0
+    assert capsys.readouterr() == (f"{FOLDER}\n", "")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["path"]) == 0
     assert capsys.readouterr() == (f"{FOLDER}\n", "")
-
-
-def test_path_names_another_copy_that_the_bare_name_would_mean_here(tmp_path, monkeypatch, capsys):
     other = tmp_path / FOLDER.name
     other.mkdir()
-    monkeypatch.chdir(tmp_path)
     assert cli.main(["path"]) == 0
     output = capsys.readouterr()
     assert output.out == f"{FOLDER}\n"
     assert f"means another copy, {other}" in output.err
 
 
-def test_path_is_silent_beside_the_copy_that_it_prints(monkeypatch, capsys):
-    monkeypatch.chdir(FOLDER.parent)
-    assert cli.main(["path"]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_version_says_which_copy_it_is(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--version"])
-    assert capsys.readouterr().out.split(", ") == [
-        f"fairseq-tiedemb {fairseq_tiedemb.__version__}",
-        f"{FOLDER}\n",
-    ]
-
-
-def test_version_is_one_line_in_a_narrow_window(capsys, monkeypatch):
+def test_version_says_which_copy_it_is_in_one_line(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
     assert capsys.readouterr().out == f"fairseq-tiedemb {fairseq_tiedemb.__version__}, {FOLDER}\n"
-
-
-def test_help_lists_every_command_with_its_first_line(capsys):
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--help"])
-    text = " ".join(capsys.readouterr().out.split())  # as one line
-    for name, help_line in cli.COMMANDS.items():
-        assert f"{name} {help_line}" in text
 
 
 def test_commands_are_the_modules_of_the_folder_with_their_first_lines():
@@ -134,10 +112,20 @@ def test_without_a_command_all_are_shown_in_groups_with_a_line_each(capsys):
     assert [name for name, _ in shown if not name.startswith("-")] == list(cli.COMMANDS)
 
 
-def test_an_unknown_command_is_named(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["paths"])
-    assert "invalid choice: 'paths'" in capsys.readouterr().err
+def test_what_argparse_refuses_has_its_words_and_what_a_type_refuses_ours(capsys):
+    for argv, message in (
+        (["paths"], "invalid choice: 'paths'"),
+        (["ngram", "x", "--order", "y"], "error: argument --order: invalid int value: 'y'"),
+        (["ngram", "x", "--smoothing", "y"], "error: argument --smoothing: invalid choice: 'y'"),
+        (["neighbours", "x"], "fairseq-tiedemb neighbours: error: the following arguments are required: --words"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            cli.main(argv)
+        assert message in capsys.readouterr().err
+    for value in ("0", "x", "1.5"):
+        assert cli.main(["neighbours", "x", "--words", "y", "--count", value]) == 2
+        error = f"fairseq-tiedemb: error: --count: needs 1 or more; got {value}. Use 10, say.\n"
+        assert capsys.readouterr().err == error
 
 
 def test_the_traceback_of_a_refusal_is_shown_on_demand(tmp_path, monkeypatch, capsys):

@@ -9,24 +9,16 @@ from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, written_aside
 
 
-@pytest.mark.parametrize("left", ["file", "folder"])
-def test_what_a_killed_process_left_is_in_nobodys_way(left: str, tmp_path: Path) -> None:
-    aside = tmp_path / ".out.part"  # version 0.1.2 wrote to this name
-    if left == "file":
-        aside.write_text("half")
-    else:
-        aside.mkdir()
-    for number, write in enumerate((written_aside, folder_aside)):
-        path = tmp_path / "out"
-        with write(path) as new:
-            if number:
-                assert list(new.iterdir()) == []
-            else:
-                new.write_text("whole")
-        assert {each.name for each in tmp_path.iterdir()} == {"out", ".out.part"}
-        if path.is_file():
-            assert path.read_text() == "whole"
-            path.unlink()
+def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / ".out.part").write_text("half")  # version 0.1.2 wrote to this name
+    path = tmp_path / "out"
+    with written_aside(path) as new:
+        new.write_text("whole")
+    assert path.read_text() == "whole"
+    path.unlink()
+    with folder_aside(path) as new:
+        assert list(new.iterdir()) == []
+    assert {each.name for each in tmp_path.iterdir()} == {"out", ".out.part"}
 
 
 def test_two_writers_of_one_file_are_not_in_each_others_way(tmp_path: Path) -> None:
@@ -57,12 +49,9 @@ def test_permissions_are_those_of_any_new_file(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
-    def write(new: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), folder_aside(tmp_path / "out") as new:  # noqa: PT012
         (new / "half").touch()
         raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), folder_aside(tmp_path / "out") as new:
-        write(new)
     assert list(tmp_path.iterdir()) == []
 
 

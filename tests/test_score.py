@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,24 +16,50 @@ from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.ngram import read_word_scores
 
 from .conftest import RunCommand
+from .untrained import write_checkpoint
 
-SENTENCES = ["a b c", "j", "", "a <pad> <pad> b <pad>", "a a a a a a a a a a", "c zebra b"]
+# With control characters, which a pipe gets as they are.
+SENTENCES = ["a b c", "j", "", "a <pad> <pad> b <pad>", "a a a a a a a a a a", "c \x1b[2Jzebra\x07 b"]
+RECURRENT = "--arch zaremba_lm_small_wt --decoder-embed-dim 8 --decoder-hidden-size 8".split()
+SMALL = "--decoder-embed-dim 8 --decoder-ffn-embed-dim 8 --decoder-layers 1 --decoder-attention-heads 1".split()
+SMALL += "--decoder-input-dim 8 --decoder-output-dim 8".split()
 
 
 @pytest.fixture(scope="module")
-def checkpoint(run_command: RunCommand, lm_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("lm")
-    run_command(
-        *("train", lm_data, "--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8),
-        *("--batch-size", 4, "--tokens-per-sample", 5, "--max-update", 5, "--disable-validation"),
-        *("--no-epoch-checkpoints", "--save-dir", folder),
-    )
-    return folder / "checkpoint_last.pt"
+def checkpoint(lm_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lm") / "model.pt"
+    write_checkpoint(path, lm_data, *RECURRENT)
+    return path
 
 
 def rows(text: str) -> list[tuple[float, int, str]]:
     parts = [line.split("\t") for line in text.splitlines()]
     return [(float(score), int(tokens), sentence) for score, tokens, sentence in parts]
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+    """`refused(checkpoint, text, *flags)` is the message of a refusal, which prints no score."""
+
+    def refused(checkpoint: object, text: bytes = b"a b\n", *flags: str, data: object = lm_data) -> str:
+        (tmp_path / "text").write_bytes(text)
+        assert main(["score", str(checkpoint), str(tmp_path / "text"), "--data", str(data), *flags]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err
+
+    return refused
+
+
+def changed(checkpoint: Path, path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """Another checkpoint, after a change of its content."""
+    state = torch.load(checkpoint, weights_only=False)
+    change(state)
+    torch.save(state, path)
+    return path
 
 
 def test_scores_are_sums_of_log_probabilities(
@@ -97,47 +124,30 @@ def test_one_stream_is_what_eval_lm_reads(
     assert differences[first:].max() > 1e-4
 
 
-@pytest.mark.parametrize("more", [(), ("--stream",)])
-def test_scores_that_are_no_numbers_are_refused(
-    more: tuple, checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_diverged_model_has_an_infinite_perplexity_or_is_refused(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
 ) -> None:
-    """Of finite weights, whose products are not."""
-    state = torch.load(checkpoint, weights_only=False)
-    for name, entry in state["model"].items():
-        if name.startswith("decoder.output") or name.endswith("weight_hh_l1"):
-            entry.fill_(3e38)
-    torch.save(state, tmp_path / "diverged.pt")
-    (tmp_path / "text").write_text("a b\n")
-    text = tmp_path / "text"
-    assert main(["score", str(tmp_path / "diverged.pt"), str(text), "--data", str(lm_data), *more]) == 2
-    out, err = capsys.readouterr()
-    assert f"CHECKPOINT: needs a model whose scores are numbers; got nan from {tmp_path}/diverged.pt. Use" in err
-    assert out == ""
+    def products_that_are_not_finite(state: dict[str, Any]) -> None:
+        for entry in state["model"].values():
+            entry.copy_(3e38 * entry.sign())
 
+    def a_large_bias(state: dict[str, Any]) -> None:
+        [name] = [name for name in state["model"] if name.startswith("decoder.output") and "bias" in name]
+        state["model"][name][0] = 1e4
 
-def test_a_diverged_model_has_an_infinite_perplexity(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    state = torch.load(checkpoint, weights_only=False)
-    [bias] = [entry for name, entry in state["model"].items() if name.startswith("decoder.output") and "bias" in name]
-    bias[0] = 1e4
-    torch.save(state, tmp_path / "diverged.pt")
-    (tmp_path / "text").write_text("a b\n")
-    assert main(["score", str(tmp_path / "diverged.pt"), str(tmp_path / "text"), "--data", str(lm_data)]) == 0
+    path = changed(checkpoint, tmp_path / "nan.pt", products_that_are_not_finite)
+    for flags in ((), ("--stream",)):
+        message = f"CHECKPOINT: needs a model whose scores are numbers; got nan from {path}. Use"
+        assert message in refused(path, b"a b\n", *flags)
+    path = changed(checkpoint, tmp_path / "inf.pt", a_large_bias)
+    assert main(["score", str(path), str(tmp_path / "text"), "--data", str(lm_data)]) == 0
     assert "perplexity inf" in capsys.readouterr().err
-
-
-SMALL = ("--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8, "--decoder-layers", 1, "--decoder-attention-heads", 1)
-SMALL += ("--decoder-input-dim", 8, "--decoder-output-dim", 8)
 
 
 @pytest.mark.parametrize(
     ("flags", "options"),
     [
-        (
-            "--task contiguous_lm --arch zaremba_lm_small_wt --decoder-embed-dim 8 --decoder-hidden-size 8".split(),
-            ["--add-bos-token"],
-        ),
+        (("--task", "contiguous_lm", *RECURRENT), ["--add-bos-token"]),
         (("--task", "language_modeling", "--arch", "tied_transformer_lm", *SMALL), ["--add-bos-token"]),
         (
             ("--task", "language_modeling", "--arch", "transformer_lm", *SMALL),
@@ -147,7 +157,7 @@ SMALL += ("--decoder-input-dim", 8, "--decoder-output-dim", 8)
     ids=["recurrent", "exported", "fairseq's, with fewer words"],
 )
 def test_sentences_have_the_context_of_their_training(
-    flags: list,
+    flags: tuple,
     options: list,
     lm_data: Path,
     text_folder: Path,
@@ -156,15 +166,12 @@ def test_sentences_have_the_context_of_their_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What fairseq-eval-lm gives, and CTranslate2 where a model can be exported."""
-    options = [*options, "--sample-break-mode", "eos"]
-    run_command(
-        *("train", lm_data, *flags, *options, "--tokens-per-sample", 20, "--optimizer", "adam", "--lr", 0.1),
-        *("--batch-size", 20, "--max-update", 5, "--disable-validation", "--num-workers", 0, "--save-dir", tmp_path),
-    )
-    checkpoint, text = tmp_path / "checkpoint_last.pt", text_folder / "test.src"
+    options = [*options, "--sample-break-mode", "eos", "--tokens-per-sample", 20]
+    checkpoint, text = tmp_path / "model.pt", text_folder / "test.src"
+    write_checkpoint(checkpoint, lm_data, *flags, *options)
     evaluated = run_command(
         *("eval-lm", lm_data, "--path", checkpoint, *flags[:2], *options, "--gen-subset", "test"),
-        *("--tokens-per-sample", 20, "--output-word-probs"),
+        "--output-word-probs",
     ).stderr
     command = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--per-word", str(tmp_path / "words")]
     assert main(command) == 0
@@ -179,7 +186,7 @@ def test_sentences_have_the_context_of_their_training(
     assert words.tokens == list(tokens)
     assert words.logs.tolist() == pytest.approx([float(log) for log in logs], abs=1e-4)
     assert err.strip().endswith(f"perplexity {re.findall('Perplexity: (.*)', evaluated)[0]}")
-    assert ("(0 unknown)" in err) == ("<unk>" not in words.tokens) == (len(options) < 4)
+    assert ("(0 unknown)" in err) == ("<unk>" not in words.tokens) == (9 not in options)
     if "tied_transformer_lm" in flags:
         ctranslate2 = pytest.importorskip("ctranslate2")
         assert main(["export", str(checkpoint), str(tmp_path / "engine"), "--to", "ctranslate2"]) == 0
@@ -197,42 +204,25 @@ def test_sentences_have_the_context_of_their_training(
     ],
 )
 def test_refuses_sentences_of_another_kind(
-    option: str,
-    value: object,
-    flag: str,
-    message: str,
-    checkpoint: Path,
-    lm_data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    option: str, value: object, flag: str, message: str, checkpoint: Path, tmp_path: Path, refused: Refused
 ) -> None:
-    state = torch.load(checkpoint, weights_only=False)
-    task = state["cfg"]["task"]
-    (task if isinstance(task, dict) else vars(task)).update({option: value, "sample_break_mode": "eos"})
-    torch.save(state, tmp_path / "x.pt")
-    (tmp_path / "text").write_text("a b\n")
-    assert main(["score", str(tmp_path / "x.pt"), str(tmp_path / "text"), "--data", str(lm_data), flag]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert re.search(message, err), err
+    def change(state: dict[str, Any]) -> None:
+        state["cfg"]["task"] |= {option: value, "sample_break_mode": "eos"}
+
+    error = refused(changed(checkpoint, tmp_path / "x.pt", change), b"a b\n", flag)
+    assert re.search(message, error), error
 
 
 def test_refuses_weights_that_are_not_finite(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
 ) -> None:
-    state = torch.load(checkpoint, weights_only=False)
     name = "decoder.stack.weight_hh.0"
-    state["model"][name].view(-1)[0] = torch.nan
-    poisoned, words = tmp_path / "poisoned.pt", tmp_path / "words"
-    torch.save(state, poisoned)
-    (tmp_path / "text").write_text("a b\n")
+    poisoned = changed(
+        checkpoint, tmp_path / "poisoned.pt", lambda state: state["model"][name].view(-1)[:1].fill_(torch.nan)
+    )
     message = f"CHECKPOINT: needs finite weights; got {poisoned} with 1 of 256 numbers of {name} inf or nan. Use a che"
-    options = ["--data", str(lm_data), "--per-word", str(words)]
-    assert main(["score", str(poisoned), str(tmp_path / "text"), *options]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert message in err
-    assert not words.exists()
+    assert message in refused(poisoned, b"a b\n", "--per-word", str(tmp_path / "words"))
+    assert not (tmp_path / "words").exists()
     assert main(["updates", str(lm_data), "--checkpoint", str(poisoned)]) == 2
     assert message in capsys.readouterr().err
 
@@ -251,52 +241,6 @@ def test_reads_standard_input(checkpoint: Path, lm_data: Path, run_command: RunC
     assert [row[1:] for row in rows(process.stdout)] == [(3, "a b"), (2, "c")]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere.pt", "--data", "DATA"], "CHECKPOINT: needs a file; got nowhere.pt"),
-        (["CHECKPOINT", "--data", "nowhere"], "--data: needs a file; got nowhere/dict.txt"),
-        (["CHECKPOINT", "nothing.txt", "--data", "DATA"], "SENTENCES: need text files; got nothing.txt"),
-        (
-            ["CHECKPOINT", "--data", "DATA", "--per-word", "none/words"],
-            "--per-word: needs a folder that exists; got none",
-        ),
-        (
-            ["CHECKPOINT", "--data", "DATA", "--raw-sample", "5"],
-            "--raw-sample: needs --raw, whose log Z it is of; got 5",
-        ),
-        (["CHECKPOINT", "--data", "DATA", "--max-tokens", "0"], "--max-tokens: needs a positive number; got 0"),
-    ],
-)
-def test_refuses(
-    checkpoint: Path, lm_data: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    known = {"CHECKPOINT": str(checkpoint), "DATA": str(lm_data)}
-    assert main(["score", *(known.get(each, each) for each in arguments)]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_refuses_a_translation_model(
-    train: Callable[..., str], parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = shutil.copytree(parallel_data, tmp_path / "data")
-    shutil.copy(data / "dict.tgt.txt", data / "dict.txt")  # as fusion with a language model needs it
-    flags = "--arch lstm --encoder-embed-dim 4 --decoder-embed-dim 4 --encoder-hidden-size 4 --decoder-hidden-size 4"
-    flags += " --decoder-out-embed-dim 4 --optimizer sgd --lr 0.1 --batch-size 4 --max-update 1 --disable-validation"
-    train(data, *flags.split(), "--save-dir", tmp_path)
-    for folder in (data, parallel_data):  # which has no dict.txt
-        assert main(["score", str(tmp_path / "checkpoint_last.pt"), "--data", str(folder)]) == 2
-        assert "CHECKPOINT: needs a language model; got LSTMModel, another kind of model." in capsys.readouterr().err
-
-
-def test_refuses_an_empty_text(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "empty").touch()
-    assert main(["score", str(checkpoint), str(tmp_path / "empty"), "--data", str(lm_data)]) == 2
-    assert f"SENTENCES: need one line at least; got an empty text, {tmp_path}/empty." in capsys.readouterr().err
-
-
 def test_a_byte_order_mark_is_in_no_word(
     checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,38 +254,42 @@ def test_a_byte_order_mark_is_in_no_word(
     assert "(0 unknown)" in err
 
 
-def test_refuses_text_of_another_encoding(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_refuses_files_and_options(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
 ) -> None:
-    text = tmp_path / "latin1.txt"
-    text.write_bytes("a b\nhé\n".encode("latin1"))
-    assert main(["score", str(checkpoint), str(text), "--data", str(lm_data)]) == 2
-    message = f"SENTENCES: need text in UTF-8; got {text} ('utf-8' codec can't decode byte 0xe9"
-    assert message in capsys.readouterr().err
+    for text, flags, message in (
+        (b"", (), f"SENTENCES: need one line at least; got an empty text, {tmp_path}/text."),
+        ("a b\nhé\n".encode("latin1"), (), "SENTENCES: need text in UTF-8; got TEXT ('utf-8' codec can't decode"),
+        (b"a\n", ("--per-word", "none/words"), "--per-word: needs a folder that exists; got none"),
+        (b"a\n", ("--per-word", "words", "--raw"), "--per-word: needs logarithms of probabilities; got --raw"),
+        (b"a\n", ("--raw-sample", "5"), "--raw-sample: needs --raw, whose log Z it is of; got 5"),
+        (b"a\n", ("--raw-sample", "0"), "--raw-sample: needs 1 or more; got 0"),
+        (b"a\n", ("--max-tokens", "0"), "--max-tokens: needs 1 or more; got 0. Use 4000, say."),
+    ):
+        assert message.replace("TEXT", f"{tmp_path}/text") in refused(checkpoint, text, *flags)
+    assert "CHECKPOINT: needs a file; got nowhere.pt" in refused("nowhere.pt")
+    assert "--data: needs a file; got nowhere/dict.txt" in refused(checkpoint, data="nowhere")
+    (tmp_path / "text").rename(tmp_path / "words")
+    assert main(["score", str(checkpoint), str(tmp_path / "text"), "--data", "nowhere"]) == 2
+    assert f"SENTENCES: need text files; got {tmp_path}/text" in capsys.readouterr().err
 
 
-def test_refuses_sentences_beyond_the_models_length(
-    lm_data: Path, tmp_path: Path, run_command: RunCommand, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_command(
-        *("train", lm_data, "--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 4),
-        *(
-            "--decoder-embed-dim",
-            8,
-            "--decoder-ffn-embed-dim",
-            8,
-            "--decoder-layers",
-            1,
-            "--decoder-attention-heads",
-            1,
-        ),
-        *("--optimizer", "sgd", "--max-tokens", 100, "--max-update", 1, "--disable-validation", "--save-dir", tmp_path),
-    )
-    (tmp_path / "text").write_text("a b c\na b c a\n")
-    status = main(["score", str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "text"), "--data", str(lm_data)])
-    assert status == 2
-    assert re.search(r"SENTENCES: need at most 4 tokens .* got 5 in line 2", capsys.readouterr().err)
-    arguments = [str(tmp_path / "checkpoint_last.pt"), str(tmp_path / "text"), "--data", str(lm_data)]
-    assert main(["score", *arguments, "--stream"]) == 2
-    message = r"--stream: needs a model that carries its state over, .* of fairseq_tiedemb; got Transformer"
-    assert re.search(message, capsys.readouterr().err)
+def test_refuses_a_translation_model(parallel_data: Path, tmp_path: Path, refused: Refused) -> None:
+    data = shutil.copytree(parallel_data, tmp_path / "data")
+    shutil.copy(data / "dict.tgt.txt", data / "dict.txt")  # as fusion with a language model needs it
+    sizes = [f"--{side}-{what}" for side in ("encoder", "decoder") for what in ("embed-dim", "hidden-size")]
+    sizes += ["--decoder-out-embed-dim"]
+    write_checkpoint(tmp_path / "x.pt", data, "--arch", "lstm", *(word for size in sizes for word in (size, "4")))
+    for folder in (data, parallel_data):  # which has no dict.txt
+        error = refused(tmp_path / "x.pt", data=folder)
+        assert "CHECKPOINT: needs a language model; got LSTMModel, another kind of model." in error
+
+
+def test_refuses_sentences_beyond_the_models_length(lm_data: Path, tmp_path: Path, refused: Refused) -> None:
+    path = tmp_path / "x.pt"
+    flags = ("--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 4)
+    write_checkpoint(path, lm_data, *flags, *SMALL)
+    error = refused(path, b"a b c\na b c a\n")
+    assert re.search(r"SENTENCES: need at most 4 tokens .* got 5 in line 2", error), error
+    message = "--stream: needs a model that carries its state over, .* of fairseq_tiedemb; got Transformer"
+    assert re.search(message, refused(path, b"a\n", "--stream"))

@@ -1,5 +1,6 @@
 """What reaches a terminal: names and words of files cannot steer it, and what programs read stays as it is."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -7,11 +8,11 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+import torch
 
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.terminal import error_line, printable
 
-from .test_score import checkpoint as checkpoint  # a fixture
 from .vectors.common import write_safetensors
 
 ATTACK = "\x1b[2Jab\x07\x9b31m\u202ecd\x7f"
@@ -62,43 +63,33 @@ def test_names_and_words_in_results_are_printable(tmp_path: Path, capsys: pytest
     log.write_text('{"epoch": 1, "train_ppl": "5.2", "train_num_updates": "3"}\n')
     assert cli.main(["curves", str(log), "--label", ATTACK]) == 0
     assert f"{SHOWN} train" in capsys.readouterr().out
-
-
-def test_the_names_of_tensors_are_printable(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    import torch
-
-    path = tmp_path / "model.safetensors"
-    write_safetensors(path, {ATTACK: torch.zeros(2, 2)})
-    assert cli.main(["neighbours", f"{path}:none", "--words", "a"]) == 2
+    tensors = write_safetensors(tmp_path / "model.safetensors", {ATTACK: torch.zeros(2, 2)})
+    assert cli.main(["neighbours", f"{tensors}:none", "--words", "a"]) == 2
     error = capsys.readouterr().err
     assert SHOWN in error
     assert "\x1b" not in error
 
 
-def on_terminal(*arguments: object) -> str:
-    """What a terminal gets that runs `fairseq-tiedemb ARGUMENTS`."""
+PROGRAM = """
+import sys
+from fairseq_tiedemb import cli
+from fairseq_tiedemb.cli import path
+path.run = lambda arguments: print(sys.argv[1])
+sys.exit(cli.main(["path"]))
+"""
+
+
+def test_what_programs_read_is_exact_except_on_a_terminal():
+    command = {"args": [sys.executable, "-c", PROGRAM, ATTACK], "cwd": Path(__file__).parent.parent}
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    assert subprocess.run(**command, env=environment, capture_output=True).stdout.decode() == f"{ATTACK}\n"
     ours, theirs = os.openpty()
-    command = [sys.executable, "-m", "fairseq_tiedemb.cli", *map(str, arguments)]
-    process = subprocess.Popen(command, cwd=Path(__file__).parent.parent, stdout=theirs, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(**command, env=environment, stdout=theirs)
     os.close(theirs)
     output = b""
-    try:
+    with contextlib.suppress(OSError):  # as Linux says that the other side is closed
         while part := os.read(ours, 4096):
             output += part
-    except OSError:  # as Linux says that the other side is closed
-        pass
     os.close(ours)
+    assert output.decode() == f"{SHOWN}\r\n"
     assert process.wait() == 0
-    return output.decode().replace("\r\n", "\n")
-
-
-def test_what_programs_read_is_exact_except_on_a_terminal(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    text = tmp_path / "text"
-    text.write_text(f"a {ATTACK} b\n", encoding="utf-8")
-    arguments = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--cpu"]
-    assert cli.main(arguments) == 0
-    exact = capsys.readouterr().out
-    assert exact.endswith(f"\ta {ATTACK} b\n")
-    assert on_terminal(*arguments) == exact.replace(ATTACK, SHOWN)

@@ -11,11 +11,8 @@ def bands_of_ranks(count: int) -> list[tuple[int, int]]:
     return list(pairwise([0, *(rank for rank in RANKS if rank < count), count]))
 
 
-def aligned(columns: Sequence[Sequence[str]]) -> list[str]:
-    """Formats columns of cells as lines of text; the first column is left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in columns]
-    lines = []
-    for first, *row in zip(*columns, strict=True):
-        cells = [cell.rjust(width) for cell, width in zip(row, widths[1:], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-    return lines
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Formats rows of cells as lines of text; the first column is left-aligned, the others right-aligned."""
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join([row[0].ljust(first), *map(str.rjust, row[1:], widths)]) for row in rows]
+    return [line.rstrip() for line in lines]

@@ -3,12 +3,10 @@
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq_tiedemb.checkpoints.json_text import parse_json
 from fairseq_tiedemb.terminal import printable
 
 # Perplexity by epoch.
@@ -16,11 +14,11 @@ Curve = dict[int, float]
 
 # What fairseq prints at the end of an epoch, whatever its loggers put before it: with --log-format simple or tqdm, and
 # with json. The number of updates or the time always follows, so a value at the end of a line is a broken line.
-TEXT = re.compile(r"epoch (\d{1,9}) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ([\d.]+(?:e\+\d+)?|inf|nan) \|")
-JSON = re.compile(r'\{"epoch": .*\}')
+NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?|inf|nan"
+TEXT = re.compile(rf"epoch (\d{{1,9}}) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ({NUMBER}) \|")
+JSON = re.compile(r'\{"epoch": (\d{1,9}), ([^{}]*)\}')
+JSON_PERPLEXITY = re.compile(rf'"([^"]+)_ppl": "({NUMBER})"')
 
-# No training has more. What a line says of any other epoch is passed over: it is broken, or no line of fairseq's.
-EPOCHS = range(1, 10**9)
 # Perplexities beyond these are not drawn, for which matplotlib's arithmetic has no room.
 DRAWN = (1e-100, 1e100)
 # Perplexities further apart than this have a logarithmic axis.
@@ -115,29 +113,14 @@ def read_log(path: str | Path) -> Run:
 
 def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
     """Yields the epoch, the validation subset (None for the training data) and the perplexity that a line reports."""
-    values: Any = {}
     if found := TEXT.search(line):
-        values = {"epoch": int(found[1]), f"{found[2] or 'train'}_ppl": found[3]}
+        values = [(found[2] or "train", found[3])]
     elif found := JSON.search(line):
-        with suppress(ValueError):  # two processes may write on one line
-            values = parse_json(found[0])
-    epoch = values.get("epoch")
-    if type(epoch) is not int or epoch not in EPOCHS:
+        values = JSON_PERPLEXITY.findall(found[2])
+    else:
         return
-    for name, value in values.items():
-        perplexity = _number(value) if name.endswith("_ppl") else None
-        if perplexity is not None:
-            subset = name.removesuffix("_ppl")
-            yield epoch, None if subset == "train" else subset, perplexity
-
-
-def _number(value: Any) -> float | None:
-    """A perplexity as a log has it, a number or its text; None for what can be no perplexity."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return None if number <= 0 or isinstance(value, bool) else number
+    for subset, perplexity in values:
+        yield int(found[1]), None if subset == "train" else subset, float(perplexity)
 
 
 @dataclass

@@ -33,21 +33,18 @@ class InputUpdates:
         size, batches = len(self.updates_V), len(self.rows_of_batches)
         rows, few = self.rows_of_batches, self.updates_V <= FEW
         per_batch = f"{rows.mean():.0f} different rows of {size:,} ({rows.mean() / size:.1%})"
-        columns = [["words by frequency"], ["updates an epoch"], ["share of batches"]]
+        table = [["words by frequency", "updates an epoch", "share of batches"]]
         order = np.argsort(-self.counts_V, kind="stable")
         for low, high in bands_of_ranks(size):
             mean = self.updates_V[order[low:high]].mean()
-            for column, cell in zip(
-                columns, (f"{low + 1:,}-{high:,}", f"{mean:,.1f}", f"{mean / batches:.2%}"), strict=True
-            ):
-                column.append(cell)
+            table.append([f"{low + 1:,}-{high:,}", f"{mean:,.1f}", f"{mean / batches:.2%}"])
         return [
             f"an epoch: {self.counts_V.sum():,} tokens in {batches:,} batches",
             f"input: a batch updates {per_batch}, {rows.min():,} to {rows.max():,}",
             f"input: an epoch updates {(self.updates_V > 0).sum():,} rows; {few.mean():.1%} of all are updated {FEW} "
             f"times or less, {(self.counts_V <= FEW).mean():.1%} are of words that come {FEW} times or less",
             f"output, by full softmax: each batch updates all {size:,} rows, {batches:,} times an epoch",
-            *aligned(columns),
+            *aligned(table),
         ]
 
 

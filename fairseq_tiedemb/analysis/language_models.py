@@ -21,29 +21,19 @@ def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple
         raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is not a file. Use another path.")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data), **overrides})
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
-    require_language_model(_model_class(state))
+    _require_language_model(state)
     if not (data / "dict.txt").is_file():
         raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is not a file. Use another path.")
     require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
-    model = ensemble[0].eval()
-    require_language_model(type(model))
-    return model, task
+    return ensemble[0].eval(), task
 
 
-def _model_class(state: dict[str, Any]) -> Any:
-    """Returns the class of a checkpoint's model, or None if it is not registered."""
-    model = state["cfg"].model
-    name = getattr(model, "_name", None) or getattr(model, "arch", None)
-    return models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
-
-
-def require_language_model(model: Any) -> None:
-    """Checks that a model or its class is a language model; None passes.
-
-    Raises:
-        ValueError: naming the class.
-    """
+def _require_language_model(state: dict[str, Any]) -> None:
+    """Checks that a checkpoint's model is a language model; one that is not registered passes."""
+    options = state["cfg"].model
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
     if model is not None and not hasattr(model, "supported_targets"):  # only language models have this method
         raise ValueError(
             f"CHECKPOINT: needs a language model; got {model.__name__}, another kind of model. Use another checkpoint, "

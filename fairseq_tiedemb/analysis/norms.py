@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
-from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS, entry_of, is_another, side_of
-from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, SPECIAL_ROWS, has_padding_row, is_table
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS, is_another, side_of
+from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, has_padding_row, is_table
+from fairseq_tiedemb.checkpoints.text import read_dict
 from fairseq_tiedemb.terminal import printable
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -69,12 +70,11 @@ def _short_list(model: dict[str, Any], names: Sequence[str], table_VD: Tensor) -
 
 def parameter_norms(model: dict[str, Any]) -> str:
     """Formats the Frobenius norms of a state dict's parameters, one line per parameter; equal ones share a line."""
-    columns = [["Frobenius norm of"], ["shape"], [""]]
-    for names, entry in _named_together(model):
-        cells = " = ".join(names), " x ".join(map(str, entry.shape)), f"{entry.double().norm():.4g}"
-        for column, cell in zip(columns, cells, strict=True):
-            column.append(cell)
-    return "\n".join(aligned(columns))
+    rows = [
+        [" = ".join(names), " x ".join(map(str, entry.shape)), f"{entry.double().norm():.4g}"]
+        for names, entry in _named_together(model)
+    ]
+    return "\n".join(aligned([["Frobenius norm of", "shape", ""], *rows]))
 
 
 def row_norms(
@@ -107,67 +107,46 @@ def row_norms(
 def summary(tables: Sequence[Norms]) -> str:
     """Formats statistics of the norms, one column per table, after the tables' names."""
     lines = [f"{one.label} {' = '.join(one.names)}" for one in tables]
-    head = ["rows", "min", *(f"{percent}%" for percent in PERCENTILES), "max", "mean", "std"]
-    columns = [["", *head]]
+    columns = [["", "rows", "min", *(f"{percent}%" for percent in PERCENTILES), "max", "mean", "std"]]
     for one in tables:
         spread = np.percentile(one.values, [0, *PERCENTILES, 100])
         numbers = [*spread, one.values.mean(), one.values.std()]
         columns.append([one.label, f"{len(one.values):,}", *(f"{number:.4g}" for number in numbers)])
-    return "\n".join([*lines, *aligned(columns)])
-
-
-def read_counts(path: Path) -> tuple[list[str], np.ndarray]:
-    """Returns the words of a dict.txt by row, and their counts; fairseq's special symbols have count 0.
-
-    Raises:
-        ValueError: if the file cannot be read as the dict.txt of fairseq-preprocess.
-    """
-    words, counts = list(FAIRSEQ_WORDS), [0.0] * SPECIAL_ROWS
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for line in file:
-                word, count = entry_of(line)
-                words.append(word)
-                counts.append(count)
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"--dictionary: needs the dict.txt of fairseq-preprocess; got {path} ({error}). Use the one of training."
-        ) from None
-    return words, np.array(counts)
+    return "\n".join([*lines, *aligned(list(zip(*columns, strict=True)))])
 
 
 def with_counts(
-    tables: Sequence[Norms], words: Sequence[str], counts: np.ndarray, trained_with: dict[str, Any], *, path: Path
+    tables: Sequence[Norms], dictionary: Path, trained_with: dict[str, Any]
 ) -> list[tuple[Norms, np.ndarray]]:
     """Selects the tables that belong to a dictionary, and pairs them with the word counts of their rows.
 
+    fairseq's special symbols have count 0.
+
     Args:
         tables: the norms of a model's tables.
-        words: the dictionary's words, by row.
-        counts: the words' counts, by row.
+        dictionary: the dict.txt.
         trained_with: the dictionary fingerprints in the checkpoint, by side.
-        path: the dictionary file, for error messages.
 
     Raises:
-        ValueError: if the dictionary belongs to none of the tables.
+        ValueError: if the file is no dict.txt, or belongs to none of the tables.
     """
-    fitting = [one for one in tables if one.size == len(counts)]
+    entries = [*dict.fromkeys(FAIRSEQ_WORDS, 0).items(), *read_dict(dictionary, flag="--dictionary")]
+    words, counts = [word for word, _ in entries], np.array([count for _, count in entries])
+    fitting = [one for one in tables if one.size == len(words)]
     if not fitting:
         sizes = ", ".join(f"{one.size:,}" for one in tables)
         raise ValueError(
-            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(counts):,}, including "
-            f"fairseq's special symbols, in {path}. Use the dict.txt of the training."
+            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(words):,}, including "
+            f"fairseq's special symbols, in {dictionary}. Use the dict.txt of the training."
         )
     # The dictionaries of two languages may have the same size.
     matching = [
-        one
-        for one in fitting
-        if not all(is_another(words, trained_with.get(side)) for side in {side_of(name) for name in one.names})
+        one for one in fitting if not all(is_another(words, trained_with.get(side_of(name))) for name in one.names)
     ]
     if not matching:
         raise ValueError(
             f"--dictionary: needs the {len(words):,} words that the model was trained with, in their order; got "
-            f"{path}, with other words or another order. Use the dict.txt of the training."
+            f"{dictionary}, with other words or another order. Use the dict.txt of the training."
         )
     return [(one, counts[one.rows]) for one in matching]
 
@@ -181,7 +160,7 @@ def by_frequency(tables: Sequence[tuple[Norms, np.ndarray]]) -> str:
         order = np.argsort(-count, kind="stable")[: (count > 0).sum()]
         means = [one.values[order[low:high]].mean() if low < len(order) else np.nan for low, high in bands]
         columns.append([one.label, *(f"{mean:.4g}" for mean in means)])
-    return "\n".join(aligned(columns))
+    return "\n".join(aligned(list(zip(*columns, strict=True))))
 
 
 def draw(

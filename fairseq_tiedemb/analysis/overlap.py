@@ -3,7 +3,6 @@
 Source: Press & Wolf 2016, table 1: with 85K of 2K + 7K + 85K subwords, 90% are shared between English and French.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_tiedemb.analysis.columns import aligned
+from fairseq_tiedemb.checkpoints.text import read_lines
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,10 @@ class Overlap:
         """Formats the counts and shares as lines of text, which call the two texts `source` and `target`."""
         counts = {f"only in {source}": self.only_source, f"only in {target}": self.only_target, "in both": self.both}
         total = sum(counts.values())
-        columns = [["types"], [""], ["of all"]]
-        for name, count in [*counts.items(), ("all", total)]:
-            for column, cell in zip(columns, (name, f"{count:,}", f"{count / total:.1%}"), strict=True):
-                column.append(cell)
+        rows = [[name, f"{count:,}", f"{count / total:.1%}"] for name, count in [*counts.items(), ("all", total)]]
         of_source, of_target = self.both / (self.only_source + self.both), self.both / (self.only_target + self.both)
         return [
-            *aligned(columns),
+            *aligned([["types", "", "of all"], *rows]),
             f"{of_source:.1%} of the types of {source} are shared, {of_target:.1%} of {target}'s",
         ]
 
@@ -54,18 +51,7 @@ def types_of_text(path: Path) -> set[str]:
     Raises:
         ValueError: if the file is missing or not UTF-8.
     """
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            return _types(file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"TEXT: needs an encoded text in UTF-8; got {path} ({error}). Use another.") from None
-
-
-def _types(lines: Iterable[str]) -> set[str]:
-    types: set[str] = set()
-    for line in lines:
-        types.update(line.split())
-    return types
+    return {word for _, line in read_lines(path, flag="TEXT") for word in line.split()}
 
 
 def languages_of(data: Path) -> tuple[str, str]:
@@ -102,14 +88,13 @@ def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
     from fairseq.data import Dictionary, data_utils
 
     words, path = data / f"dict.{language}.txt", data / f"train.{'-'.join(pair)}.{language}"
-    if not words.is_file():
-        raise ValueError(f"TEXT: needs a folder of fairseq-preprocess; got {data} without {words.name}. Use another.")
+    for file in (words, Path(f"{path}.idx")):
+        if not file.is_file():
+            raise ValueError(
+                f"TEXT: needs a folder of fairseq-preprocess; got {data} without {file.name}. Use another."
+            )
     dictionary = Dictionary.load(str(words))
     sentences: Any = data_utils.load_indexed_dataset(str(path), dictionary)
-    if sentences is None:
-        raise ValueError(
-            f"TEXT: needs a folder of fairseq-preprocess; got {data} without {path.name}.idx. Use another."
-        )
     seen = np.zeros(len(dictionary), bool)
     for sentence in sentences:
         seen[sentence.numpy()] = True

@@ -4,7 +4,7 @@ Source: Press & Wolf 2016, section 3: in a tied model a row's update is the sum 
 batch does not read get the output's part alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,37 +93,37 @@ def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
 
 def describe(batches: Iterable[RoleGradients]) -> list[str]:
     """Formats mean gradient norms of the rows that batches read, and of all other rows, as lines of text."""
-    rows: dict[str, list[Tensor]] = {"input": [], "output": [], "sum": []}
-    others: list[Tensor] = []
-    whole: list[Sequence[Tensor]] = []
+    norms: dict[str, list[Tensor]] = {}
     tied, count = False, 0
     for gradients in batches:
         count, tied = count + 1, gradients.tied
-        rows["input"].append(gradients.input_VD[gradients.read].norm(dim=1))
-        rows["output"].append(gradients.output_VE[gradients.read].norm(dim=1))
+        others = torch.ones(len(gradients.output_VE), dtype=torch.bool).index_fill(0, gradients.read, False)
+        found = {
+            "input": gradients.input_VD[gradients.read].norm(dim=1),
+            "output": gradients.output_VE[gradients.read].norm(dim=1),
+            "others": gradients.output_VE[others].norm(dim=1),
+            "whole input": gradients.input_VD.norm().view(1),
+            "whole output": gradients.output_VE.norm().view(1),
+        }
         if tied:
-            rows["sum"].append((gradients.input_VD + gradients.output_VE)[gradients.read].norm(dim=1))
-        is_other = torch.ones(len(gradients.output_VE), dtype=torch.bool)
-        is_other[gradients.read] = False
-        others.append(gradients.output_VE[is_other].norm(dim=1))
-        whole.append((gradients.input_VD.norm(), gradients.output_VE.norm()))
-    norms = {part: torch.cat(parts) for part, parts in rows.items() if parts}
-    share = norms["input"] / (norms["input"] + norms["output"])
-    columns = [["norm of the gradient, mean"], ["rows read"], ["other rows"], ["whole table"]]
-    of_tables = {"input": [float(one) for one, _ in whole], "output": [float(other) for _, other in whole]}
-    of_others = {"input": "0", "output": f"{torch.cat(others).mean():.2e}"}
-    for part in ("input", "output"):
-        cells = [f"{part}'s part", f"{norms[part].mean():.2e}", of_others[part], f"{sum(of_tables[part]) / count:.2e}"]
-        for column, cell in zip(columns, cells, strict=True):
-            column.append(cell)
-    per_batch = len(share) / count
-    lines = [f"gradients of {count:,} batches, {'tied' if tied else 'untied'}: {per_batch:.0f} rows are read in each"]
-    lines += aligned(columns)
-    lines.append(f"rows read: |input's part| / (|input's part| + |output's part|) = {share.mean():.3f} on average")
+            found["sum"] = (gradients.input_VD + gradients.output_VE)[gradients.read].norm(dim=1)
+        for name, values in found.items():
+            norms.setdefault(name, []).append(values)
+    of = {name: torch.cat(values) for name, values in norms.items()}
+    first, second = of["input"], of["output"]
+    rows = [["norm of the gradient, mean", "rows read", "other rows", "whole table"]]
+    for part, others_mean in (("input", "0"), ("output", f"{of['others'].mean():.2e}")):
+        rows.append([f"{part}'s part", f"{of[part].mean():.2e}", others_mean, f"{of[f'whole {part}'].mean():.2e}"])
+    lines = [
+        f"gradients of {count:,} batches, {'tied' if tied else 'untied'}: {len(first) / count:.0f} rows are read in "
+        "each",
+        *aligned(rows),
+        "rows read: |input's part| / (|input's part| + |output's part|) = "
+        f"{(first / (first + second)).mean():.3f} on average",
+    ]
     if tied:
-        first, second = norms["input"] / norms["sum"], norms["output"] / norms["sum"]
         lines.append(
-            f"rows read: |input's part| / |sum| = {first.mean():.3f}, |output's part| / |sum| = {second.mean():.3f}; "
-            "other rows: 0 and 1"
+            f"rows read: |input's part| / |sum| = {(first / of['sum']).mean():.3f}, |output's part| / |sum| = "
+            f"{(second / of['sum']).mean():.3f}; other rows: 0 and 1"
         )
     return lines

@@ -53,6 +53,8 @@ SHARING = (
     Choice("share_decoder_input_output_embed", False, implied_by=THREE_WAY),
     Choice("projection", False),
 )
+# A preset may turn these on by its name alone.
+SET_BY_PRESETS = tuple(choice for choice in SHARING if isinstance(choice.unset, bool))
 # For language models with --output-layer: a table trained under one output layer does not fit another. The checkpoint's
 # classes replace --classes, so another number there is a mistake.
 OUTPUT_LAYER = (
@@ -114,4 +116,4 @@ def differences_of_settings(first: dict[str, Any], other: dict[str, Any]) -> Ite
     old, new = Namespace(), Namespace()
     vars(old).update(first)
     vars(new).update(other)
-    return differences((object, old), (object, new), [each for each in ALL if one_preset or not each.presets])
+    return differences((object, old), (object, new), [each for each in ALL if one_preset or each not in SET_BY_PRESETS])

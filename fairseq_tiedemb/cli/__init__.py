@@ -1,8 +1,8 @@
 """`fairseq-tiedemb <command>`: what fairseq's own commands have no place for.
 
 A command is a module of this folder, and its name is the module's name (`-` for `_`). The first line of its docstring
-is its help. It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status. To add
-one, write the module and list it in `GROUPS`. Nothing else in the package imports this folder.
+is its help. It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status, or None
+for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package imports this folder.
 
 What a command prints is made printable here (`fairseq_tiedemb/terminal.py`), whatever names and words it comes from.
 With `EXACT = True` it is what programs read: printable on a terminal, and as it is in a pipe or a file.
@@ -64,15 +64,24 @@ PACKAGE = Path(__file__).parent.parent
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of one command, which imports the command's module when it is used."""
+    """The parser of one command, which imports the command's module when it is used.
+
+    Raises:
+        ValueError: for a value that its type (``at_least``) refuses, as for all that is refused when the command runs.
+    """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.get_default("run") is None:
             command = command_module(self.prog.split()[-1])
             self.description = command.__doc__
             command.add_arguments(self)
-            self.set_defaults(run=command.run, exact=getattr(command, "EXACT", False))
-        return super().parse_known_args(args, namespace)
+            self.set_defaults(run=lambda arguments: command.run(arguments) or 0, exact=getattr(command, "EXACT", False))
+        try:
+            return super().parse_known_args(args, namespace)
+        except argparse.ArgumentError as error:
+            if not isinstance(error.__context__, argparse.ArgumentTypeError):
+                self.error(str(error))
+            raise ValueError(f"{error.argument_name}: {error.message}") from None
 
 
 def command_module(name: str) -> Any:
@@ -94,7 +103,7 @@ def create_parser() -> argparse.ArgumentParser:
         metavar="COMMAND", help="-h after it shows its options", parser_class=CommandParser
     )
     for name in COMMANDS:
-        subparsers.add_parser(name)
+        subparsers.add_parser(name, exit_on_error=False)
     return parser
 
 

@@ -1,15 +1,32 @@
-"""Reads the binarized text of a command."""
+"""The binarized text that a command reads."""
 
+import argparse
 from pathlib import Path
 from typing import Any
+
+from fairseq_tiedemb.cli._output import check_output
 
 # Bytes of an index: magic, version, type and number of sentences; then lengths and positions of the sentences.
 HEADER, BYTES_EACH = 9 + 8 + 1 + 8, 4 + 8
 
 
-def files_of(data: Path, subset: str) -> list[Path]:
-    """Returns the files that the command reads, which no output may replace."""
-    return [data / "dict.txt", *(data / f"{subset}.{ending}" for ending in ("bin", "idx"))]
+def add_text(parser: argparse.ArgumentParser, about: str = "the text") -> None:
+    """Adds the folder and the split."""
+    parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
+    parser.add_argument("--train-subset", default="train", metavar="NAME", help=f"{about} (default: train)")
+
+
+def read_text(arguments: argparse.Namespace) -> tuple[Any, Any]:
+    """Checks --output, and returns the dictionary and the text, a ``TokenStream``.
+
+    Raises:
+        ValueError: if the output cannot be written or is one of the text's files, or one of these is missing or broken.
+    """
+    data, subset = arguments.data, arguments.train_subset
+    inputs = [data / name for name in ("dict.txt", f"{subset}.bin", f"{subset}.idx")]
+    check_output(arguments.output, flag="--output", inputs=inputs)
+    dictionary = read_dictionary(data)
+    return dictionary, read_stream(data, subset, dictionary)
 
 
 def read_dictionary(data: Path) -> Any:
@@ -40,8 +57,8 @@ def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--trai
     from fairseq_tiedemb.tasks._streams import open_stream
 
     path = data / subset
-    _check_index(Path(f"{path}.idx"))
     try:
+        _check_index(Path(f"{path}.idx"))
         return open_stream(str(path), dictionary)
     except FileNotFoundError:
         raise ValueError(
@@ -50,22 +67,15 @@ def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--trai
 
 
 def _check_index(path: Path) -> None:
-    """Checks that an index has the lengths of all sentences.
-
-    fairseq does not check: numpy then names no file, and a traceback follows at exit.
-    """
+    """Checks that an index has the lengths of all sentences: numpy would name no file."""
     from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-    magic = MMapIndexedDataset.Index._HDR_MAGIC
-    if not path.is_file():
-        return
     with path.open("rb") as file:
         header = file.read(HEADER)
-    if not magic.startswith(header[: len(magic)]):  # another of fairseq's formats
-        return
-    size, needed = path.stat().st_size, HEADER + BYTES_EACH * int.from_bytes(header[-8:], "little")
-    if size < needed or len(header) < HEADER:
+    is_mapped = MMapIndexedDataset.Index._HDR_MAGIC.startswith(header[:9])  # else another of fairseq's formats
+    size, needed = path.stat().st_size, HEADER + BYTES_EACH * int.from_bytes(header[18:], "little")
+    if is_mapped and size < needed:
         raise ValueError(
-            f"DATA: needs files as fairseq-preprocess wrote them; got {path} with {size:,} bytes of "
-            f"{needed if len(header) == HEADER else HEADER:,}. Use whole ones."
+            f"DATA: needs files as fairseq-preprocess wrote them; got {path} with {size:,} bytes of {needed:,}. Use "
+            "whole ones."
         )

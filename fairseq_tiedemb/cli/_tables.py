@@ -1,7 +1,6 @@
 """The command-line arguments that name tables of word vectors."""
 
 import argparse
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +50,7 @@ def read_tables(arguments: argparse.Namespace) -> list[Any]:
         ValueError: if a table cannot be read, or the number of dictionaries is neither 1 nor that of the tables.
     """
     import_user_dir(arguments.user_dir)
-    found = []
-    for source in _sources(arguments):
-        found += source.read()
-    return found
+    return [table for source in _sources(arguments) for table in source.read()]
 
 
 def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
@@ -71,37 +67,13 @@ def _sources(arguments: argparse.Namespace) -> list[Any]:
     """Returns the ``Source`` of every TABLE."""
     from fairseq_tiedemb.vectors.sources import parse_source  # imports torch, which takes a second
 
-    texts: Sequence[str] = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
+    texts = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
+    given, count = arguments.dict, len(texts)
+    if len(given) not in (0, 1, count):
+        raise ValueError(f"--dict: needs one, or one for each TABLE; got {len(given)} for {count}. Use 1 or {count}.")
+    dictionaries = given if len(given) == count else [*given, None][:1] * count
     options = {"role": arguments.role, "tensor": arguments.tensor, "word_mark": arguments.word_mark}
     return [
         parse_source(text, dictionary=dictionary, **options)
-        for text, dictionary in zip(texts, _dictionaries(arguments.dict, len(texts)), strict=True)
+        for text, dictionary in zip(texts, dictionaries, strict=True)
     ]
-
-
-def _dictionaries(given: Sequence[Path], count: int) -> Iterator[Path | None]:
-    if len(given) not in (0, 1, count):
-        raise ValueError(f"--dict: needs one, or one for each TABLE; got {len(given)} for {count}. Use 1 or {count}.")
-    return iter(given if len(given) == count else [*given, None][:1] * count)
-
-
-def require_at_least(tables: Sequence[Any], count: int) -> None:
-    """Checks that there are at least `count` tables.
-
-    Raises:
-        ValueError: naming the tables.
-    """
-    if len(tables) < count:
-        names = ", ".join(table.name for table in tables)
-        raise ValueError(f"TABLE: needs {count} at least; got {len(tables)}, {names}. Use another beside it.")
-
-
-def positive(flag: str, value: int) -> int:
-    """Returns the value.
-
-    Raises:
-        ValueError: if it is below 1.
-    """
-    if value < 1:
-        raise ValueError(f"{flag}: needs 1 or more; got {value}. Use 10, say.")
-    return value

@@ -9,7 +9,8 @@ begin with "gram" are syntactic, all others semantic. Source: Mikolov et al. 201
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
+from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--most-frequent",
-        type=int,
+        type=at_least(1),
         default=30_000,
         metavar="N",
         help="use only the first N words of each table, in questions and answers (default: 30000)",
@@ -32,21 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the number of questions asked and the share of right answers, by section and in total."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.analogies import answer, in_total, read_questions
     from fairseq_tiedemb.vectors.word_table import legend
 
-    positive("--most-frequent", arguments.most_frequent)
     sections = read_questions(arguments.questions)
     tables = read_tables(arguments)
     results = answer(tables, sections, most_frequent=arguments.most_frequent, multiply=arguments.multiply)
     marks, lines = legend(tables)
-    columns = [["section"], ["asked"], ["of"], *([mark] for mark in marks)]
+    rows = [["section", "asked", "of", *marks]]
     for each in [*results, *in_total(results)]:
         shares = [f"{right / each.asked:.3f}" if each.asked else "-" for right in each.right]
-        for column, cell in zip(columns, [each.name, f"{each.asked:,}", f"{each.total:,}", *shares], strict=True):
-            column.append(cell)
-    print("\n".join([*lines, *aligned(columns)]))
-    return 0
+        rows.append([each.name, f"{each.asked:,}", f"{each.total:,}", *shares])
+    print("\n".join([*lines, *aligned(rows)]))

@@ -17,18 +17,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the list of presets, or one preset."""
     from fairseq_tiedemb.analysis import presets
 
     if arguments.name is not None:
         print("\n".join(lines(presets.describe(arguments.name, words=arguments.words))))
-        return 0
+        return
     for about, names in presets.families().items():
         print(about)
         for name in names:
             print(f"  {name:<40} shares {presets.describe(name, words=arguments.words).shares}")
-    return 0
 
 
 def lines(preset: Any) -> list[str]:

@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairseq_tiedemb.cli._options import refuse_options
 from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
@@ -33,52 +34,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Writes the average, and prints the averaged checkpoints."""
-    paths = chosen(
-        arguments.inputs,
-        epochs=arguments.num_epoch_checkpoints,
-        updates=arguments.num_update_checkpoints,
-        upper_bound=arguments.checkpoint_upper_bound,
-    )
+    from fairseq_tiedemb.checkpoints.averages import average  # imports torch, which takes a second
+
+    paths = chosen(arguments)
     check_output(arguments.output, flag="--output", inputs=paths)
-    from fairseq_tiedemb.checkpoints.averages import average
-
-    state = average(paths)
-    save_aside(state, arguments.output)
-    print(f"{arguments.output}: the average of {len(paths)}")
-    for path in paths:
-        print(f"  {path}")
-    return 0
+    save_aside(average(paths), arguments.output)
+    print("\n  ".join([f"{arguments.output}: the average of {len(paths)}", *map(str, paths)]))
 
 
-def chosen(
-    inputs: Sequence[Path], *, epochs: int | None, updates: int | None, upper_bound: int | None
-) -> Sequence[Path]:
-    """Returns the checkpoints to average: `inputs`, or the last `epochs` or `updates` checkpoints of one folder.
+def chosen(arguments: argparse.Namespace) -> Sequence[Path]:
+    """Returns the checkpoints to average: those given, or the last ones of a folder.
 
     Raises:
         ValueError: if the arguments do not fit together, or the folder has too few checkpoints.
     """
-    count = epochs if updates is None else updates
-    if count is None:
-        if upper_bound is not None:
-            raise ValueError(
-                "--checkpoint-upper-bound: needs --num-epoch-checkpoints or --num-update-checkpoints; got "
-                f"{upper_bound} without them. Use one of them, with a folder."
-            )
-        for path in inputs:
-            if path.is_dir():
-                raise ValueError(
-                    f"--inputs: needs checkpoints; got the folder {path}. Use --num-epoch-checkpoints or "
-                    "--num-update-checkpoints with it."
-                )
+    from fairseq_tiedemb.checkpoints.averages import last_checkpoints
+
+    inputs, upper_bound = arguments.inputs, arguments.checkpoint_upper_bound
+    epochs, updates = arguments.num_epoch_checkpoints, arguments.num_update_checkpoints
+    counted = "--num-epoch-checkpoints or --num-update-checkpoints"
+    if epochs is None and updates is None:
+        refuse_options(arguments, ["checkpoint_upper_bound"], needs=f"{counted} with a folder")
+        for path in filter(Path.is_dir, inputs):
+            raise ValueError(f"--inputs: needs checkpoints; got the folder {path}. Use {counted} with it.")
         return inputs
     if len(inputs) > 1:
         raise ValueError(
-            f"--inputs: needs one folder with --num-epoch-checkpoints or --num-update-checkpoints; got {len(inputs)} "
-            "paths. Use one, or leave the number out."
+            f"--inputs: needs one folder with {counted}; got {len(inputs)} paths. Use one, or leave the number out."
         )
-    from fairseq_tiedemb.checkpoints.averages import last_checkpoints  # imports torch, which takes a second
-
+    count = epochs if updates is None else updates
     return last_checkpoints(inputs[0], count, by_update=updates is not None, upper_bound=upper_bound)

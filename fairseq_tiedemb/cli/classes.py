@@ -9,25 +9,24 @@ al. 1992; Martin, Liermann & Ney 1998.
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.cli._output import check_output, written_aside
-from fairseq_tiedemb.cli._stream import files_of, read_dictionary, read_stream
-from fairseq_tiedemb.cli._tables import positive
+from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._output import written_aside
+from fairseq_tiedemb.cli._stream import add_text, read_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the number of classes, and the output."""
-    parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
-    parser.add_argument("--train-subset", default="train", metavar="NAME", help="the text (default: train)")
+    add_text(parser)
     parser.add_argument(
         "--classes",
-        type=int,
+        type=at_least(1),
         default=100,
         metavar="C",
         help="number of classes; an output layer is fastest near the square root of the vocabulary size (default: 100)",
     )
     parser.add_argument(
         "--rounds",
-        type=int,
+        type=at_least(1),
         default=20,
         metavar="N",
         help="maximum number of rounds; stops early when no word moves (default: 20)",
@@ -35,18 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Writes the file, and describes it."""
-    classes = positive("--classes", arguments.classes)
-    positive("--rounds", arguments.rounds)
-    inputs = files_of(arguments.data, arguments.train_subset)
-    check_output(arguments.output, flag="--output", inputs=inputs)
+    dictionary, stream = read_text(arguments)
     import numpy as np
 
     from fairseq_tiedemb.ngram.word_classes import codes_of_classes, exchange
 
-    dictionary = read_dictionary(arguments.data)
-    stream = read_stream(arguments.data, arguments.train_subset, dictionary)
     tokens = stream.tokens(0, len(stream)).numpy()
     counts = np.bincount(tokens, minlength=len(dictionary))
     words = np.flatnonzero(counts)
@@ -55,12 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"--train-subset: needs two different words or more; got {len(words)} in {arguments.train_subset} of "
             f"{arguments.data}. Use another text."
         )
-    if not 1 < classes <= len(words):
+    if not 1 < arguments.classes <= len(words):
         raise ValueError(
-            f"--classes: needs 2 to {len(words):,}, the words that the text has; got {classes}. Use "
+            f"--classes: needs 2 to {len(words):,}, the words that the text has; got {arguments.classes}. Use "
             f"{max(2, round(len(words) ** 0.5))}, say."
         )
-    found = exchange(tokens, len(dictionary), classes, rounds=arguments.rounds, report=_report)
+    found = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=_report)
     codes = codes_of_classes(found.bigrams)
     # Sorted by class in the tree's order, then by descending count.
     lines = sorted((codes[found.class_of[word]], -counts[word], word) for word in words.tolist())
@@ -72,7 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
         f"{len(words):,} words in {len(sizes):,} classes of {sizes.min():,} to {sizes.max():,}; "
         f"perplexity of the class bigram model on this text: {perplexity:.2f}"
     )
-    return 0
 
 
 def _report(number: int, moved: int) -> None:

@@ -7,7 +7,6 @@ restarted in the same log, the last values count.
 
 import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_tiedemb.analysis.curves import Series, draw, read_log, run_names, table
@@ -24,37 +23,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the table and draws the picture.
 
     Raises:
-        ValueError: if a log is given twice, since its two curves would be indistinguishable.
+        ValueError: if a log is given twice, since its two curves would be indistinguishable, or a label is missing.
     """
-    for number, log in enumerate(arguments.logs):
-        if os.path.realpath(log) in map(os.path.realpath, arguments.logs[:number]):
+    logs, picture = arguments.logs, arguments.output
+    labels = arguments.label or run_names(list(map(Path, logs)))
+    if len(labels) != len(logs):
+        raise ValueError(f"--label: needs one for each log; got {len(labels)} for {len(logs)}. Use {len(logs)}.")
+    for number, log in enumerate(logs):
+        if os.path.realpath(log) in map(os.path.realpath, logs[:number]):
             raise ValueError(f"LOG: needs each log once; got {log} twice. Leave one out.")
-    picture = arguments.output
     if picture is not None:
-        picture_format = check_picture(picture, flag="--output", inputs=map(Path, arguments.logs))
+        picture_format = check_picture(picture, flag="--output", inputs=map(Path, logs))
     series = []
-    for label, path in zip(labels(arguments.logs, arguments.label), arguments.logs, strict=True):
+    for label, path in zip(labels, logs, strict=True):
         log = read_log(path)
         series.append(Series(label, log.train, log.valid_curve(arguments.subset, path=path)))
     print(table(series))
     if picture is not None:
         with written_aside(picture) as aside:
             draw(series, aside, picture_format=picture_format)
-    return 0
-
-
-def labels(logs: Sequence[str], given: Sequence[str] | None) -> Sequence[str]:
-    """Returns the labels of the logs: those given, else see ``run_names``.
-
-    Raises:
-        ValueError: if the number of labels is not that of the logs.
-    """
-    if given is not None:
-        if len(given) != len(logs):
-            raise ValueError(f"--label: needs one for each log; got {len(given)} for {len(logs)}. Use {len(logs)}.")
-        return given
-    return run_names([Path(log) for log in logs])

@@ -9,20 +9,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds nothing: the command has no arguments."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints one line per fact; if torch or fairseq is missing or broken, its line says so."""
     del arguments
-    for name, version in versions().items():
-        print(f"{name + ':':<17}{version}")
     commit, dirty = checkout()
-    if commit:
-        print(f"{'commit:':<17}{commit}{', changed since' if dirty else ''}")
-    print(f"{'folder:':<17}{REPOSITORY / 'fairseq_tiedemb'}")
-    print(f"{'system:':<17}{system()}")
-    print(f"{'processor:':<17}{processor()}")
-    print(f"{'accelerators:':<17}{accelerators()}")
-    print(f"{'mended:':<17}{mends()}")
-    return 0
+    facts = {
+        **versions(),
+        **({"commit": f"{commit}{', changed since' if dirty else ''}"} if commit else {}),
+        "folder": REPOSITORY / "fairseq_tiedemb",
+        "system": system(),
+        "processor": processor(),
+        "accelerators": accelerators(),
+        "mended": mends(),
+    }
+    for name, fact in facts.items():
+        print(f"{name + ':':<17}{fact}")
 
 
 def accelerators() -> str:
@@ -31,10 +32,8 @@ def accelerators() -> str:
         import torch
     except Exception as error:  # the report must work in a broken installation
         return f"torch does not import: {error}"
-    if not torch.cuda.is_available():
-        return f"none (CUDA of torch: {torch.version.cuda or 'none'})"
     names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
-    return f"{names} (CUDA {torch.version.cuda})"
+    return f"{names} (CUDA {torch.version.cuda})" if names else f"none (CUDA of torch: {torch.version.cuda or 'none'})"
 
 
 def mends() -> str:

@@ -11,13 +11,16 @@ segmentation.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
+from fairseq_tiedemb.cli._options import refuse_options
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, save_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
+from fairseq_tiedemb.export.settings import as_dict
 from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
-# Options that one target supports.
-OPTIONS = {"settings": "fairseq", "quantization": "ctranslate2", "data": "ctranslate2"}
+# Options of one target alone.
+OPTIONS = {"fairseq": ["settings"], "ctranslate2": ["quantization", "data"]}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,45 +49,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_user_dir(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Writes the model, and prints its kind.
 
     Raises:
         ValueError: if the target does not support the model or an option.
     """
-    for option, target in OPTIONS.items():
-        value = getattr(arguments, option)
-        if value is not None and target != arguments.to:
-            raise ValueError(f"--{option}: needs --to {target}; got {value} with --to {arguments.to}. Leave it out.")
+    for target, options in OPTIONS.items():
+        if target != arguments.to:
+            refuse_options(arguments, options, needs=f"--to {target}")
     if arguments.output.resolve() == arguments.checkpoint.resolve():
         raise ValueError(f"OUT: needs another name than CHECKPOINT; got {arguments.output} for both. Use a new name.")
-    return (_to_fairseq if arguments.to == "fairseq" else _to_ctranslate2)(arguments)
-
-
-def _to_fairseq(arguments: argparse.Namespace) -> int:
-    check_output(arguments.output, flag="OUT")
+    check = check_output if arguments.to == "fairseq" else check_output_folder
+    check(arguments.output, flag="OUT")
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint  # imports torch, which takes a second
+
+    import_user_dir(arguments.user_dir)
+    write = _to_fairseq if arguments.to == "fairseq" else _to_ctranslate2
+    kind = write(arguments, read_checkpoint(arguments.checkpoint, flag="CHECKPOINT"))
+    print(f"{arguments.output}: {kind}")
+
+
+def _to_fairseq(arguments: argparse.Namespace, state: dict[str, Any]) -> str:
     from fairseq_tiedemb.export.to_fairseq import export
 
-    import_user_dir(arguments.user_dir)
-    state = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")
     state = export(state, name=str(arguments.checkpoint), as_namespace=arguments.settings == "namespace")
     save_aside(state, arguments.output)
-    model = state["cfg"]["model"]
-    options = model if isinstance(model, dict) else vars(model)
-    print(f"{arguments.output}: {options.get('_name') or options['arch']}")
-    return 0
+    options = as_dict(state["cfg"]["model"])
+    return str(options.get("_name") or options["arch"])
 
 
-def _to_ctranslate2(arguments: argparse.Namespace) -> int:
-    check_output_folder(arguments.output, flag="OUT")
-    from fairseq_tiedemb.checkpoints.reading import read_checkpoint
+def _to_ctranslate2(arguments: argparse.Namespace, state: dict[str, Any]) -> str:
     from fairseq_tiedemb.export.to_ctranslate2 import convert, save
 
-    import_user_dir(arguments.user_dir)
-    spec = convert(arguments.checkpoint, read_checkpoint(arguments.checkpoint, flag="CHECKPOINT"), arguments.data)
+    spec = convert(arguments.checkpoint, state, arguments.data)
     quantization = arguments.quantization or QUANTIZATIONS[0]
     with folder_aside(arguments.output) as folder:
         save(spec, folder, quantization=quantization)
-    print(f"{arguments.output}: {spec.name.removesuffix('Spec')} of CTranslate2, {quantization}")
-    return 0
+    return f"{spec.name.removesuffix('Spec')} of CTranslate2, {quantization}"

@@ -8,8 +8,9 @@ would cover others are left out; the words that come first keep theirs.
 import argparse
 from pathlib import Path
 
+from fairseq_tiedemb.cli._options import at_least
 from fairseq_tiedemb.cli._output import check_picture, written_aside
-from fairseq_tiedemb.cli._tables import add_tables, files_of_tables, positive, read_tables
+from fairseq_tiedemb.cli._tables import add_tables, files_of_tables, read_tables
 
 METHODS = ("pca", "tsne")
 FEWEST = 4
@@ -22,29 +23,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=METHODS, default="pca", help="method of the projection (default: pca)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--most-frequent", type=int, default=300, metavar="N", help="draw the first N words (default: 300)"
+        "--most-frequent", type=at_least(1), default=300, metavar="N", help="draw the first N words (default: 300)"
     )
     which.add_argument("--words", nargs="+", metavar="WORD", help="draw these words")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Draws the picture, and describes it."""
     from fairseq_tiedemb.vectors.picture import draw
     from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
     from fairseq_tiedemb.vectors.word_table import common_words, unit_rows
 
-    positive("--most-frequent", arguments.most_frequent)
     picture_format = check_picture(arguments.output, flag="--output", inputs=files_of_tables(arguments))
     tables = read_tables(arguments)
-    if arguments.words is not None:
-        words = list(dict.fromkeys(arguments.words))
-    else:
-        words = common_words(tables)[: arguments.most_frequent]
+    chosen = list(dict.fromkeys(arguments.words or ()))
+    words = chosen or common_words(tables)[: arguments.most_frequent]
     rows = [[table.row(word) for word in words] for table in tables]
     if len(words) < FEWEST:
-        flag = "--words" if arguments.words is not None else "--most-frequent"
+        flag = "--words" if chosen else "--most-frequent"
         raise ValueError(f"{flag}: needs {FEWEST} words or more that every TABLE has; got {len(words)}. Use more.")
-    panels, lines = [], []
+    panels = []
     for table, own in zip(tables, rows, strict=True):
         vectors = unit_rows(table.rows_VD[own])
         if arguments.method == "pca":
@@ -53,9 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             places, about = neighbour_embedding(vectors), f"{table.name}, t-SNE"
         panels.append((about, words, places))
-        lines.append(about)
     with written_aside(arguments.output) as aside:
         labels = draw(panels, aside, picture_format=picture_format, true_distances=arguments.method == "pca")
-    for line, count in zip(lines, labels, strict=True):
-        print(f"{line}: {len(words):,} words, {count:,} with labels")
-    return 0
+    for panel, count in zip(panels, labels, strict=True):
+        print(f"{panel[0]}: {len(words):,} words, {count:,} with labels")

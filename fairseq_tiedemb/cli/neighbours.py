@@ -4,8 +4,10 @@ Nearest means highest cosine, without the word itself.
 """
 
 import argparse
+from itertools import zip_longest
 
-from fairseq_tiedemb.cli._tables import add_tables, positive, read_tables
+from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,26 +15,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser)
     parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="words whose neighbours are printed")
     parser.add_argument(
-        "--count", type=int, default=10, metavar="N", help="number of neighbours per word (default: 10)"
+        "--count", type=at_least(1), default=10, metavar="N", help="number of neighbours per word (default: 10)"
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints a block per word, with a column per table."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.neighbours import nearest
     from fairseq_tiedemb.vectors.word_table import legend
 
-    positive("--count", arguments.count)
     tables = read_tables(arguments)
     marks, lines = legend(tables)
     for word in arguments.words:
         found = [nearest(table, word, arguments.count) for table in tables]
-        longest = max(map(len, found))
-        columns = [["", *map(str, range(1, longest + 1))]]
-        for mark, near in zip(marks, found, strict=True):
-            cells = [f"{other} {cosine:.3f}" for other, cosine in near]
-            columns.append([mark, *cells, *[""] * (longest - len(cells))])
-        lines += ["", word, *aligned(columns)]
+        rows = zip_longest(*([f"{other} {cosine:.3f}" for other, cosine in near] for near in found), fillvalue="")
+        numbered = [[str(number), *row] for number, row in enumerate(rows, start=1)]
+        lines += ["", word, *aligned([["", *marks], *numbered])]
     print("\n".join(lines))
-    return 0

@@ -12,23 +12,21 @@ import time
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_tiedemb.cli._interpolation import (
-    check_files,
-    print_interpolation,
-    read_models,
-    words_of,
-)
+from fairseq_tiedemb.cli._interpolation import check_files, print_interpolation, read_models, words_of
+from fairseq_tiedemb.cli._options import refuse_options
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.ngram import BOS, SMOOTHINGS, UNKNOWN, BackoffModel, SmoothedModel, Vocabulary
 from fairseq_tiedemb.ngram.model import check_options
 from fairseq_tiedemb.ngram.smoothing import BACK_OFF
 
-# The defaults. Arguments default to None instead, so that an option can be refused where it has no effect.
-ORDER, SMOOTHING, KATZ_K = 5, "modified-kneser-ney", 7
+# What is estimated where nothing is asked for: the options default to None, so that they can be refused where they mean
+# nothing.
+DEFAULTS = {"order": 5, "smoothing": "modified-kneser-ney", "cutoff": None, "katz_k": 7}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("train", nargs="*", metavar="TRAIN", help="training text; several files are one text")
     parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score separately")
     parser.add_argument("--order", type=int, metavar="N", help="highest order of n-grams (default: 5)")
-    parser.add_argument(
-        "--smoothing",
-        choices=SMOOTHINGS,
-        help="smoothing method (default: modified-kneser-ney)",
-    )
+    parser.add_argument("--smoothing", choices=SMOOTHINGS, help="smoothing method (default: modified-kneser-ney)")
     parser.add_argument(
         "--back-off",
         action="store_true",
@@ -88,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arpa", type=Path, metavar="OUT", help="write the model, for KenLM, SRILM and --read-arpa")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Estimates or reads the model, and prints tables of perplexities."""
     begin = time.perf_counter()
     _check(arguments)
@@ -99,7 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_interpolation(names, read_models(arguments.interpolate, texts, None), texts)
     print(f"{time.perf_counter() - begin:.1f} s")
-    return 0
 
 
 def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: Sequence[str]) -> None:
@@ -137,20 +130,18 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
             model.write_arpa(vocabulary.symbols(), file)
 
 
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Returns the options of ``check_options`` and ``SmoothedModel``."""
+    given = {name: getattr(arguments, name) for name in DEFAULTS}
+    form = BACK_OFF if arguments.back_off else None
+    return DEFAULTS | {name: value for name, value in given.items() if value is not None} | {"form": form}
+
+
 def _estimated(
     arguments: argparse.Namespace, train: NDArray[np.int32], size: int, held_out: NDArray[np.int32] | None
 ) -> SmoothedModel:
-    model = SmoothedModel(
-        train,
-        arguments.order or ORDER,
-        size,
-        smoothing=arguments.smoothing or SMOOTHING,
-        form=BACK_OFF if arguments.back_off else None,
-        cutoff=arguments.cutoff,
-        katz_k=arguments.katz_k or KATZ_K,
-        held_out=held_out,
-        weights_by_count=arguments.weights_by != "order",
-    )
+    by_count = arguments.weights_by != "order"
+    model = SmoothedModel(train, size=size, held_out=held_out, weights_by_count=by_count, **_options(arguments))
     for order in model.fallbacks:
         print(
             f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {order}, as "
@@ -166,53 +157,45 @@ def _check(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: for options that do not fit together, or lack what they need.
     """
-    smoothing = arguments.smoothing or SMOOTHING
-    if not arguments.train and arguments.read_arpa is None and len(arguments.interpolate) < 2:
-        raise ValueError(
-            "TRAIN: needs text to count n-grams in; got none. Use one, or --read-arpa, or --interpolate for each of "
-            "two models."
-        )
-    if arguments.train and arguments.read_arpa is not None:
-        raise ValueError(f"--read-arpa: needs no TRAIN; got {arguments.train[0]}. Use one or the other.")
-    for name in () if arguments.train else ("order", "smoothing", "back_off", "cutoff", "katz_k", "weights_by", "dict"):
-        if getattr(arguments, name) not in (None, False):
+    train, read_arpa, interpolate = arguments.train, arguments.read_arpa, arguments.interpolate
+    smoothing = _options(arguments)["smoothing"]
+    if train:
+        refuse_options(arguments, ["read_arpa"], needs="no TRAIN", got=train[0])
+        check_options(**_options(arguments))
+    else:
+        of_train = ["order", "smoothing", "back_off", "cutoff", "katz_k", "weights_by", "dict"]
+        refuse_options(arguments, of_train, needs="TRAIN, to estimate a model from", got="none")
+        if read_arpa is None and len(interpolate) < 2:
             raise ValueError(
-                f"--{name.replace('_', '-')}: needs TRAIN, to estimate a model from; got none. Leave it out."
+                "TRAIN: needs text to count n-grams in; got none. Use one, or --read-arpa, or --interpolate for each "
+                "of two models."
             )
+        if read_arpa is None:
+            refuse_options(arguments, ["arpa"], needs="a model of n-grams to write, of TRAIN", got="none")
     for name, method in (("katz_k", "katz"), ("weights_by", "jelinek-mercer")):
-        if getattr(arguments, name) is not None and smoothing != method:
-            flag = name.replace("_", "-")
-            raise ValueError(f"--{flag}: needs --smoothing {method}; got {smoothing}. Leave it out, or use that.")
-    if arguments.train:
-        check_options(
-            smoothing,
-            order=ORDER if arguments.order is None else arguments.order,
-            form=BACK_OFF if arguments.back_off else None,
-            cutoff=arguments.cutoff,
-            katz_k=KATZ_K if arguments.katz_k is None else arguments.katz_k,
-        )
+        if smoothing != method:
+            refuse_options(arguments, [name], needs=f"--smoothing {method}", got=smoothing)
+    _check_held_out(arguments, smoothing)
+    if arguments.arpa is not None:
+        one_each = [arguments.held_out, arguments.dict, read_arpa]
+        inputs = [*train, *arguments.test, *one_each, *chain.from_iterable(interpolate)]
+        check_output(arguments.arpa, flag="--arpa", inputs=[Path(path) for path in inputs if path is not None])
+    check_files(interpolate, 1 + len(arguments.test))
+
+
+def _check_held_out(arguments: argparse.Namespace, smoothing: str) -> None:
+    """Checks that there is a text for weights, if there are any to estimate, and that it is no text of TRAIN."""
+    held_out = arguments.held_out
     weighted = "--interpolate" if arguments.interpolate else f"--smoothing {smoothing}"
-    needs_held_out = bool(arguments.interpolate) or SMOOTHINGS[smoothing].needs_held_out
-    if needs_held_out and arguments.held_out is None:
+    if not (arguments.interpolate or SMOOTHINGS[smoothing].needs_held_out):
+        needs = "weights to estimate, of --smoothing jelinek-mercer or --interpolate"
+        refuse_options(arguments, ["held_out"], needs=needs, got=weighted)
+    elif held_out is None:
         raise ValueError(
             f"--held-out: needs text that is not in TRAIN, for the weights of {weighted}; got none. Use the validation "
             "text."
         )
-    if arguments.held_out is not None and not needs_held_out:
+    elif os.path.realpath(held_out) in map(os.path.realpath, arguments.train):
         raise ValueError(
-            f"--held-out: needs weights to estimate, of --smoothing jelinek-mercer or --interpolate; got {weighted}. "
-            "Use --test, to score the text."
+            f"--held-out: needs text that is not in TRAIN; got {held_out}, which is. Use the validation text."
         )
-    if arguments.held_out is not None and os.path.realpath(arguments.held_out) in map(
-        os.path.realpath, arguments.train
-    ):
-        raise ValueError(
-            f"--held-out: needs text that is not in TRAIN; got {arguments.held_out}, which is. Use the validation text."
-        )
-    if arguments.arpa is not None:
-        if not arguments.train and arguments.read_arpa is None:
-            raise ValueError(f"--arpa: needs a model of n-grams to write; got none for {arguments.arpa}. Use TRAIN.")
-        one_each = [arguments.held_out, arguments.dict, arguments.read_arpa]
-        inputs = [*arguments.train, *arguments.test, *one_each, *chain.from_iterable(arguments.interpolate)]
-        check_output(arguments.arpa, flag="--arpa", inputs=[Path(path) for path in inputs if path is not None])
-    check_files(arguments.interpolate, 1 + len(arguments.test))

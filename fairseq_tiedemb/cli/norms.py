@@ -20,30 +20,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the tables and draws the picture."""
     from fairseq_tiedemb.analysis import norms  # imports torch, which takes a second
     from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 
-    picture = arguments.output
+    checkpoint, dictionary, picture = arguments.checkpoint, arguments.dictionary, arguments.output
     if picture is not None:
-        inputs = [arguments.checkpoint, *([] if arguments.dictionary is None else [arguments.dictionary])]
+        inputs = [path for path in (checkpoint, dictionary) if path is not None]
         picture_format = check_picture(picture, flag="--output", inputs=inputs)
-    state = read_checkpoint(arguments.checkpoint, flag="CHECKPOINT")
-    model = state["model"]
-    tables = norms.table_norms(model, path=arguments.checkpoint)
-    counted = []
-    if arguments.dictionary is not None:
-        words, counts = norms.read_counts(arguments.dictionary)
-        trained_with = fingerprints_of_training(state.get("task_state"))
-        counted = norms.with_counts(tables, words, counts, trained_with, path=arguments.dictionary)
+    state = read_checkpoint(checkpoint, flag="CHECKPOINT")
+    tables, counted = norms.table_norms(state["model"], path=checkpoint), []
+    if dictionary is not None:
+        counted = norms.with_counts(tables, dictionary, fingerprints_of_training(state.get("task_state")))
     print(norms.summary(tables))
     if counted:
         print(norms.by_frequency(counted))
     if arguments.parameters:
-        print(norms.parameter_norms(model))
+        print(norms.parameter_norms(state["model"]))
     if picture is not None:
         with written_aside(picture) as aside:
             norms.draw(tables, counted, aside, picture_format=picture_format)
-    return 0

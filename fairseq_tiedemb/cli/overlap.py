@@ -19,20 +19,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the numbers of types: source only, target only, and both."""
     from fairseq_tiedemb.analysis.overlap import languages_of, overlap, types_of_data, types_of_text
 
     texts = arguments.texts
     if len(texts) == 1 and texts[0].is_dir():
-        names = languages_of(texts[0])
-        source, target = (types_of_data(texts[0], names, language) for language in names)
+        source, target = names = languages_of(texts[0])
+        types = [types_of_data(texts[0], names, language) for language in names]
     elif len(texts) == 2:
-        names = (str(texts[0]), str(texts[1]))
-        source, target = map(types_of_text, texts)
+        source, target = map(str, texts)
+        types = [types_of_text(text) for text in texts]
     else:
         raise ValueError(
             f"TEXT: needs two files, or one folder; got {len(texts)}, {', '.join(map(str, texts))}. Use two."
         )
-    print("\n".join(overlap(source, target).describe(*names)))
-    return 0
+    print("\n".join(overlap(*types).describe(source, target)))

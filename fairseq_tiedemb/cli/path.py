@@ -17,10 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds nothing: the command has no arguments."""
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the folder; warns on stderr if the bare name stands for another copy in the current folder."""
     del arguments
-    folder = plugin_folder()
+    folder = Path(fairseq_tiedemb.__file__).parent
     print(folder)
     # fairseq looks for the bare name in the current folder before it looks beside itself.
     nearer = Path.cwd() / folder.name
@@ -29,9 +29,3 @@ def run(arguments: argparse.Namespace) -> int:
             f"fairseq-tiedemb path: note that in this folder `--user-dir {folder.name}` means another copy, {nearer}",
             file=sys.stderr,
         )
-    return 0
-
-
-def plugin_folder() -> Path:
-    """Returns the folder of the imported package."""
-    return Path(fairseq_tiedemb.__file__).parent

@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.cli._options import at_least, refuse_options
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 EXACT = True
-# What is taken where nothing is asked for. None in the arguments tells that it was not.
-RAW_SAMPLE = 1000
+RAW_SAMPLE = 1000  # where --raw is given without a number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,15 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write one line per token, including ends of sentences: natural logarithm of its probability, tab, the "
         "predicted token",
     )
-    parser.add_argument("--max-tokens", type=int, default=4000, help="tokens of a batch, padding included")
     parser.add_argument(
-        "--raw",
-        action="store_true",
-        help="print logits without softmax, for a self-normalised model",
+        "--max-tokens", type=at_least(1, use=4000), default=4000, help="tokens of a batch, padding included"
     )
+    parser.add_argument("--raw", action="store_true", help="print logits without softmax, for a self-normalised model")
     parser.add_argument(
         "--raw-sample",
-        type=int,
+        type=at_least(1, use=RAW_SAMPLE),
         metavar="N",
         help=f"tokens whose log Z is computed, with --raw (default: {RAW_SAMPLE})",
     )
@@ -62,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_user_dir(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Scores all sentences.
 
     Raises:
@@ -71,74 +69,43 @@ def run(arguments: argparse.Namespace) -> int:
     """
     _check(arguments)
     import torch  # takes seconds, with fairseq: too slow for a help text
-    from fairseq.utils import get_perplexity
 
     from fairseq_tiedemb.analysis.normalisers import RawScorer
-    from fairseq_tiedemb.analysis.sentence_scores import (
-        begins_with_bos,
-        predicted_words,
-        sentence_scores,
-        stream_scores,
-    )
+    from fairseq_tiedemb.analysis.sentence_scores import predicted_words
     from fairseq_tiedemb.ngram import write_word_scores
 
     model, task = _load(arguments)
     texts = _read(arguments.sentences)
     dictionary = task.source_dictionary
     sentences = [dictionary.encode_line(text, add_if_not_exist=False).long() for text in texts]
-    predicted = [predicted_words(task, sentence) for sentence in sentences]
-    tokens = sum(len(sentence) for sentence in sentences)
+    predicted = predicted_words(task, torch.cat(sentences))
     if arguments.raw:
-        model = RawScorer(model, tokens, arguments.raw_sample or RAW_SAMPLE)
-    if arguments.stream:
-        scores = stream_scores(model, dictionary, sentences, arguments.max_tokens)
-    else:
-        _check_lengths(sentences, model.max_positions() - begins_with_bos(task))
-        scores = sentence_scores(model, task, sentences, arguments.max_tokens)
-    if torch.cat(scores).isnan().any():
-        raise ValueError(
-            f"CHECKPOINT: needs a model whose scores are numbers; got nan from {arguments.checkpoint}. Use one from "
-            "before the training diverged."
-        )
-    total = 0.0
-    for text, of_tokens in zip(texts, scores, strict=True):
-        value = of_tokens.sum().item()
-        total += value
+        model = RawScorer(model, len(predicted), arguments.raw_sample or RAW_SAMPLE)
+    scores = _scores(arguments, model, task, sentences)
+    totals = [of_tokens.sum().item() for of_tokens in scores]
+    for text, value, of_tokens in zip(texts, totals, scores, strict=True):
         print(value, len(of_tokens), text, sep="\t")
     if arguments.per_word is not None:
-        words = [dictionary[index] for sentence in predicted for index in sentence.tolist()]
+        words = map(dictionary.__getitem__, predicted.tolist())
         with written_aside(arguments.per_word) as aside, aside.open("w", encoding="utf-8") as file:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
-    unknown = sum(int(sentence.eq(dictionary.unk()).sum()) for sentence in predicted)
-    if arguments.raw:
-        found = f"mean raw score {total / tokens:.4f}, which is no log-probability; {model.summary()}"
-    else:
-        found = f"perplexity {get_perplexity(-total / tokens, base=math.e):.2f}" + _tallied(model, predicted, total)
-    print(f"{len(texts):,} sentences, {tokens:,} tokens ({unknown:,} unknown), {found}", file=sys.stderr)
-    return 0
+    counted = f"{len(predicted):,} tokens ({int(predicted.eq(dictionary.unk()).sum()):,} unknown)"
+    summary = (_of_raw_scores if arguments.raw else _of_probabilities)(model, predicted, sum(totals))
+    print(f"{len(texts):,} sentences, {counted}, {summary}", file=sys.stderr)
 
 
 def _check(arguments: argparse.Namespace) -> None:
     """Checks options and files before any of them is read."""
-    if arguments.max_tokens < 1:
-        raise ValueError(f"--max-tokens: needs a positive number; got {arguments.max_tokens}. Use 4000, say.")
-    if arguments.raw_sample is not None and not arguments.raw:
-        raise ValueError(
-            f"--raw-sample: needs --raw, whose log Z it is of; got {arguments.raw_sample} without it. Leave it out, or "
-            "use that."
-        )
-    if arguments.raw_sample is not None and arguments.raw_sample < 1:
-        raise ValueError(f"--raw-sample: needs a positive number; got {arguments.raw_sample}. Use 1000, say.")
-    for path in arguments.sentences:
-        if path != "-" and not Path(path).is_file():
+    texts = [Path(path) for path in arguments.sentences if path != "-"]
+    for path in texts:
+        if not path.is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
-    if arguments.per_word is not None and arguments.raw:
-        raise ValueError(
-            f"--per-word: needs logarithms of probabilities; got {arguments.per_word} with --raw, whose scores "
-            "are none. Use one or the other."
-        )
+    if arguments.raw:
+        needs = "logarithms of probabilities"
+        refuse_options(arguments, ["per_word"], needs=needs, got="--raw, whose scores are none")
+    else:
+        refuse_options(arguments, ["raw_sample"], needs="--raw, whose log Z it is of")
     if arguments.per_word is not None:
-        texts = [Path(path) for path in arguments.sentences if path != "-"]
         inputs = [arguments.checkpoint, arguments.data / "dict.txt", *texts]
         check_output(arguments.per_word, flag="--per-word", inputs=inputs)
 
@@ -195,30 +162,49 @@ def _read(paths: Sequence[str]) -> list[str]:
     return texts
 
 
-def _tallied(model: Any, sentences: Sequence[Any], total: float) -> str:
-    """Returns a text on what the head tallies (``Head.tally``), to follow the perplexity; "" for most heads."""
+def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Sequence[Any]) -> list[Any]:
+    """Returns the scores of each sentence's tokens."""
+    import torch
+
+    from fairseq_tiedemb.analysis.sentence_scores import begins_with_bos, sentence_scores, stream_scores
+
+    if arguments.stream:
+        scores = stream_scores(model, task.source_dictionary, sentences, arguments.max_tokens)
+    else:
+        lengths, limit = list(map(len, sentences)), model.max_positions() - begins_with_bos(task)
+        if max(lengths) > limit:
+            raise ValueError(
+                f"SENTENCES: need at most {limit} tokens each, their end included, as the model was trained with; got "
+                f"{max(lengths)} in line {lengths.index(max(lengths)) + 1}. Use shorter ones."
+            )
+        scores = sentence_scores(model, task, sentences, arguments.max_tokens)
+    if torch.cat(scores).isnan().any():
+        raise ValueError(
+            f"CHECKPOINT: needs a model whose scores are numbers; got nan from {arguments.checkpoint}. Use one from "
+            "before the training diverged."
+        )
+    return scores
+
+
+def _of_raw_scores(model: Any, words: Any, total: float) -> str:
+    return f"mean raw score {total / len(words):.4f}, which is no log-probability; {model.summary()}"
+
+
+def _of_probabilities(model: Any, words: Any, total: float) -> str:
+    """Returns the perplexity, and what the head tallies (``Head.tally``) beside."""
     import torch
     from fairseq.utils import get_perplexity
 
-    words = torch.cat(list(sentences)).to(next(model.parameters()).device)
-    tallies = (
-        model.tally(words.unsqueeze(0), {"src_lengths": torch.tensor([len(words)])}) if hasattr(model, "tally") else {}
-    )
-    text = ""
-    for name, value in tallies.items():
+    def perplexity(log_probability: float) -> str:
+        return f"perplexity {get_perplexity(-log_probability / len(words), base=math.e):.2f}"
+
+    words_1N = words.to(next(model.parameters()).device).unsqueeze(0)
+    lengths = {"src_lengths": torch.tensor([len(words)])}
+    parts = [perplexity(total)]
+    for name, value in (model.tally(words_1N, lengths) if hasattr(model, "tally") else {}).items():
         kind, _, label = name.partition(":")
         if kind == "share":
-            text += f"; {100 * value.item() / len(words):.2f}% of the tokens {label}"
+            parts.append(f"{100 * value.item() / len(words):.2f}% of the tokens {label}")
         else:
-            perplexity = get_perplexity(-(total + value.item()) / len(words), base=math.e)
-            text += f"; perplexity {perplexity:.2f} {label.replace('_', ' ')}"
-    return text
-
-
-def _check_lengths(sentences: Sequence[Any], limit: int) -> None:
-    for number, sentence in enumerate(sentences, start=1):
-        if len(sentence) > limit:
-            raise ValueError(
-                f"SENTENCES: need at most {limit} tokens each, their end included, as the model was trained with; got "
-                f"{len(sentence)} in line {number}. Use shorter ones."
-            )
+            parts.append(f"{perplexity(total + value.item())} {label.replace('_', ' ')}")
+    return "; ".join(parts)

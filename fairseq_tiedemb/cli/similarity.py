@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints rho and its interval, by set and table."""
     from fairseq_tiedemb.analysis.columns import aligned
     from fairseq_tiedemb.vectors.ranks import interval
@@ -34,16 +34,13 @@ def run(arguments: argparse.Namespace) -> int:
     sets = [read_pairs(path) for path in arguments.sets]
     tables = read_tables(arguments)
     marks, lines = legend(tables)
-    columns = [["set"], ["pairs"], ["of"], *([mark] for mark in marks)]
+    rows = [["set", "pairs", "of", *marks]]
     for each in sets:
         found = agreement(tables, each, missing_as_zero=arguments.missing_as_zero)
-        cells = [found.name, f"{found.used:,}", f"{found.total:,}"]
+        rows.append([found.name, f"{found.used:,}", f"{found.total:,}"])
         for rho, has in zip(found.rhos, found.found, strict=True):
             low, high = interval(rho, found.used)
             bounds = "-" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
             cell = "-" if math.isnan(rho) else f"{rho:.3f} ({bounds})"
-            cells.append(f"{cell}, has {has:,}" if arguments.missing_as_zero else cell)
-        for column, cell in zip(columns, cells, strict=True):
-            column.append(cell)
-    print("\n".join([*lines, *aligned(columns)]))
-    return 0
+            rows[-1].append(f"{cell}, has {has:,}" if arguments.missing_as_zero else cell)
+    print("\n".join([*lines, *aligned(rows)]))

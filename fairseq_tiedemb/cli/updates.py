@@ -11,39 +11,37 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.cli._stream import read_dictionary, read_stream
-from fairseq_tiedemb.cli._tables import positive
+from fairseq_tiedemb.cli._options import at_least, refuse_options
+from fairseq_tiedemb.cli._stream import add_text, read_dictionary, read_stream
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
-# The defaults. The arguments default to None instead, so that they can be refused without a model.
-GEN_SUBSET, BATCHES = "test", 20
+# Tokens scored at a time: of one row if the model carries a state, else of all sentences together.
+LONG, MAX_TOKENS = 200, 4000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the models and the shape of a batch."""
-    parser.add_argument("data", type=Path, metavar="DATA", help="folder of fairseq-preprocess --only-source")
+    add_text(parser, "text for the updates")
     parser.add_argument(
         "--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="checkpoints of language models"
     )
-    parser.add_argument("--batch-size", type=int, default=20, metavar="N", help="rows of a batch (default: 20)")
-    parser.add_argument("--tokens-per-sample", type=int, default=20, metavar="N", help="tokens of a row (default: 20)")
-    parser.add_argument("--train-subset", default="train", metavar="NAME", help="text for the updates (default: train)")
-    parser.add_argument("--gen-subset", metavar="NAME", help=f"text for the repeats (default: {GEN_SUBSET})")
+    for flag, about in (("--batch-size", "rows of a batch"), ("--tokens-per-sample", "tokens of a row")):
+        parser.add_argument(flag, type=at_least(1), default=20, metavar="N", help=f"{about} (default: 20)")
+    # These two default to None, so that they can be refused without a model.
+    parser.add_argument("--gen-subset", metavar="NAME", help="text for the repeats (default: test)")
     parser.add_argument(
-        "--batches", type=int, metavar="N", help=f"number of batches whose gradients are computed (default: {BATCHES})"
+        "--batches",
+        type=at_least(1),
+        metavar="N",
+        help="number of batches whose gradients are computed (default: 20)",
     )
     add_user_dir(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the figures of the text, then those of every model."""
-    for flag, value in (("--gen-subset", arguments.gen_subset), ("--batches", arguments.batches)):
-        if value is not None and not arguments.checkpoint:
-            raise ValueError(f"{flag}: needs --checkpoint, whose figures it is for; got {value}. Leave it out.")
-    arguments.gen_subset = arguments.gen_subset or GEN_SUBSET
-    arguments.batches = BATCHES if arguments.batches is None else arguments.batches
-    for flag in ("batch_size", "tokens_per_sample", "batches"):
-        positive(f"--{flag.replace('_', '-')}", getattr(arguments, flag))
+    if not arguments.checkpoint:
+        refuse_options(arguments, ["gen_subset", "batches"], needs="--checkpoint, whose figures it is for")
     for path in arguments.checkpoint:
         if not path.is_file():
             raise ValueError(f"--checkpoint: needs a file; got {path}, which is none. Use another path.")
@@ -52,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     import_user_dir(arguments.user_dir)
     dictionary = read_dictionary(arguments.data)
     if arguments.checkpoint:  # a missing text must fail before the gradients are computed
+        arguments.gen_subset = arguments.gen_subset or "test"
         read_stream(arguments.data, arguments.gen_subset, dictionary, flag="--gen-subset")
     batches = stream_batches(arguments, dictionary)
     words = (batch["net_input"]["src_tokens"].numpy() for batch in batches)
@@ -59,7 +58,6 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(input_updates(words, len(dictionary), not_words=not_words).describe()))
     for checkpoint in arguments.checkpoint:
         print("\n".join(["", *of_model(checkpoint, arguments)]), flush=True)
-    return 0
 
 
 def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
@@ -86,7 +84,7 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     carries = getattr(task, "one_stream", False)
 
     def gradients() -> Any:
-        for batch in islice(stream_batches(arguments, dictionary), arguments.batches):
+        for batch in islice(stream_batches(arguments, dictionary), arguments.batches or 20):
             if not carries:
                 del batch["net_input"]["stream_position"]
             yield role_gradients(model, batch, pad=dictionary.pad())
@@ -97,8 +95,3 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     task.load_dataset(arguments.gen_subset)
     text = task.eval_lm_dataloader(task.dataset(arguments.gen_subset), max_tokens=MAX_TOKENS)
     return [*lines, *repeats(model, text, dictionary).describe(dictionary)]
-
-
-# Tokens scored at a time: of one row if the model carries a state, else of all sentences together.
-LONG = 200
-MAX_TOKENS = 4000

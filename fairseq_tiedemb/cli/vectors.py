@@ -17,16 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Writes the file, and describes it."""
     from fairseq_tiedemb.vectors.text_file import write_vectors
 
     check_output(arguments.output, flag="--output", inputs=files_of_tables(arguments))
-    tables = read_tables(arguments)
-    if len(tables) > 1:
-        names = ", ".join(table.name for table in tables)
+    table, *more = read_tables(arguments)
+    if more:
+        names = ", ".join(each.name for each in (table, *more))
         raise ValueError(f"--role: needs one table; got {names}. Use in, out or sum.")
     with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
-        left_out = write_vectors(tables[0], file)
-    print(f"{arguments.output}: {tables[0].describe()}" + (f", without {left_out:,} with space" if left_out else ""))
-    return 0
+        left_out = write_vectors(table, file)
+    print(f"{arguments.output}: {table.describe()}" + (f", without {left_out:,} with space" if left_out else ""))

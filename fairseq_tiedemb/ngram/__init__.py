@@ -7,6 +7,7 @@ the token scores of another program (``word_scores``). ``word_classes`` clusters
 A sentence is <s> w_1 ... w_m </s>: histories do not cross <s>, and </s> is predicted. <unk> is an ordinary word.
 """
 
+from ..checkpoints.text import read_lines as read_lines
 from .counts import Level as Level
 from .counts import count_ngrams as count_ngrams
 from .interpolation import estimate_mixture as estimate_mixture
@@ -22,7 +23,6 @@ from .text import EOS as EOS
 from .text import MARKS as MARKS
 from .text import UNKNOWN as UNKNOWN
 from .text import Vocabulary as Vocabulary
-from .text import read_lines as read_lines
 from .word_scores import WordScores as WordScores
 from .word_scores import is_word_scores as is_word_scores
 from .word_scores import read_word_scores as read_word_scores

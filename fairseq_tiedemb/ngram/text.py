@@ -1,32 +1,17 @@
 """Reads text for n-gram models: lines, sentences between <s> and </s>, word indices."""
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_tiedemb.checkpoints.dictionaries import entry_of
+from ..checkpoints.text import read_dict, read_lines
 
 MARKS = ("<s>", "</s>")
 BOS, EOS = range(2)
 UNKNOWN = "<unk>"
-
-
-def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, line) of a UTF-8 text, without its byte-order mark.
-
-    Raises:
-        ValueError: naming the flag and the file, if it cannot be read or is not UTF-8.
-    """
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            yield from enumerate(file, start=1)
-    except OSError as error:
-        raise ValueError(f"{flag}: needs a text file; got {path} ({error.strerror}). Use another path.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{flag}: needs UTF-8 text; got {path} ({error}). Use iconv on it.") from error
 
 
 class Vocabulary(dict[str, int]):
@@ -46,20 +31,12 @@ class Vocabulary(dict[str, int]):
         """Returns the closed vocabulary of fairseq's dict.txt, with <unk>.
 
         Raises:
-            ValueError: naming the first line that is not of the form ``word count``.
+            ValueError: of ``read_dict``.
         """
         vocabulary = cls()
-        for number, line in read_lines(path, flag="--dict"):
-            try:
-                word, _ = entry_of(line)
-            except ValueError:
-                raise ValueError(
-                    f"--dict: needs lines `word count`; got {line.rstrip()!r} in line {number} of {path}. "
-                    f"Use the dict.txt that fairseq-preprocess wrote."
-                ) from None
+        for word in [*(word for word, _ in read_dict(path, flag="--dict")), UNKNOWN]:
             if word not in MARKS:
                 vocabulary.setdefault(word, vocabulary.size)
-        vocabulary.setdefault(UNKNOWN, vocabulary.size)
         vocabulary.close()
         return vocabulary
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .text import read_lines
+from ..checkpoints.text import read_lines
 
 
 class WordScores(NamedTuple):

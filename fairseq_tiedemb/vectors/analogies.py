@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
 EPSILON = 1e-3  # in 3CosMul's denominator, as in the paper
@@ -49,11 +50,7 @@ def read_questions(path: Path) -> list[Section]:
         ValueError: naming the first line of another form, or if there is no question.
     """
     sections: list[Section] = []
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"--questions: needs a text file in UTF-8; got {path} ({error}). Use another.") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in read_lines(path, flag="--questions"):
         words = line.lower().split()
         if not words:
             continue
@@ -63,8 +60,8 @@ def read_questions(path: Path) -> list[Section]:
             sections[-1].questions.append((words[0], words[1], words[2], words[3]))
         else:
             raise ValueError(
-                f"--questions: needs `: section` lines, with lines of four words below; got {line[:60]!r} in line "
-                f"{number} of {path}. Use the format of questions-words.txt."
+                f"--questions: needs `: section` lines, with lines of four words below; got {line.rstrip()[:60]!r} in "
+                f"line {number} of {path}. Use the format of questions-words.txt."
             )
     if not any(section.questions for section in sections):
         raise ValueError(f"--questions: needs at least one question; got {path}, which has none. Use another.")
@@ -91,14 +88,15 @@ def answer(
         for section in sections
     ]
     asked = [question for questions in kept for question in questions]
-    marks = [_marks(table, index, asked, multiply=multiply) for table, index in zip(tables, indexes, strict=True)]
-    results, start = [], 0
-    for section, questions in zip(sections, kept, strict=True):
-        stop = start + len(questions)
-        right = [int(is_right[start:stop].sum()) for is_right in marks]
-        results.append(Answers(section.name, len(questions), len(section.questions), right))
-        start = stop
-    return results
+    ends = np.cumsum([len(questions) for questions in kept])[:-1]
+    marks = [
+        np.split(_marks(table, index, asked, multiply=multiply), ends)
+        for table, index in zip(tables, indexes, strict=True)
+    ]
+    return [
+        Answers(section.name, len(questions), len(section.questions), [int(part.sum()) for part in right])
+        for section, questions, *right in zip(sections, kept, *marks, strict=True)
+    ]
 
 
 def in_total(results: Sequence[Answers]) -> list[Answers]:

@@ -36,21 +36,17 @@ def draw(
 
     figure = Figure(figsize=(SIDE * len(panels), SIDE), layout="constrained")
     canvas = FigureCanvasAgg(figure)  # which measures labels, whatever the format
-    drawn = []
-    for axes, (title, _, places) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    drawn = list(zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True))
+    for axes, (title, _, places) in drawn:
         axes.scatter(*places.T, s=6, linewidths=0, color="tab:blue")
         axes.set_title(title, fontsize="medium", parse_math=False, wrap=True)
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.margins(0.06)
         if true_distances:
             axes.set_aspect("equal", adjustable="datalim")
-        drawn.append(axes)
     canvas.draw()  # settles where the panels are
     figure.set_layout_engine("none")
-    counts = [
-        _label(axes, panel[1], panel[2], canvas.get_renderer()) for axes, panel in zip(drawn, panels, strict=True)
-    ]
+    counts = [_label(axes, words, places, canvas.get_renderer()) for axes, (_, words, places) in drawn]
     figure.savefig(path, format=picture_format, dpi=150)
     return counts
 
@@ -62,16 +58,8 @@ def _label(axes: Any, words: Sequence[str], places: np.ndarray, renderer: Any) -
     for word, place in zip(words, places, strict=True):
         best, fewest = None, len(points) + 1
         for x, y, horizontal, vertical in CORNERS:
-            text = axes.annotate(
-                word,
-                place,
-                xytext=(x, y),
-                textcoords="offset points",
-                ha=horizontal,
-                va=vertical,
-                fontsize=7,
-                parse_math=False,
-            )
+            font = {"ha": horizontal, "va": vertical, "fontsize": 7, "parse_math": False}
+            text = axes.annotate(word, place, xytext=(x, y), textcoords="offset points", **font)
             left, bottom, right, top = text.get_window_extent(renderer).padded(GAP).extents
             apart = (taken[:, 0] > right) | (taken[:, 2] < left) | (taken[:, 1] > top) | (taken[:, 3] < bottom)
             inside = ((points > (left, bottom)) & (points < (right, top))).all(1).sum()

@@ -18,9 +18,7 @@ def mean_ranks(values: np.ndarray) -> np.ndarray:
 def spearman(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> float:
     """Computes Pearson's correlation of the mean ranks; nan for fewer than two values, or if all are equal."""
     ranks = [mean_ranks(np.asarray(values, np.float64)) for values in (first, second)]
-    if len(ranks[0]) < 2:
-        return math.nan
-    a, b = (rank - rank.mean() for rank in ranks)
+    a, b = (rank - (len(rank) + 1) / 2 for rank in ranks)
     scale = math.sqrt(float(a @ a) * float(b @ b))
     return float(a @ b) / scale if scale else math.nan
 

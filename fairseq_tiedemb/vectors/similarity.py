@@ -3,12 +3,14 @@
 Source: Press & Wolf 2016, section 4.1, tables 2 and 3.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.vectors.ranks import spearman
 from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
@@ -54,26 +56,20 @@ def read_pairs(path: Path) -> PairSet:
         ValueError: naming the first line of another form, or if there is no pair.
     """
     pairs, scores = [], []
-    try:
-        for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
-            if not line.strip() or line.startswith("#"):
-                continue
-            fields = line.split()
-            try:
-                score = float(fields[2])
-                if not np.isfinite(score):
-                    raise ValueError
-            except (IndexError, ValueError):
-                raise ValueError(
-                    f"--sets: needs two words and a number per line; got {line[:60]!r} in line {number} of {path}. Use "
-                    "word, word and score, with white space between."
-                ) from None
-            pairs.append((fields[0].lower(), fields[1].lower()))
-            scores.append(score)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"--sets: needs text in UTF-8; got {path} ({error}). Use iconv -f LATIN1 -t UTF-8.") from None
-    except OSError as error:
-        raise ValueError(f"--sets: needs a file; got {path} ({error.strerror}). Use another path.") from None
+    for number, line in read_lines(path, flag="--sets"):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            first, second, score = line.lower().split()[:3]
+            scores.append(float(score))
+        except ValueError:
+            scores.append(math.nan)
+        if not math.isfinite(scores[-1]):
+            raise ValueError(
+                f"--sets: needs two words and a number per line; got {line.rstrip()[:60]!r} in line {number} of "
+                f"{path}. Use word, word and score, with white space between."
+            )
+        pairs.append((first, second))
     if not pairs:
         raise ValueError(f"--sets: needs at least one pair of words; got {path}, which has none. Use another.")
     return PairSet(path.stem, pairs, np.array(scores))

@@ -3,8 +3,9 @@
 Source: https://huggingface.co/docs/safetensors, "Format".
 """
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,20 @@ def is_tensor_file(start: bytes, size: int) -> bool:
     return len(start) == 9 and int.from_bytes(start[:8], "little") <= size - 8 and start[8:] == b"{"
 
 
+class Entry(NamedTuple):
+    """What a header says of a tensor: its type, its shape, its first byte and the one behind its last."""
+
+    dtype: str
+    shape: list[int]
+    start: int
+    stop: int
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether there are rows of numbers."""
+        return len(self.shape) == 2 and self.dtype in TYPES
+
+
 def read_matrix(path: Path, name: str | None) -> Tensor:
     """Reads the matrix called `name`, as float32.
 
@@ -34,31 +49,31 @@ def read_matrix(path: Path, name: str | None) -> Tensor:
             if length > min(size - 8, LARGEST_HEADER):
                 raise ValueError(f"a header of {length:,} bytes in {size:,}")
             header = parse_json(file.read(length))
-            shapes = {key: _whole(entry["shape"]) for key, entry in header.items() if key != "__metadata__"}
-            if name not in shapes or len(shapes[name]) != 2 or header[name]["dtype"] not in TYPES:
-                raise _unknown(name, shapes, path)
-            start, stop = _place(header[name], size - 8 - length)
-        except _Unknown:
-            raise
+            entries = {key: _entry(each, size - 8 - length) for key, each in header.items() if key != "__metadata__"}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"TABLE: needs a whole safetensors file; got {path} ({type(error).__name__}: {error}). Use another."
             ) from None
+        if name not in entries or not entries[name].is_matrix:
+            matrices = {key: each.shape for key, each in entries.items() if each.is_matrix}
+            named = sorted(matrices, key=lambda key: -max(matrices[key]))
+            shown = ", ".join(f"{key} {tuple(matrices[key])}" for key in named[:SHOWN])
+            more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+            raise ValueError(f"--tensor: needs the name of a matrix of {path}; got {name}. Use one of {shown}{more}.")
+        dtype, shape, start, stop = entries[name]
         file.seek(8 + length + start)
         data = bytearray(file.read(stop - start))
-    return torch.frombuffer(data, dtype=TYPES[header[name]["dtype"]]).view(*shapes[name]).float()
+    return torch.frombuffer(data, dtype=TYPES[dtype]).view(*shape).float()
 
 
-class _Unknown(ValueError):
-    pass
-
-
-def _unknown(name: str | None, shapes: dict[str, list[int]], path: Path) -> _Unknown:
-    matrices = sorted((key for key, shape in shapes.items() if len(shape) == 2), key=lambda key: -max(shapes[key]))
-    shown = ", ".join(f"{key} {tuple(shapes[key])}" for key in matrices[:SHOWN])
-    rest = len(matrices) - SHOWN
-    more = f" and {rest} more" if rest > 0 else ""
-    return _Unknown(f"--tensor: needs the name of a matrix of {path}; got {name}. Use one of {shown}{more}.")
+def _entry(header: dict[str, Any], room: int) -> Entry:
+    """Checks what a header says of a tensor, whose bytes must be in the file, and as many as its shape says."""
+    entry = Entry(header["dtype"], _whole(header["shape"]), *_whole(header["data_offsets"]))
+    if entry.is_matrix:
+        needed = math.prod(entry.shape) * TYPES[entry.dtype].itemsize
+        if not (entry.stop <= room and entry.stop - entry.start == needed > 0):
+            raise ValueError(f"bytes {entry.start} to {entry.stop} of {room}, for a tensor of {needed}")
+    return entry
 
 
 def _whole(values: Any) -> list[int]:
@@ -66,13 +81,3 @@ def _whole(values: Any) -> list[int]:
     if not (isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)):
         raise ValueError(f"{str(values)[:60]} where whole numbers belong")
     return values
-
-
-def _place(entry: dict[str, Any], room: int) -> tuple[int, int]:
-    """First byte and the one behind the last, which must be as many as the shape says."""
-    start, stop = _whole(entry["data_offsets"])
-    rows, width = entry["shape"]
-    needed = rows * width * TYPES[entry["dtype"]].itemsize
-    if not (0 <= start <= stop <= room and stop - start == needed and needed > 0):
-        raise ValueError(f"bytes {start} to {stop} of {room}, for a tensor of {needed}")
-    return start, stop

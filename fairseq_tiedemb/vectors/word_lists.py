@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS, entry_of
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
 from fairseq_tiedemb.checkpoints.json_text import parse_json
+from fairseq_tiedemb.checkpoints.text import read_dict, read_lines
 
 # Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
@@ -31,30 +32,18 @@ def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
     Raises:
         ValueError: if the file has none of these formats.
     """
+    lines = [line.removesuffix("\n") for _, line in read_lines(path, flag=flag)]
+    if path.suffix != ".json":
+        is_dict = any(" " in line for line in lines)
+        words = [*FAIRSEQ_WORDS, *(word for word, _ in read_dict(path, flag=flag))] if is_dict else lines
+        return dict(enumerate(words))
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        return _from_json(parse_json(text)) if path.suffix == ".json" else _from_lines(text)
-    except OSError as error:
-        raise ValueError(f"{flag}: needs a dictionary; got {path} ({error.strerror}). Use another path.") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        return _from_json(parse_json("\n".join(lines)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{flag}: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
             f"got {path} ({error}). Use the dictionary of the table."
         ) from None
-
-
-def _from_lines(text: str) -> dict[int, str]:
-    # splitlines() would also split at characters that occur inside words.
-    lines = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    if not any(" " in line for line in lines):
-        return dict(enumerate(lines))
-    words = [*FAIRSEQ_WORDS]
-    for number, line in enumerate(lines, 1):
-        try:
-            words.append(entry_of(line)[0])
-        except ValueError:
-            raise ValueError(f"line {number} has no count: {line[:60]!r}") from None
-    return dict(enumerate(words))
 
 
 def _from_json(content: Any) -> dict[int, str]:

@@ -10,15 +10,15 @@ import torch
 
 from fairseq_tiedemb.analysis import norms
 from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW
-from fairseq_tiedemb.cli import create_parser
+
+from ..vectors import common
 
 SPECIAL = 4  # <s>, <pad>, </s>, <unk>
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def command(*args: str) -> int:
-    arguments = create_parser().parse_args(["norms", *args])
-    return arguments.run(arguments)
+def command(*args: object) -> int:
+    return common.command("norms", *args)
 
 
 def save(path: Path, **model: torch.Tensor) -> Path:
@@ -85,12 +85,7 @@ def test_names_of_other_matrices(name: str) -> None:
     with pytest.raises(
         ValueError, match="CHECKPOINT: needs a model with an embedding table .*; got x.pt, which has none"
     ):
-        norms.table_norms({name: table()}, path=Path("x.pt"))
-
-
-def test_a_vector_of_that_name_is_no_table() -> None:
-    with pytest.raises(ValueError, match="which has none"):
-        norms.table_norms({"decoder.output.weight": torch.ones(7)}, path=Path("x"))
+        norms.table_norms({name: table(), "decoder.output.weight": torch.ones(7)}, path=Path("x.pt"))
 
 
 @pytest.mark.parametrize("name", ["decoder.embed_tokens.embeddings.2.0.weight", "d.adaptive_softmax.tail.0.2.weight"])
@@ -118,66 +113,44 @@ def test_names_cannot_command_the_terminal(tmp_path: Path, capsys: pytest.Captur
     path = tmp_path / "a.pt"
     evil = "\x1b]0;owned\x07\u202e\n.embed_tokens.weight"
     torch.save({"model": {evil: table(), "\x1b[2J.bias": torch.ones(3)}}, path)
-    assert command(str(path), "--parameters") == 0
+    assert command(path, "--parameters") == 0
     printed = capsys.readouterr().out
     assert "\\x1b]0;owned\\x07\\u202e\\n.embed_tokens.weight" in printed
     assert all(character.isprintable() or character == "\n" for character in printed)
 
 
 def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lengths = torch.rand(1000) + 1
-    weight = torch.zeros(1000, 2)
-    weight[:, 0] = lengths
-    lengths = np.delete(lengths.double().numpy(), PADDING_ROW)
-    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight.half())
-    lengths = np.delete(weight.half()[:, 0].double().numpy(), PADDING_ROW)
-    assert command(str(path)) == 0
+    weight = torch.zeros(1000, 2).half()
+    weight[:, 0] = torch.rand(1000) + 1
+    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight)
+    lengths = np.delete(weight[:, 0].double().numpy(), PADDING_ROW)
+    assert command(path) == 0
     printed = columns(capsys.readouterr().out)
     assert printed["rows"] == ["999"]
     expected = {
         "min": lengths.min(),
-        "5%": np.quantile(lengths, 0.05),
-        "50%": np.median(lengths),
-        "99%": np.quantile(lengths, 0.99),
-        "max": lengths.max(),
-        "mean": lengths.mean(),
-        "std": lengths.std(),
+        **{f"{part}%": np.quantile(lengths, part / 100) for part in (1, 5, 50, 99)},
+        **{name: getattr(lengths, name)() for name in ("max", "mean", "std")},
     }
     assert {name: printed[name] for name in expected} == {name: [f"{each:.4g}"] for name, each in expected.items()}
 
 
 def test_norms_of_all_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     embedding, square, bias = table(), torch.full((2, 2), 3.0), torch.tensor([3.0, 4.0], dtype=torch.float16)
-    zeros = torch.zeros(2)
-    path = save(
-        tmp_path / "x.pt",
-        embed_tokens__weight=embedding,
-        output__weight=embedding.clone(),
-        hidden=square,
-        other=square.T.clone(),
-        bias=bias,
-        steps=torch.tensor(7),
-        first=zeros,
-        second=torch.zeros(1, 2),
-    )
-    assert command(str(path)) == 0
+    tables = {"embed_tokens__weight": embedding, "output__weight": embedding.clone()}
+    others = {"hidden": square, "other": square.T.clone(), "bias": bias, "steps": torch.tensor(7)}
+    path = save(tmp_path / "x.pt", **tables, **others, first=torch.zeros(2), second=torch.zeros(1, 2))
+    assert command(path) == 0
     assert "Frobenius" not in capsys.readouterr().out
-    assert command(str(path), "--parameters") == 0
+    assert command(path, "--parameters") == 0
     lines = capsys.readouterr().out.split("Frobenius norm of")[1].splitlines()[1:]
-    assert [line.split("  ", 1)[0] for line in lines] == [
-        "embed_tokens.weight = output.weight",
-        "hidden = other",
-        "bias",
-        "first",
-        "second",
-    ]
-    assert [line.split()[-1] for line in lines] == [
-        f"{np.sqrt((embedding.numpy() ** 2).sum()):.4g}",
-        "6",
-        "5",
-        "0",
-        "0",
-    ]
+    assert {line.split("  ", 1)[0]: line.split()[-1] for line in lines} == {
+        "embed_tokens.weight = output.weight": f"{np.sqrt((embedding.numpy() ** 2).sum()):.4g}",
+        "hidden = other": "6",
+        "bias": "5",
+        "first": "0",
+        "second": "0",
+    }
     assert "20 x 3" in lines[0]
 
 
@@ -192,13 +165,13 @@ def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, capsys: pyt
     path = tmp_path / "x.pt"
     torch.save({"model": model, "task_state": {"dictionaries_of_training": kept}}, path)
     for words, label in (("ab", "[1]"), ("cd", "[2]")):
-        assert command(str(path), "--dictionary", str(tmp_path / words)) == 0
+        assert command(path, "--dictionary", tmp_path / words) == 0
         heads = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("mean norm")]
         assert heads == [["mean", "norm,", "words", "by", "frequency", label]]
     with pytest.raises(
         ValueError, match="--dictionary: needs the 6 words that the model .*; got .*dc, with other words"
     ):
-        command(str(path), "--dictionary", str(tmp_path / "dc"))
+        command(path, "--dictionary", tmp_path / "dc")
 
 
 def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,7 +184,7 @@ def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         weight[row, 1] = 201 - count if count else 1e9
     path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight, encoder__embed_tokens__weight=table(30))
     dictionary = write_dictionary(tmp_path / "dict.txt", counts.tolist())
-    assert command(str(path), "--dictionary", str(dictionary)) == 0
+    assert command(path, "--dictionary", dictionary) == 0
     lines = capsys.readouterr().out.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("mean norm"))
     # Of the two tables, the dictionary has the size of the first.
@@ -225,63 +198,36 @@ def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_the_picture_has_every_table_and_the_frequencies(tmp_path: Path) -> None:
     path = save(tmp_path / "a.pt", encoder__embed_tokens__weight=table(), decoder__output__weight=table(24))
     dictionary = write_dictionary(tmp_path / "dict.txt", list(range(1, 21)))
-    for arguments, axes in (([], 1), (["--dictionary", str(dictionary)], 2)):
+    for arguments, axes in (([], 1), (["--dictionary", dictionary], 2)):
         picture = tmp_path / "norms.svg"
-        assert command(str(path), "--output", str(picture), *arguments) == 0
+        assert command(path, "--output", picture, *arguments) == 0
         svg = ElementTree.parse(picture).getroot()
         assert sum(group.get("id", "").startswith("axes_") for group in svg.iter(f"{SVG}g")) == axes
         text = picture.read_text()  # matplotlib leaves each text as a comment
-        assert "norm of a row" in text
-        assert "encoder.embed_tokens.weight" in text
-        assert "decoder.output.weight" in text
+        assert all(each in text for each in ("norm of a row", "encoder.embed_tokens.weight", "decoder.output.weight"))
         assert ("frequency of the word" in text) == (axes == 2)
-
-
-def test_png(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=table())
-    assert command(str(path), "--output", str(tmp_path / "norms.PNG")) == 0
+    path = save(tmp_path / "b.pt", decoder__embed_tokens__weight=torch.zeros(10, 2))
+    assert command(path, "--output", tmp_path / "norms.PNG") == 0
     assert (tmp_path / "norms.PNG").read_bytes().startswith(b"\x89PNG")
 
 
-def test_rows_of_one_length(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=torch.zeros(10, 2))
-    assert command(str(path), "--output", str(tmp_path / "norms.png")) == 0
-
-
-def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
-    weight = table()
-    weight[5, 1] = float("nan")
-    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight)
-    with pytest.raises(ValueError, match="CHECKPOINT: needs finite weights; got decoder.embed_tokens.weight .* row 5"):
-        command(str(path))
-
-
-def test_refused_dictionaries(tmp_path: Path) -> None:
+def test_refusals(tmp_path: Path) -> None:
     path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=table())
+    save(tmp_path / "nan.pt", decoder__embed_tokens__weight=table().index_fill(0, torch.tensor(5), torch.nan))
     (tmp_path / "broken.txt").write_text("a line without a number\n")
-    for name, message in (
-        ("none.txt", "--dictionary: needs the dict.txt of fairseq-preprocess; got .*none.txt"),
-        ("broken.txt", "--dictionary: needs the dict.txt of fairseq-preprocess; got .*broken.txt"),
-        ("a.pt", "--dictionary: needs the dict.txt of fairseq-preprocess; got .*a.pt"),
-        ("short.txt", r"--dictionary: needs as many words as a table has rows \(20\); got 5, including"),
+    write_dictionary(tmp_path / "short.txt", [3])
+    picture = tmp_path / "p.png"
+    for arguments, message in (
+        (["none.pt"], "CHECKPOINT: needs a checkpoint; got .*none.pt"),
+        (["nan.pt"], "CHECKPOINT: needs finite weights; got decoder.embed_tokens.weight with inf or nan in row 5"),
+        (["a.pt", "--dictionary", "none.txt"], "--dictionary: needs a text file; got .*none.txt"),
+        (["a.pt", "--dictionary", "broken.txt"], "--dictionary: needs lines `word count`; got 'a line .* of .*broken"),
+        (["a.pt", "--dictionary", "a.pt"], "--dictionary: needs UTF-8 text; got .*a.pt"),
+        (["a.pt", "--dictionary", "short.txt"], r"as many words as a table has rows \(20\); got 5, including"),
     ):
-        write_dictionary(tmp_path / "short.txt", [3])
+        paths = [each if each.startswith("--") else tmp_path / each for each in arguments]
         with pytest.raises(ValueError, match=message):
-            command(str(path), "--dictionary", str(tmp_path / name), "--output", str(tmp_path / "p.png"))
-        assert not (tmp_path / "p.png").exists()
-
-
-def test_refused_checkpoints_and_pictures(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=table())
-    with pytest.raises(ValueError, match="CHECKPOINT: needs a checkpoint; got .*none.pt"):
-        command(str(tmp_path / "none.pt"))
+            command(*paths, "--output", picture)
+    assert not picture.exists()
     with pytest.raises(ValueError, match="--output: needs a name that ends in one of .*png.*; got .*norms.txt"):
-        command(str(path), "--output", str(tmp_path / "norms.txt"))
-    with pytest.raises(ValueError, match="--output: needs a folder that exists; got .*missing"):
-        command(str(path), "--output", str(tmp_path / "missing/norms.png"))
-
-
-def test_matplotlib_is_imported_only_to_draw() -> None:
-    source = Path(norms.__file__).read_text()
-    assert "\nimport matplotlib" not in source
-    assert "\nfrom matplotlib" not in source
+        command(path, "--output", tmp_path / "norms.txt")

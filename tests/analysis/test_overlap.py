@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_tiedemb.analysis.overlap import Overlap, languages_of, overlap, types_of_text
-from fairseq_tiedemb.cli import create_parser
+from fairseq_tiedemb.analysis.overlap import Overlap, languages_of
 
 from ..conftest import RunCommand
+from ..vectors import common
 
 
 def command(*args: object) -> int:
-    arguments = create_parser().parse_args(["overlap", *map(str, args)])
-    return arguments.run(arguments)
+    return common.command("overlap", *args)
 
 
 def test_the_papers_table() -> None:
@@ -26,19 +25,12 @@ def test_the_papers_table() -> None:
     assert lines[5] == "97.7% of the types of EN are shared, 92.4% of FR's"
 
 
-def test_laws() -> None:
-    source, target = set("abcde"), set("defg")
-    assert overlap(source, target) == Overlap(3, 2, 2)
-    assert overlap(target, source) == Overlap(2, 3, 2)
-    assert overlap(source, source) == Overlap(0, 0, 5)
-
-
 def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a").write_text("the@@ re is\nis the@@ m\n")
-    (tmp_path / "b").write_text("re the is\n\nder\n")
+    (tmp_path / "a").write_text("the@@ re is\nis the@@ m\n", encoding="utf-8-sig")
+    (tmp_path / "b").write_text("re the is\n\nder to\n")
     command(tmp_path / "a", tmp_path / "b")
     found = [line.split()[-2] for line in capsys.readouterr().out.splitlines()[1:5]]
-    assert found == ["2", "2", "2", "6"]  # the@@ m | the der | re is
+    assert found == ["2", "3", "2", "7"]  # the@@ m | the der to | re is
 
 
 def test_preprocessed_text_and_not_its_dictionary(
@@ -73,11 +65,6 @@ def test_languages_with_a_hyphen(tmp_path: Path) -> None:
         assert languages_of(tmp_path / pair) == names
 
 
-def test_a_byte_order_mark_is_no_part_of_a_word(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a b\n", encoding="utf-8-sig")
-    assert types_of_text(tmp_path / "a") == {"a", "b"}
-
-
 def test_refusals(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a\n")
     (tmp_path / "empty").write_text("\n")
@@ -85,8 +72,8 @@ def test_refusals(tmp_path: Path) -> None:
     for texts, message in (
         (["a"], "TEXT: needs two files, or one folder; got 1, .*a. Use two"),
         (["a", "a", "a"], "TEXT: needs two files, or one folder; got 3"),
-        (["a", "none"], "TEXT: needs an encoded text in UTF-8; got .*none"),
-        (["latin", "a"], "TEXT: needs an encoded text in UTF-8; got .*latin"),
+        (["a", "none"], "TEXT: needs a text file; got .*none"),
+        (["latin", "a"], "TEXT: needs UTF-8 text; got .*latin"),
         (["empty", "a"], "TEXT: needs at least one word per side; got none on the source side"),
         (["a", "empty"], "TEXT: needs at least one word per side; got none on the target side"),
         (["."], "TEXT: needs the training text of one pair .* got none in"),

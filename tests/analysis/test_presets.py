@@ -60,19 +60,24 @@ def test_a_preset_is_shown_with_its_options_and_recipe(capsys: pytest.CaptureFix
     assert not any("--batch-size-valid" in line or "--distributed" in line for line in lines)
 
 
-def test_a_recipe_that_yields_to_an_optimiser(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["arch", "dl4mt_wt"]) == 0
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "dl4mt_wt",
+            [
+                "recipe      set by --arch dl4mt_wt in fairseq-train, unless --optimizer is given",
+                *("    --cell gru", "    --optimizer adadelta", "    --clip-norm 1.0", "    --max-update 300000"),
+            ],
+        ),
+        ("tied_transformer_iwslt_de_en", ["recipe      none: --optimizer, --lr", "    --encoder-ffn-embed-dim 1024"]),
+    ],
+)
+def test_other_recipes(name: str, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", name]) == 0
     text = capsys.readouterr().out
-    assert "recipe      set by --arch dl4mt_wt in fairseq-train, unless --optimizer is given\n" in text
-    for flag in ("--cell gru", "--optimizer adadelta", "--clip-norm 1.0", "--max-update 300000"):
-        assert f"    {flag}\n" in text
-
-
-def test_a_preset_without_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["arch", "tied_transformer_iwslt_de_en"]) == 0
-    text = capsys.readouterr().out
-    assert "recipe      none: --optimizer" in text
-    assert "    --encoder-ffn-embed-dim 1024\n" in text
+    for line in expected:
+        assert f"\n{line}" in text
 
 
 def test_the_largest_takes_no_memory() -> None:
@@ -80,24 +85,19 @@ def test_the_largest_takes_no_memory() -> None:
     assert torch.empty(1).device.type == "cpu"
 
 
-def test_bands_need_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bands_need_words() -> None:
     assert presets.describe("tied_transformer_lm_wiki103").words == 120_000
-    assert main(["arch", "tied_transformer_lm_wiki103", "--words", "60000"]) == 2
-    assert "--words: needs 60,001 or more for tied_transformer_lm_wiki103; got 60000" in capsys.readouterr().err
 
 
-def test_refuses_too_many_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["arch", "zaremba_lm_small", "--words", "10000001"]) == 2
-    assert "--words: needs 10,000,000 at most; got 10,000,001. Use 10000." in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", ["0", "-5"])
-def test_refuses_too_few_words(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["arch", "lstm_nmt", "--words", words]) == 2
-    assert f"--words: needs 5 or more for lstm_nmt; got {words}. Use 10000." in capsys.readouterr().err
-
-
-def test_refuses_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["arch", "lstm_nmt_tw"]) == 2
-    error = capsys.readouterr().err
-    assert "NAME: needs a preset of this package; got lstm_nmt_tw. Use lstm_nmt_twwt, " in error
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("tied_transformer_lm_wiki103", 60000, "--words: needs 60,001 or more for tied_transformer_lm_wiki103; got 60"),
+        ("zaremba_lm_small", 10000001, "--words: needs 10,000,000 at most; got 10,000,001. Use 10000."),
+        ("lstm_nmt", 0, "--words: needs 5 or more for lstm_nmt; got 0. Use 10000."),
+        ("lstm_nmt_tw", 9, "NAME: needs a preset of this package; got lstm_nmt_tw. Use lstm_nmt_twwt, "),
+    ],
+)
+def test_refusals(name: str, words: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["arch", name, "--words", str(words)]) == 2
+    assert message in capsys.readouterr().err

@@ -15,21 +15,20 @@ from torch import Tensor, nn
 from fairseq_tiedemb.analysis.input_updates import input_updates
 from fairseq_tiedemb.analysis.repeats import repeats
 from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
-from fairseq_tiedemb.cli import create_parser
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
-from ..conftest import RunCommand
 from ..models import recurrent_lms
 from ..models.common import dictionary, grown
 from ..models.families import BANDS, build
+from ..untrained import write_checkpoint
+from ..vectors import common
 
 PAD, WORDS = 1, 20
 
 
 def command(*args: object) -> int:
-    arguments = create_parser().parse_args(["updates", *map(str, args)])
-    return arguments.run(arguments)
+    return common.command("updates", *args)
 
 
 # --- how often --------------------------------------------------------------------------------------------------------
@@ -157,20 +156,10 @@ def test_the_parts_of_two_tables() -> None:
         model = grown(model, 0.3).double().eval()
         found = role_gradients(model, text(), pad=PAD)
         assert not found.tied
-        decoder = model.decoder
-        output = decoder.output.head if hasattr(decoder, "output") else decoder.output_projection
-        output = model.output.tables()["words"] if hasattr(model, "output") else output
-        torch.testing.assert_close(found.input_VD, gradient(model, decoder.embed_tokens.weight, text()))
+        own = hasattr(model, "output")
+        output = model.output.tables()["words"] if own else model.decoder.output_projection
+        torch.testing.assert_close(found.input_VD, gradient(model, model.decoder.embed_tokens.weight, text()))
         torch.testing.assert_close(found.output_VE, gradient(model, output.weight, text()))
-
-
-def test_the_input_part_of_a_tied_model_is_that_of_the_untied_one() -> None:
-    tied = grown(recurrent_lms.build("zaremba_lm_small_wt"), 0.3).double().eval()
-    untied = recurrent_lms.build("zaremba_lm_small").double().eval()
-    untied.load_state_dict({k: v for k, v in tied.state_dict().items() if k in untied.state_dict()})
-    first, second = (role_gradients(model, text(), pad=PAD) for model in (tied, untied))
-    torch.testing.assert_close(first.input_VD, second.input_VD)
-    torch.testing.assert_close(first.output_VE, second.output_VE)
 
 
 def test_what_is_printed_of_gradients() -> None:
@@ -191,53 +180,45 @@ def test_what_is_printed_of_gradients() -> None:
     assert len(describe([untied])) == 5
 
 
-def test_bands_are_refused() -> None:
-    model = build("transformer_lm", **BANDS)
-    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a model with one table .* got \w+ with adaptive tables"):
-        role_gradients(model, text(), pad=PAD)
-    model.decoder = nn.Module()
-    with pytest.raises(ValueError, match=r"CHECKPOINT: needs a model with one table .* got \w+ with none"):
-        role_gradients(model, text(), pad=PAD)
-
-
-@pytest.mark.parametrize(("layer", "shown"), [("tree", "none"), ("short-list", r"\(\d+, \d+\)")])
-def test_outputs_without_a_row_for_each_word_are_refused(layer: str, shown: str) -> None:
-    model = build("transformer_lm", ours=False)
-    table = nn.Embedding(5, 4)
-    model.output = SimpleNamespace(tables=lambda: {} if layer == "tree" else {"words": table})
-    with pytest.raises(ValueError, match=f"CHECKPOINT: needs an output table with a row for each of .* with {shown}"):
-        role_gradients(model, text(), pad=PAD)
+def test_models_without_a_row_for_each_word_are_refused() -> None:
+    adaptive, bare, tree, short = (
+        build("transformer_lm", **BANDS),
+        *(build("transformer_lm", ours=False) for _ in "123"),
+    )
+    bare.decoder = nn.Module()
+    tree.output = SimpleNamespace(tables=dict)
+    short.output = SimpleNamespace(tables=lambda: {"words": nn.Embedding(5, 4)})
+    for model, message in (
+        (adaptive, r"a model with one table .* got \w+ with adaptive tables"),
+        (bare, r"a model with one table .* got \w+ with none"),
+        (tree, "an output table with a row for each of .* with none"),
+        (short, r"an output table with a row for each of .* with \(5, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=f"CHECKPOINT: needs {message}"):
+            role_gradients(model, text(), pad=PAD)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
 
-TRAINING = ("--max-update", 2, "--no-epoch-checkpoints", "--num-workers", 0, "--disable-validation")
-SIZES = ("--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--tokens-per-sample", 5, "--batch-size", 6)
+SIZES = ("--decoder-embed-dim", 8, "--decoder-hidden-size", 8)
+STOCK = ("--arch", "lstm_lm", "--decoder-out-embed-dim", 8, "--share-decoder-input-output-embed")
 
 
-def test_the_command(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
-    stock = (
-        "--arch",
-        "lstm_lm",
-        "--decoder-out-embed-dim",
-        8,
-        "--share-decoder-input-output-embed",
-        "--optimizer",
-        "sgd",
-    )
-    for name, model, options in (
-        ("ours", ("--arch", "zaremba_lm_small"), {}),
-        ("stock", ("--task", "language_modeling", *stock, "--lr", 1), {"user_dir": None}),
+def test_the_command(lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [tmp_path / name for name in ("ours", "stock")]
+    for path, flags in zip(
+        paths, (("--arch", "zaremba_lm_small"), ("--task", "language_modeling", *STOCK)), strict=True
     ):
-        run_command("train", lm_data, *model, *SIZES, *TRAINING, "--save-dir", tmp_path / name, **options)
-    paths = [tmp_path / name / "checkpoint_last.pt" for name in ("ours", "stock")]
+        write_checkpoint(path, lm_data, *flags, *SIZES)
     shape = ("--batch-size", 6, "--tokens-per-sample", 5, "--batches", 3)
-    process = run_command("fairseq_tiedemb.cli", "updates", lm_data, "--checkpoint", *paths, *shape, fresh=True)
-    printed = process.stdout
+    command(lm_data, "--checkpoint", *paths, *shape)
+    printed = capsys.readouterr().out
     assert printed.count("gradients of 3 batches, untied") == printed.count("gradients of 3 batches, tied") == 1
-    words = [line.split() for line in (lm_data.parent / "text/train.src").read_text().splitlines()]
+    words, test = (
+        [line.split() for line in (lm_data.parent / f"text/{split}.src").read_text().splitlines()]
+        for split in ("train", "test")
+    )
     assert printed.startswith(f"an epoch: {sum(len(each) + 1 for each in words)} tokens in ")
-    test = [line.split() for line in (lm_data.parent / "text/test.src").read_text().splitlines()]
     follow = sum(map(len, test))
     repeated = sum(a == b for each in test for a, b in zip(each, each[1:], strict=False))
     assert printed.count(f"over {follow:,} tokens that follow a word") == 2
@@ -245,50 +226,39 @@ def test_the_command(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> 
 
 
 def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"DATA: needs a file; got .*dict.txt, which is none"):
-        command(parallel_data)
-    with pytest.raises(ValueError, match=r"--checkpoint: needs a file; got nothing.pt"):
-        command(lm_data, "--checkpoint", "nothing.pt")
-    with pytest.raises(ValueError, match=r"--batch-size: needs 1 or more; got 0"):
-        command(lm_data, "--batch-size", 0)
-    with pytest.raises(ValueError, match=r"--train-subset: needs a text of .*; got .*/none, without"):
-        command(lm_data, "--train-subset", "none")
-    with pytest.raises(ValueError, match=r"--gen-subset: needs --checkpoint, .*; got test. Leave it out"):
-        command(lm_data, "--gen-subset", "test")
-    with pytest.raises(ValueError, match=r"--batches: needs --checkpoint, .*; got 20. Leave it out"):
-        command(lm_data, "--batches", 20)
     (tmp_path / "model.pt").touch()
-    with pytest.raises(ValueError, match=r"--batches: needs 1 or more; got 0"):
-        command(lm_data, "--checkpoint", tmp_path / "model.pt", "--batches", 0)
-    capsys.readouterr()
-    with pytest.raises(ValueError, match=r"--gen-subset: needs a text of .*; got .*/none, without"):
-        command(lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none")
+    for arguments, message in (
+        ((parallel_data,), "DATA: needs a file; got .*dict.txt, which is none"),
+        ((lm_data, "--checkpoint", "nothing.pt"), "--checkpoint: needs a file; got nothing.pt"),
+        ((lm_data, "--batch-size", 0), "--batch-size: needs 1 or more; got 0"),
+        ((lm_data, "--batches", 0), "--batches: needs 1 or more; got 0"),
+        ((lm_data, "--train-subset", "none"), "--train-subset: needs a text of .*; got .*/none, without"),
+        ((lm_data, "--gen-subset", "test"), "--gen-subset: needs --checkpoint, .*; got test. Leave it out"),
+        ((lm_data, "--batches", 20), "--batches: needs --checkpoint, .*; got 20. Leave it out"),
+        (
+            (lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none"),
+            "--gen-subset: needs a text of .*; got .*/none, without",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command(*arguments)
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("size", [0, 5, 20, 100])
-def test_an_index_that_was_cut_is_named(size: int, lm_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_broken_data_is_named(lm_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     data = shutil.copytree(lm_data, tmp_path / "data")
     index = data / "train.idx"
     whole = index.read_bytes()
-    index.write_bytes(whole[:size])
-    needed = 26 if size < 26 else len(whole)
-    message = f"DATA: needs files as .* wrote them; got {index} with {size} bytes of {needed:,}. Use whole ones"
-    with pytest.raises(ValueError, match=message):
-        command(data)
+    for size, needed in ((0, 26), (5, 26), (20, len(whole)), (100, len(whole))):
+        index.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=f"DATA: needs files as .*; got {index} with {size} bytes of {needed:,}."):
+            command(data)
     assert "Traceback" not in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("line", "cause"),
-    [
+    for line, cause in (
         (b"foo bar baz", 'Incorrect dictionary format, .*"foo bar'),
         (b"a 1\na 1", "Duplicate word found .*'a'"),
         (b"\xe9 1", "Incorrect encoding"),
-    ],
-)
-def test_a_dictionary_that_is_not_fairseqs_is_named(line: bytes, cause: str, lm_data: Path, tmp_path: Path) -> None:
-    data = shutil.copytree(lm_data, tmp_path / "data")
-    (data / "dict.txt").write_bytes(line + b"\n")
-    with pytest.raises(ValueError, match=f"DATA: needs the dictionary .*; got {data}/dict.txt .{cause}.*Use the one"):
-        command(data)
+    ):
+        (data / "dict.txt").write_bytes(line + b"\n")
+        with pytest.raises(ValueError, match=f"DATA: needs the dictionary .*; got {data}/dict.txt .{cause}.*Use the"):
+            command(data)

@@ -9,23 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq import options as fairseq_options
-from fairseq import tasks
 from fairseq.data import Dictionary
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
-from ..conftest import configuration
-from ..models.common import grown
+from .. import untrained
 from .crossing import crossed
 
-needs_engine = pytest.mark.skipif(
-    "not __import__('importlib.util').util.find_spec('ctranslate2')",
-    reason="needs CTranslate2: pip install ctranslate2",
-)
+ctranslate2 = pytest.importorskip("ctranslate2", reason="needs CTranslate2: pip install ctranslate2")
 
 SIZES = [
     *("--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-layers", 2, "--decoder-attention-heads", 2),
@@ -59,17 +52,11 @@ BEAM, LONGEST = 4, 50
 SEARCH: dict[str, Any] = {"beam_size": BEAM, "num_hypotheses": BEAM, "return_scores": True}
 
 
-def write_checkpoint(path: Path, data: Path, *flags: object, **settings: Any) -> Any:
-    """What fairseq-train would save, of a model that was not trained; returns the model."""
-    cfg = configuration(fairseq_options.get_training_parser(), data, *flags)
-    task = tasks.setup_task(cfg.task)
-    model = grown(task.build_model(cfg.model), std=0.3).eval()
+def write_checkpoint(path: Path, data: Path, *flags: object) -> tuple[Any, Any]:
+    """Writes the checkpoint of a model whose sentences end; returns the model and its task."""
+    model, task = untrained.write_checkpoint(path, data, *flags)
     make_it_end(model)
-    saved = {**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True), **settings}
-    history = [{"criterion_name": "CrossEntropyCriterion", "lr_scheduler_state": {}, "num_updates": 0}]
-    iterator = {"epoch": 1, "iterations_in_epoch": 0}
-    state = {"cfg": saved, "args": None, "model": model.state_dict(), "task_state": task.state_dict()}
-    torch.save({**state, "optimizer_history": history, "extra_state": {"train_iterator": iterator}}, path)
+    torch.save({**torch.load(path, weights_only=False), "model": model.state_dict()}, path)
     return model, task
 
 
@@ -134,13 +121,10 @@ def encode(words: Dictionary, sentence: list[str]) -> Tensor:
     return words.encode_line(" ".join(sentence), add_if_not_exist=False).long()
 
 
-@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(TRANSLATION, SHARING_METHODS))
 def test_the_engine_translates_alike(
     name: str, method: str, parallel_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
-    import ctranslate2
-
     flags = ("--arch", "tied_transformer", "--sharing-method", method, *OF_ENCODER, *SIZES, *TRANSLATION[name])
     model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
     export(tmp_path / "model.pt", tmp_path / "engine")
@@ -152,13 +136,10 @@ def test_the_engine_translates_alike(
     assert_alike(found, expected, "hypotheses")
 
 
-@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(LANGUAGE_MODELS, SHARING_METHODS))
 def test_the_engine_continues_and_scores_texts_alike(
     name: str, method: str, lm_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
-    import ctranslate2
-
     flags = ("--task", "language_modeling", "--arch", "tied_transformer_lm", "--sharing-method", method, *SIZES)
     flags = (*flags, "--tokens-per-sample", 60, *LANGUAGE_MODELS[name])
     model, task = write_checkpoint(tmp_path / "model.pt", lm_data, *flags)
@@ -180,10 +161,7 @@ def test_the_engine_continues_and_scores_texts_alike(
     assert_alike(continued, expected, "sequences")
 
 
-@needs_engine
 def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(parallel_data: Path, tmp_path: Path) -> None:
-    import ctranslate2
-
     sizes, scores = {}, {}
     sources, targets = [["a", "b", "c"], ["j"]], [["c", "b", "a"], ["a", "d"]]
     for name in ("untied", "decoder"):
@@ -210,18 +188,15 @@ def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(parallel
         assert 0 < difference < 0.01 * scores[name, "float32"].abs().max()
 
 
-@needs_engine
-def test_fairseqs_own_models_and_two_dictionaries(text_folder: Path, tmp_path: Path) -> None:
-    import ctranslate2
-
+def test_fairseqs_own_models_and_two_dictionaries(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
     for language, words in (("src", "cba"), ("tgt", "abcde")):
-        Path(tmp_path, f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
+        (data / f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
     flags = ("--arch", "transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
-    model, task = write_checkpoint(tmp_path / "model.pt", tmp_path, *flags)
-    (tmp_path / "data").mkdir()
-    for path in tmp_path.glob("dict.*.txt"):
-        path.rename(tmp_path / "data" / path.name)
-    export(tmp_path / "model.pt", tmp_path / "engine", "--data", str(tmp_path / "data"))
+    model, task = write_checkpoint(tmp_path / "model.pt", data, *flags)
+    data.rename(tmp_path / "moved")
+    export(tmp_path / "model.pt", tmp_path / "engine", "--data", str(tmp_path / "moved"))
     translator = ctranslate2.Translator(str(tmp_path / "engine"), intra_threads=1)
     sources = [["a", "b", "c"], ["c"], ["z", "a"]]
     found = translator.translate_batch(sources, **SEARCH, min_decoding_length=0, max_decoding_length=LONGEST)
@@ -229,12 +204,9 @@ def test_fairseqs_own_models_and_two_dictionaries(text_folder: Path, tmp_path: P
     assert_alike(found, expected, "hypotheses")
 
 
-@needs_engine
 def test_a_method_with_parameters_and_a_linear_map(
     parallel_data: Path, text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ctranslate2
-
     own = SharingMethod(
         name="own",
         summary="",
@@ -248,12 +220,10 @@ def test_a_method_with_parameters_and_a_linear_map(
     model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
     export(tmp_path / "model.pt", tmp_path / "engine")
     translator = ctranslate2.Translator(str(tmp_path / "engine"), intra_threads=1)
-    text = sentences(text_folder, 1)[0]
-    target = ["a", "b", "c"]
+    text, target = sentences(text_folder, 1)[0], ["a", "b", "c"]
     [found] = translator.score_batch([text], [target])
     source, words = encode(task.source_dictionary, text), encode(task.target_dictionary, target)
-    previous = torch.cat((words[-1:], words[:-1])).unsqueeze(0)
-    output = model(source.unsqueeze(0), torch.tensor([len(source)]), previous)
+    output = model(source.unsqueeze(0), torch.tensor([len(source)]), words.roll(1).unsqueeze(0))
     scores = model.get_normalized_probs(output, log_probs=True)[0].gather(1, words.unsqueeze(1))
     assert found.log_probs == pytest.approx(scores[:, 0].tolist(), rel=1e-5)
 
@@ -266,54 +236,38 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], *flags: object) 
     return capsys.readouterr().err
 
 
-def settings_of(model: dict[str, Any], task: str = "translation") -> dict[str, Any]:
-    weights = {"encoder.weight": torch.zeros(1)}
-    return {"cfg": {"model": model, "task": {"_name": task, "data": "nowhere"}}, "model": weights}
+ENGINE_LACKS = [
+    # The model, what else it has, its task, and what is said.
+    ("tied_lightconv", {}, "translation", "got tied_lightconv, which .* Use --to fairseq, or --user-dir"),
+    ("tied_lightconv", {"sharing_method": "distance"}, "translation", "tied_lightconv, which is neither. Use --user-d"),
+    ("lightconv", {}, "translation", "got lightconv, which is neither. Use --user-dir"),
+    ("tied_lightconv_iwslt_de_en", {}, "translation", "got tied_lightconv_iwslt_de_en, .* Use --to fairseq"),
+    ("lstm_nmt_wt", {}, "translation", "got lstm_nmt_wt, which is neither. Use --user-dir"),
+    ("zaremba_lm_small_wt", {}, "contiguous_lm", "got zaremba_lm_small_wt, .* Use --user-dir"),
+    ("feedforward_lm", {}, "contiguous_lm", "got feedforward_lm, .* Use --user-dir"),
+    ("tied_word2vec", {}, "word_pairs", "got tied_word2vec, .* Use fairseq-tiedemb vectors"),
+    ("tied_transformer_lm", {}, "contiguous_lm", "model of --task language_modeling; got contiguous_lm"),
+    ("tied_transformer", {"adaptive_softmax_cutoff": "4,8"}, "translation", "softmax-cutoff 4,8"),
+    ("tied_transformer_lm", {"adaptive_input": True}, "language_modeling", "got --adaptive-input True"),
+    ("tied_transformer", {"no_token_positional_embeddings": True}, "translation", "--no-token-positional-embeddings T"),
+    ("transformer", {"quant_noise_pq": 0.1}, "translation", "got --quant-noise-pq 0.1, .* Use --user-dir"),
+    ("transformer_lm", {"quant_noise_scalar": 0.5}, "language_modeling", "got --quant-noise-scalar 0.5"),
+    ("tied_transformer", {"activation_fn": "linear"}, "translation", "got --activation-fn linear"),
+    ("tied_transformer", {}, "translation", "got nowhere, which has no dict.LANGUAGE.txt"),
+    ("tied_transformer_lm", {}, "language_modeling", "got nowhere, which has no dict.txt"),
+]
 
 
-@needs_engine
-@pytest.mark.parametrize(
-    ("model", "task", "message"),
-    [
-        ({"_name": "tied_lightconv"}, "translation", "got tied_lightconv, which .* Use --to fairseq, or --user-dir"),
-        (
-            {"_name": "tied_lightconv", "sharing_method": "distance"},
-            "translation",
-            "got tied_lightconv, which is neither. Use --user-dir",
-        ),
-        ({"_name": "lightconv"}, "translation", "got lightconv, which is neither. Use --user-dir"),
-        ({"arch": "tied_lightconv_iwslt_de_en"}, "translation", "got tied_lightconv_iwslt_de_en, .* Use --to fairseq"),
-        ({"_name": "lstm_nmt_wt"}, "translation", "got lstm_nmt_wt, which is neither. Use --user-dir"),
-        ({"_name": "zaremba_lm_small_wt"}, "contiguous_lm", "got zaremba_lm_small_wt, .* Use --user-dir"),
-        ({"_name": "feedforward_lm"}, "contiguous_lm", "got feedforward_lm, .* Use --user-dir"),
-        ({"_name": "tied_word2vec"}, "word_pairs", "got tied_word2vec, .* Use fairseq-tiedemb vectors"),
-        ({"_name": "tied_transformer_lm"}, "contiguous_lm", "model of --task language_modeling; got contiguous_lm"),
-        ({"_name": "tied_transformer", "adaptive_softmax_cutoff": "4,8"}, "translation", "softmax-cutoff 4,8"),
-        ({"_name": "tied_transformer_lm", "adaptive_input": True}, "language_modeling", "got --adaptive-input True"),
-        (
-            {"_name": "tied_transformer", "no_token_positional_embeddings": True},
-            "translation",
-            "got --no-token-positional-embeddings True",
-        ),
-        ({"_name": "transformer", "quant_noise_pq": 0.1}, "translation", "got --quant-noise-pq 0.1, .* Use --user-dir"),
-        ({"_name": "transformer_lm", "quant_noise_scalar": 0.5}, "language_modeling", "got --quant-noise-scalar 0.5"),
-        ({"_name": "tied_transformer", "activation_fn": "linear"}, "translation", "got --activation-fn linear"),
-        ({"_name": "tied_transformer"}, "translation", "got nowhere, which has no dict.LANGUAGE.txt"),
-        ({"_name": "tied_transformer_lm"}, "language_modeling", "got nowhere, which has no dict.txt"),
-    ],
-)
-def test_what_the_engine_has_not_is_refused(
-    model: dict[str, Any], task: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = {"source_lang": None, "target_lang": None, **model}
-    state = settings_of(model, task)
-    state["cfg"]["task"] |= {"source_lang": None, "target_lang": None}
-    torch.save(state, tmp_path / "model.pt")
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert re.search(message, error), error
+def test_what_the_engine_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, options, task, message in ENGINE_LACKS:
+        languages = {"source_lang": None, "target_lang": None}
+        key = "arch" if name == "tied_lightconv_iwslt_de_en" else "_name"
+        settings = {"model": {key: name, **options}, "task": {"_name": task, "data": "nowhere", **languages}}
+        torch.save({"cfg": settings, "model": {"encoder.weight": torch.zeros(1)}}, tmp_path / "model.pt")
+        error = refused(tmp_path, capsys, "--to", "ctranslate2")
+        assert re.search(message, error), error
 
 
-@needs_engine
 def test_scores_that_are_not_affine_are_refused(
     parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,18 +280,8 @@ def test_scores_that_are_not_affine_are_refused(
     )
 
 
-@needs_engine
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (b"a 9\nb 9\n", r"that fit the weights of .*model.pt; got \S+ \(.*size mismatch"),
-        (b"a 9\na 9\n", r"as fairseq-preprocess writes them; got \S+/dict.txt \(Duplicate word"),
-        (b"a\n", r"as fairseq-preprocess writes them; got \S+/dict.txt \(Incorrect dictionary format"),
-        (b"\xff 9\n", r"as fairseq-preprocess writes them; got \S+/dict.txt \(Incorrect encoding"),
-    ],
-)
 def test_other_dictionaries_than_those_of_the_weights_are_refused(
-    lines: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = tmp_path / "dict.txt"
     words.write_text("a 9\nb 9\nc 9\n")
@@ -345,12 +289,16 @@ def test_other_dictionaries_than_those_of_the_weights_are_refused(
     state = torch.load(tmp_path / "model.pt", weights_only=False)
     del state["task_state"]  # as stock fairseq saves it, without the dictionary's fingerprint
     torch.save(state, tmp_path / "model.pt")
-    words.write_bytes(lines)
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert re.search(f"--data: needs dictionaries {message}", error), error
+    for lines, message in (
+        (b"a 9\nb 9\n", r"that fit the weights of .*model.pt; got \S+ \(.*size mismatch"),
+        (b"a 9\na 9\n", r"as fairseq-preprocess writes them; got \S+/dict.txt \(Duplicate word"),
+        (b"a\n", r"as fairseq-preprocess writes them; got \S+/dict.txt \(Incorrect dictionary format"),
+    ):
+        words.write_bytes(lines)
+        error = refused(tmp_path, capsys, "--to", "ctranslate2")
+        assert re.search(f"--data: needs dictionaries {message}", error), error
 
 
-@needs_engine
 def test_weights_that_are_missing_are_named(
     parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -364,7 +312,6 @@ def test_weights_that_are_missing_are_named(
     ), error
 
 
-@needs_engine
 def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors"
     vectors.write_text(f"1 16\na {' '.join(['0.1'] * 16)}\n")
@@ -380,7 +327,6 @@ def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data
         assert path.read_bytes() == (tmp_path / "of_older" / path.name).read_bytes()
 
 
-@needs_engine
 def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
     from fairseq_tiedemb.export.to_ctranslate2 import _vocabulary
 
@@ -391,7 +337,6 @@ def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
         _vocabulary(words)
 
 
-@needs_engine
 def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
     parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,29 +358,17 @@ def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
     assert f"OUT: needs the name of a new folder; got {tmp_path}/engine, which is there" in error
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (
-            ["--to", "ctranslate2", "--settings", "dict"],
-            "--settings: needs --to fairseq; got dict with --to ctranslate2",
-        ),
-        (["--quantization", "int8"], "--quantization: needs --to ctranslate2; got int8 with --to fairseq"),
-        (["--data", "bin"], "--data: needs --to ctranslate2; got bin with --to fairseq"),
-    ],
-)
-def test_options_of_the_other_target_are_refused(
-    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in refused(tmp_path, capsys, *flags)
-
-
-def test_the_missing_engine_is_named(
+def test_options_of_the_other_target_and_a_missing_engine_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ctranslate2"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    torch.save({"model": {}}, tmp_path / "model.pt")
+    for flags, message in (
+        ("--to ctranslate2 --settings dict", "--settings: needs --to fairseq; got dict. Leave it out."),
+        ("--quantization int8", "--quantization: needs --to ctranslate2; got int8. Leave it out."),
+        ("--data bin", "--data: needs --to ctranslate2; got bin. Leave it out."),
+    ):
+        assert message in refused(tmp_path, capsys, *flags.split())
+    monkeypatch.setitem(sys.modules, "ctranslate2.converters.fairseq", None)
     monkeypatch.delitem(sys.modules, "fairseq_tiedemb.export.to_ctranslate2", raising=False)
     error = refused(tmp_path, capsys, "--to", "ctranslate2")
     assert "--to ctranslate2: needs the package ctranslate2; got a Python without it" in error

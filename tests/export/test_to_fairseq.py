@@ -35,28 +35,37 @@ def checkpoint(options: dict[str, Any], model: Any) -> dict[str, Any]:
     return {"cfg": cfg, "model": model.state_dict(), "last_optimizer_state": {"much": 1}, "args": None}
 
 
+def exported(family: str, options: dict[str, Any], ours: Any) -> tuple[dict[str, Any], Any]:
+    """The checkpoint that is exported of a model, and the model that stock fairseq builds and loads of it."""
+    stock_name = FAMILIES[family][0]
+    saved = {**vars(options_of(family, **options))}
+    saved["_name" if "_name" in saved else "arch"] = f"tied_{stock_name}"
+    state = export(checkpoint(saved, ours), name="ours.pt")
+    settings = OmegaConf.create(state["cfg"]["model"])  # as fairseq does
+    assert (settings.get("_name") or settings["arch"]) == stock_name
+    assert not settings.keys() & {"sharing_method", "embedding_rank", "projection", "projection_bias"}
+    stock = ARCH_MODEL_REGISTRY[stock_name].build_model(settings, task_of(WORDS, WORDS)).eval()
+    assert "fairseq_tiedemb" not in type(stock).__module__
+    stock.load_state_dict(state["model"], strict=True)
+    return state, stock
+
+
+def assert_same_scores(stock: Any, ours: Any, family: str = "transformer") -> None:
+    torch.testing.assert_close(scores(stock.eval(), family), scores(ours, family), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("sharing", "method"), crossed(SHARINGS, FOLDED))
 def test_the_stock_model_scores_the_same(sharing: str, method: str) -> None:
     family, options = SHARINGS[sharing]
     ours = grown(build(family, sharing_method=method, **options)).eval()
     before = {key: value.clone() for key, value in ours.state_dict().items()}
-    stock_name = FAMILIES[family][0]
-    saved = {**vars(options_of(family, sharing_method=method, **options))}
-    saved["_name" if "_name" in saved else "arch"] = f"tied_{stock_name}"
-    state = export(checkpoint(saved, ours), name="ours.pt")
-    exported = OmegaConf.create(state["cfg"]["model"])  # as fairseq does
-    assert (exported.get("_name") or exported["arch"]) == stock_name
-    assert "sharing_method" not in exported
+    state, stock = exported(family, {"sharing_method": method, **options}, ours)
     assert "last_optimizer_state" not in state
-    stock = ARCH_MODEL_REGISTRY[stock_name].build_model(exported, task_of(WORDS, WORDS)).eval()
-    assert "fairseq_tiedemb" not in type(stock).__module__
-    stock.load_state_dict(state["model"], strict=True)
-    torch.testing.assert_close(scores(stock, family), scores(ours, family), rtol=1e-4, atol=1e-4)
+    assert_same_scores(stock, ours, family)
     for key, value in ours.state_dict().items():
         assert torch.equal(value, before[key])  # what was exported is as it was
     shared = any(options.values()) and method in ("plain", "l2-input")
-    tables = (stock.decoder.embed_tokens.weight, stock.decoder.output_projection.weight)
-    assert (tables[0] is tables[1]) == shared
+    assert (stock.decoder.embed_tokens.weight is stock.decoder.output_projection.weight) == shared
 
 
 NARROWED: dict[str, dict[str, Any]] = {
@@ -72,15 +81,7 @@ def test_projection_and_factors_fold_too(model: tuple[str, str], method: str) ->
     family, narrowed = model
     options = {"sharing_method": method, **TIED[family], **NARROWED[narrowed]}
     ours = grown(build(family, **options)).eval()
-    stock_name = FAMILIES[family][0]
-    saved = {**vars(options_of(family, **options))}
-    saved["_name" if "_name" in saved else "arch"] = f"tied_{stock_name}"
-    state = export(checkpoint(saved, ours), name="ours.pt")
-    exported = OmegaConf.create(state["cfg"]["model"])
-    assert not exported.keys() & {"sharing_method", "embedding_rank", "projection", "projection_bias"}
-    stock = ARCH_MODEL_REGISTRY[stock_name].build_model(exported, task_of(WORDS, WORDS)).eval()
-    stock.load_state_dict(state["model"], strict=True)
-    torch.testing.assert_close(scores(stock, family), scores(ours, family), rtol=1e-4, atol=1e-4)
+    assert_same_scores(exported(family, options, ours)[1], ours, family)
 
 
 @pytest.mark.parametrize("method", ["l2-input", "square-output"])  # that stays tied, and that does not
@@ -90,14 +91,12 @@ def test_the_moving_average_is_exported_too(method: str) -> None:
     saved = {"arch": "tied_transformer", **vars(options_of("transformer", sharing_method=method, **options))}
     state = checkpoint(saved, build("transformer", sharing_method=method, **options))
     state["extra_state"] = {"epoch": 3, "ema": average.state_dict(), "ema_fp32_params": average.state_dict()}
-    exported = export(state, name="ours.pt")
+    made = export(state, name="ours.pt")
     # Stock fairseq makes what is missing from "ema".
-    assert exported["extra_state"].keys() == {"epoch", "ema"}
-    stock = build("transformer", ours=False, share_all_embeddings=exported["cfg"]["model"]["share_all_embeddings"])
-    stock.load_state_dict(exported["extra_state"]["ema"], strict=True)
-    torch.testing.assert_close(
-        scores(stock.eval(), "transformer"), scores(average, "transformer"), rtol=1e-4, atol=1e-4
-    )
+    assert made["extra_state"].keys() == {"epoch", "ema"}
+    stock = build("transformer", ours=False, share_all_embeddings=made["cfg"]["model"]["share_all_embeddings"])
+    stock.load_state_dict(made["extra_state"]["ema"], strict=True)
+    assert_same_scores(stock, average)
 
 
 def merged(method: str, source: Dictionary, target: Dictionary, data: Path) -> tuple[Any, dict[str, Any]]:
@@ -114,24 +113,20 @@ def merged(method: str, source: Dictionary, target: Dictionary, data: Path) -> t
 @pytest.mark.parametrize(("method", "sizes"), [("l2-input", (20, 24)), ("square-output", (24, 24))])
 def test_merged_dictionaries(method: str, sizes: tuple[int, int], tmp_path: Path) -> None:
     ours, state = merged(method, *map(dictionary, sizes), tmp_path)
-    exported = export(state, name="ours.pt")
-    settings, task = OmegaConf.create(exported["cfg"]["model"]), task_of(*map(dictionary, sizes))
-    stock = ARCH_MODEL_REGISTRY["transformer"].build_model(settings, task).eval()
-    stock.load_state_dict(exported["model"], strict=True)
-    torch.testing.assert_close(scores(stock, "transformer"), scores(ours, "transformer"), rtol=1e-4, atol=1e-4)
+    made = export(state, name="ours.pt")
+    settings, task = OmegaConf.create(made["cfg"]["model"]), task_of(*map(dictionary, sizes))
+    stock = ARCH_MODEL_REGISTRY["transformer"].build_model(settings, task)
+    stock.load_state_dict(made["model"], strict=True)
+    assert_same_scores(stock, ours)
 
 
-@pytest.mark.parametrize("sizes", [(20, 24), (24, 20)])
-def test_merged_dictionaries_that_differ_are_refused_where_tables_come_apart(
-    sizes: tuple[int, int], tmp_path: Path
-) -> None:
-    _, state = merged("square-output", *map(dictionary, sizes), tmp_path)
-    message = "needs one dictionary .* got --merge-src-tgt-embed, and not one dictionary"
-    with pytest.raises(ValueError, match=f"{message} in {tmp_path}"):
-        export(state, name="ours.pt")
-    state["cfg"]["task"]["data"] = "gone"
-    with pytest.raises(ValueError, match=f"{message} in gone"):
-        export(state, name="ours.pt")
+def test_merged_dictionaries_that_differ_are_refused_where_tables_come_apart(tmp_path: Path) -> None:
+    _, state = merged("square-output", dictionary(20), dictionary(24), tmp_path)
+    for folder in (f"{tmp_path}", "gone"):
+        state["cfg"]["task"]["data"] = folder
+        message = f"needs one dictionary .* got --merge-src-tgt-embed, and not one dictionary in {folder}"
+        with pytest.raises(ValueError, match=message):
+            export(state, name="ours.pt")
 
 
 @pytest.mark.parametrize("name_key", ["_name", "arch"])
@@ -167,22 +162,17 @@ def test_a_single_width_of_convolution_is_repeated() -> None:
     assert vars(export(state, name="x", as_namespace=True)["cfg"]["model"])["encoder_kernel_size_list"] == [3]
 
 
+OTHER = "Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's commands"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sharing_method": "distance"}, r"CHECKPOINT: .* got --sharing-method distance, which needs an output bias"),
-        (
-            {"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"},
-            r"got --adaptive-softmax-cutoff 4,8, with --sharing-method cosine",
-        ),
-        (
-            {"projection": True, "projection_bias": True},
-            r"CHECKPOINT: needs a projection without a bias; got --projection-bias",
-        ),
-        (
-            {"arch": "tied_lstm_lm"},
-            "CHECKPOINT: needs a model that fairseq also has, .* got tied_lstm_lm. Use --user-dir",
-        ),
+        ({"sharing_method": "distance"}, f"got --sharing-method distance, which needs an output bias, .* {OTHER}"),
+        ({"arch": "transformer"}, f"got transformer, .* stock fairseq reads it as it is. {OTHER}"),
+        ({"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --sharing-method cosine"),
+        ({"projection": True, "projection_bias": True}, "a projection without a bias; got --projection-bias"),
+        ({"arch": "tied_lstm_lm"}, "a model that fairseq also has, .* got tied_lstm_lm. Use --user-dir"),
         ({"arch": "dl4mt"}, "got dl4mt. Use --user-dir"),
         ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it as it is. Use --user-dir"),
         ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
@@ -191,16 +181,9 @@ def test_a_single_width_of_convolution_is_repeated() -> None:
     ],
 )
 def test_refuses(changes: dict[str, Any], message: str) -> None:
-    options = {"arch": "tied_transformer", "sharing_method": "plain", **changes}
-    with pytest.raises(ValueError, match=message):
-        export(checkpoint(options, nn.Linear(1, 1)), name="x.pt")
-
-
-@pytest.mark.parametrize("changes", [{"sharing_method": "distance"}, {"arch": "transformer"}])
-def test_refuses_and_names_the_target_that_takes_it(changes: dict[str, Any]) -> None:
-    state = checkpoint({"arch": "tied_transformer", **changes}, nn.Linear(1, 1))
+    state = checkpoint({"arch": "tied_transformer", "sharing_method": "plain", **changes}, nn.Linear(1, 1))
     state["cfg"]["task"] = {"_name": "translation"}
-    with pytest.raises(ValueError, match="Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's commands"):
+    with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*{message}"):
         export(state, name="x.pt")
 
 
@@ -225,58 +208,36 @@ def test_a_method_with_parameters_and_a_linear_map(monkeypatch: pytest.MonkeyPat
     with torch.no_grad():
         ours.decoder.embed_tokens.method_parameters["t"].fill_(3.0)
         ours.decoder.embed_tokens.method_parameters["s"].fill_(0.1)
+    assert_same_scores(exported("transformer", options, ours)[1], ours)
     saved = {**vars(options_of("transformer", **options)), "arch": "tied_transformer"}
-    state = export(checkpoint(saved, ours), name="ours.pt")
-    stock = build("transformer", ours=False).eval()
-    stock.load_state_dict(state["model"], strict=True)
-    torch.testing.assert_close(scores(stock, "transformer"), scores(ours, "transformer"), rtol=1e-4, atol=1e-4)
     entries = {key: value for key, value in ours.state_dict().items() if not key.endswith("method_parameters.t")}
     with pytest.raises(ValueError, match="all parameters of its sharing method; got none for .*method_parameters.t"):
         export({**checkpoint(saved, ours), "model": entries}, name="ours.pt")
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"feature_map": nn.LayerNorm}, "affine in the features, a matrix and a bias; got --sharing-method own, whose"),
-        ({"feature_map": lambda width: nn.Linear(width, width)}, "method that only scales; got --sharing-method own"),
-    ],
-)
-def test_refuses_a_feature_map_that_is_more_than_a_matrix(
-    more: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own_method(monkeypatch, **more)
-    model = grown(build("transformer", sharing_method="own"))
-    with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*{message}"):
-        export(checkpoint({"arch": "tied_transformer", "sharing_method": "own"}, model), name="x")
+def test_refuses_a_feature_map_that_is_more_than_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    for feature_map, message in (
+        (nn.LayerNorm, "affine in the features, a matrix and a bias; got --sharing-method own, whose"),
+        (lambda width: nn.Linear(width, width), "method that only scales; got --sharing-method own"),
+    ):
+        own_method(monkeypatch, feature_map=feature_map)
+        model = grown(build("transformer", sharing_method="own"))
+        with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*{message}"):
+            export(checkpoint({"arch": "tied_transformer", "sharing_method": "own"}, model), name="x")
 
 
-def without(*path: str) -> dict[str, Any]:
-    state: dict[str, Any] = checkpoint({"arch": "tied_transformer", "sharing_method": "cosine"}, build("transformer"))
-    entries = state
-    for key in path[:-1]:
-        entries = entries[key]
-    del entries[path[-1]]
-    return state
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        *(
-            (("cfg", name), f"got x.pt, which has none of its {name}")
-            for name in ("model", "task", "common", "criterion")
-        ),
-        (("cfg",), "got x.pt, which has none of its model"),
-        (
-            ("model", "decoder.output_projection.weight"),
-            "got an incomplete model without decoder.output_projection.weight",
-        ),
-    ],
-)
-def test_refuses_a_checkpoint_that_is_incomplete(path: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*; {message}"):
-        export(without(*path), name="x.pt")
+def test_refuses_a_checkpoint_that_is_incomplete() -> None:
+    whole = checkpoint({"arch": "tied_transformer", "sharing_method": "cosine"}, build("transformer"))
+    output = "decoder.output_projection.weight"
+    for part, key, message in (
+        *(("cfg", name, f"x.pt, which has none of its {name}") for name in ("model", "task", "common", "criterion")),
+        ("model", output, f"an incomplete model without {output}"),
+        (None, "cfg", "x.pt, which has none of its model"),
+    ):
+        state = {name: dict(entry) if name in ("cfg", "model") else entry for name, entry in whole.items()}
+        del (state if part is None else state[part])[key]
+        with pytest.raises(ValueError, match=f"CHECKPOINT: needs .*; got {message}"):
+            export(state, name="x.pt")
 
 
 @pytest.mark.parametrize("older", [Namespace(), Namespace(arch="transformer", criterion="cross_entropy")])
@@ -302,14 +263,12 @@ def test_refuses_weights_that_are_not_finite(method: str) -> None:
         export({**checkpoint({"arch": "tied_transformer"}, model), "model": {}}, name="x.pt")
 
 
-@pytest.mark.parametrize(("flags", "kind"), [([], dict), (["--settings", "namespace"], Namespace)])
-def test_the_form_of_the_settings_is_a_flag(
-    flags: list[str], kind: type, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_form_of_the_settings_is_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(checkpoint({"arch": "tied_transformer"}, build("transformer")), tmp_path / "in.pt")
-    assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), *flags]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'out.pt'}: transformer\n"
-    assert type(read_checkpoint(tmp_path / "out.pt", flag="X")["cfg"]["model"]) is kind
+    for flags, kind in (([], dict), (["--settings", "namespace"], Namespace)):
+        assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), *flags]) == 0
+        assert capsys.readouterr().out == f"{tmp_path / 'out.pt'}: transformer\n"
+        assert type(read_checkpoint(tmp_path / "out.pt", flag="X")["cfg"]["model"]) is kind
 
 
 def test_commands(

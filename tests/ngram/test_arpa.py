@@ -9,6 +9,7 @@ import pytest
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.ngram import SMOOTHINGS, BackoffModel, SmoothedModel, arpa
 
+from ..export.crossing import crossed
 from .texts import distribution, random_text, read_text
 
 # As SRILM writes it: tabs, no weight where nothing follows, -99 for <s>, words in any order. With it by hand
@@ -66,27 +67,28 @@ def test_what_cannot_be(log, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[2].split()[2] == "inf"
 
 
-@pytest.mark.parametrize("option", ["--test", "--held-out"])
-@pytest.mark.parametrize(("weight", "value"), [("400", "2e+299"), ("1", "2")])
-def test_what_is_no_probability(weight, value, option, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("weight", "value", "command"),
+    [
+        ("400", "2e+299", "--read-arpa in.arpa --test text"),
+        ("1", "2", "--test text --held-out fine --interpolate in.arpa --interpolate fine.arpa"),
+    ],
+)
+def test_what_is_no_probability(weight, value, command, tmp_path, monkeypatch, capsys):
     """By a weight of backing off that no text gives: the perplexity was 0.00."""
-    path = written(tmp_path, BY_HAND.replace("<s>\t-0.3010299957", f"<s>\t{weight}"))
-    (tmp_path / "text").write_text("a b\nb\n")
-    (tmp_path / "fine").write_text("a b\n")
-    command = ["ngram", "--test", str(tmp_path / "text")]
-    (tmp_path / "fine.arpa").write_text(BY_HAND)
-    if option == "--test":
-        command += ["--read-arpa", str(path)]
-    else:
-        fine = ["--interpolate", str(tmp_path / "fine.arpa")]
-        command += ["--held-out", str(tmp_path / "fine"), "--interpolate", str(path), *fine]
-    assert cli.main(command) == 2
-    flag = "--read-arpa" if option == "--test" else "--interpolate"
-    message = f"{flag}: needs probabilities of at most 1; got {value} for 'b' after '<s>' by the weights of {path}. Use"
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, BY_HAND.replace("<s>\t-0.3010299957", f"<s>\t{weight}"))
+    for name, text in {"text": "a b\nb\n", "fine": "a b\n", "fine.arpa": BY_HAND}.items():
+        Path(name).write_text(text)
+    assert cli.main(["ngram", *command.split()]) == 2
+    flag = "--read-arpa" if "--read-arpa" in command else "--interpolate"
+    message = (
+        f"{flag}: needs probabilities of at most 1; got {value} for 'b' after '<s>' by the weights of in.arpa. Use"
+    )
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "cutoff"), [(name, cutoff) for name in SMOOTHINGS for cutoff in ([1], [1, 2, 2, 1])])
+@pytest.mark.parametrize(("name", "cutoff"), crossed(SMOOTHINGS, [[1], [1, 2, 2, 1]]))
 def test_out_and_in_again(name, cutoff, tmp_path, monkeypatch):
     vocabulary, tokens = read_text(tmp_path, random_text(seed=41, sentences=150) + "<unk> ü 𝄞\n")
     _, held_out = read_text(tmp_path, random_text(seed=42), vocabulary)
@@ -105,47 +107,31 @@ def test_out_and_in_again(name, cutoff, tmp_path, monkeypatch):
 
 def test_the_order_of_the_lines_does_not_matter(tmp_path):
     vocabulary, tokens = read_text(tmp_path, random_text(seed=43))
-    with (tmp_path / "out.arpa").open("w") as file:
+    with (tmp_path / "in.arpa").open("w") as file:
         SmoothedModel(tokens, 3, vocabulary.size).write_arpa(vocabulary.symbols(), file)
-    sections = (tmp_path / "out.arpa").read_text().split("\n\n")
-    for at, section in enumerate(sections[1:-1], start=1):
-        title, *lines = section.splitlines()
-        sections[at] = "\n".join([title, *reversed(lines)])
+    head, *sections, end = (tmp_path / "in.arpa").read_text().split("\n\n")
+    turned = ["\n".join([title, *reversed(lines)]) for title, *lines in map(str.splitlines, sections)]
     perplexities = []
-    for text in ((tmp_path / "out.arpa").read_text(), "\n\n".join(sections)):
-        words, model = BackoffModel.read_arpa(written(tmp_path, text), flag="--read-arpa")
-        _, other = read_text(tmp_path, random_text(seed=44), words)
-        perplexities.append(model.perplexity(other))
+    for parts in (sections, turned):
+        words, model = BackoffModel.read_arpa(written(tmp_path, "\n\n".join([head, *parts, end])), flag="--read-arpa")
+        perplexities.append(model.perplexity(read_text(tmp_path, random_text(seed=44), words)[1]))
     assert perplexities[0] == pytest.approx(perplexities[1], rel=1e-12)
 
 
-def test_the_command_scores_with_a_file_and_writes_it_again(tmp_path, capsys):
-    path = written(tmp_path, BY_HAND)
-    (tmp_path / "text").write_text("a b\n\n")
-    command = [
-        "ngram",
-        "--read-arpa",
-        str(path),
-        "--test",
-        str(tmp_path / "text"),
-        "--arpa",
-        str(tmp_path / "out.arpa"),
-    ]
-    assert cli.main(command) == 0
+def test_the_command_scores_with_a_file_and_writes_it_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, BY_HAND)
+    Path("text").write_text("a b\n\n")
+    assert cli.main("ngram --read-arpa in.arpa --test text --arpa out.arpa".split()) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"ARPA file {path}, order 2: 3 types with </s>; n-grams by order: 4, 2"
+    assert lines[0] == "ARPA file in.arpa, order 2: 3 types with </s>; n-grams by order: 4, 2"
     log = math.log(10**-0.1) + math.log(0.5) + math.log(0.5) + math.log(0.5 * 0.5)  # a, b, </s>, and the blank line's
     assert lines[2].split()[:3] == ["4", "0", f"{math.exp(-log / 4):.2f}"]
-    again = ["ngram", "--read-arpa", str(tmp_path / "out.arpa"), "--test", str(tmp_path / "text")]
-    assert cli.main(again) == 0
+    assert cli.main("ngram --read-arpa out.arpa --test text".split()) == 0
     assert capsys.readouterr().out.splitlines()[2] == lines[2]
-
-
-def test_a_word_that_a_file_without_unk_lacks(tmp_path, capsys):
-    path = written(tmp_path, BY_HAND)
-    (tmp_path / "text").write_text("a zebra\n")
-    assert cli.main(["ngram", "--read-arpa", str(path), "--test", str(tmp_path / "text")]) == 2
-    message = f"--test: needs the words of {path}, which has no <unk> to stand for others; got 'zebra' in line 1 of"
+    Path("text").write_text("a zebra\n")
+    assert cli.main("ngram --read-arpa in.arpa --test text".split()) == 2
+    message = "--test: needs the words of in.arpa, which has no <unk> to stand for others; got 'zebra' in line 1 of"
     assert message in capsys.readouterr().err
 
 
@@ -156,11 +142,7 @@ BROKEN = [
     ("ngram 2=2", "ngram 3=2", "needs a line `ngram 2=COUNT`; got 'ngram 3=2' in line 6 of"),
     ("ngram 1=4", "ngram 1=four", "needs a line `ngram 1=COUNT`; got 'ngram 1=four' in line 5 of"),
     ("\\1-grams:", "\\1-gram:", r"needs the line \\1-grams:; got '\\\\1-gram:' in line 8 of"),
-    (
-        "ngram 2=2",
-        "ngram 2=3",
-        r"needs 3 lines `log10\(p\) 2 words \[log10\(weight\)\]`; got a blank one in line 17 of",
-    ),
+    ("ngram 2=2", "ngram 2=3", r"3 lines `log10\(p\) 2 words \[log10\(weight\)\]`; got a blank one in line 17 of"),
     ("ngram 2=2", "ngram 2=1", r"needs the line \\end\\ after .* counts; got '-0.1\\t<s> a' in line 16 of"),
     ("\\end\\\n", "", r"needs the line \\end\\ after .*; got its end in line 17 of"),
     ("-0.1\t<s> a\n\n\\end\\\n", "", "needs 2 2-grams; got the end after 1 in line 15 of"),
@@ -186,21 +168,19 @@ def test_broken_files(old, new, message, tmp_path):
         BackoffModel.read_arpa(path, flag="--read-arpa")
 
 
-def test_a_history_that_is_none_of_the_n_grams(tmp_path):
-    text = BY_HAND.replace("ngram 2=2\n", "ngram 2=2\nngram 3=2\n").replace(
-        "\n\\end\\", "\n\\3-grams:\n-0.1 <s> a b\n-0.1 b a b\n\n\\end\\"
-    )
-    with pytest.raises(ValueError, match=r"needs every history as an n-gram of its own; got 'b a' in line 21 of"):
-        BackoffModel.read_arpa(written(tmp_path, text), flag="--read-arpa")
-
-
-def test_files_that_are_no_text(tmp_path):
+def test_other_broken_files(tmp_path):
+    text = BY_HAND.replace("ngram 2=2\n", "ngram 2=2\nngram 3=2\n")
+    text = text.replace("\n\\end\\", "\n\\3-grams:\n-0.1 <s> a b\n-0.1 b a b\n\n\\end\\")
     path = tmp_path / "in.arpa"
-    with pytest.raises(ValueError, match="--read-arpa: needs an ARPA file; got .*in.arpa .No such file"):
-        BackoffModel.read_arpa(path, flag="--read-arpa")
-    path.write_bytes(BY_HAND.encode().replace(b"b", "é".encode("latin-1")))
-    with pytest.raises(ValueError, match="needs UTF-8; got another encoding .* in line 12 of"):
-        BackoffModel.read_arpa(path, flag="--read-arpa")
+    for content, message in (
+        (None, "--read-arpa: needs an ARPA file; got .*in.arpa .No such file"),
+        (text.encode(), "needs every history as an n-gram of its own; got 'b a' in line 21 of"),
+        (BY_HAND.replace("b", "é").encode("latin-1"), "needs UTF-8; got another encoding .* in line 12 of"),
+    ):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            BackoffModel.read_arpa(path, flag="--read-arpa")
 
 
 def test_kenlm_scores_as_we_do(tmp_path):

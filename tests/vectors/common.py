@@ -38,6 +38,13 @@ def write_dictionary(path: Path, words: Sequence[str]) -> Path:
     return path
 
 
+def write_text(path: Path, words: Sequence[str], rows: Any) -> Path:
+    """Vectors as GloVe's are."""
+    lines = (f"{word} {' '.join(map(repr, map(float, row)))}\n" for word, row in zip(words, rows, strict=True))
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
 def write_checkpoint(
     path: Path, model: dict[str, Tensor], words: Sequence[str] | None = None, **settings: object
 ) -> Path:
@@ -57,15 +64,10 @@ def write_safetensors(path: Path, tensors: dict[str, Tensor], **changes: dict[st
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, tensor in tensors.items():
-        part = tensor.contiguous().view(torch.uint8).numpy().tobytes()
-        offsets = [len(data), len(data) + len(part)]
-        header[name] = {
-            "dtype": TYPE_NAMES.get(tensor.dtype, "I64"),
-            "shape": list(tensor.shape),
-            "data_offsets": offsets,
-        }
+        start, dtype = len(data), TYPE_NAMES.get(tensor.dtype, "I64")
+        data += tensor.contiguous().view(torch.uint8).numpy().tobytes()
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, len(data)]}
         header[name] |= changes.get(name, {})
-        data += part
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
     return path

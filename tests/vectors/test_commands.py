@@ -19,24 +19,14 @@ from ..conftest import MadeOnce, RunCommand
 from ..hidden import without_fairseq
 from .common import command, exact_cosine, exact_spearman, write_checkpoint, write_dictionary, write_safetensors
 
+TRANSFORMER = "--decoder-embed-dim 8 --decoder-ffn-embed-dim 8 --decoder-input-dim 8 --decoder-output-dim 8"
 STOCK = {
-    "lstm_lm": ("--arch", "lstm_lm", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8),
-    "transformer_lm": ("--arch", "transformer_lm", "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 8),
+    "lstm_lm": "--arch lstm_lm --decoder-embed-dim 8 --decoder-hidden-size 8 --decoder-out-embed-dim 8".split(),
+    "transformer_lm": f"--arch transformer_lm {TRANSFORMER} --decoder-layers 1 --decoder-attention-heads 2".split(),
 }
-STOCK["lstm_lm"] += ("--decoder-out-embed-dim", 8)
-STOCK["transformer_lm"] += (
-    "--decoder-layers",
-    1,
-    "--decoder-attention-heads",
-    2,
-    "--decoder-input-dim",
-    8,
-    "--decoder-output-dim",
-    8,
-)
 TIED = "--share-decoder-input-output-embed"
-UPDATE = ("--task", "language_modeling", "--optimizer", "sgd", "--lr", 1, "--max-update", 1, "--max-tokens", 400)
-UPDATE += ("--tokens-per-sample", 20, "--num-workers", 0, "--disable-validation")
+UPDATE = "--task language_modeling --optimizer sgd --lr 1 --max-update 1 --max-tokens 400 --tokens-per-sample 20"
+UPDATE = [*UPDATE.split(), "--num-workers", "0", "--disable-validation"]
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +34,7 @@ def stock(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> Callab
     """`stock(arch, *flags)` is a checkpoint that fairseq alone has trained for one update."""
 
     def stock(arch: str, *flags: str) -> Path:
-        flags = (*map(str, STOCK[arch]), *flags)
+        flags = (*STOCK[arch], *flags)
         folder, _ = made_once(
             f"stock-{arch}-{len(flags)}",
             lambda folder: (
@@ -280,15 +270,11 @@ def test_each_side_has_the_words_of_its_training(tmp_path: Path) -> None:
     for words in ("c", "x"):  # of which the checkpoint tells nothing
         (found,) = parse_source(f"{tmp_path}/x.pt:out", dictionary=of[words]).read()
         assert found.words[2:] == list(words)
-
-
-def test_the_fingerprint_of_version_0_1_0(tmp_path: Path) -> None:
-    path = tmp_path / "x.pt"
-    model = {"decoder.embed_tokens.weight": torch.randn(6, 4)}
-    torch.save({"cfg": {}, "model": model, "task_state": {"dictionary": fingerprint("a", "b")}}, path)
-    assert parse_source(f"{path}:in", dictionary=write_dictionary(tmp_path / "ab", "ab")).read()
-    with pytest.raises(ValueError, match="--dict: needs the 6 words .*; got .*ba, with other words or another order"):
-        parse_source(f"{path}:in", dictionary=write_dictionary(tmp_path / "ba", "ba")).read()
+    # Version 0.1.0 kept one dictionary.
+    torch.save({"cfg": {}, "model": model, "task_state": {"dictionary": fingerprint("a", "b")}}, tmp_path / "x.pt")
+    assert parse_source(f"{tmp_path}/x.pt:in", dictionary=of["ab"]).read()
+    with pytest.raises(ValueError, match="--dict: needs the 6 words .*; got .*cd, with other words or another order"):
+        parse_source(f"{tmp_path}/x.pt:in", dictionary=of["cd"]).read()
 
 
 def test_a_word_that_a_dictionary_has_again_is_its_last_row(tmp_path: Path) -> None:
@@ -322,39 +308,31 @@ def test_dictionaries_for_each_table(checkpoint: Path, tmp_path: Path, capsys: p
 
 
 def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
-    def refuses(message: str, *args: object) -> None:
-        with pytest.raises(ValueError, match=message):
-            command("neighbours", *args, *(() if "--words" in args else ("--words", "the")))
-
-    text = tmp_path / "x.vec"
+    text, vocabulary, broken = tmp_path / "x.vec", tmp_path / "vocab.txt", tmp_path / "zip.pt"
     text.write_text("the 1 2\nof 3 4\n")
+    vocabulary.write_text("a\nb\nc\nd\n")
+    broken.write_bytes(b"PK\x03\x04 nothing")
     hugging = write_safetensors(tmp_path / "x.safetensors", {"wte": torch.ones(3, 2)})
-    refuses(r"TABLE: needs a file; got nothing.pt \(No such file", "nothing.pt")
-    refuses(r"TABLE: needs a file; got .* \(Is a directory\)", tmp_path)
-    refuses("--role: needs a checkpoint, .* got in for .*x.vec", text, "--role", "in")
-    refuses("--role: needs a checkpoint, .* got out for .*x.safetensors", f"{hugging}:out")
-    refuses(
-        "--tensor: needs a table without a role; got wte and --role in", checkpoint, "--role", "in", "--tensor", "wte"
-    )
-    refuses("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte")
-    refuses(r"--tensor: needs a role \(in, out, .*\) or the name of a matrix of .*x.pt; got inn", f"{checkpoint}:inn")
-    refuses("--dict: needs the words of .*x.safetensors; got none", f"{hugging}:wte")
-    refuses("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off")
-    refuses("--count: needs 1 or more; got 0", text, "--count", 0)
-    write_dictionary(tmp_path / "dict.txt", WORDS[:2])
-    refuses("--dict: needs one word for each of the 9 rows of .*x.pt; got 6 in .*dict.txt", checkpoint)
-    (tmp_path / "vocab.txt").write_text("a\nb\nc\nd\n")
-    refuses(
-        "needs one word for each of the 3 rows of .*x.safetensors; got 4",
-        f"{hugging}:wte",
-        "--dict",
-        tmp_path / "vocab.txt",
-    )
-    torch.save({"model": {"decoder.embed_tokens.weight": torch.full((6, 2), torch.nan)}}, tmp_path / "nan.pt")
-    refuses("TABLE: needs finite numbers; got .*nan.pt:in with inf or nan for '</s>'", tmp_path / "nan.pt")
-    (tmp_path / "zip.pt").write_bytes(b"PK\x03\x04 nothing")
-    refuses("TABLE: .*zip.pt: needs a whole checkpoint", tmp_path / "zip.pt")
-    write_dictionary(tmp_path / "dict.txt", WORDS)
+    diverged = write_checkpoint(tmp_path / "nan.pt", {"decoder.embed_tokens.weight": torch.full((9, 2), torch.nan)})
+    short = write_checkpoint(tmp_path / "short.pt", {"decoder.embed_tokens.weight": torch.ones(6, 2)})
+    for message, *arguments in (
+        (r"TABLE: needs a file; got nothing.pt \(No such file", "nothing.pt"),
+        (r"TABLE: needs a file; got .* \(Is a directory\)", tmp_path),
+        ("TABLE: needs finite numbers; got .*nan.pt:in with inf or nan for '</s>'", diverged),
+        ("TABLE: .*zip.pt: needs a whole checkpoint", broken),
+        ("--role: needs a checkpoint, .* got in for .*x.vec", text, "--role", "in"),
+        ("--role: needs a checkpoint, .* got out for .*x.safetensors", f"{hugging}:out"),
+        ("--tensor: needs a table without a role; got x and --role in", checkpoint, "--role", "in", "--tensor", "x"),
+        ("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte"),
+        (r"--tensor: needs a role \(in, out, .*\) or the name of a matrix of .*x.pt; got inn", f"{checkpoint}:inn"),
+        ("--dict: needs the words of .*x.safetensors; got none", f"{hugging}:wte"),
+        ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*dict.txt", short),
+        ("one word for each of the 3 rows of .*x.safetensors; got 4", f"{hugging}:wte", "--dict", vocabulary),
+        ("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off"),
+        ("--count: needs 1 or more; got 0", text, "--count", 0),
+    ):
+        with pytest.raises(ValueError, match=message):
+            command("neighbours", *arguments, *(() if "--words" in arguments else ("--words", "the")))
     with pytest.raises(ValueError, match=r"--role: needs one table; got .*in, .*out. Use in, out or sum"):
         command("vectors", checkpoint, "--output", tmp_path / "y.vec")
     with pytest.raises(ValueError, match=r"--output: needs a folder that exists; got .*none"):

@@ -12,7 +12,7 @@ from fairseq_tiedemb.vectors.counts import positive_mutual_information, singular
 from fairseq_tiedemb.vectors.text_file import read_vectors
 
 from ..conftest import RunCommand
-from .common import command, exact_cosine
+from .common import command
 
 TEXT = "a b a c d\nb c\n\nd a b e a\nc\nb b a d c e\n"
 WINDOW = 3
@@ -52,8 +52,10 @@ def parts(text: list[list[str]], words: str, *lengths: int) -> list[tuple[np.nda
     return found
 
 
-@pytest.mark.parametrize("lengths", [(), (1,), (2, 2), (3, 1, 1)])  # the second has parts without a pair
-@pytest.mark.parametrize("window", [1, WINDOW, 20])
+@pytest.mark.parametrize(
+    ("lengths", "window"),
+    [((), 1), ((1,), WINDOW), ((2, 2), WINDOW), ((3, 1, 1), 10**8)],  # the second has parts without a pair
+)
 def test_counts_are_those_of_all_pairs(lengths: tuple[int, ...], window: int) -> None:
     words, exact = "abcdef", exact_counts(sentences(), window)
     found = window_counts(parts(sentences(), words, *lengths), len(words), window)
@@ -72,13 +74,6 @@ def test_information_is_that_of_the_equation(smoothing: float, shift: float) -> 
     assert (found.data > 0).all()
     assert found.nnz == (expected > 0).sum() > 0
     assert (counts.toarray() == kept).all()
-
-
-def test_a_window_may_be_wider_than_every_sentence() -> None:
-    words, window = "abcdef", 10**8
-    found = window_counts(parts(sentences(), words), len(words), window)
-    exact = exact_counts(sentences(), window)
-    assert {(words[i], words[j]): n for (i, j), n in found.todok().items()} == dict(exact)
 
 
 def test_independent_words_have_none() -> None:
@@ -130,53 +125,26 @@ def test_the_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
             f"{path}: {len(words)} words, 3 wide; of {len(counts)} pairs of words that stand near each other "
             f"{(matrix > 0).sum()} count\n"
         )
-    (tmp_path / "set.txt").write_text("a b 1\nc d 2\nb d 3\n")
-    command("similarity", path, "--sets", tmp_path / "set.txt")
-    cosines = [
-        exact_cosine(table.rows_VD[table.index[a]], table.rows_VD[table.index[b]]) for a, b in ("ab", "cd", "bd")
-    ]
-    order = np.argsort(np.argsort(cosines))
-    assert f"{np.corrcoef(order, range(3))[0, 1]:.3f} (" in capsys.readouterr().out
 
 
 def test_refusals(data: Path, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "x.vec")
     for flags, message in (
-        ((data, "--window", 0), "--window: needs 1 or more; got 0"),
-        ((data, "--window", 10**9), "--window: needs 100,000,000 at most; got 1,000,000,000"),
+        ((data, "--window", 0), "--window: needs 1 to 100,000,000; got 0"),
+        ((data, "--window", 10**9), "--window: needs 1 to 100,000,000; got 1000000000"),
         ((data, "--dim", 0), "--dim: needs 1 or more; got 0"),
         ((data, "--min-count", 0), "--min-count: needs 1 or more; got 0"),
-        ((data, "--shift", 0.5), "--shift: needs a number from 1 on; got 0.5"),
-        (
-            (data, "--dim", 2, "--min-count", 1, "--shift", 1e9),
-            "--shift: needs a number below .* got 1e[+]09, which leaves",
-        ),
-        (
-            (data, "--dim", 2, "--min-count", 1, "--window", 1, "--power", 1e9),
-            "--power: needs a power .*; got 1e[+]09, which makes numbers that are not finite. Use 0.5",
-        ),
-        (
-            (data, "--dim", 2, "--min-count", 1, "--window", 5, "--power", 1e9),
-            "--power: needs a power .*; got 1e[+]09, which makes nothing but 0. Use 0.5",
-        ),
-        (
-            (data, "--dim", 2, "--min-count", 1, "--smoothing", 1e9),
-            "--smoothing: needs a power .* a finite number; got 1e[+]09, whose",
-        ),
-        ((data, "--power", -1), "--power: needs a number from 0 on; got -1"),
-        ((data, "--smoothing", "nan"), "--smoothing: needs a number from 0 on; got nan"),
-        (
-            (data, "--min-count", 3, "--dim", 4),
-            "--dim: needs fewer than the words that come 3 times .* got 4 for 4. Use",
-        ),
-        (
-            (data, "--train-subset", "no"),
-            "--train-subset: needs a text of .* got .*no, without .bin and .idx. Use train",
-        ),
+        ((data, "--shift", 0.5), "--shift: needs 1 or more; got 0.5. Use 1, say"),
+        ((data, "--shift", "inf"), "--shift: needs 1 or more; got inf"),
+        ((data, "--dim", 2, "--min-count", 1, "--shift", 1e9), "--shift: needs a number below .* got 1e[+]09, which"),
+        ((data, "--power", -1), "--power: needs 0 to 4; got -1. Use 0.5, say"),
+        ((data, "--power", 5), "--power: needs 0 to 4; got 5"),
+        ((data, "--smoothing", "nan"), "--smoothing: needs 0 to 4; got nan"),
+        ((data, "--min-count", 3, "--dim", 4), "--dim: needs fewer than .* that come 3 times .* got 4 for 4. Use"),
+        ((data, "--train-subset", "no"), "--train-subset: needs a text of .* got .*no, without .bin and .idx. Use tr"),
         ((tmp_path,), "DATA: needs a file; got .*dict.txt, which is none"),
+        ((data, "--output", tmp_path / "none/x.vec"), "--output: needs a folder that exists; got .*none"),
     ):
         with pytest.raises(ValueError, match=message):
-            command("counts", *flags, *output)
-    with pytest.raises(ValueError, match="--output: needs a folder that exists; got .*none"):
-        command("counts", data, "--output", tmp_path / "none/x.vec")
+            command("counts", *(() if "--output" in flags else output), *flags)
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,6 @@
 """Vectors as text, matrices of safetensors files, and dictionaries: round trips, other programs' forms, bad files."""
 
 import io
-import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -115,9 +114,8 @@ def test_refuses_what_is_no_matrix(name: str | None, tmp_path: Path) -> None:
     tensors = {"vector": torch.ones(3), "whole": torch.ones(2, 2).long(), "wte": torch.ones(9, 2)}
     tensors |= {f"layer{number}": torch.ones(2, 2) for number in range(9)}
     path = write_safetensors(tmp_path / "x.safetensors", tensors)
-    with pytest.raises(
-        ValueError, match=rf"--tensor: needs .*x.safetensors; got {name}. Use one of wte .9, 2., .* more"
-    ):
+    message = rf"--tensor: needs .*x.safetensors; got {name}. Use one of wte .9, 2., .* and 2 more"
+    with pytest.raises(ValueError, match=message):
         read_matrix(path, name)
 
 
@@ -128,14 +126,11 @@ def test_refuses_what_is_no_matrix(name: str | None, tmp_path: Path) -> None:
         ({"data_offsets": [-8, 64]}, ".-8, 64. where whole numbers belong"),
         ({"data_offsets": [0.0, 72.0]}, ".0.0, 72.0. where whole numbers belong"),
         ({"data_offsets": [0, 10**30]}, ".0, 1000000.* where whole numbers belong"),
-        ({"shape": [-9, -2]}, ".-9, -2. where whole numbers belong"),
-        ({"shape": [9.0, 2]}, ".9.0, 2. where whole numbers belong"),
+        ({"data_offsets": None}, "None where whole numbers belong"),
+        ({"data_offsets": [0, 64]}, "bytes 0 to 64 of 72, for a tensor of 72"),
         ({"shape": [True, 18]}, ".True, 18. where whole numbers belong"),
         ({"shape": {"9": 2}}, "where whole numbers belong"),
-        ({"data_offsets": [0, 64]}, "bytes 0 to 64 of 72, for a tensor of 72"),
-        ({"data_offsets": None}, "None where whole numbers belong"),
         ({"shape": [10**9, 10**9]}, "for a tensor of 4000000000000000000"),
-        ({"shape": ["9", 2]}, "\\['9', 2\\] where whole numbers belong"),
     ],
 )
 def test_refuses_headers_that_lie(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -144,19 +139,11 @@ def test_refuses_headers_that_lie(changes: dict[str, Any], message: str, tmp_pat
         read_matrix(path, "wte")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        struct.pack("<Q", 10) + b"{",
-        struct.pack("<Q", 5) + b"{]]]]",
-        struct.pack("<Q", 7) + b'{"a":1}',
-        struct.pack("<Q", 50_000) + b'{"a":' * 10_000,
-    ],
-)
-def test_refuses_damaged_headers(data: bytes, tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(data)
-    with pytest.raises(ValueError, match="TABLE: needs a whole safetensors file; got .*x "):
-        read_matrix(tmp_path / "x", "wte")
+def test_refuses_damaged_headers(tmp_path: Path) -> None:
+    for length, header in ((10, b"{"), (5, b"{]]]]"), (7, b'{"a":1}'), (50_000, b'{"a":' * 10_000)):
+        (tmp_path / "x").write_bytes(struct.pack("<Q", length) + header)
+        with pytest.raises(ValueError, match="TABLE: needs a whole safetensors file; got .*x "):
+            read_matrix(tmp_path / "x", "wte")
 
 
 def test_text_is_no_tensor_file() -> None:
@@ -176,12 +163,8 @@ def test_text_is_no_tensor_file() -> None:
         ("vocab.json", '{"the": 1, "<pad>": 0, "x": 5}', {1: "the", 5: "x"}),
         (
             "tokenizer.json",
-            json.dumps(
-                {
-                    "model": {"vocab": {"<|end|>": 0, "Ġthe": 1}},
-                    "added_tokens": [{"id": 0, "content": "<|end|>", "special": True}, {"id": 2, "content": "more"}],
-                }
-            ),
+            '{"model": {"vocab": {"<|end|>": 0, "Ġthe": 1}}, "added_tokens": '
+            '[{"id": 0, "content": "<|end|>", "special": true}, {"id": 2, "content": "more"}]}',
             {1: "Ġthe", 2: "more"},
         ),
         ("tokenizer.json", '{"model": {"vocab": [["<s>", 0.0], ["▁the", -1.5]]}}', {1: "▁the"}),
@@ -195,20 +178,15 @@ def test_dictionaries(name: str, content: str, words: dict[int, str], tmp_path: 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("dict.txt", "the 9\nof\n", "line 2 has no count: 'of'"),
-        ("dict.txt", "the 9\nof x\n", "line 2 has no count: 'of x'"),
-        ("dict.txt", b"\xff 1\n", "got .*dict.txt .*codec"),
+        ("dict.txt", "the 9\nof\n", "needs lines `word count`; got 'of' in line 2 of .*dict.txt"),
+        ("dict.txt", "the 9\nof x\n", "needs lines `word count`; got 'of x' in line 2 of .*dict.txt"),
+        ("dict.txt", b"\xff 1\n", "needs UTF-8 text; got .*dict.txt .*codec"),
         ("vocab.json", "{", "got .*vocab.json"),
         ("vocab.json", "[1, 2]", "got .*vocab.json"),
         ("vocab.json", '{"the": 0, "of": -1}', "got .*vocab.json .row -1 of 'of'"),
-        ("vocab.json", '{"the": 0, "of": 1.5}', "got .*vocab.json .row 1.5 of 'of'"),
         ("vocab.json", '{"the": 0, "of": true}', "got .*vocab.json .row True of 'of'"),
         ("vocab.json", '{"the": 0, "of": 0}', "got .*vocab.json .2 tokens in 1 rows"),
-        (
-            "tokenizer.json",
-            '{"model": {"vocab": {"the": 0}}, "added_tokens": [{"id": -2, "content": "x"}]}',
-            "got .*tokenizer.json .row -2 of 'x'",
-        ),
+        ("tokenizer.json", '{"model": {"vocab": {}}, "added_tokens": [{"id": -2, "content": "x"}]}', "row -2 of 'x'"),
         ("tokenizer.json", '{"model": {"merges": 1}}', "got .*tokenizer.json .'vocab'"),
         ("missing.txt", None, r"got .*missing.txt \(No such file"),
     ],
@@ -216,5 +194,5 @@ def test_dictionaries(name: str, content: str, words: dict[int, str], tmp_path: 
 def test_refused_dictionaries(name: str, content: str | bytes | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=f"--dict: needs .*{message}"):
+    with pytest.raises(ValueError, match=f"--dict: .*{message}"):
         read_words(tmp_path / name)

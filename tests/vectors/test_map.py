@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fairseq_tiedemb.vectors.picture import _label, draw
 from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
 
-from .common import command, random_table
+from .common import command, random_table, write_text
 
 
 def distances(places: np.ndarray) -> np.ndarray:
@@ -78,8 +78,10 @@ def test_a_label_covers_no_point_where_it_can_stand_elsewhere() -> None:
         assert axes.texts[0].get_ha() == side
 
 
-def test_t_sne_of_rows_that_are_one_or_have_one_number() -> None:
+def test_t_sne_of_rows_that_are_one_or_have_one_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
+    command("map", write(tmp_path / "a.vec", 12), "--output", tmp_path / "x.png", "--method", "tsne")
+    assert "a.vec, t-SNE: 12 words, " in capsys.readouterr().out
     with pytest.raises(ValueError, match="--method: needs different vectors for tsne; got 9 equal ones"):
         neighbour_embedding(np.ones((9, 4), np.float32))
     places = neighbour_embedding(np.sign(random_table(12, 1).rows_VD))
@@ -100,9 +102,7 @@ def test_a_panel_has_one_scale_where_distances_count(
 
 def write(path: Path, count: int, seed: int = 1) -> Path:
     table = random_table(count, 5, seed)
-    lines = (f"{word} {' '.join(map(str, row))}\n" for word, row in zip(table.words, table.rows_VD, strict=True))
-    path.write_text("".join(lines))
-    return path
+    return write_text(path, table.words, table.rows_VD)
 
 
 def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,12 +119,6 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ": 4 words, 4 with labels" in capsys.readouterr().out
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.vec", "b.vec", "x.png", "x.svg"]
-
-
-def test_t_sne(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("sklearn")
-    command("map", write(tmp_path / "a.vec", 12), "--output", tmp_path / "x.png", "--method", "tsne")
-    assert "a.vec, t-SNE: 12 words, " in capsys.readouterr().out
 
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_tiedemb.sharing import SHARING_METHODS, register_sharing_method
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 
-from ..models import recurrent_lms
+from ..export.crossing import crossed
 from ..models.common import grown
 from ..models.families import BANDS, SHARINGS, build, options_of
 from ..test_methods_with_parameters import LEARNED
@@ -48,9 +48,9 @@ def output_vectors(model: Any) -> Tensor:
         return (layer(torch.eye(width)) - layer(torch.zeros(1, width))).t()
 
 
-@pytest.mark.parametrize("method", [*SHARING_METHODS, LEARNED.name])
-@pytest.mark.parametrize(("family", "options"), [*SHARINGS.values()][::2], ids=[*SHARINGS][::2])
-def test_effective_vectors_are_the_models(family: str, options: dict[str, Any], method: str) -> None:
+@pytest.mark.parametrize(("sharing", "method"), crossed([*SHARINGS][::2], [*SHARING_METHODS, LEARNED.name]))
+def test_effective_vectors_are_the_models(sharing: str, method: str) -> None:
+    family, options = SHARINGS[sharing]
     model = grown(build(family, sharing_method=method, **options)).eval()
     state = saved(model, **vars(options_of(family, sharing_method=method, **options)))
     tied = any(options.values())
@@ -97,7 +97,7 @@ def test_stock_recurrent_models_have_no_entry_for_a_tied_output() -> None:
         tables_by_role(unknown, "out", path=PATH)
 
 
-@pytest.mark.parametrize("method", ["plain", "cosine", "square-output"])
+@pytest.mark.parametrize("method", ["plain", "cosine"])
 def test_factorised_tables_are_the_narrow_ones(method: str) -> None:
     model = grown(build("transformer", sharing_method=method, embedding_rank=3, **DECODER))
     state = saved(model, sharing_method=method)
@@ -106,68 +106,48 @@ def test_factorised_tables_are_the_narrow_ones(method: str) -> None:
     assert tables_by_role(state, "out", path=PATH)["out"].shape == found.shape
 
 
-def test_half_precision_becomes_float32() -> None:
-    model = {"decoder.embed_tokens.weight": torch.ones(9, 4).half()}
-    assert tables_by_role({"cfg": {"model": {}}, "model": model}, "in", path=PATH)["in"].dtype == torch.float32
-
-
-def test_recurrent_language_models() -> None:
-    model = grown(recurrent_lms.build("zaremba_lm_small", sharing_method="l2-input"))
-    state = saved(model, sharing_method="l2-input")
-    found = {**tables_by_role(state, None, path=PATH)}
-    assert list(found) == ["in", "out"]
-    torch.testing.assert_close(found["in"][4:].norm(dim=1), torch.ones(len(found["in"]) - 4))
-    torch.testing.assert_close(found["in"], input_vectors(model), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("role", [None, "in", "out", "tied", "sum"])
-def test_bands_are_refused(role: str | None) -> None:
-    model = build("transformer_lm", **BANDS)
-    with pytest.raises(ValueError, match=r"--role: needs one table for all words; got \w+ for some.pt|got tied"):
-        tables_by_role(saved(model), role, path=PATH)
-
-
-def test_an_input_beside_bands_is_read() -> None:
-    model = {"decoder.embed_tokens.weight": torch.ones(9, 4), "decoder.adaptive_softmax.head.weight": torch.ones(5, 4)}
+def test_bands_are_refused_and_an_input_beside_them_is_read() -> None:
+    bands = saved(build("transformer_lm", **BANDS))
+    for role in (None, "in", "out", "tied", "sum"):
+        with pytest.raises(ValueError, match=r"--role: needs one table for all words; got \w+ for some.pt|got tied"):
+            tables_by_role(bands, role, path=PATH)
+    model = {
+        "decoder.embed_tokens.weight": torch.ones(9, 4).half(),
+        "decoder.adaptive_softmax.head.weight": torch.ones(5, 4),
+    }
     state = {"cfg": {"model": {}}, "model": model}
-    assert tables_by_role(state, "in", path=PATH)["in"].shape == (9, 4)
+    found = tables_by_role(state, "in", path=PATH)["in"]
+    assert (found.shape, found.dtype) == ((9, 4), torch.float32)
     with pytest.raises(ValueError, match=r"needs one table for all words; got out for some.pt"):
         tables_by_role(state, None, path=PATH)
 
 
 def test_refusals() -> None:
-    untied = saved(build("transformer_lm"))
-    with pytest.raises(ValueError, match=r"--role: needs in, out or sum .* got tied for some.pt"):
-        tables_by_role(untied, "tied", path=PATH)
-    with pytest.raises(ValueError, match=r"got source .input of the encoder. for some.pt, which has none"):
-        tables_by_role(untied, "source", path=PATH)
-    with pytest.raises(ValueError, match=r"got in .* for some.pt, which has none. .* another file"):
-        tables_by_role({"cfg": None, "model": {"x": torch.ones(3)}}, None, path=PATH)
-    narrow = {"decoder.embed_tokens.weight": torch.ones(9, 4), "decoder.fc_out.weight": torch.ones(9, 5)}
-    with pytest.raises(ValueError, match=r"got sum for some.pt, with input \(9, 4\) and output \(9, 5\)"):
-        tables_by_role({"cfg": {}, "model": narrow}, "sum", path=PATH)
-    factorised = {"decoder.embed_tokens.weight": torch.ones(9, 4), "decoder.fc_out.weight": torch.zeros(9, 4)}
-    with pytest.raises(ValueError, match=r"got sum for some.pt, of --embedding-rank 4"):
-        tables_by_role({"cfg": {"model": {"embedding_rank": 4}}, "model": factorised}, "sum", path=PATH)
-    flat = {"decoder.embed_tokens.weight": torch.ones(9)}
-    with pytest.raises(ValueError, match=r"got in .* which has none"):
-        tables_by_role({"cfg": {}, "model": flat}, "in", path=PATH)
-    state = saved(build("transformer_lm", sharing_method=LEARNED.name), sharing_method=LEARNED.name)
-    del state["model"]["decoder.embed_tokens.method_parameters.lengths"]
-    with pytest.raises(
-        ValueError, match=r"TABLE: needs the parameter 'lengths' of --sharing-method learned-cosine; got some"
+    def state(settings: dict[str, Any], **model: Tensor) -> dict[str, Any]:
+        return {"cfg": {"model": settings}, "model": {f"decoder.{k}.weight": weight for k, weight in model.items()}}
+
+    untied, table = saved(build("transformer_lm")), torch.ones(9, 4)
+    learned = saved(build("transformer_lm", sharing_method=LEARNED.name), sharing_method=LEARNED.name)
+    del learned["model"]["decoder.embed_tokens.method_parameters.lengths"]
+    factorised = state({"embedding_rank": 4}, embed_tokens=table, fc_out=torch.zeros(9, 4))
+    for given, role, message in (
+        (untied, "tied", "--role: needs in, out or sum .* got tied for some.pt"),
+        (untied, "source", "got source .input of the encoder. for some.pt, which has none"),
+        ({"cfg": None, "model": {"x": torch.ones(3)}}, None, "got in .* for some.pt, which has none. .* another file"),
+        (state({}, embed_tokens=table, fc_out=torch.ones(9, 5)), "sum", r"with input \(9, 4\) and output \(9, 5\)"),
+        (factorised, "sum", "got sum for some.pt, of --embedding-rank 4"),
+        (state({}, embed_tokens=torch.ones(9)), "in", "got in .* which has none"),
+        (learned, "in", "TABLE: needs the parameter 'lengths' of --sharing-method learned-cosine; got some"),
+        (state({"sharing_method": "unknown"}, embed_tokens=table), "in", "a registered method; got 'unknown'"),
     ):
-        tables_by_role(state, "in", path=PATH)
-    with pytest.raises(ValueError, match=r"needs a registered method; got 'unknown'"):
-        tables_by_role({"cfg": {"model": {"sharing_method": "unknown"}}, "model": narrow}, "in", path=PATH)
+        with pytest.raises(ValueError, match=message):
+            tables_by_role(given, role, path=PATH)
 
 
 def test_a_matrix_by_its_name() -> None:
     state = saved(build("transformer_lm"))
     name = "decoder.layers.0.fc1.weight"
     assert torch.equal(named_table(state, name, path=PATH), state["model"][name])
-    with pytest.raises(
-        ValueError,
-        match=r"--tensor: needs a role \(in, .*\) or the name of a matrix of some.pt; got fc1. Use --tensor with",
-    ):
+    message = r"--tensor: needs a role \(in, .*\) or the name of a matrix of some.pt; got fc1. Use --tensor with"
+    with pytest.raises(ValueError, match=message):
         named_table(state, "fc1", path=PATH)

@@ -1,0 +1,39 @@
+"""Text files in UTF-8, and fairseq's dict.txt among them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from .dictionaries import entry_of
+
+
+def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
+    """Yields (number from 1, line) of a UTF-8 text, without its byte-order mark.
+
+    Raises:
+        ValueError: naming the flag and the file, if it cannot be read or is not UTF-8.
+    """
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            yield from enumerate(file, start=1)
+    except OSError as error:
+        raise ValueError(f"{flag}: needs a text file; got {path} ({error.strerror}). Use another path.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{flag}: needs UTF-8 text; got {path} ({error}). Use iconv on it.") from error
+
+
+def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
+    """Returns the words of a dict.txt and their counts, in order; fairseq's own words are not among them.
+
+    Raises:
+        ValueError: of ``read_lines``; or naming the first line that is not of the form ``word count``.
+    """
+    entries = []
+    for number, line in read_lines(path, flag=flag):
+        try:
+            entries.append(entry_of(line))
+        except ValueError:
+            raise ValueError(
+                f"{flag}: needs lines `word count`; got {line.rstrip()[:60]!r} in line {number} of {path}. Use the "
+                "dict.txt that fairseq-preprocess wrote."
+            ) from None
+    return entries

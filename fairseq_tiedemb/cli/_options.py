@@ -1,0 +1,45 @@
+"""What options have in common: numbers of a range, and options that mean nothing without another."""
+
+import argparse
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def at_least(least: float, *, most: float = math.inf, use: object = 10) -> Callable[[str], Any]:
+    """Returns the type of an option: finite numbers from `least` to `most`, whole ones if `least` is whole.
+
+    ``CommandParser`` refuses any other value, by the option's name and what is said here. `use` is a value to suggest.
+    """
+    kind = type(least)
+    needed = f"{least:g} or more" if most == math.inf else f"{least:g} to {most:,}"
+
+    def parse(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or value == math.inf:
+            raise argparse.ArgumentTypeError(f"needs {needed}; got {text}. Use {use}, say.")
+        return value
+
+    return parse
+
+
+def refuse_options(arguments: argparse.Namespace, names: Iterable[str], *, needs: str, got: object = None) -> None:
+    """Refuses options that mean nothing here.
+
+    Args:
+        arguments: whose options default to None or False.
+        names: the options.
+        needs: what they need.
+        got: what there is instead; default: the option's value.
+
+    Raises:
+        ValueError: naming the first of the options that is given.
+    """
+    for name in names:
+        value = getattr(arguments, name)
+        if value not in (None, False):
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag}: needs {needs}; got {value if got is None else got}. Leave it out.")
