@@ -64,7 +64,7 @@ benchmark: $(READY)
 report: $(READY)
 	python recipes/draw_sharing.py recipes/figures/sharing.svg
 	mkdir -p build
-	fairseq-tiedemb report --html build --fill README.md fairseq_tiedemb/models/README.md
+	python recipes/make_pages.py --html build --fill README.md fairseq_tiedemb/models/README.md
 
 docs: $(READY)
 	rm -rf build/docs

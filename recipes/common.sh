@@ -124,10 +124,11 @@ run_tiedemb() {
     fi
 }
 
-# tiedemb COMMAND...: the checkout's `fairseq-tiedemb`, which knows its commit; it does not change the environment.
-tiedemb() {
-    python -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); from fairseq_tiedemb.cli import main; sys.exit(main())' \
-        "$repository" "$@"
+# own_python SCRIPT...: runs a program of this folder with the checkout's package, which knows its commit; what it runs gets
+# an unchanged environment.
+own_python() {
+    python -c 'import runpy, sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[:3]; runpy.run_path(sys.argv[0], run_name="__main__")' \
+        "$recipes" "$repository" "$recipes/$1" "${@:2}"
 }
 
 # run_measured FILE COMMAND...: the same as run, and adds the command's CPU seconds and peak memory to FILE.
@@ -135,7 +136,7 @@ run_measured() {
     local file=$1
     shift
     show "" "$@"
-    [[ $DRY_RUN ]] || tiedemb measure "$file" "$@"
+    [[ $DRY_RUN ]] || own_python measure.py "$file" "$@"
 }
 
 # record TABLE ROW [FOLDER] [OPTION...]: records the recipe's figures in recipes/results/TABLE/ROW-SEED.json: those in
@@ -155,7 +156,7 @@ record() {
         options+=(--folder "$1")
         shift
     fi
-    PYTHONPATH=$repository python "$recipes/record.py" "$table" "$row" --command "$recipe_command" --tables "$recipes/tables" --results "$results" \
+    own_python record.py "$table" "$row" --command "$recipe_command" --tables "$recipes/tables" --results "$results" \
         "${options[@]}" "$@"
 }
 

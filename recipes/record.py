@@ -3,24 +3,34 @@
 A result is RESULTS/TABLE/ROW-SEED.json: figures with units and the paper's figures, command, commit, versions,
 processor, CPU seconds and memory. `report` makes every table from such files. The recipes name the files of a folder:
 score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train (the curve, the column
-`parameters`), usage.jsonl of `fairseq-tiedemb measure`, and pictures, KIND.svg. Recording again replaces the result.
+`parameters`), usage.jsonl of measure.py, and pictures, KIND.svg. Recording again replaces the result.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from bookkeeping import logs
+from bookkeeping.data import (
+    Column,
+    Figure,
+    Result,
+    Row,
+    Table,
+    environment,
+    pictures_beside,
+    read_tables,
+    write_result,
+)
+from bookkeeping.summary import as_text
+
 from fairseq_tiedemb.analysis.curves import read_log
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.cli._output import written_aside
-from fairseq_tiedemb.results import logs
-from fairseq_tiedemb.results.environment import current
-from fairseq_tiedemb.results.fields import read as read_json
-from fairseq_tiedemb.results.records import Figure, Result, pictures_beside, pictures_of, write_result
-from fairseq_tiedemb.results.summary import as_text
-from fairseq_tiedemb.results.tables import Column, Row, Table, find_table
+from fairseq_tiedemb.results.logs import read_parameters, read_text
 from fairseq_tiedemb.results.usage import read_usage
 
 # Of each flag the unit of its columns, and what makes a figure of a column's name and what stands after the `=`.
@@ -59,7 +69,10 @@ def create_parser() -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> int:
     """Reads the figures and writes the file, completely or not at all; names it on stderr."""
-    table = find_table(arguments.tables, arguments.table, flag="--tables")
+    tables = {each.name: each for each in read_tables(arguments.tables, flag="--tables")}
+    if arguments.table not in tables:
+        raise ValueError(f"TABLE: needs a table of {arguments.tables}; got {arguments.table}. Use {', '.join(tables)}.")
+    table = tables[arguments.table]
     if arguments.if_known and arguments.row not in [row.name for row in table.rows]:
         print(f"not recorded: the table {table.name} has no row {arguments.row}", file=sys.stderr)
         return 0
@@ -92,11 +105,11 @@ def _check_place(path: Path, result: Result) -> None:
     """
     if not path.exists():
         return
-    other = read_json(Result, path)
-    if (other.row, other.seed) != (result.row, result.seed):
+    other = json.loads(path.read_text(encoding="utf-8"))
+    if (other["row"], other.get("seed")) != (result.row, result.seed):
         raise ValueError(
-            f"ROW, --seed: need a file of their own; got {path}, which has the row {other.row} with the seed "
-            f"{other.seed}. Use another name of the row in the table."
+            f"ROW, --seed: need a file of their own; got {path}, which has the row {other['row']} with the seed "
+            f"{other.get('seed')}. Use another name of the row in the table."
         )
 
 
@@ -122,14 +135,14 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         figures.add_folder(folder)
         log = folder / "train.log" if (folder / "train.log").exists() else None
         usage = read_usage(folder / "usage.jsonl") if (folder / "usage.jsonl").exists() else None
-        pictures = {path.stem: path.read_bytes() for path in pictures_of(folder, "*.svg")}
+        pictures = {path.stem: path.read_bytes() for path in folder.glob("*.svg") if path.is_file()}
     for flag, (unit, read) in READERS.items():
         for value in getattr(arguments, flag[2:].replace("-", "_")):
             figures.add_flag(flag, unit, value, read)
     if not figures.found:
         names = ", ".join(column.name for column in table.columns)
         raise ValueError(f"--folder: needs a figure of one of the columns {names}; got none. Use --figure, say.")
-    text = logs.read_text(log, flag="--folder") if log else ""
+    text = read_text(log, flag="--folder") if log else ""
     try:
         curve = read_log(log) if log else None
     except ValueError:  # without a curve: the log has no perplexities, or is cut off
@@ -140,7 +153,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         seed=arguments.seed,
         figures={column.name: figures.found[column.name] for column in table.columns if column.name in figures.found},
         command=arguments.command,
-        environment=current(logs.read_accelerators(text)),
+        environment=environment(logs.read_accelerators(text)),
         usage=usage,
         curve={} if curve is None else finite_curves({"train": curve.train, **curve.valid}),
         note=note,
@@ -194,7 +207,7 @@ class Figures:
             elif column.unit == "BLEU" and bleu.exists():
                 self.add(column, logs.read_bleu(bleu, flag="--folder"))
             elif column.name == "parameters" and (folder / "train.log").exists():
-                count = logs.read_parameters(logs.read_text(folder / "train.log", flag="--folder"))
+                count = read_parameters(read_text(folder / "train.log", flag="--folder"))
                 if count is not None:
                     self.add(column, Figure(count))
 

@@ -54,8 +54,7 @@ GROUPS = {
         "vectors": "Write a checkpoint's table in word2vec's text format.",
     },
     "maintain": {
-        "measure": "Run a command, and add its CPU time and memory to a file.",
-        "report": "Make a report of recorded results, or of your own trainings.",
+        "report": "Make a page of your own trainings.",
         "env": "Print versions, machine and mends, for a report of a fault.",
     },
 }
@@ -153,7 +152,9 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
             f"this command needs the package {error.name}; got a Python without it, {sys.executable}. Use pip install, "
             "without --no-deps.",
         )
-    return end_by(number)  # here, where the error's frames are gone, and with them the folders that they had open
+    return end_by(
+        number, parser.prog
+    )  # here, where the error's frames are gone, and with them the folders that they had open
 
 
 def run(arguments: argparse.Namespace) -> int:

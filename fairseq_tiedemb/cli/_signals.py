@@ -43,10 +43,10 @@ def _do_nothing(number: int, frame: FrameType | None) -> None:
     pass
 
 
-def end_by(number: signal.Signals) -> int:
-    """Says which signal ends the process, and ends it so: a script whose command dies by SIGINT stops, too."""
+def end_by(number: signal.Signals, program: str) -> int:
+    """Says which signal ends the program, and ends it so: a script whose command dies by SIGINT stops, too."""
     with suppress(OSError):  # of a terminal that is gone
-        print(f"fairseq-tiedemb: ended by {number.name}", file=sys.stderr)
+        print(f"{program}: ended by {number.name}", file=sys.stderr)
         sys.stdout.flush()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

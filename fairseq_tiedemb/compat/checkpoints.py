@@ -1,4 +1,4 @@
-"""Makes fairseq's commands read checkpoints as ours do (`fairseq_tiedemb.reading`), and explain refusals."""
+"""Makes fairseq's commands read checkpoints as ours do (`fairseq_tiedemb.checkpoints`), and explain refusals."""
 
 import logging
 import os

@@ -1,1 +1,1 @@
-"""Results as data: what a table is, one file a result, and the report that is made of them and of nothing else."""
+"""What a training was, took and reached: its logs and its cost, and the page that is made of them."""

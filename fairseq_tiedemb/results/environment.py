@@ -3,8 +3,6 @@
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
@@ -16,40 +14,6 @@ FAIRSEQ = ("ve-fairseq", "fairseq-fixed", "fairseq")
 PACKAGES = ("torch", "numpy", "sacrebleu")
 # What a result depends on; what the report writes there does not count.
 SOURCES = ("fairseq_tiedemb", "recipes", ":!recipes/results", ":!recipes/pages", ":!recipes/*.md")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment:
-    """The state of a machine and its software.
-
-    Attributes:
-        date: of the measurement, `YYYY-MM-DD`, UTC.
-        commit: of the checkout that the package is in; None where it is in none.
-        dirty: whether package or recipes differ from the commit.
-        versions: of Python and of packages.
-        processor: its name.
-        accelerators: the GPUs' names, as fairseq-train's log has them.
-    """
-
-    date: str
-    commit: str | None = None
-    dirty: bool | None = None
-    versions: dict[str, str]
-    processor: str
-    accelerators: tuple[str, ...] = ()
-
-
-def current(accelerators: tuple[str, ...] = ()) -> Environment:
-    """The environment of this process, now."""
-    commit, dirty = checkout()
-    return Environment(
-        date=datetime.now(UTC).strftime("%Y-%m-%d"),
-        commit=commit,
-        dirty=dirty,
-        versions=versions(),
-        processor=processor(),
-        accelerators=accelerators,
-    )
 
 
 def versions() -> dict[str, str]:

@@ -26,6 +26,9 @@ class Cell:
     value: float | None = None
 
 
+NOTHING = Cell("–")
+
+
 @dataclass(frozen=True)
 class Grid:
     """A table: its headings, and the cells of its rows, each with its text heading first."""

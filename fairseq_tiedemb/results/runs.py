@@ -10,9 +10,7 @@ from typing import Any
 
 from fairseq_tiedemb.analysis.curves import Curve, Run, Series, read_log
 from fairseq_tiedemb.results import logs
-from fairseq_tiedemb.results.grid import Cell, Grid, Section, number, without_empty_columns
-from fairseq_tiedemb.results.records import pictures_of
-from fairseq_tiedemb.results.summary import NOTHING
+from fairseq_tiedemb.results.grid import NOTHING, Cell, Grid, Section, number, without_empty_columns
 from fairseq_tiedemb.results.usage import Usage, read_usage
 
 # The checkpoint that tells of a training without a log: the first that is there.
@@ -81,14 +79,14 @@ def read_training(path: Path, label: str) -> Training:
     for score in [*sorted(path.glob("score-*.log")), *sorted(path.glob("*.bleu"))]:
         try:
             if score.suffix == ".log":
-                figure = logs.read_eval_lm(score, flag="RUN")
-                training.figures[f"{score.stem.removeprefix('score-')} ppl"] = figure.value
+                name = f"{score.stem.removeprefix('score-')} ppl"
+                training.figures[name], _ = logs.read_eval_lm(score, flag="RUN")
             else:
-                training.figures[f"{score.stem} BLEU"] = logs.read_bleu(score, flag="RUN").value
+                training.figures[f"{score.stem} BLEU"], _ = logs.read_bleu(score, flag="RUN")
         except ValueError:  # an evaluation that still runs, or broke off
             training.missing.append(f"no finite figure in {score.name}")
     training.usage = read_usage(path / "usage.jsonl") if (path / "usage.jsonl").exists() else None
-    training.pictures = tuple(pictures_of(path, "*.svg"))
+    training.pictures = tuple(sorted(each for each in path.glob("*.svg") if each.is_file()))
     return training
 
 

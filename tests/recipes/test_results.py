@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from fairseq_tiedemb.results.tables import read_tables
+from bookkeeping.data import read_tables
 
 from .shell import RECIPES, run_recipe
 

@@ -1,4 +1,4 @@
-"""The page of results in a real browser, Chromium from the system's packages; without one, these tests skip."""
+"""The page of a report: its HTML, and what it does in Chromium, without which those tests skip."""
 
 import re
 import shutil
@@ -8,20 +8,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
+from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from fairseq_tiedemb import cli
-from fairseq_tiedemb.results.grid import Cell, Grid, Section
-from fairseq_tiedemb.results.page import page
-
-from .example import TABLE, Project
-from .test_report import RESULTS, TABLES
+from fairseq_tiedemb.analysis.curves import Series
+from fairseq_tiedemb.results.grid import Cell, Grid, Section, number
+from fairseq_tiedemb.results.page import chart, inline, page, shortened
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-headless-shell") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium")
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs a browser: apt-get install chromium")
 
 DARK = "--blink-settings=preferredColorScheme=0"
 
@@ -29,12 +27,12 @@ DARK = "--blink-settings=preferredColorScheme=0"
 ACTIONS = """
 const notes = [];
 const paper = () => getComputedStyle(document.body).backgroundColor;
-const table = document.querySelector("#table6 table");
+const table = document.querySelector("#a table");
 const headings = [...table.querySelectorAll("thead th")];
 const column = headings.findIndex((heading) => heading.textContent.startsWith("test"));
 const values = () => [...table.tBodies[0].rows].map((row) => row.cells[column].textContent).join("; ");
 const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent).join("; ");
-const seeds = headings.findIndex((heading) => heading.textContent === "seeds");
+const seeds = headings.findIndex((heading) => heading.textContent === "test");
 notes.push(paper());
 headings[column].querySelector("button").click();
 notes.push(values());
@@ -51,21 +49,16 @@ document.getElementById("theme").click();
 notes.push(paper());
 notes.push(performance.getEntriesByType("resource").filter((each) => !each.name.startsWith("data:")).length);
 notes.push(document.documentElement.scrollWidth <= innerWidth);
-document.body.innerHTML = "<pre>" + notes.join("\\n") + "</pre>";
-"""
-
-# Looks at a table whose last column is long, before and after scrolling to its end.
-LOOKS = """
+// A table whose last column is long, before and after scrolling to its end.
 const wide = document.querySelector(".wide");
 const row = wide.querySelector("tbody tr");
 const [first, second, last] = [row.cells[0], row.cells[1], row.cells[row.cells.length - 1]];
 const left = (cell) => Math.round(cell.getBoundingClientRect().left);
-const notes = [last.offsetWidth, left(first), left(second)];
+notes.push(last.offsetWidth, left(first), left(second));
 wide.scrollLeft = wide.scrollWidth;
 notes.push(left(first), left(second), getComputedStyle(first).backgroundColor);
 document.body.innerHTML = "<pre>" + notes.join("\\n") + "</pre>";
 """
-
 
 # Chooses what a reader chooses, and notes what is left: rows, sections, links, what the page says.
 FILTERS = """
@@ -79,7 +72,7 @@ const pick = (subject, run, text) => {
   notes.push([rows, left("main section[data-subject]"), left("nav li"), said].join());
 };
 pick("", "", "");
-pick("language-models", "", "");
+pick("models", "", "");
 pick("", "missing", "");
 pick("", "run", "UPDATES");
 pick("", "", "112.9");
@@ -95,12 +88,29 @@ def browse(*arguments: str) -> str:
     return process.stdout
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page as `make report` builds it."""
-    folder = tmp_path_factory.mktemp("report")
-    assert cli.main(["report", f"--tables={TABLES}", f"--results={RESULTS}", f"--output={folder}"]) == 0
-    return folder / "report.html"
+def write_page(folder: Path) -> Path:
+    """Two sections: one with a wide table, curves and a picture, one with what was not run."""
+    tests = (117.1, 112.9, 9.5, None)
+    rows = tuple(
+        (
+            Cell(name),
+            Cell("–" if test is None else f"{test} ± 0.1", test),
+            *(12 * [Cell("1.25", 1)]),
+            Cell(80 * "note "),
+        )
+        for name, test in zip(("b", "a", "wt,UPDATES=5", "d"), tests, strict=True)
+    )
+    (folder / "picture.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>')
+    grid = Grid(("row", "test", *(12 * ["other"]), "note"), rows)
+    curves = {"Curves.": [Series("wt", {1: 2.0}, {1: 3.0})]}
+    first = Section("a", "A", ("one",), grid, charts=curves, pictures={"p": folder / "picture.svg"}, subject="models")
+    missing = Grid(("not run",), ((Cell("e"),), (Cell("f"),)))
+    path = folder / "page.html"
+    subjects = {"models": "Models", "speed": "Speed"}
+    path.write_text(
+        page("Results", [], [first, Section("b", "B", (), None, missing, subject="speed")], subjects=subjects)
+    )
+    return path
 
 
 def noted(path: Path, script: str, *arguments: str) -> list[str]:
@@ -112,72 +122,39 @@ def noted(path: Path, script: str, *arguments: str) -> list[str]:
     return unescape(found[1]).split("\n")
 
 
-def numbers(line: str) -> list[float]:
-    """The means of a column, as they stand."""
-    return [float(cell.split()[0].strip("†")) for cell in line.split("; ") if cell != "–"]
-
-
+@needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_sorting_and_colours(dark: bool, built: Path, tmp_path: Path) -> None:
-    path = shutil.copy(built, tmp_path / "page.html")
-    notes = noted(path, ACTIONS, *([DARK] if dark else []))
-    before, up, down, last, state, names, toggled, back, loaded, fits = notes
+def test_a_reader(dark: bool, tmp_path: Path) -> None:
+    """Sorts by a heading, changes the colours, scrolls a wide table."""
+    path = write_page(tmp_path)
+    before, up, down, last, state, names, toggled, back, loaded, fits, *looks = noted(
+        path, ACTIONS, "--window-size=1150,800", *([DARK] if dark else [])
+    )
     colours = ["rgb(21, 24, 29)", "rgb(255, 255, 255)"]
     assert [before, toggled, back] == (colours if dark else colours[::-1]) + [before]
-    assert numbers(up) == sorted(numbers(up))
-    assert len(numbers(up)) == 7
-    assert numbers(down) == numbers(up)[::-1]
-    assert last == "–", "what has no value stands last"
-    assert state == "ascending", "one column is marked"
-    assert names.split("; ") == sorted(names.split("; "))
+    assert up == "9.5 ± 0.1; 112.9 ± 0.1; 117.1 ± 0.1; –"
+    assert down == "117.1 ± 0.1; 112.9 ± 0.1; 9.5 ± 0.1; –", "what has no value stands last"
+    assert (last, state) == ("–", "ascending"), "one column is marked"
+    assert names == "a; b; d; wt,UPDATES=5"
     assert (loaded, fits) == ("0", "true")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_wide_table_breaks_its_notes_and_keeps_its_first_column(dark: bool, tmp_path: Path) -> None:
-    figures = tuple(Cell(f"{number}.25 ± 0.01", number) for number in range(12))
-    grid = Grid(("row", *len(figures) * ["test"], "note"), ((Cell("a row"), *figures, Cell(80 * "note ")),))
-    path = tmp_path / "page.html"
-    path.write_text(page("Results", [], [Section("a", "A", (), grid)]))
-    notes = noted(path, LOOKS, "--window-size=1150,800", *([DARK] if dark else []))
-    width, first, second, first_then, second_then, colour = notes
+    width, first, second, first_then, second_then, colour = looks
     assert 300 < int(width) < 600, "five lines or so, not one of 3,000 pixels"
     assert first_then == first
     assert int(second_then) < int(second) - 300
-    assert colour == ("rgb(21, 24, 29)" if dark else "rgb(255, 255, 255)"), "nothing shows through"
+    assert colour == back, "nothing shows through"
 
 
-def test_rows_are_chosen(project: Project) -> None:
+@needs_browser
+def test_rows_are_chosen(tmp_path: Path) -> None:
     """By subject, by run or not, by text; sections without a row go, and their links."""
-    other = {"order": 2, "subject": "speed", "title": "Other", "needs": "a GPU"}
-    project.write_table(TABLE | other, "other")
-    for row, value in (("small", 117.1), ("wt", 112.9)):
-        assert project.record(row, "--figure", f"test={value}")[0] == 0
-    project.write_findings()
-    assert project.run("report", "--output", project.folder)[0] == 0
-    assert noted(project.folder / "report.html", FILTERS) == [
+    assert noted(write_page(tmp_path), FILTERS) == [
         "6,2,2,6 rows",
-        "3,1,1,3 rows",
-        "4,2,2,4 rows",
-        "0,0,0,0 rows",
+        "4,1,1,4 rows",
+        "2,1,1,2 rows",
         "1,1,1,1 rows",
-        "3,1,1,3 rows",
+        "1,1,1,1 rows",
+        "2,1,1,2 rows",
     ]
-
-
-def test_screenshots(built: Path, tmp_path: Path) -> None:
-    from matplotlib.image import imread
-
-    corners = []
-    for name, options in (("light", []), ("dark", [DARK])):
-        picture = tmp_path / f"{name}.png"
-        browse(f"--screenshot={picture}", "--window-size=1150,1600", *options, built.as_uri())
-        pixels = imread(picture)
-        assert pixels.shape[:2] == (1600, 1150)
-        assert pixels.std() > 0.05, "there is something on it"
-        corners.append(pixels[0, 0, :3].mean())
-    assert corners[0] == 1
-    assert corners[1] < 0.15
 
 
 @contextmanager
@@ -200,11 +177,12 @@ def server() -> Iterator[tuple[str, list[str]]]:
         listening.shutdown()
 
 
-def test_nothing_is_fetched_whatever_stands_in_the_page(built: Path, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
+@needs_browser
+def test_nothing_is_fetched_whatever_stands_in_the_page(tmp_path: Path) -> None:
+    path = write_page(tmp_path)
     with server() as (address, asked):
         fetching = f'<img src="{address}/image"><script>fetch("{address}/fetch")</script></body>'
-        text = built.read_text().replace("</body>", fetching)
+        text = path.read_text().replace("</body>", fetching)
         path.write_text(text)
         browse("--dump-dom", path.as_uri())
         assert asked == []
@@ -212,3 +190,86 @@ def test_nothing_is_fetched_whatever_stands_in_the_page(built: Path, tmp_path: P
         path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
         browse("--dump-dom", path.as_uri())
         assert {"/image", "/fetch"} <= set(asked)
+
+
+class Page(HTMLParser):
+    """The tags of a page with their attributes, and a check that they are closed in order."""
+
+    VOID = {"meta", "link", "img", "br", "input"}
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_has_everything_in_it(tmp_path: Path) -> None:
+    text = write_page(tmp_path).read_text()
+    tags = Page(text).tags
+    loaded = [value for _, attributes in tags for name in ("src", "href") if (value := attributes.get(name))]
+    assert all(value.startswith(("data:", "#")) for value in loaded)
+    assert not re.search(r"url\((?!#)|@import", text)
+    assert "<script>alert" not in text, "a picture is an image, whose scripts do not run"
+    assert sum(tag == "svg" and "role" in each for tag, each in tags) == 1, "the learning curves"
+    assert sum(tag == "img" for tag, _ in tags) == 1, "the picture"
+    assert [attributes["id"] for tag, attributes in tags if tag == "section"] == ["a", "b"]
+    assert [attributes["href"] for tag, attributes in tags if tag == "a"] == ["#a", "#b"]
+    choices = [attributes["value"] for tag, attributes in tags if tag == "option"]
+    assert choices == ["", "models", "speed", "", "run", "missing"]
+    alone = Page(page("title", [], [Section("a", "A", (), None)])).tags
+    assert not {"a", "option"} & {tag for tag, _ in alone}, "one section needs no list"
+
+
+def test_markup_is_text() -> None:
+    assert inline("<b> & `a<b **c**` **d** *e* 2 * 3") == (
+        "&lt;b&gt; &amp; <code>a&lt;b **c**</code> <strong>d</strong> <em>e</em> 2 * 3"
+    )
+    assert inline("[x](https://example.org) [y](javascript:z)") == ('<a href="https://example.org">x</a> y')
+    assert inline("[x](#speed-export), `[y](#z)`") == '<a href="#speed-export">x</a>, <code>[y](#z)</code>'
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (41.65, 1, "41.7"),
+        (41.75, 1, "41.8"),
+        (4651600, 0, "4,651,600"),
+        (2.5, 0, "3"),
+        (0.5, 30, f"0.5{29 * '0'}"),
+        (999_999_999_999_999, 0, "999,999,999,999,999"),
+        (999_999_999_999_999.5, 2, "999,999,999,999,999.50"),
+        (10**15, 0, "1e+15"),
+        (-1.26765e30, 2, "-1.268e+30"),
+    ],
+)
+def test_numbers_are_rounded_as_on_paper(value: float, digits: int, text: str) -> None:
+    assert number(value, digits) == text
+
+
+def test_a_chart_has_the_colours_of_the_page() -> None:
+    series = [Series("a$b$ <i>", {1: 30.0, 2: 20.0}, {1: 10.0, 2: float("inf")}), Series("b", {}, {1: 1.0})]
+    text = chart(series, "name")
+    assert chart(series, "name") == text
+    assert Page(text).tags[0][0] == "svg"
+    assert "a$b$ &lt;i&gt;" in text, "labels are text"
+    assert "currentColor" in text
+    assert not re.search("#ffffff|#000000", text)
+    assert "date" not in text.partition("<defs")[0]
+
+
+def test_a_picture_has_the_digits_of_its_size() -> None:
+    svg = '<svg width="12.3456">\n  <text x="0.0156" y="1.25e1">3.14159</text></svg>'
+    assert shortened(svg) == '<svg width="12.3"><text x="0.0156" y="1.2e1">3.14159</text></svg>'

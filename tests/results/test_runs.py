@@ -10,7 +10,7 @@ import torch
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.results import runs
 
-from .example import BLEU, EVAL_LM, TRAIN, USAGE
+from .logs import BLEU, EVAL_LM, TRAIN, USAGE
 
 
 def write_run(folder: Path, log: str = TRAIN) -> Path:
@@ -152,7 +152,20 @@ def test_refused(name: str, message: str, tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "report.html").exists()
 
 
-def test_marks_of_recorded_results_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path / "a")
-    assert cli.main(["report", str(run), "--fill", "text.md", "--output", str(tmp_path)]) == 2
-    assert f"--fill: needs recorded results, whose figures the marks name; got RUN {run}." in capsys.readouterr().err
+def test_refused_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run")
+    for text, line in (
+        ("", "needs a line for each run; got none."),
+        ("{}\n", 1),
+        (USAGE + "[]\n", 4),
+        (USAGE + "{", 4),
+    ):
+        (run / "usage.jsonl").write_text(text)
+        assert cli.main(["report", str(run), "--output", str(tmp_path)]) == 2
+        said = f"got another line {line}." if isinstance(line, int) else line
+        assert said in capsys.readouterr().err
+
+
+def test_without_a_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report"]) == 2
+    assert "RUN: needs a training; got none." in capsys.readouterr().err

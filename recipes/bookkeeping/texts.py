@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from fairseq_tiedemb.results.findings import VERDICTS, Data, Findings, claims_grid, counted, linked
 from fairseq_tiedemb.results.grid import Cell, Grid, Section
-from fairseq_tiedemb.results.summary import ENTERED, grid
+
+from .findings import VERDICTS, Data, Findings, claims_grid, counted, linked
+from .summary import ENTERED, grid
 
 # `<!-- results:TABLE COLUMN ... -->` a table, `<!-- results:TABLE/ROW/COLUMN -->` a figure; `<!-- /results -->` ends.
 MARKED = re.compile(r"(<!-- results:([^\s>]*)((?: [^\s>]+)*) -->)(.*?)(<!-- /results -->)", re.DOTALL)

@@ -1,16 +1,15 @@
 """What papers claim, and what came out here: `recipes/findings.json`, one source for every text that tells it."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
-from fairseq_tiedemb.results.fields import Name, read
 from fairseq_tiedemb.results.grid import Cell, Grid, number
-from fairseq_tiedemb.results.records import Result
-from fairseq_tiedemb.results.summary import ENTERED, measured, seeds_of
-from fairseq_tiedemb.results.tables import DERIVED, Column, Table
+
+from .data import DERIVED, Column, Result, Table, named
+from .summary import ENTERED, measured, seeds_of
 
 # `{TABLE/ROW/COLUMN}` within a claim.
 QUOTED = re.compile(r"\{([\w.,=+/-]+)\}")
@@ -33,8 +32,8 @@ class Claim:
     """
 
     claim: str
-    table: Name | None = None
-    verdict: Literal["holds", "fails", "open", "unrun"]
+    table: str | None = None
+    verdict: str
     there: str = "–"
     here: str = "–"
     remark: str = ""
@@ -100,16 +99,13 @@ def read_findings(path: Path, data: Data) -> Findings:
     """
     if not path.exists():
         return Findings()
-    findings = read(Findings, path)
-    sources = []
-    for source in findings.sources:
-        for claim in source.claims:
-            if claim.table is not None and claim.table not in data.tables:
-                raise ValueError(
-                    f"{path}: {claim.claim}: needs a table; got {claim.table}. Use {', '.join(data.tables)}."
-                )
-        sources.append(replace(source, claims=tuple(_filled(claim, data, path) for claim in source.claims)))
-    return replace(findings, sources=tuple(sources))
+    with named(path):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        sources = []
+        for source in values.pop("sources"):
+            claims = tuple(_filled(Claim(**each), data) for each in source["claims"])
+            sources.append(Source(source["title"], source["short"], claims))
+        return Findings(sources=tuple(sources), **values)
 
 
 def claims_grid(sources: Sequence[Source], places: Mapping[str, str]) -> Grid:
@@ -134,11 +130,15 @@ def linked(claim: Claim, places: Mapping[str, str]) -> str:
     return f"[{claim.claim}]({places[claim.table]})" if claim.table else claim.claim
 
 
-def _filled(claim: Claim, data: Data, path: Path) -> Claim:
-    flag = f"{path}: {claim.claim}"
+def _filled(claim: Claim, data: Data) -> Claim:
+    flag = f"the claim `{claim.claim}`"
+    if claim.verdict not in VERDICTS:
+        raise ValueError(f"{flag} with the verdict {claim.verdict}, which is none of {', '.join(VERDICTS)}")
+    if claim.table is not None and claim.table not in data.tables:
+        raise ValueError(f"{flag} of the table {claim.table}, which is none of {', '.join(data.tables)}")
 
     def quoted(text: str) -> str:
-        return QUOTED.sub(lambda found: data.quote(found[1], flag=flag), text)
+        return QUOTED.sub(lambda mark: data.quote(mark[1], flag=flag), text)
 
     counts = {len(seeds_of(data.find(name, flag=flag)[1])) for name in QUOTED.findall(claim.here)} - {0}
     seeds = "-".join(map(str, sorted({min(counts), max(counts)}))) if counts else "–"

@@ -4,11 +4,10 @@ import statistics
 from collections.abc import Sequence
 
 from fairseq_tiedemb.analysis.curves import Series
-from fairseq_tiedemb.results.grid import PAPER, Cell, Grid, Section, number, without_empty_columns
-from fairseq_tiedemb.results.records import Figure, Result
-from fairseq_tiedemb.results.tables import CPU_MINUTES, Column, Row, Table
+from fairseq_tiedemb.results.grid import NOTHING, PAPER, Cell, Grid, Section, number, without_empty_columns
 
-NOTHING = Cell("–")
+from .data import CPU_MINUTES, Column, Figure, Result, Row, Table
+
 # Stands after a figure that was entered and not recorded.
 ENTERED = "†"
 CAPTION = "Perplexity by epoch: validation solid, training (running) dashed."

@@ -1,0 +1,261 @@
+"""`recipes/make_pages.py`: what it makes of the data, byte for byte, and what data it refuses."""
+
+import json
+import re
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+import make_pages
+import pytest
+
+from fairseq_tiedemb import cli
+
+from ..results.logs import EVAL_LM, TRAIN, USAGE
+from .project import TABLE, Project
+from .shell import RECIPES, REPOSITORY
+
+
+def filled(project: Project) -> str:
+    """The page of the subject of the example with three results: two seeds of one row, and one with a curve."""
+    for seed, value in ((1, 117.1), (2, 116.84)):
+        assert project.record("small", "--figure", f"test={value}", "parameters=4,652,402", seed=seed)[0] == 0
+    project.write("run/train.log", TRAIN)
+    project.write("run/score-test.log", EVAL_LM.format(112.9))
+    assert project.record("wt", "--folder", project.folder / "run")[0] == 0
+    assert project.make_pages()[0] == 0
+    return project.page()
+
+
+def test_tables_in_markdown(project: Project) -> None:
+    text = filled(project)
+    mean, spread = 116.97, statistics.stdev([117.1, 116.84])
+    assert text.partition("## A table\n\n")[2].partition("\n\nSource")[0].splitlines() == [
+        "| row | test, perplexity ↓ | paper | parameters | seeds |",
+        "| --- | --- | --- | --- | --- |",
+        f"| Small | {mean:.1f} ± {spread:.1f} | 114.5 | 4,652,402 | 2 |",
+        "| Small+WT | 112.9 | 112.4 | 4,652,402 | 1 |",
+    ]
+    assert "Source: A & B (2016), table 1.\n\nOne `note`.\n" in text
+    assert "Not run: [1 rows](not-run.md#small)." in text
+    assert "Each run" not in text, "dates, commits and commands are on the page"
+    (versions,) = re.findall(r"Measured on .*", text)
+    page = (project.folder / "report.html").read_text()
+    assert versions.count("torch") == 1
+    assert page.count("torch") == 1
+    details = re.findall(r"<tr>.*?</tr>", page.partition("<summary>Each run</summary>")[2])[1:]
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)[:4] for row in details]
+    assert cells[:2] == [["Small", "1", "117.1", "4,652,402"], ["Small", "2", "116.8", "4,652,402"]]
+
+
+def test_what_was_not_run_is_one_list(project: Project) -> None:
+    """With hardware and time, the row's own or the table's; and links of a version ago lead to a link to it."""
+    rows = [*TABLE["rows"], {"name": "large", "label": "Large", "command": "recipes/y.sh large", "needs": "one GPU"}]
+    project.write_table(TABLE | {"rows": rows, "needs": "one core, an hour"})
+    assert project.record("small", "--figure", "test=5")[0] == 0
+    assert project.make_pages()[0] == 0
+    listed = (project.folder / "pages/not-run.md").read_text().splitlines()
+    assert [line for line in listed if line.startswith("|")][2:] == [
+        '| <a name="small"></a>A table | Small+WT | one core, an hour | [x.sh](../x.sh) |',
+        "| A table | Small+WT, 5 updates | one core, an hour | – |",
+        "| A table | Large | one GPU | [y.sh](../y.sh) |",
+    ]
+    assert (
+        '<a name="small"></a>[Language models](pages/language-models.md)' in (project.folder / "RESULTS.md").read_text()
+    )
+
+
+def test_entered_results_carry_a_dagger_wherever_they_are_quoted(project: Project) -> None:
+    assert project.record("small", "--figure", "test=5")[0] == 0
+    assert project.record("wt", "--figure", "test=6.5", seed=2)[0] == 0
+    result = project.result("small-1")
+    del result["environment"], result["command"]
+    for row in ("small", "wt"):
+        entered = result | {"row": row, "figures": {"bleu": {"value": 1.25, "unit": "BLEU"}}, "entered": "from a book"}
+        project.write(f"results/small/{row}-1.json", json.dumps(entered))
+    text = project.write("text/text.md", "<!-- results:small/small/bleu --><!-- /results -->\n<!-- results:small -->")
+    text.write_text(text.read_text() + "<!-- /results -->")
+    project.write_findings(claim="c", here="{small/small/bleu}, {small/wt/test}")
+    assert project.make_pages("--fill", text)[0] == 0
+    assert "| Small | – | 114.5 | 1.25† |" in project.page()
+    assert "\n† from a book.\n" in project.page()
+    assert "| Small+WT | 6.5 | 112.4 | 1.25† | 2 |" in project.page(), "of the figure, and not of the row"
+    assert "1.25[†](../RESULTS.md#entered)<!--" in text.read_text()
+    assert " 1.25† |" in text.read_text()
+    for name in ("RESULTS.md", "FINDINGS.md", "report.html"):
+        written = (project.folder / name).read_text()
+        assert "1.25†, 6.5" in written
+        assert "2 of them † from a book." in written
+    assert '<a name="entered"></a>' in (project.folder / "RESULTS.md").read_text()
+
+
+def test_rows_of_one_training_say_so(project: Project) -> None:
+    project.write("run/train.log", TRAIN)
+    project.write("run/usage.jsonl", USAGE)
+    for row, seed in (("small", 1), ("wt", 1), ("wt", 2), ("wt,UPDATES=5", 1)):
+        if row == "wt,UPDATES=5":  # another training
+            project.write("run/train.log", TRAIN.replace("512", "513"))
+            project.write("run/usage.jsonl", USAGE.replace("60.5", "61.5"))
+        assert project.record(row, "--folder", project.folder / "run", seed=seed)[0] == 0
+    assert project.make_pages()[0] == 0
+    text = project.page()
+    assert "\nRows of one training, which took its CPU minutes and memory once: (Small; Small+WT).\n" in text
+    page = (project.folder / "report.html").read_text()
+    legend = re.findall(r"<text[^>]*>(Small[^<]*)</text>", page)
+    assert legend == ["Small; Small+WT", "Small+WT, 5 updates"], "the curves of one training are drawn once"
+
+
+def test_the_same_data_make_the_same_bytes(project: Project) -> None:
+    filled(project)
+    first = {name: (project.folder / name).read_bytes() for name in ("RESULTS.md", "pages/not-run.md", "report.html")}
+    assert project.make_pages()[0] == 0
+    assert {name: (project.folder / name).read_bytes() for name in first} == first
+
+
+def test_the_committed_reports_are_those_of_the_data(tmp_path: Path) -> None:
+    """`make report` rebuilds the texts on results and what other texts quote, byte for byte."""
+    (command,) = re.findall(r"make_pages.py --html build --fill (.*)", (REPOSITORY / "Makefile").read_text())
+    quoting = command.split()
+    (tmp_path / "recipes").mkdir()
+    for name in quoting:
+        assert "<!-- results:" in (REPOSITORY / name).read_text()
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, tmp_path / name)
+    flags = [f"--tables={RECIPES}/tables", f"--results={RECIPES}/results", f"--output={tmp_path}/recipes", "--fill"]
+    assert cli.main([*flags, *(str(tmp_path / name) for name in quoting)], make_pages.create_parser()) == 0
+    pages = [f"recipes/pages/{path.name}" for path in (REPOSITORY / "recipes/pages").iterdir()]
+    assert sorted(pages) == sorted(f"recipes/pages/{path.name}" for path in (tmp_path / "recipes/pages").iterdir())
+    for name in ("recipes/RESULTS.md", "recipes/FINDINGS.md", *pages, *quoting):
+        made = (tmp_path / name).read_bytes()
+        assert made == (REPOSITORY / name).read_bytes(), f"{name} is not of the data. Use make report."
+
+
+def test_results_are_read_in_minutes() -> None:
+    """One page of at most 1,500 words, and every row that was not run says what it needs."""
+    assert len((REPOSITORY / "recipes/RESULTS.md").read_text().split()) <= 1500
+    lines = (REPOSITORY / "recipes/pages/not-run.md").read_text().splitlines()
+    rows = [line.split(" | ") for line in lines if line.startswith("| ")][2:]
+    assert len(rows) > 20
+    assert [row for row in rows if row[2] == "–"] == []
+
+
+def test_verdicts_have_their_evidence() -> None:
+    """A verdict on what was run has a figure, a link to a test, or a link to a picture."""
+    findings = json.loads((REPOSITORY / "recipes/findings.json").read_text())
+    claims = [claim for source in findings["sources"] for claim in source["claims"]]
+    assert len(claims) > 30
+    for claim in claims:
+        told = claim.get("here", "") + claim.get("remark", "")
+        assert claim["verdict"] == "unrun" or re.search(r"\{.+/.+/.+\}|\(../tests/|#pictures|pytest", told), claim
+
+
+def test_html_in_the_data_is_text(project: Project) -> None:
+    """`<script>` in a label, a note or a claim; code stays code."""
+    bad = "<script>alert(1)</script> <img src=x onerror=alert(1)> `<s>`"
+    rows = [TABLE["rows"][0] | {"label": f"Small {bad}"}, TABLE["rows"][1] | {"label": f"WT {bad}"}]
+    project.write_table(TABLE | {"title": bad, "notes": [bad], "rows": rows})
+    project.write_findings(claim=bad, remark=bad)
+    text = project.write("text.md", "<!-- results:small -->\n<!-- /results -->\n")
+    assert project.record("small", "--figure", "test=5")[0] == 0
+    assert project.make_pages("--fill", text)[0] == 0
+    for path in [text, project.folder / "report.html", *project.folder.glob("*.md"), *project.folder.glob("pages/*")]:
+        written = path.read_text()
+        assert not re.search(r"<script>alert|<img src=x", written), path
+        assert re.search("`<s>`|<code>&lt;s&gt;</code>", written), path
+
+
+def test_marks_are_filled(project: Project) -> None:
+    filled(project)
+    text = project.write(
+        "text.md",
+        "a <!-- results:small/wt/test -->?<!-- /results --> b\n<!-- results:small bleu test -->\n<!-- /results -->\n",
+    )
+    for _ in range(2):
+        assert project.make_pages("--fill", text)[0] == 0
+        assert text.read_text() == (
+            "a <!-- results:small/wt/test -->112.9<!-- /results --> b\n<!-- results:small bleu test -->\n\n"
+            "| row | test, perplexity ↓ | paper | seeds |\n| --- | --- | --- | --- |\n"
+            "| Small | 117.0 ± 0.2 | 114.5 | 2 |\n| Small+WT | 112.9 | 112.4 | 1 |\n\n<!-- /results -->\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("smal", "<!-- results:smal -->: needs a table; got smal. Use small."),
+        ("small tset", "needs a column of the table small; got tset. Use test, bleu, parameters."),
+        ("small/wtt/test", "needs a row of the table small; got wtt. Use small, wt"),
+        ("small/wt", "needs TABLE, or TABLE/ROW/COLUMN; got small/wt."),
+        ("small/wt/test", "needs a figure that was measured; got none for small/wt/test. Run recipes/x.sh wt."),
+    ],
+)
+def test_refused_marks(mark: str, message: str, project: Project) -> None:
+    content = f"<!-- results:{mark} -->\n<!-- /results -->"
+    text = project.write("text.md", content)
+    status, stderr = project.make_pages("--fill", text)
+    assert status == 2
+    assert f"--fill {text}: " in stderr
+    assert message in stderr
+    assert text.read_text() == content
+    assert not (project.folder / "RESULTS.md").exists(), "all is made before anything is written"
+
+
+def test_a_mark_without_an_end(project: Project) -> None:
+    text = project.write("text.md", "<!-- results:small --> and no end")
+    assert "needs `<!-- /results -->` after each" in project.make_pages("--fill", text)[1]
+
+
+ROWS = TABLE["rows"]
+FIGURES = {"test": {"value": 5, "unit": "perplexity", "paper": 112.4}}
+RESULT: dict[str, Any] = {"table": "small", "row": "wt", "seed": 1, "command": "c", "figures": FIGURES}
+RESULT |= {"environment": {"date": "2026-11-22", "versions": {"torch": "2"}, "processor": "p"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("results/small/wt-1.json", RESULT | {"row": "wtt"}, "got wtt. Use small, wt"),
+        ("results/small/wt-1.json", RESULT | {"seed": 2}, "got a result of small/wt-2."),
+        ("results/small/wt-1.json", RESULT | {"command": None}, "got neither command and environment nor `entered`"),
+        ("results/small/wt-1.json", RESULT | {"figures": {"tset": {"value": 1}}}, "got figures: needs a column"),
+        ("results/small/wt-1.json", RESULT | {"figures": {"test": {"value": 1}}}, "table ('perplexity', 112.4)."),
+        ("results/small/wt-1.json", RESULT | {"extra": 1}, "unexpected keyword argument 'extra'."),
+        ("tables/small.json", TABLE | {"order": None, "rows": [{"name": "a"}]}, "argument: 'label'."),
+        (
+            "tables/small.json",
+            TABLE | {"rows": [*ROWS, ROWS[0] | {"name": "a", "paper": {"x": 1}}]},
+            "got x. Use test,",
+        ),
+    ],
+)
+def test_refused_data(name: str, values: object, message: str, project: Project) -> None:
+    (project.results / "small").mkdir()
+    project.write("results/small/wt-1.json", json.dumps(RESULT))
+    assert project.make_pages()[0] == 0
+    path = project.write(name, json.dumps(values))
+    status, stderr = project.make_pages()
+    assert status == 2
+    assert f"{path}: needs " in stderr
+    assert message in stderr
+
+
+def test_refused_claims(project: Project) -> None:
+    for claim, message in (
+        ({"verdict": "hold"}, "with the verdict hold, which is none of holds, fails"),
+        ({"table": "smal"}, "of the table smal, which is none of small"),
+        ({"here": "{small/wt/test}"}, "needs a figure that was measured; got none for small/wt/test."),
+    ):
+        path = project.write_findings(**claim)
+        status, stderr = project.make_pages()
+        assert status == 2
+        assert f"{path}: needs " in stderr
+        assert message in stderr
+
+
+def test_refused_folders(project: Project) -> None:
+    assert project.make_pages()[0] == 0, "one without results will do"
+    (project.results / "other").mkdir()
+    assert "--results: needs a folder a table; got other." in project.make_pages()[1]
+    assert cli.main(["--tables", str(project.results)], make_pages.create_parser()) == 2
+    assert f"needs a folder with tables, NAME.json; got {project.results}" in project.capsys.readouterr().err
