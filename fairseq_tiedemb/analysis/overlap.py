@@ -101,6 +101,8 @@ def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
     """
     from fairseq.data import Dictionary, data_utils
 
+    import fairseq_tiedemb.compat  # noqa: F401 (mends it)
+
     words, path = data / f"dict.{language}.txt", data / f"train.{'-'.join(pair)}.{language}"
     if not words.is_file():
         raise ValueError(f"TEXT: needs a folder of fairseq-preprocess; got {data} without {words.name}. Use another.")
