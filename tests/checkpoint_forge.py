@@ -130,40 +130,12 @@ def honest() -> list[Any]:
     ]
 
 
-NAMES = [each.name for each in honest()] + [
-    "numpy.ndarray",
-    "numpy.dtypes.Float64DType",
-    "torch._utils._rebuild_sparse_tensor",
-    "torch._utils._rebuild_qtensor",
-    "torch._utils._rebuild_wrapper_subclass",
-    "torch._utils._rebuild_device_tensor_from_numpy",
-    "torch._tensor._rebuild_from_type_v2",
-    "torch.Tensor",
-    "torch.FloatTensor",
-    "torch.storage.UntypedStorage",
-    "torch.nn.parameter.Parameter",
-    "torch.float32",
-]
+TENSORS = "_rebuild_sparse_tensor _rebuild_qtensor _rebuild_wrapper_subclass _rebuild_device_tensor_from_numpy".split()
+NAMES = [each.name for each in honest()] + [f"torch._utils.{name}" for name in TENSORS]
+NAMES += "numpy.ndarray numpy.dtypes.Float64DType torch._tensor._rebuild_from_type_v2 torch.Tensor".split()
+NAMES += "torch.FloatTensor torch.storage.UntypedStorage torch.nn.parameter.Parameter torch.float32".split()
 VALUES: list[Any] = [None, True, False, -1, 0, 1, 2, 7, 63, 2**31, 2**62, 2**63 - 1, 2**70, 1.5, float("nan")]
-VALUES += [
-    "",
-    "O",
-    "O8",
-    "V8",
-    "U4",
-    "M8[s]",
-    "f8",
-    "i4",
-    "<f8",
-    "|",
-    ">",
-    "b",
-    "__class__",
-    "meta",
-    "cuda:0",
-    "0",
-    "9",
-]
+VALUES += ["", *"O O8 V8 U4 M8[s] f8 i4 <f8 | > b __class__ meta cuda:0 0 9".split()]
 VALUES += [b"", b"b", bytes(4), bytes(8), b"\xff" * 16, b"\2", (), (0,), (2,), (2**62, 4), (-1,), [], {}, (None,) * 8]
 VALUES += [{"shape": (2**40,)}, {"__class__": 1}, {1: 2}, (None, {"numel": 2**40}), ({}, {"a": 1})]
 # States of numpy.dtype: objects, fields, parts that are arrays, other sizes.

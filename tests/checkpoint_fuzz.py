@@ -36,17 +36,8 @@ NUMBERS = (0, 1, 2, 30, 46, 64, 255, 2**15, 2**16 - 1, 2**31, 2**32 - 1, 2**40, 
 # What a pickle might say anywhere: steps of torch's pickles and others, a call of code, and deep nesting.
 STEPS = [bytes([code]) for code in b"().0123456789NQRSTUVX[]abceghijklmopqrstu}" + bytes(range(0x80, 0x98))]
 STEPS += [b"cposix\nsystem\n", b"ctorch\nqint8\n", b"ctorch._utils\n_rebuild_tensor_v3\n", b"\x85" * 100_000]
-STEPS += [
-    b"h\0",
-    b"h\1",
-    b"h\2",
-    b"X\xff\xff\xff\x7f",
-    b"\x8a\xff",
-    b"K\1",
-    b"X\1\0\0\0a",
-    b"](h\0h\1e",
-    b"cnumpy\ndtype\n",
-]
+STEPS += [b"h\0", b"h\1", b"h\2", b"X\xff\xff\xff\x7f", b"\x8a\xff", b"K\1", b"X\1\0\0\0a", b"](h\0h\1e"]
+STEPS.append(b"cnumpy\ndtype\n")
 # Pickles of a second archive in the file: a text that nobody may get to see, and a key nested so deep that it crashes.
 UNREAD = (b"\x80\x02}X\1\0\0\0aX\6\0\0\0unreads." + bytes(9999), b"\x80\x02})" + b"\x85" * 10**6 + b"Ns.")
 PLAIN = (str, bytes, int, float, bool, type(None), np.generic, np.dtype, torch.Size, torch.device, torch.dtype)

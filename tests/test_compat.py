@@ -48,46 +48,18 @@ def test_applying_twice_changes_nothing() -> None:
 # --- settings -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)] + [(512,2,2)]",
-        "[3,7,15,31]",
-        "(0.9, 0.98)",
-        "{'max_target_positions': 100, 'lr': [-1e-3]}",
-        "True",
-        "None",
-        " 20000,60000 ",
-        "'a text'",
-        "[True] * 4",
-        "2 * 3 - 4 / 2",
-        "{1, 2}",
-    ],
-)
+LITERALS = """[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)]; [3,7,15,31]; (0.9, 0.98); True; None; {1, 2};
+    {'max_target_positions': 100, 'lr': [-1e-3]}; 20000,60000 ; 'a text'; [True] * 4; 2 * 3 - 4 / 2""".split(";")
+NO_LITERALS = """__import__('os').system('true'); open; [].__class__; [x for x in (1, 2)]; lambda: 0; f'{1}'; 9 ** 9;
+    [0] * 100000000; 100000000 * 'text'; {**{}}; [[0] * 9999] * [2]; 1 +; 1 / 0""".split(";")
+
+
+@pytest.mark.parametrize("text", LITERALS)
 def test_settings_mean_what_eval_made_of_them(text: str) -> None:
     assert literals.parse_literal(text) == eval(text.strip())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('true')",
-        "open",
-        "[].__class__",
-        "[x for x in (1, 2)]",
-        "lambda: 0",
-        "f'{1}'",
-        "9 ** 9",
-        "[0] * 100000000",
-        "100000000 * 'text'",
-        "{**{}}",
-        "[[0] * 9999] * [2]",
-        "1 +",
-        "1 / 0",
-        "(" * 5000,
-        "-" * 100000 + "1",
-    ],
-)
+@pytest.mark.parametrize("text", [*NO_LITERALS, "(" * 5000, "-" * 100000 + "1"])
 def test_other_settings_are_refused_and_not_run(text: str) -> None:
     with pytest.raises(ValueError, match="needs numbers, text, lists or dicts; got .* nothing of it was run"):
         literals.parse_literal(text)
@@ -312,12 +284,6 @@ def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.usefixtures("torchrun")
-def test_training_under_torchrun_takes_its_number_of_processes() -> None:
-    assert options.get_training_parser().parse_args([]).distributed_world_size == 2
-    assert options.get_generation_parser().parse_args([]).distributed_world_size == 1
-
-
 def training_section(**changes: Any) -> Any:
     """The `distributed_training` section of two processes."""
     defaults = {"distributed_backend": "nccl", "distributed_init_method": None, "distributed_port": -1}
@@ -328,19 +294,17 @@ def training_section(**changes: Any) -> Any:
 
 @pytest.mark.usefixtures("torchrun")
 def test_a_process_of_torchrun_knows_its_place() -> None:
+    assert options.get_training_parser().parse_args([]).distributed_world_size == 2
+    assert options.get_generation_parser().parse_args([]).distributed_world_size == 1
     section = training_section(distributed_world_size=4)
     assert processes.choose_cpu_launch(section)
     assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
     assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
-
-
-@pytest.mark.usefixtures("torchrun")
-def test_training_alone_under_torchrun_is_refused() -> None:
-    cfg = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
+    alone = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
     with pytest.raises(
         ValueError, match=r"--distributed-world-size: needs 2, .* got 1. Use `torchrun .* not fairseq-h"
     ):
-        Trainer(cfg, None, None, None)
+        Trainer(alone, None, None, None)
 
 
 def test_sharded_tables_are_refused() -> None:
@@ -404,16 +368,9 @@ def _share(rank: int) -> None:
     state = {"cfg": OmegaConf.create({"lr": [0.1]}), "weight": torch.arange(3.0)} if rank == 0 else None
     received = distributed_utils.broadcast_object(state, 0, distributed_utils.get_global_group())
     assert (received["cfg"].lr, received["weight"].tolist()) == ([0.1], [0, 1, 2])
-    settings = argparse.Namespace(
-        tpu=False,
-        ddp_backend="pytorch_ddp",
-        ddp_comm_hook="none",
-        device_id=0,
-        broadcast_buffers=False,
-        bucket_cap_mb=25,
-        find_unused_parameters=False,
-        gradient_as_bucket_view=False,
-    )
+    settings = argparse.Namespace(ddp_backend="pytorch_ddp", ddp_comm_hook="none", device_id=0, bucket_cap_mb=25)
+    for name in ("tpu", "broadcast_buffers", "find_unused_parameters", "gradient_as_bucket_view"):
+        setattr(settings, name, False)
     model = torch.nn.Linear(1, 1, bias=False)
     group = distributed_utils.get_global_group()
     wrapped = distributed_fairseq_model.DistributedFairseqModel(settings, model, group, torch.device("cpu"))
