@@ -190,13 +190,6 @@ def test_kinds_of_numbers_without_arithmetic_are_refused_by_name(kind: str) -> N
     refused(archive(encoded({"entry": value})), rf"dense tensors of plain numbers.* got torch\.{kind}\. Use")
 
 
-@pytest.mark.filterwarnings("ignore:.*sparse:UserWarning", "ignore:.*quant:UserWarning")
-def test_tensors_that_are_not_dense_are_refused_by_name() -> None:
-    refused(saved({"a": torch.eye(3).to_sparse()}), r"dense tensors .* got torch\._utils\._rebuild_sparse_tensor\. Use")
-    small = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
-    refused(saved({"a": small}), r"dense tensors .* got torch\.(_utils\._rebuild_qtensor|QInt8Storage)\. Use")
-
-
 def test_numbers_without_a_class_of_storages_are_read() -> None:
     counts = torch.tensor([1, 2**16 - 1], dtype=torch.uint16)
     assert torch.equal(read(saved({"counts": counts}))["counts"], counts)
@@ -228,7 +221,7 @@ def test_the_decoder_that_settings_name_runs_no_code(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(0, 200), *(pytest.param(seed, 2500, marks=pytest.mark.slow) for seed in range(1, 5))]
+    ("seed", "count"), [(0, 600), *(pytest.param(seed, 5000, marks=pytest.mark.slow) for seed in range(1, 5))]
 )
 def test_changed_checkpoints_are_refused_or_plain(seed: int, count: int) -> None:
     command = [sys.executable, "-X", "faulthandler", "-m", "tests.checkpoint_fuzz", str(seed), str(count)]
@@ -236,6 +229,7 @@ def test_changed_checkpoints_are_refused_or_plain(seed: int, count: int) -> None
         command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=1200, check=False
     )
     assert process.returncode == 0, process.stderr[-2000:]
-    refusals, plain = map(int, re.findall(r"\d+", process.stdout)[:2])
+    refusals, plain, loaded = map(int, re.findall(r"\d+", process.stdout)[:3])
     assert refusals > count / 3
     assert plain > count / 10
+    assert loaded > count / 20

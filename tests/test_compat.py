@@ -4,13 +4,10 @@ import argparse
 import ast
 import importlib
 import importlib.machinery
-import io
 import logging
 import math
-import os
 import random
 import re
-import shutil
 import signal
 import sys
 import types
@@ -23,9 +20,9 @@ import fairseq
 import numpy as np
 import pytest
 import torch
-from fairseq import checkpoint_utils, options, utils
+from fairseq import options, utils
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
-from fairseq.data import Dictionary, FairseqDataset, ListDataset, TokenBlockDataset, data_utils
+from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.models import distributed_fairseq_model
@@ -48,142 +45,21 @@ def test_applying_twice_changes_nothing() -> None:
     assert before == (data_utils.batch_by_size, PathManager.copy, np.percentile, EMA._step_internal, torch.load)
 
 
-# --- numpy -----------------------------------------------------------------------------------------------------------
+# --- settings -----------------------------------------------------------------------------------------------------
 
 
-def test_token_blocks_of_one_sentence_each() -> None:
-    sentences = ListDataset([torch.arange(3), torch.arange(5)], [3, 5])
-    blocks = TokenBlockDataset(sentences, [3, 5], block_size=None, pad=1, eos=2, break_mode="eos")
-    assert list(blocks.sizes) == [3, 5]
+LITERALS = """[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)]; [3,7,15,31]; (0.9, 0.98); True; None; {1, 2};
+    {'max_target_positions': 100, 'lr': [-1e-3]}; 20000,60000 ; 'a text'; [True] * 4; 2 * 3 - 4 / 2""".split(";")
+NO_LITERALS = """__import__('os').system('true'); open; [].__class__; [x for x in (1, 2)]; lambda: 0; f'{1}'; 9 ** 9;
+    [0] * 100000000; 100000000 * 'text'; {**{}}; [[0] * 9999] * [2]; 1 +; 1 / 0""".split(";")
 
 
-def test_numpy_names_mean_what_they_did() -> None:
-    assert (np.float, np.int, np.compat.long) == (float, int, int)
-
-
-def test_length_buckets() -> None:
-    assert list(data_utils.get_buckets(np.array([2, 3, 5, 9]), 2)) == [3, 9]
-    assert np.percentile([0, 10], 50) == 5
-
-
-# --- checkpoints -----------------------------------------------------------------------------------------------------
-
-
-class RunsCode:
-    """Unpickling it would create the file `marker`."""
-
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.marker}",)
-
-
-def checkpoint(**changes: Any) -> dict[str, Any]:
-    """What fairseq's trainer saves, as far as loading reads it."""
-    cfg = {"task": {"_name": "translation"}, "model": argparse.Namespace(_name="transformer", dropout=0.1)}
-    history = [{"optimizer_name": "Adam", "lr_scheduler_state": {}, "num_updates": 1}]
-    state = {"args": None, "cfg": cfg, "model": {}, "optimizer_history": history, "extra_state": {"train_iterator": {}}}
-    return {**state, **changes}
-
-
-def test_settings_and_numpy_numbers_are_loaded(tmp_path: Path) -> None:
-    numbers = [np.float64(2.5), np.int64(3), np.bool_(True), np.float32(0.5), np.array([1.0, 2.0]), np.array([3])]
-    torch.save(checkpoint(numbers=numbers), tmp_path / "checkpoint.pt")
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint.pt"))
-    assert state["cfg"].model.dropout == 0.1
-    assert [np.asarray(number).tolist() for number in state["numbers"]] == [2.5, 3, True, 0.5, [1.0, 2.0], [3]]
-
-
-@pytest.mark.parametrize("core", [b"numpy.core", b"numpy._core"])
-def test_numbers_saved_by_another_numpy_are_loaded(core: bytes, tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    torch.save(checkpoint(numbers=[np.float64(2.5), np.array([1.0])]), buffer, _use_new_zipfile_serialization=False)
-    saved = buffer.getvalue().replace(b"numpy._core", b"numpy.core").replace(b"numpy.core", core)
-    (tmp_path / "checkpoint.pt").write_bytes(saved)
-    assert checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "checkpoint.pt"))["numbers"] == [2.5, np.array([1.0])]
-
-
-@pytest.mark.parametrize("forced", ["0", "1"])
-@pytest.mark.parametrize("load", ["load_checkpoint_to_cpu", "load_ema_from_checkpoint"])
-def test_a_checkpoint_that_would_run_code_is_refused(
-    load: str, forced: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", forced)
-    marker = tmp_path / "marker"
-    torch.save(checkpoint(extra=RunsCode(marker)), tmp_path / "bad.pt")
-    with pytest.raises(
-        ValueError, match=r"bad\.pt: needs .* got \w+\.system, which could run code\. Nothing .* was run"
-    ):
-        getattr(checkpoint_utils, load)(str(tmp_path / "bad.pt"))
-    assert not marker.exists()
-    assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == forced
-
-
-@pytest.mark.parametrize("content", [b"embedding of nothing\n", b"", b"PK\x03\x04 cut off"])
-def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "text.pt"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"text\.pt: needs a whole checkpoint; got one that cannot be read"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(path))
-
-
-@pytest.mark.filterwarnings("ignore:Detected pickle protocol 4")
-def test_a_refusal_without_a_class_keeps_the_reason_of_torch(tmp_path: Path) -> None:
-    torch.save(checkpoint(extra=RunsCode(tmp_path / "marker")), tmp_path / "bad.pt", pickle_protocol=4)
-    with pytest.raises(ValueError, match=r"bad\.pt: needs .* got Unsupported operand \d+, which could run code"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "bad.pt"))
-    assert not (tmp_path / "marker").exists()
-
-
-@pytest.mark.parametrize(("kind", "section"), [("task", {"_name": "nowhere"}), ("model", {"_name": "nowhere"})])
-def test_a_model_or_task_that_nobody_registered_is_named(kind: str, section: dict[str, str], tmp_path: Path) -> None:
-    cfg = {**checkpoint()["cfg"], kind: section}
-    torch.save(checkpoint(cfg=cfg), tmp_path / "other.pt")
-    with pytest.raises(ValueError, match=rf"other\.pt: needs a registered {kind}; got 'nowhere'.* Use --user-dir"):
-        checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "other.pt"))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[(512, 10, 5)] + [(512, 3, 2)] * 4 + [(512,2,2)] + [(512,2,2)]",
-        "[3,7,15,31]",
-        "(0.9, 0.98)",
-        "{'max_target_positions': 100, 'lr': [-1e-3]}",
-        "True",
-        "None",
-        " 20000,60000 ",
-        "'a text'",
-        "[True] * 4",
-        "2 * 3 - 4 / 2",
-        "{1, 2}",
-    ],
-)
+@pytest.mark.parametrize("text", LITERALS)
 def test_settings_mean_what_eval_made_of_them(text: str) -> None:
     assert literals.parse_literal(text) == eval(text.strip())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('true')",
-        "open",
-        "[].__class__",
-        "[x for x in (1, 2)]",
-        "lambda: 0",
-        "f'{1}'",
-        "9 ** 9",
-        "[0] * 100000000",
-        "100000000 * 'text'",
-        "{**{}}",
-        "[[0] * 9999] * [2]",
-        "1 +",
-        "1 / 0",
-        "(" * 5000,
-        "-" * 100000 + "1",
-    ],
-)
+@pytest.mark.parametrize("text", [*NO_LITERALS, "(" * 5000, "-" * 100000 + "1"])
 def test_other_settings_are_refused_and_not_run(text: str) -> None:
     with pytest.raises(ValueError, match="needs numbers, text, lists or dicts; got .* nothing of it was run"):
         literals.parse_literal(text)
@@ -212,16 +88,6 @@ def modules_that_call_eval() -> list[str]:
     return names
 
 
-def test_commands_that_are_imported_later_parse_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("fairseq_cli.eval_lm", "fairseq_cli.validate", "fairseq.models.fconv"):
-        with monkeypatch.context() as patch:
-            patch.delitem(sys.modules, name, raising=False)
-            patch.setattr(fairseq.models, "register_model", lambda *_, **__: lambda model: model)
-            patch.setattr(fairseq.models, "register_model_architecture", lambda *_: lambda function: function)
-            module = importlib.import_module(name)
-        assert module.eval is literals.parse_literal
-
-
 def test_a_command_that_runs_parses_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     running = types.ModuleType("__main__")
     running.__spec__ = importlib.machinery.ModuleSpec("fairseq_cli.eval_lm", None)
@@ -240,26 +106,6 @@ def test_no_module_of_fairseq_reaches_eval() -> None:
     assert [
         name for name in names if getattr(importlib.import_module(name), "eval", None) is not literals.parse_literal
     ] == []
-
-
-def test_a_copy_that_is_cut_short_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new, last = tmp_path / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"
-    new.write_text("new checkpoint")
-    last.write_text("old checkpoint")
-
-    def killed(source: str, destination: str) -> None:
-        Path(destination).write_text("new ch")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfile", killed)
-        with pytest.raises(KeyboardInterrupt):
-            PathManager.copy(str(new), str(last), overwrite=True)
-    assert last.read_text() == "old checkpoint"
-    assert PathManager.copy(str(new), str(last), overwrite=True)
-    assert last.read_text() == "new checkpoint"
-    assert PathManager.copy(str(new), str(tmp_path / "other.pt"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint2.pt", "checkpoint_last.pt", "other.pt"]
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
@@ -297,7 +143,7 @@ def batches(sizes: list[int], **limits: Any) -> list[list[int]]:
 @pytest.mark.parametrize("max_sentences", [None, 8, 20])
 @pytest.mark.parametrize("max_tokens", [None, 40, 200])
 def test_every_sentence_is_in_one_batch(max_tokens: int | None, max_sentences: int | None, multiple: int) -> None:
-    for count in (1, 7, 8, 20, 100):
+    for count in (0, 1, 7, 8, 20, 100):
         sizes = [random.randint(1, 40) for _ in range(count)]
         made = batches(sizes, max_tokens=max_tokens, max_sentences=max_sentences, required_batch_size_multiple=multiple)
         assert sorted(sizes) == sorted(size for batch in made for size in batch)
@@ -315,20 +161,14 @@ def test_every_sentence_is_in_one_batch_of_a_fixed_shape(rows: int) -> None:
         assert sorted(index for batch in made for index in batch) == list(range(count))
 
 
-def test_no_sentences_make_no_batches() -> None:
-    assert batches([], max_sentences=4, required_batch_size_multiple=8) == []
-
-
-@pytest.mark.parametrize(("rows", "expected"), [(20, 20), (5, 5), (16, 16), (64, 64)])
-def test_a_batch_has_the_rows_of_batch_size(rows: int, expected: int) -> None:
-    made = batches([3] * 200, max_sentences=rows, required_batch_size_multiple=8)
+@pytest.mark.parametrize(
+    ("rows", "tokens", "expected"),
+    [(20, None, 20), (5, None, 5), (64, None, 64), (None, 39, 32), (64, 39, 32), (37, 39, 37)],
+)
+def test_a_batch_has_the_rows_of_batch_size(rows: int | None, tokens: int | None, expected: int) -> None:
+    """Multiples of 8 where tokens cut it."""
+    made = batches([1] * 200, max_tokens=tokens, max_sentences=rows, required_batch_size_multiple=8)
     assert [len(batch) for batch in made[:-1]] == [expected] * (len(made) - 1)
-
-
-@pytest.mark.parametrize(("rows", "expected"), [(None, 32), (64, 32), (36, 36), (37, 37)])
-def test_batches_cut_by_tokens_keep_to_the_multiple(rows: int | None, expected: int) -> None:
-    made = batches([1] * 200, max_tokens=39, max_sentences=rows, required_batch_size_multiple=8)
-    assert len(made[0]) == expected
 
 
 def eval_lm(sizes: list[int], break_mode: str, **kwargs: Any) -> int:
@@ -347,12 +187,6 @@ def test_eval_lm_refuses_blocks_that_the_model_cannot_read() -> None:
 
 
 # --- training --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
-def test_bf16_does_not_mean_tpu(flag: str) -> None:
-    args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "lstm", flag])
-    assert (args.bf16, args.tpu) == (True, False)
 
 
 class Tied(torch.nn.Module):
@@ -450,12 +284,6 @@ def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.usefixtures("torchrun")
-def test_training_under_torchrun_takes_its_number_of_processes() -> None:
-    assert options.get_training_parser().parse_args([]).distributed_world_size == 2
-    assert options.get_generation_parser().parse_args([]).distributed_world_size == 1
-
-
 def training_section(**changes: Any) -> Any:
     """The `distributed_training` section of two processes."""
     defaults = {"distributed_backend": "nccl", "distributed_init_method": None, "distributed_port": -1}
@@ -466,19 +294,17 @@ def training_section(**changes: Any) -> Any:
 
 @pytest.mark.usefixtures("torchrun")
 def test_a_process_of_torchrun_knows_its_place() -> None:
+    assert options.get_training_parser().parse_args([]).distributed_world_size == 2
+    assert options.get_generation_parser().parse_args([]).distributed_world_size == 1
     section = training_section(distributed_world_size=4)
     assert processes.choose_cpu_launch(section)
     assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
     assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
-
-
-@pytest.mark.usefixtures("torchrun")
-def test_training_alone_under_torchrun_is_refused() -> None:
-    cfg = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
+    alone = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
     with pytest.raises(
         ValueError, match=r"--distributed-world-size: needs 2, .* got 1. Use `torchrun .* not fairseq-h"
     ):
-        Trainer(cfg, None, None, None)
+        Trainer(alone, None, None, None)
 
 
 def test_sharded_tables_are_refused() -> None:
@@ -542,16 +368,9 @@ def _share(rank: int) -> None:
     state = {"cfg": OmegaConf.create({"lr": [0.1]}), "weight": torch.arange(3.0)} if rank == 0 else None
     received = distributed_utils.broadcast_object(state, 0, distributed_utils.get_global_group())
     assert (received["cfg"].lr, received["weight"].tolist()) == ([0.1], [0, 1, 2])
-    settings = argparse.Namespace(
-        tpu=False,
-        ddp_backend="pytorch_ddp",
-        ddp_comm_hook="none",
-        device_id=0,
-        broadcast_buffers=False,
-        bucket_cap_mb=25,
-        find_unused_parameters=False,
-        gradient_as_bucket_view=False,
-    )
+    settings = argparse.Namespace(ddp_backend="pytorch_ddp", ddp_comm_hook="none", device_id=0, bucket_cap_mb=25)
+    for name in ("tpu", "broadcast_buffers", "find_unused_parameters", "gradient_as_bucket_view"):
+        setattr(settings, name, False)
     model = torch.nn.Linear(1, 1, bias=False)
     group = distributed_utils.get_global_group()
     wrapped = distributed_fairseq_model.DistributedFairseqModel(settings, model, group, torch.device("cpu"))

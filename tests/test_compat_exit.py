@@ -37,8 +37,9 @@ def test_a_command_is_not_aborted_by_the_thread_that_reads_ahead() -> None:
 
 
 def test_a_thread_that_waits_for_a_place_ends() -> None:
+    before = threading.enumerate()
     next(BufferedIterator(1, torch.arange(100)))
-    [thread] = [each for each in threading.enumerate() if isinstance(each, BackgroundConsumer)]
+    [thread] = [each for each in threading.enumerate() if isinstance(each, BackgroundConsumer) and each not in before]
     end_reading_ahead()
     assert not thread.is_alive()
     assert thread.count < 5

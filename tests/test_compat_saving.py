@@ -67,21 +67,30 @@ def test_what_cannot_be_saved_is_no_fault_of_the_disk(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_copy_on_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cause", "message"),
+    [(FULL, r"checkpoint_last\.pt: needs .* got No space left on device"), (KeyboardInterrupt(), "")],
+    ids=["full", "killed"],
+)
+def test_a_copy_that_is_cut_short_leaves_the_old_checkpoint(
+    cause: BaseException, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     new, last = tmp_path / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"
     new.write_text("new checkpoint")
     last.write_text("old checkpoint")
 
     def copy(source: str, destination: str) -> None:
         Path(destination).write_text("new ch")
-        raise FULL
+        raise cause
 
     with monkeypatch.context() as patch:
         patch.setattr("shutil.copyfile", copy)
-        with pytest.raises(OSError, match=r"checkpoint_last\.pt: needs .* got No space left on device"):
+        with pytest.raises(type(cause), match=message):
             PathManager.copy(str(new), str(last), overwrite=True)
     assert last.read_text() == "old checkpoint"
     assert sorted(tmp_path.iterdir()) == [new, last]
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_text() == "new checkpoint"
 
 
 def test_training_on_a_full_disk_stops_and_names_the_file(

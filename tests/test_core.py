@@ -167,9 +167,7 @@ def test_a_table_under_the_head_of_a_hugging_face_model():
 # First imports of a process; after each of them, fairseq is mended and has all that is ours.
 FIRST_IMPORTS = (
     "import fairseq, fairseq_tiedemb",
-    "import fairseq_tiedemb.plugin",
     "from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM",
-    "import fairseq_tiedemb, fairseq; fairseq_tiedemb.models",
     "from fairseq_tiedemb.compat.user_dir import *; utils.import_user_module(Namespace(user_dir=str(PACKAGE)))",
 )
 # Each in a process of its own, forked from one that has imported what takes long, but neither fairseq nor us.

@@ -66,13 +66,30 @@ def test_imports_point_up(path: Path) -> None:
         assert roots <= {PACKAGE.name, *allowed, *sys.stdlib_module_names}
 
 
-def test_no_import_comes_back_to_its_file() -> None:
+def imports_among_modules() -> dict[str, set[str]]:
+    """The modules of ours that each of them imports, at once or in a function."""
     modules = {module_of(path): path for path in SOURCES}
     graph = {}
     for module, path in modules.items():
         needed = {name if name in modules else name.rpartition(".")[0] for name in imported(path)}
         graph[module] = needed & modules.keys() - {module}
-    graphlib.TopologicalSorter(graph).prepare()
+    return graph
+
+
+def test_no_import_comes_back_to_its_file() -> None:
+    graphlib.TopologicalSorter(imports_among_modules()).prepare()
+
+
+def test_who_imports_fairseq_mends_it() -> None:
+    """Else fairseq would run settings of a checkpoint as code, for one."""
+    mends, graph = LAYERS.index("compat"), imports_among_modules()
+    mended = {module for module in graph if mends <= (layer_of(module) or 0) <= LAYERS.index("plugin")}
+    for module in graphlib.TopologicalSorter(graph).static_order():
+        if graph[module] & mended:
+            mended.add(module)
+    users = {module_of(path) for path in SOURCES if any(name.split(".")[0] == "fairseq" for name in imported(path))}
+    # Looks at a model that others have loaded.
+    assert users - mended == {"fairseq_tiedemb.analysis.role_gradients"}
 
 
 def test_the_walk_sees_imports() -> None:

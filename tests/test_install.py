@@ -107,55 +107,51 @@ esac
 """
 
 
-def make_venv(folder, python, check=False):
-    return run(ROOT / ".ci" / "make_venv", folder, python, "torch", check=check)
+def script(path, text):
+    """A command of this text, in a folder of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
 
 
-def test_make_venv_names_a_python_that_is_not_there(tmp_path):
-    process = make_venv(tmp_path / "venv", "python9.9")
-    assert process.returncode == 1
-    assert "PYTHON=python9.9: no such command. Use PYTHON=python3.11" in process.stdout
-
-
-def test_make_venv_names_a_python_that_is_too_old(tmp_path):
-    old = tmp_path / "old"
-    old.write_text('#!/bin/sh\nif [ "$1" = --version ]; then echo Python 3.9.2; else exit 1; fi\n')
-    old.chmod(0o755)
-    process = make_venv(tmp_path / "venv", old)
-    assert process.returncode == 1
-    assert f"PYTHON={old}: needs Python 3.11 or newer; got Python 3.9.2." in process.stdout
+def make_venv(folder, python, torch="torch", check=False):
+    return run(ROOT / ".ci" / "make_venv", folder, python, torch, check=check)
 
 
 # As pyenv's for a version that is not chosen, and one that says nothing at all.
+SHIM = "#!/bin/sh\necho 'pyenv: python3.12: command not found' >&2; exit 127\n"
+NO_PYTHON = 'needs a Python; got a command that answers --version with "'
+
+
 @pytest.mark.parametrize(
-    ("shim", "found"),
+    ("text", "message"),
     [
-        ("echo 'pyenv: python3.12: command not found' >&2; exit 127", 'with "pyenv: python3.12: command not found" '),
-        ("exit 0", 'with "" (status 0)'),
+        (None, "no such command. Use PYTHON=python3.11"),
+        ("#!/bin/sh\n[ $1 = --version ] && echo Python 3.9.2\n", "needs Python 3.11 or newer; got Python 3.9.2."),
+        (SHIM, f'{NO_PYTHON}pyenv: python3.12: command not found" '),
+        ("#!/bin/sh\nexit 0\n", f'{NO_PYTHON}" (status 0)'),
     ],
 )
-def test_a_shim_without_a_python_is_found_before_anything_is_removed(shim, found, tmp_path):
-    path = tmp_path / "python"
-    path.write_text(f"#!/bin/sh\n{shim}\n")
-    path.chmod(0o755)
-    message = f"PYTHON={path}: needs a Python; got a command that answers --version {found}"
-    process = make_venv(tmp_path / "venv", path)
+def test_make_venv_names_what_is_no_python(text, message, tmp_path):
+    python = script(tmp_path / "python", text) if text else "python9.9"
+    process = make_venv(tmp_path / "venv", python)
     assert process.returncode == 1
-    assert message in process.stdout
-    # make clean venv PYTHON=...
-    checkout = tmp_path / "checkout"
+    assert f"PYTHON={python}: {message}" in process.stdout
+
+
+def test_a_shim_without_a_python_is_found_before_anything_is_removed(tmp_path):
+    path, checkout = script(tmp_path / "python", SHIM), tmp_path / "checkout"
     shutil.copytree(ROOT / ".ci", checkout / ".ci")
     shutil.copy(ROOT / "Makefile", checkout)
     (checkout / ".venv/bin").mkdir(parents=True)
-    process = run("make", "clean", "venv", f"PYTHON={path}", cwd=checkout, check=False)
-    assert process.returncode != 0
-    assert message in process.stdout
-    assert (checkout / ".venv").exists()
     # The Python of the environment that goes is none for the next.
     (checkout / ".venv/bin/python9.9").symlink_to(sys.executable)
-    process = run("make", "clean", "venv", "PYTHON=python9.9", cwd=checkout, check=False)
-    assert "PYTHON=python9.9: no such command" in process.stdout
-    assert (checkout / ".venv").exists()
+    for python, message in ((path, NO_PYTHON), ("python9.9", "no such command")):
+        process = run("make", "clean", "venv", f"PYTHON={python}", cwd=checkout, check=False)
+        assert process.returncode != 0
+        assert f"PYTHON={python}: {message}" in process.stdout
+        assert (checkout / ".venv").exists()
     run("make", "clean", f"PYTHON={path}", cwd=checkout)
     assert not (checkout / ".venv").exists()
 
@@ -183,37 +179,25 @@ esac
 )
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyPI's torch is for CPUs")
 def test_make_venv_takes_a_torch_for_cpus_where_it_can(torch, reachable, has_build, first, tmp_path):
-    python, record = tmp_path / "python", tmp_path / "record"
-    python.write_text(
-        RECORDING_PYTHON.format(reachable=int(not reachable), has_build=int(not has_build), record=record)
-    )
-    python.chmod(0o755)
-    process = run(ROOT / ".ci" / "make_venv", tmp_path / "venv", python, torch)
+    record = tmp_path / "record"
+    text = RECORDING_PYTHON.format(reachable=int(not reachable), has_build=int(not has_build), record=record)
+    process = make_venv(tmp_path / "venv", script(tmp_path / "python", text), torch, check=True)
     installed = record.read_text().splitlines()
     assert installed[-2] == f"{torch} setuptools wheel cython numpy"
     assert installed[:-2] == [first] * (first is not None)
     assert ("6 GB of disk" in process.stdout) == (torch != "torch" and not (reachable and has_build))
 
 
-def test_make_venv_that_fails_leaves_nothing(tmp_path):
-    offline = tmp_path / "offline"
-    offline.write_text(OFFLINE_PYTHON)
-    offline.chmod(0o755)
-    process = make_venv(tmp_path / "venv", offline)
+def test_make_venv_that_fails_leaves_what_was_there(tmp_path):
+    process = make_venv(tmp_path / "venv", script(tmp_path / "offline", OFFLINE_PYTHON))
     assert process.returncode == 1
     assert "no network" in process.stdout
     assert "nothing half-made is left" in process.stdout
     assert not (tmp_path / "venv").exists()
-
-
-def test_make_venv_that_fails_keeps_an_environment_that_was_there(tmp_path):
-    offline = tmp_path / "venv" / "bin" / "python"
-    offline.parent.mkdir(parents=True)
-    offline.write_text(OFFLINE_PYTHON)
-    offline.chmod(0o755)
+    python = script(tmp_path / "venv" / "bin" / "python", OFFLINE_PYTHON)
     (tmp_path / "venv" / ".ready").touch()
-    assert make_venv(tmp_path / "venv", offline).returncode == 1
-    assert offline.exists()
+    assert make_venv(tmp_path / "venv", python).returncode == 1
+    assert python.exists()
     assert not (tmp_path / "venv" / ".ready").exists()
 
 
@@ -303,9 +287,7 @@ def environment(source, tmp_path_factory):
 def another_python(source, tmp_path_factory):
     """The same with the other Python that fairseq has wheels for: OTHER_PYTHON, or what the path has."""
     name = os.environ.get("OTHER_PYTHON", "python3.12" if sys.version_info[:2] == (3, 11) else "python3.11")
-    if not shutil.which(name) or run(name, "--version", check=False).returncode:
-        pytest.skip(f"{name} is not here; OTHER_PYTHON says where it is")
-    return install(name, tmp_path_factory.mktemp("another_python"), source)
+    return install(python_named(name), tmp_path_factory.mktemp("another_python"), source)
 
 
 @pytest.fixture
@@ -317,15 +299,11 @@ def other_copy(source, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_file_is_installed(environment, source):
+def test_every_file_is_installed(environment, source, tmp_path):
     def files(folder):
         return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
     assert files(environment.package) == files(source / NAME)
-
-
-@pytest.mark.slow
-def test_command_prints_the_installed_folder(environment, tmp_path):
     process = run(environment.bin / "fairseq-tiedemb", "path", cwd=tmp_path, stderr=None)
     assert process.stdout == f"{environment.package}\n"
 
@@ -380,17 +358,14 @@ def train_and_generate(environment, user_dir, folder):
 
 
 @pytest.mark.slow
-def test_a_checkout_is_used_from_its_own_folder(environment, other_copy):
-    assert f"imported {other_copy}\n" in environment.user_dir(NAME, cwd=other_copy.parent)
-
-
-@pytest.mark.slow
 def test_another_copy_is_used_where_it_is_named(environment, other_copy, tmp_path):
-    assert f"imported {other_copy}\n" in environment.user_dir(other_copy, cwd=tmp_path)
-    # ... also where the installed copy comes first on the path of a program
-    assert f"imported {other_copy}\n" in environment.user_dir(
-        other_copy, cwd=tmp_path, PYTHONPATH=str(environment.package.parent)
-    )
+    installed = str(environment.package.parent)  # which may come first on the path of a program
+    for user_dir, cwd, variables in (
+        (NAME, other_copy.parent, {}),
+        (other_copy, tmp_path, {}),
+        (other_copy, tmp_path, {"PYTHONPATH": installed}),
+    ):
+        assert f"imported {other_copy}\n" in environment.user_dir(user_dir, cwd=cwd, **variables)
 
 
 @pytest.mark.slow

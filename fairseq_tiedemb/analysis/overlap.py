@@ -87,6 +87,8 @@ def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
     """
     from fairseq.data import Dictionary, data_utils
 
+    import fairseq_tiedemb.compat  # noqa: F401 (mends it)
+
     words, path = data / f"dict.{language}.txt", data / f"train.{'-'.join(pair)}.{language}"
     for file in (words, Path(f"{path}.idx")):
         if not file.is_file():

@@ -37,6 +37,8 @@ def read_dictionary(data: Path) -> Any:
     """
     from fairseq.data import Dictionary  # fairseq's imports take seconds
 
+    import fairseq_tiedemb.compat  # noqa: F401 (mends it)
+
     path = data / "dict.txt"
     if not path.is_file():
         raise ValueError(f"DATA: needs a file; got {path}, which is none. Use another path.")

@@ -30,6 +30,8 @@ def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     from fairseq import checkpoint_utils
     from omegaconf import OmegaConf
 
+    import fairseq_tiedemb.plugin  # noqa: F401 (or fairseq would run settings as code)
+
     small = {key: value for key, value in state.items() if key not in ("model", "last_optimizer_state", "optimizer")}
     try:
         upgraded = checkpoint_utils._upgrade_state_dict(copy.deepcopy({"optimizer": None, **small}))["cfg"]
