@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from ._shapes import check_features, check_table_size, check_target
 from .head import Head, check_unset
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
+from .norm_terms import SMALLEST_SQUARED_NORM as SMALLEST_SQUARED_NORM
+from .norm_terms import NormTerms, rows_of
 from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
 from .squared_norms import squared_norms, with_squared_norms
-
-# Lower bound for squared norms in a division: a row with norm 1e-3 has no direction worth keeping.
-SMALLEST_SQUARED_NORM = 1e-6
 
 
 class SharedEmbedding(Head):
@@ -83,9 +82,7 @@ class SharedEmbedding(Head):
         initial = functions.initial_parameters(num_embeddings, embedding_dim, embeds=embeds, scores=scores)
         # An empty ParameterDict would show in the printout of every model.
         self.method_parameters: Any = nn.ParameterDict(initial) if initial else {}
-        # Cached terms: None when caching is off, () before the first call, then (key, scale, offset). Buffers would
-        # lose their precision in `.half()`.
-        self._kept: tuple | None = None
+        self._terms = NormTerms(method, self.padding_idx)
         if weight is None:
             self.reset_parameters(std)
 
@@ -95,7 +92,8 @@ class SharedEmbedding(Head):
             draw_norm_one_(self.weight)
         else:
             nn.init.normal_(self.weight, std=std)
-        self._reset_padding()
+        if self.padding_idx is not None:
+            nn.init.zeros_(self.weight[self.padding_idx])
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -104,15 +102,8 @@ class SharedEmbedding(Head):
         if sharing_method(self.method).divides_by_norm:
             limit = (3.0 / self.embedding_dim) ** 0.5
             nn.init.uniform_(self.weight, -limit, limit)
-        self._reset_padding()
-
-    def _reset_padding(self) -> None:
         if self.padding_idx is not None:
             nn.init.zeros_(self.weight[self.padding_idx])
-
-    def parameters_of_method(self) -> list[nn.Parameter]:
-        """Parameters of the sharing method and of its feature map, which have initial values of their own."""
-        return [*self.method_parameters.values(), *(self.feature_map.parameters() if self.feature_map else ())]
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Looks up vectors: token indices of any shape (*) -> (*, D)."""
@@ -121,12 +112,11 @@ class SharedEmbedding(Head):
         if method.input_scale is None:
             return vectors
         # One factor per token, or a single factor.
-        factor = method.input_factor(self._bounded(squared_norms(vectors), tokens), self._own_rows(tokens))
+        own = rows_of(self.method_parameters, tokens, self.num_embeddings)
+        factor = method.input_factor(self._terms.bounded(squared_norms(vectors), tokens), own)
         return vectors * factor.unsqueeze(-1).to(vectors.dtype)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Same as ``embed``."""
-        return self.embed(tokens)
+    forward = embed
 
     def scores(self, features: Tensor) -> Tensor:
         """Logits of the whole vocabulary: features h (*, D) -> a new tensor (*, V).
@@ -139,7 +129,10 @@ class SharedEmbedding(Head):
         shape = (*features.shape[:-1], self.num_embeddings)
         if not sharing_method(self.method).uses_norms:
             return F.linear(flat, self.weight, self.bias).view(shape)
-        scale, offset = self._scale_and_offset()
+        own = self.method_parameters
+        scale, offset = self._terms.cached(
+            lambda: self._terms.of(self.squared_norms(), own, self.weight.dtype), (self.weight, *own.values())
+        )
         scores = F.linear(flat, self.weight)
         dtype = scores.dtype
         # Scale and offset are float32: 1/n overflows half precision.
@@ -170,7 +163,8 @@ class SharedEmbedding(Head):
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
-            scale, offset = self._norm_terms(self._bounded(norms, self._words()), self.method_parameters)
+            words = torch.arange(self.num_embeddings, device=weight.device)
+            scale, offset = self._terms.of(self._terms.bounded(norms, words), self.method_parameters, weight.dtype)
         if never_V is not None:
             offset = torch.zeros_like(never_V, dtype=torch.float32) if offset is None else offset
             offset = offset.masked_fill(never_V, -torch.inf)
@@ -215,7 +209,8 @@ class SharedEmbedding(Head):
         """``ScoredRows`` of the tokens ``words`` (K,), given their rows (K, D) and their biases (K,) or None."""
         scale, offset = None, None
         if sharing_method(self.method).uses_norms:
-            scale, offset = self._norm_terms(self._bounded(squared_norms(rows), words), self._own_rows(words))
+            own = rows_of(self.method_parameters, words, self.num_embeddings)
+            scale, offset = self._terms.of(self._terms.bounded(squared_norms(rows), words), own, self.weight.dtype)
         if bias is not None:
             offset = bias if offset is None else offset + bias
         return ScoredRows(rows, scale, offset)
@@ -236,57 +231,21 @@ class SharedEmbedding(Head):
 
         In float32, or in float64 for a float64 table and where float32 overflows.
         """
-        return self._bounded(squared_norms(self.weight), self._words())
+        words = torch.arange(self.num_embeddings, device=self.weight.device)
+        return self._terms.bounded(squared_norms(self.weight), words)
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
         """The output embeddings by the name of their tokens; here this table alone."""
         return {"words": self}
 
-    def _words(self) -> Tensor:
-        return torch.arange(self.num_embeddings, device=self.weight.device)
-
-    def _bounded(self, norms: Tensor, words: Tensor) -> Tensor:
-        """Squared norms with a lower bound, and 1 for padding; ``words`` are the tokens of the norms."""
-        # `masked_fill` and `clamp` give replaced values a zero gradient, so 1/0 never enters the graph.
-        if self.padding_idx is not None:
-            norms = norms.masked_fill(words.eq(self.padding_idx), 1.0)
-        return norms.clamp(min=SMALLEST_SQUARED_NORM)
-
-    def _own_rows(self, tokens: Tensor) -> dict[str, Tensor]:
-        """The method's parameters, where parameters with V rows are indexed by ``tokens``."""
-        return {
-            name: parameter[tokens] if parameter.dim() and len(parameter) == self.num_embeddings else parameter
-            for name, parameter in self.method_parameters.items()
-        }
-
-    def _scale_and_offset(self) -> tuple[Tensor | None, Tensor | None]:
-        """Scale (V,) and offset (V,), cached between calls after ``keep_norms``."""
-        read = (self.weight, *self.method_parameters.values())
-        # An inference tensor has no version counter.
-        if self._kept is None or torch.is_grad_enabled() or any(tensor.is_inference() for tensor in read):
-            return self._norm_terms(self.squared_norms(), self.method_parameters)
-        key = [(tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device) for tensor in read]
-        if not self._kept or self._kept[0] != key:
-            self._kept = (key, *self._norm_terms(self.squared_norms(), self.method_parameters))
-        return self._kept[1:]
-
-    def _norm_terms(self, n: Tensor, own: Any) -> tuple[Tensor | None, Tensor | None]:
-        """The method's scale and offset for squared norms n, in n's shape, in float32 or a float64 table's float64."""
-        exact = torch.promote_types(self.weight.dtype, torch.float32)
-        terms = sharing_method(self.method).score_terms(n, own)
-        scale, offset = (None if term is None else term.expand_as(n).to(exact) for term in terms)
-        return scale, offset
-
-    def keep_norms(self, keep: bool = True) -> None:
+    def keep_norms(self, keep: bool = True, **_: Any) -> None:
         """Caches the scale and offset while the weights stay unchanged; ``keep=False`` ends caching.
 
         For decoding without gradients. The cache misses writes through ``weight.data``. ``train()`` ends caching.
         """
-        self._kept = () if keep else None
+        self._terms.kept = () if keep else None
 
-    def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's hook before decoding: calls ``keep_norms``."""
-        self.keep_norms()
+    make_generation_fast_ = keep_norms  # fairseq's hook before decoding
 
     def train(self, mode: bool = True) -> "SharedEmbedding":
         if mode:

@@ -39,10 +39,10 @@ class Halved(CountedHead):
 '''
 ENTRY = (
     "OURS = (\n",
-    "OURS = (\n    OutputHead('halved', 'half the scores', lambda cfg, table, counts, words: "
+    "OURS = (\n    OutputHead('halved', 'half the scores', lambda options, table, counts, words: "
     "Halved(table, counts, _marks(words))),\n",
 )
-IMPORT = ("from ..outputs import (\n", "from ..outputs.halved import Halved\nfrom ..outputs import (\n")
+IMPORT = ("from .registry import", "from .halved import Halved\nfrom .registry import")
 TESTED = (
     '    "softmax": lambda counts: table(),\n',
     '    "softmax": lambda counts: table(),\n    "halved": lambda counts: Halved(table(), counts, MARKS),\n',
@@ -92,9 +92,9 @@ def test_a_sharing_method_is_two_files(copy: Path) -> None:
 @pytest.mark.slow
 def test_an_output_layer_is_three_files(copy: Path) -> None:
     (copy / "fairseq_tiedemb/outputs/halved.py").write_text(HEAD)
-    change(copy / "fairseq_tiedemb/models/_output_layer.py", *ENTRY)
-    change(copy / "fairseq_tiedemb/models/_output_layer.py", *IMPORT)
-    laws = ("tests/outputs", "tests/models/test_output_layer_options.py", "-k", "not help")
+    change(copy / "fairseq_tiedemb/outputs/ours.py", *ENTRY)
+    change(copy / "fairseq_tiedemb/outputs/ours.py", *IMPORT)
+    laws = ("tests/outputs", "tests/models/test_output_layer_options.py")
     assert "test_every_registered_head_is_here" in run_tests(copy, *laws, "-rf")
     change(copy / "tests/outputs/common.py", *TESTED)
     change(copy / "tests/outputs/common.py", *IMPORT_OF_TEST)

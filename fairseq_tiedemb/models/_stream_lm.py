@@ -59,7 +59,9 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         rows of norm about 1, a range of sqrt(3 / D).
         """
         tables = [module for module in self.modules() if isinstance(module, SharedEmbedding)]
-        own = {id(parameter) for table in tables for parameter in table.parameters_of_method()}
+        maps = [table.feature_map for table in tables if table.feature_map is not None]
+        own = {id(parameter) for table in tables for parameter in table.method_parameters.values()}
+        own |= {id(parameter) for feature_map in maps for parameter in feature_map.parameters()}
         for parameter in self.parameters():
             if id(parameter) not in own:
                 nn.init.uniform_(parameter, -cfg.init_range, cfg.init_range)

@@ -1,8 +1,6 @@
 """Sharing methods on the bands of adaptive inputs and outputs, and on factorised embeddings."""
 
-import copy
 import math
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +29,7 @@ from .families import (
     scores,
     task_of,
 )
-from .test_tied_transformer import NO_PADDING, steps, through_assignment, through_file
+from .test_tied_transformer import NO_PADDING, steps
 
 language_models = pytest.mark.parametrize("family", ["transformer_lm", "lightconv_lm"])
 SIZES = (8, 8, 8)  # of the bands
@@ -144,25 +142,6 @@ def test_bands_in_half_precision_are_finite(method: str, dtype: torch.dtype) -> 
     assert grads[2] is None  # no word of the batch is in the third band
 
 
-def through_pickle(model: Any) -> Any:
-    return pickle.loads(pickle.dumps(model))
-
-
-@pytest.mark.parametrize("travel", [copy.deepcopy, through_pickle, through_file, through_assignment])
-@language_models
-def test_bands_stay_shared(family: str, travel: Any) -> None:
-    model = travel(grown(build(family, sharing_method="cosine", **BANDS)).eval())
-    tables = [band[0].weight for band in model.decoder.embed_tokens.embeddings]
-    assert [found is table for found, table in zip(output_tables(model), tables, strict=True)] == [True] * 3
-    assert len({id(table) for table in tables}) == 3
-    with torch.no_grad():  # written through the input, read through the output
-        before = model.decoder.adaptive_softmax.tail[0](torch.ones(1, 16))[0, 5].item()
-        tables[1][5] *= -1.0
-        after = model.decoder.adaptive_softmax.tail[0](torch.ones(1, 16))[0, 5].item()
-    assert after == pytest.approx(-before)
-    assert before != 0
-
-
 @every_method
 @language_models
 def test_bands_decode_step_by_step_as_in_the_whole(family: str, method: str) -> None:
@@ -265,12 +244,6 @@ def test_factorising_saves_what_it_says(options: dict, tables: int, projections:
     assert size() - size(embedding_rank=RANK) == tables * 24 * (16 - RANK) - projections * RANK * 16
 
 
-def test_three_way_sharing_shares_the_inputs_projection() -> None:
-    model = build("transformer", embedding_rank=RANK, **ALL)
-    assert model.encoder.embed_tokens is model.decoder.embed_tokens
-    assert model.decoder.output_projection.factor is not model.decoder.embed_tokens.projection
-
-
 @every_method
 @every_family
 def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, method: str) -> None:
@@ -286,21 +259,6 @@ def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, me
     features = torch.randn(200, 256)
     loss = torch.nn.functional.cross_entropy(decoder.output_projection.scores(features), torch.randint(4, 500, (200,)))
     assert abs(loss.item() - math.log(500)) < 1.0
-
-
-@pytest.mark.parametrize(
-    "travel", [copy.deepcopy, through_pickle, through_file, through_assignment, torch.nn.Module.half]
-)
-def test_factorised_tables_stay_shared(travel: Any) -> None:
-    model = travel(build("transformer", sharing_method="l2-input", embedding_rank=RANK, **ALL))
-    source, output = model.decoder.embed_tokens, model.decoder.output_projection
-    assert source.weight is output.weight
-    assert model.encoder.embed_tokens is source
-    ones = torch.ones(1, 16, dtype=source.weight.dtype)
-    with torch.no_grad():
-        before = output(ones)[0, 5].item()
-        source.weight[5] *= -1.0
-        assert output(ones)[0, 5].item() == pytest.approx(-before)
 
 
 @every_method

@@ -1,8 +1,6 @@
 """DL4MT and its LSTM form: equations, sizes, sharing, decoding, and what is refused."""
 
-import copy
 import logging
-import math
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +8,8 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_tiedemb.models import attention_nmt
 from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
-from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
 from .attention_nmts import WORDS, build
@@ -42,20 +37,6 @@ def test_scores_are_those_of_the_equations(preset: str, cell: str, layers: int) 
         found = extra["attn"][0][row, :length].detach()
         np.testing.assert_allclose(found[:, SOURCE[row].ne(WORDS.pad())], attention, rtol=1e-9)
         assert found[:, SOURCE[row].eq(WORDS.pad())].abs().sum() == 0
-
-
-@every_preset
-def test_presets_are_ours_and_share_what_they_say(preset: str) -> None:
-    assert ARCH_MODEL_REGISTRY[preset].__module__ == attention_nmt.__name__
-    model = build(preset)
-    encoder, decoder = model.encoder, model.decoder
-    assert (decoder.embed_tokens is decoder.output.head) == (PRESETS[preset] != "none")
-    assert (encoder.embed_tokens is decoder.output.head) == (PRESETS[preset] == "all")
-    assert decoder.output.head.bias is not None
-    with torch.no_grad():  # written through the output, read through the inputs
-        decoder.output.weight[5] = 100.0
-    assert (decoder.embed_tokens.embed(torch.tensor(5))[0] == 100) == (PRESETS[preset] != "none")
-    assert (encoder.embed_tokens.embed(torch.tensor(5))[0] == 100) == (PRESETS[preset] == "all")
 
 
 def count(model: AttentionNMTModel) -> int:
@@ -134,24 +115,6 @@ def test_first_input_is_a_zero_vector() -> None:
     assert not torch.equal(model(SOURCE, None, PREVIOUS)[0], before)
 
 
-@pytest.mark.parametrize("method", SHARING_METHODS)
-@every_preset
-def test_lean_loss_equals_the_loss_of_the_scores(preset: str, method: str) -> None:
-    model = grown(build(preset, sharing_method=method, encoder_layers=2, decoder_layers=2)).double()
-    scores, _ = model(SOURCE, None, PREVIOUS)
-    expected = torch.nn.functional.cross_entropy(
-        scores.flatten(0, 1), TARGET.flatten(), ignore_index=WORDS.pad(), reduction="sum"
-    )
-    found = model(SOURCE, None, PREVIOUS, target=TARGET)
-    torch.testing.assert_close(found.loss, expected)
-    torch.testing.assert_close(found.nll_loss, expected)
-    parameters = list(model.parameters())
-    for ours, theirs in zip(
-        torch.autograd.grad(found.loss, parameters), torch.autograd.grad(expected, parameters), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
-
-
 def test_padding_does_not_change_the_loss() -> None:
     model = grown(build("lstm_nmt")).double()
     whole = model(SOURCE, None, PREVIOUS, target=TARGET).loss
@@ -198,57 +161,10 @@ def test_reordering_with_gradients_has_one_row_a_sentence() -> None:
     assert len(out["source"].annotations_nSC) == 6
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_beam_search_scores_are_those_of_the_model(layers: int) -> None:
-    """What beam search says of its best hypothesis is what the model says of it, sentence by sentence."""
-    model = grown(build("lstm_nmt_twwt", decoder_layers=layers), std=0.4).double().eval()
-    generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6, normalize_scores=False)
-    sample = {"net_input": {"src_tokens": SOURCE, "src_lengths": SOURCE.ne(WORDS.pad()).sum(1)}}
-    for row, hypotheses in enumerate(generator.generate([model], sample)):
-        for hypothesis in hypotheses:
-            tokens = hypothesis["tokens"].unsqueeze(0)
-            previous = torch.cat((torch.tensor([[WORDS.eos()]]), tokens[:, :-1]), 1)
-            source = SOURCE[row][SOURCE[row].ne(WORDS.pad())].unsqueeze(0)
-            loss = model(source, None, previous, target=tokens).loss
-            # fairseq keeps the scores of hypotheses in float32
-            assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
-
-
 def test_the_longest_and_shortest_sentences_work() -> None:
     model = grown(build("dl4mt")).eval()
     scores, _ = model(torch.tensor([[2]]), None, torch.tensor([[2]]))
     assert scores.isfinite().all()
-
-
-def test_copies_share_nothing_with_the_original_and_everything_within() -> None:
-    model = build("lstm_nmt_twwt")
-    copied = copy.deepcopy(model)
-    with torch.no_grad():
-        copied.encoder.embed_tokens.weight.zero_()
-    assert copied.decoder.output.weight.abs().sum() == 0
-    assert model.decoder.output.weight.abs().sum() > 0
-
-
-@pytest.mark.parametrize("method", SHARING_METHODS)
-@every_preset
-def test_training_starts_at_a_guess(preset: str, method: str) -> None:
-    words = dictionary(1000)
-    widths = [f"{side}_{layer}" for side in ("encoder", "decoder") for layer in ("embed_dim", "hidden_size")]
-    widths.append("decoder_out_embed_dim")
-    model = build(preset, source=words, target=words, sharing_method=method, **dict.fromkeys(widths, 64))
-    source, previous, target = torch.randint(4, len(words), (3, 16, 8))
-    loss = model(source, None, previous, target=target).loss
-    assert loss.item() / target.numel() == pytest.approx(math.log(len(words)), abs=0.1)
-
-
-def test_every_parameter_gets_a_gradient() -> None:
-    """Or data parallel training waits for it for ever."""
-    model = grown(build("dl4mt", decoder_layers=2))
-    model(SOURCE, None, PREVIOUS, target=TARGET).loss.backward()
-    no_gradient = [name for name, parameter in model.named_parameters() if parameter.grad is None]
-    zero = [name for name, parameter in model.named_parameters() if not parameter.grad.any()]
-    assert no_gradient == []
-    assert zero == ["decoder.layer.energy_bias"]
 
 
 def test_dropout_only_while_training() -> None:

@@ -1,11 +1,13 @@
-"""What holds for every model by every sharing method: half precision, learning by heart, the papers' properties."""
+"""What holds for every model: losses, searches, half precision, learning by heart, the papers' properties."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
@@ -30,11 +32,11 @@ def build(name: str, *, words: Dictionary = WORDS, width: int = 16, **options: A
         widths: dict[str, Any] = {"decoder_embed_dim": width, "decoder_hidden_size": width}
         if name == "feedforward_lm":
             widths |= {"deep_output": "none", "init_range": 0.3}
-        return recurrent_lms.build(name, words=words, **widths, **DECODER, **options)
+        return recurrent_lms.build(name, words=words, **{**widths, **DECODER, **options})
     if name in ATTENTION:
         widths = {f"{side}_{layer}": width for side in SIDES for layer in ("embed_dim", "hidden_size")}
         widths["decoder_out_embed_dim"] = width
-        return attention_nmts.build(name, source=words, target=words, **widths, **options)
+        return attention_nmts.build(name, source=words, target=words, **{**widths, **options})
     widths = {f"{side}_{layer}embed_dim": width for side in SIDES for layer in ("", "ffn_")}
     sharing = ALL if name in TRANSLATION else DECODER
     return families.build(name, source=words, target=words, **{**widths, **sharing, **options})
@@ -45,13 +47,100 @@ def output_scores(model: Any, features: torch.Tensor) -> torch.Tensor:
     return model.output.scores(features)
 
 
+def batch_of(name: str) -> dict[str, torch.Tensor]:
+    """The `net_input` of a batch."""
+    return inputs("transformer" if name in TRANSLATORS else name)
+
+
+def sentences(name: str, source: torch.Tensor, previous: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The `net_input` of sentences without padding; a language model has no source."""
+    if name not in TRANSLATORS:
+        return {"src_tokens": previous, "src_lengths": torch.full((len(previous),), previous.size(1))}
+    lengths = torch.full((len(source),), source.size(1))
+    return {"src_tokens": source, "src_lengths": lengths, "prev_output_tokens": previous}
+
+
+METHODS = list(SHARING_METHODS)
+P = {"projection": True, "projection_bias": True}
+# Every model by one method, every method on two models, and what else stands between features and tables.
+CASES = [(name, METHODS[place % len(METHODS)], {}) for place, name in enumerate(MODELS)]
+CASES += [(name, method, {}) for name in ("lightconv_lm", "lstm_nmt_twwt") for method in METHODS]
+CASES += [("tied_lstm_lm", "plain", P), ("lstm_nmt_twwt", "cosine", P), ("transformer", "plain", P)]
+CASES += [("feedforward_lm", "distance", {"deep_output": "linear", "skip_connections": True})]
+CASES += [("transformer_lm", "l2-input", {"embedding_rank": 6}), ("dl4mt_twwt", "plain", {"decoder_layers": 2})]
+every_case = pytest.mark.parametrize(("name", "method", "options"), CASES, ids=str)
+
+
+@every_case
+def test_the_loss_is_that_of_the_scores_and_trains_everything(name: str, method: str, options: dict) -> None:
+    model = grown(build(name, sharing_method=method, **options)).double().eval()
+    scores, is_word = model(**batch_of(name))[0], TARGET.ne(PAD)
+    log_p = scores.log_softmax(-1)[is_word]
+    nll = -log_p.gather(1, TARGET[is_word].unsqueeze(1)).sum()
+    rest = 0.1 / (len(WORDS) - 1)  # fairseq's label smoothing
+    expected = (1 - 0.1 - rest) * nll - rest * log_p.sum()
+    found = model(**batch_of(name), target=TARGET, loss_options=LossOptions(0.1))
+    torch.testing.assert_close(found.loss, expected)
+    torch.testing.assert_close(found.nll_loss, nll)
+    # Data parallel training would wait for a parameter without a gradient for ever.
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    pairs = zip(torch.autograd.grad(found.loss, trained), torch.autograd.grad(expected, trained), strict=True)
+    for ours, theirs in pairs:
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+
+
+# The features of a language model whose last block is not normalised, or is but added to its input, contain the
+# input's vector, sqrt(D) times as long: that word has the best score at first, in fairseq's models as in ours.
+NOT_NORMALISED = {"lightconv_lm": 2.5}
+
+
+@every_case
+def test_training_starts_at_a_guess(name: str, method: str, options: dict) -> None:
+    words = dictionary(1000)
+    model = build(name, words=words, width=64, sharing_method=method, **options).eval()
+    source, previous, target = torch.randint(4, len(words), (3, 16, 8))
+    loss = model(**sentences(name, source, previous), target=target).loss
+    assert abs(loss.item() / target.numel() - math.log(len(words))) < NOT_NORMALISED.get(name, 1.0)
+
+
+@every_model
+def test_a_search_has_the_scores_of_the_model(name: str) -> None:
+    """Step by step with moving beams, and by beam search, whose scores of hypotheses are the model's."""
+    model = grown(build(name), 0.3).double().eval()
+    source, tokens = torch.randint(4, len(WORDS), (2, 3, 5))
+    with torch.no_grad():
+        whole = model(**sentences(name, source, tokens))[0]
+        encoded = {"encoder_out": model.encoder(source, torch.full((3,), 5))} if name in TRANSLATORS else {}
+        state: dict = {}
+        for last in range(1, tokens.size(1) + 1):
+            scores = model.decoder(tokens[:, :last], incremental_state=state, **encoded)[0]
+            torch.testing.assert_close(scores[:, -1], whole[:, last - 1])
+        if name not in TRANSLATORS:
+            order = torch.tensor([2, 0, 1])
+            model.decoder.reorder_incremental_state_scripting(state, order)
+            more = torch.cat((tokens, tokens[:, :1]), 1)
+            found = model.decoder(more[order], incremental_state=state)[0][:, -1]
+            torch.testing.assert_close(found, model(**sentences(name, source, more))[0][order, -1])
+    generator = SequenceGenerator([model], WORDS, beam_size=3, max_len_b=6, normalize_scores=False)
+    prefix = None if name in TRANSLATORS else tokens[:, :2]
+    read = source if prefix is None else prefix
+    sample = {"net_input": {"src_tokens": read, "src_lengths": torch.full((3,), read.size(1))}}
+    for row, hypotheses in enumerate(generator.generate([model], sample, prefix_tokens=prefix)):
+        for hypothesis in hypotheses:
+            found = hypothesis["tokens"].unsqueeze(0)
+            previous = torch.nn.functional.pad(found[:, :-1], (1, 0), value=WORDS.eos())
+            loss = model(**sentences(name, source[row : row + 1], previous), target=found).loss
+            # fairseq keeps the scores of hypotheses in float32.
+            assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
+
+
 @every_method
 @every_model
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) -> None:
     """The padding row, which starts at zero, included: its gradient is of the size of the others."""
     model = build(name, sharing_method=method).to(dtype)
-    batch = inputs("transformer" if name in TRANSLATORS else name)
+    batch = batch_of(name)
     table = model.decoder.embed_tokens.weight
     assert not table[PAD].any()
     for loss in (

@@ -3,9 +3,6 @@
 import copy
 import itertools
 import logging
-import math
-import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,17 +11,15 @@ import torch
 import torch.nn.functional as F
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM
 from fairseq_tiedemb.regularizers import REGULARIZERS
-from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
 from ..tasks import streams
 from . import recurrent_lms
 from .common import dictionary, grown
 from .recurrent_lms import WORDS, text
-from .test_recurrent_lm import Sized, chunks, one_table, write_vectors
+from .test_recurrent_lm import Sized, chunks
 
 EOS = WORDS.eos()
 TIED = {"share_decoder_input_output_embed": True}
@@ -88,36 +83,6 @@ def test_scores_are_those_of_the_equations(options: dict, more: dict) -> None:
     scores, _ = model(tokens)
     for row, words in enumerate(tokens.tolist()):
         np.testing.assert_allclose(scores[row].detach(), expected_scores(model, words, cfg), rtol=1e-9)
-
-
-@every_way
-def test_loss_is_the_cross_entropy_of_the_scores(options: dict) -> None:
-    model = grown(build(**options)).double()
-    tokens, target = text(3, 7), text(3, 7, seed=2)
-    target[1, 4:] = WORDS.pad()
-    words = target.ne(WORDS.pad())
-    scores, _ = model(tokens)
-    expected = F.cross_entropy(scores[words], target[words], reduction="sum")
-    found = model(tokens, target=target, loss_options=LossOptions())
-    torch.testing.assert_close(found.loss, expected)
-    parameters = dict(model.named_parameters())
-    pairs = zip(
-        torch.autograd.grad(found.loss, list(parameters.values())),
-        torch.autograd.grad(expected, list(parameters.values())),
-        strict=True,
-    )
-    for name, (ours, theirs) in zip(parameters, pairs, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
-        assert ours.any(), name  # or data parallel training waits for it for ever
-
-
-def test_a_batch_of_padding_alone_is_worth_nothing() -> None:
-    model = grown(build(**TIED))
-    pad = torch.full((2, 1), WORDS.pad())
-    loss = model(pad, target=pad, stream_position=0).loss
-    loss.backward()
-    assert loss == 0
-    assert all(not parameter.grad.any() for parameter in model.parameters())
 
 
 def test_padding_does_not_reach_what_stands_after_it() -> None:
@@ -212,47 +177,6 @@ def test_half_precision_rounds_no_word(dtype: torch.dtype) -> None:
     assert model.carried_state()[1].tolist() == [[[4095, 4097, 4999]]]
 
 
-def test_a_batch_out_of_order_and_another_number_of_rows_are_refused() -> None:
-    model = build()
-    with pytest.raises(ValueError, match="needs the batch at position 0, .*; got position 5"):
-        model.decoder.features(text(3, 5), stream_position=5)
-    model.decoder.features(text(3, 5), stream_position=0)
-    with pytest.raises(ValueError, match="--batch-size: needs the 3 rows of the previous batch; got 4. Use the same"):
-        model.decoder.features(text(4, 5), stream_position=5)
-
-
-def test_evaluation_in_mid_epoch_leaves_training_alone() -> None:
-    model = grown(build()).double()
-    tokens = text(3, 12)
-    expected = model.decoder.features(tokens)[:, 5:]
-    model.decoder.features(tokens[:, :5], stream_position=0)
-    model.eval()
-    for start, piece in chunks(text(7, 12, seed=2), 4):
-        model.decoder.features(piece, stream_position=start)
-    assert set(model.decoder.streams[False].states) == {12}
-    model.train()
-    torch.testing.assert_close(model.decoder.features(tokens[:, 5:], stream_position=5), expected)
-
-
-def test_a_batch_may_come_again_in_its_update_only() -> None:
-    """Automatic mixed precision feeds the batches of an update again when their gradients overflow."""
-    model = grown(build()).double()
-    pieces = dict(chunks(text(3, 15), 5))
-
-    def read(*starts: int) -> list[torch.Tensor]:
-        return [model.decoder.features(pieces[start], stream_position=start) for start in starts]
-
-    read(0, 5, 10)  # until updates are counted, the last one
-    assert set(model.decoder.streams[True].states) == {10, 15}
-    model.set_num_updates(0)
-    first = read(0, 5)
-    model.set_num_updates(0)
-    assert all(map(torch.equal, first, read(0, 5)))
-    model.set_num_updates(1)
-    with pytest.raises(ValueError, match="position 10, .* got position 5"):
-        read(5)
-
-
 @every_order
 def test_a_restored_state_goes_on_where_it_stood(order: int) -> None:
     model = grown(build(ngram_order=order)).double()
@@ -306,23 +230,6 @@ def test_every_parameter_starts_uniform() -> None:
     assert not model.output.weight[WORDS.pad()].any()
 
 
-@pytest.mark.parametrize(
-    ("options", "method"),
-    [(way, list(SHARING_METHODS)[place % len(SHARING_METHODS)]) for place, way in enumerate(WAYS.values())],
-    ids=WAYS,
-)
-def test_training_starts_at_a_guess(options: dict, method: str) -> None:
-    words = dictionary(1004)
-    model = build(
-        words=words, sharing_method=method, **{**options, "decoder_embed_dim": 200, "decoder_hidden_size": 200}
-    )
-    tokens = torch.randint(4, len(words), (20, 21))
-    loss = model(tokens[:, :-1], target=tokens[:, 1:]).loss
-    assert loss.item() / 400 == pytest.approx(math.log(len(words)), abs=1)
-    loss.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
 @pytest.mark.parametrize("method", ["l2-input", "cosine"])
 def test_a_sharing_method_gives_the_contexts_vectors_too(method: str) -> None:
     model = grown(build(sharing_method=method, **TIED)).double().eval()
@@ -351,33 +258,6 @@ def test_the_linear_deep_output_is_p(options: dict) -> None:
             ValueError, match="needs a model with --projection; got 0.5 .* --deep-output linear of feed"
         ):
             penalise(build(deep_output=deep), 0.5)
-
-
-def test_copies_share_nothing_with_the_original_and_everything_within() -> None:
-    model = build(**TIED)
-    model.decoder.features(text(3, 5), stream_position=0)
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.deepcopy(model).half()):
-        assert one_table(copied)
-        assert not (model.output.weight == 100).any()
-    assert not one_table(build())
-
-
-def test_a_checkpoint_of_another_dictionary_is_refused() -> None:
-    with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
-        build(**TIED).load_state_dict(build(words=dictionary(19), **TIED).state_dict())
-
-
-@pytest.mark.parametrize("options", [{}, TIED], ids=["untied", "tied"])
-def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None:
-    path = write_vectors(tmp_path / "vectors.txt", 6)
-    model = build(decoder_embed_path=path, decoder_freeze_embed=True, **options)
-    table = model.decoder.embed_tokens
-    assert table.weight[WORDS.index("word0")].eq(0.5).all()
-    assert not table.weight[WORDS.index("word1")].eq(0.5).any()
-    model(text(3, 5), target=text(3, 5)).loss.backward()
-    assert table.weight.grad is None
-    assert (model.output.weight.grad is not None) == (not options)
-    assert model.output.head.bias.grad is not None
 
 
 # --- dropout, decoding -----------------------------------------------------------------------------------------------
@@ -410,21 +290,6 @@ def test_dropout_is_that_of_both_places_unless_they_have_their_own() -> None:
     assert (stack.dropout_in.p, stack.dropout_out.p) == (0.0, 0.25)
     model = build(dropout=0.5).eval()
     assert torch.equal(model(text(2, 5))[0], model(text(2, 5))[0])
-
-
-@every_order
-def test_incremental_scores_are_those_of_the_whole(order: int) -> None:
-    model = grown(build(ngram_order=order)).double().eval()
-    tokens = text(4, 7)
-    expected, _ = model(tokens)
-    state: dict = {}
-    beams = torch.arange(4)
-    for t in range(tokens.size(1)):
-        scores, _ = model.decoder(tokens[beams, : t + 1], incremental_state=state)
-        torch.testing.assert_close(scores, expected[beams, t : t + 1])  # of the last word only
-        moved = torch.tensor([2, 0, 1, 3])
-        model.decoder.reorder_incremental_state(state, moved)
-        beams = beams[moved]
 
 
 @every_order

@@ -1,11 +1,15 @@
 """Who shares what: settings of every family, and the plan or the message that follows; models are what plans say."""
 
+import copy
+import io
 import math
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb.models._describe import layers_of
@@ -13,7 +17,7 @@ from fairseq_tiedemb.models.lightconv import TiedLightConvLanguageModel, TiedLig
 from fairseq_tiedemb.plan import Plan, Table
 
 from . import families
-from .common import dictionary
+from .common import dictionary, grown
 from .families import ALL, BANDS, DECODER
 
 V = 20
@@ -222,12 +226,29 @@ def test_a_plan_follows_from_settings(case: tuple) -> None:
     assert {name: getattr(plan, name) for name in attributes} == attributes
 
 
-@every_plan
-def test_a_model_is_what_its_plan_says(case: tuple) -> None:
+def build(case: tuple) -> Any:
     preset, options, words, _, _ = case
     model_class, cfg = family_and_settings(preset, options)
-    model = model_class.build_model(cfg, task(*words))
+    return model_class.build_model(cfg, task(*words))
+
+
+def assert_shares_as_planned(model: Any) -> None:
+    """Every role of a table has the same layers, and no two tables have one in common."""
+    every = []
+    for each in model.plan.tables:
+        layers = [id(layer.weight) for layer in layers_of(model, each)]
+        every += layers
+        for role in each.roles[1:]:
+            others = layers_of(model, Table((role,), each.rows, each.width))
+            assert [id(layer.weight) for layer in others] == layers, role
+    assert len(set(every)) == len(every)
+
+
+@every_plan
+def test_a_model_is_what_its_plan_says(case: tuple) -> None:
+    model = build(case)
     plan = model.plan
+    assert_shares_as_planned(model)
     for each in plan.tables:
         layers = layers_of(model, each)
         ends = [0, *(each.bands or (each.rows,))]
@@ -236,12 +257,6 @@ def test_a_model_is_what_its_plan_says(case: tuple) -> None:
         assert layers[0].embedding_dim == (plan.rank or each.width)
         assert {layer.method for layer in layers} == {plan.method}
         assert layers[0].padding_idx == each.padding_idx
-        for role in each.roles[1:]:
-            others = layers_of(model, Table((role,), each.rows, each.width))
-            assert [id(layer) for layer in others] == [id(layer) for layer in layers], role
-    assert len({id(layer) for each in plan.tables for layer in layers_of(model, each)}) == sum(
-        max(1, len(each.bands)) for each in plan.tables
-    )
     projection = model.projection
     assert (projection is None) == (plan.projection is None)
     if projection is not None:
@@ -250,6 +265,54 @@ def test_a_model_is_what_its_plan_says(case: tuple) -> None:
     head = {"adaptive": "--adaptive-softmax-cutoff"}.get(plan.head, f"--output-layer {plan.head}")
     assert model.output.head.flag == head
     assert all((layer.bias is not None) == plan.bias for layer in model.output.tables().values())
+
+
+@every_plan
+def test_what_is_written_through_the_input_is_read_through_the_output(case: tuple) -> None:
+    model = grown(build(case)).double().eval()
+    if model.plan.head not in ("softmax", "nce"):  # whose scores are those of the table
+        return
+    features = torch.ones(1, model.plan.features, dtype=torch.float64)
+    before = model.output.scores(features)[0, 5]
+    table = model.plan.tables[-1 if model.plan.tied else 0]
+    with torch.no_grad():
+        layers_of(model, table)[0].weight[5] *= -1.0
+    assert (model.output.scores(features)[0, 5] != before) == table.scores
+
+
+def through_pickle(model: Any) -> Any:
+    return pickle.loads(pickle.dumps(model))
+
+
+def through_file(model: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    model.load_state_dict(torch.load(file, weights_only=True))
+    return model
+
+
+def through_assignment(model: Any) -> Any:
+    torch.nn.Module.load_state_dict(model, {k: v.clone() for k, v in model.state_dict().items()}, assign=True)
+    return model
+
+
+TRAVELLERS = ("NMT, three ways", "LSTM, P", "RHN, tied bands", "n-gram, P", "skip-gram, full", "Transformer")
+TRAVELLERS += ("LightConv, factorised", "Transformer LM, tied bands", "Transformer LM, NCE")
+
+
+@pytest.mark.parametrize(
+    "travel", [copy.deepcopy, through_pickle, through_file, through_assignment, torch.nn.Module.half]
+)
+@pytest.mark.parametrize("name", TRAVELLERS)
+def test_sharing_survives(name: str, travel: Any) -> None:
+    model = build(PLANS[name])
+    kept = {id(parameter) for parameter in model.parameters()}
+    travelled = travel(model)
+    assert_shares_as_planned(travelled)
+    assert len(list(travelled.parameters())) == len(kept)
+    if travelled is not model:
+        assert kept.isdisjoint(id(parameter) for parameter in travelled.parameters())
 
 
 @pytest.mark.parametrize(

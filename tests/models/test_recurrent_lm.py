@@ -2,8 +2,6 @@
 
 import copy
 import logging
-import math
-import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from fairseq.data import Dictionary, monolingual_dataset
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models._stream_lm import StreamLM
-from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
 from .common import dictionary, grown
@@ -28,6 +22,9 @@ TIED = {"share_decoder_input_output_embed": True}
 PROJECTED = {"projection": True, "projection_bias": True}
 WAYS = {"untied": {}, "tied": TIED, "projected": PROJECTED, "tied, projected": {**TIED, **PROJECTED}}
 every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+
+
+every_stream = pytest.mark.parametrize("preset", ["tied_lstm_lm", "feedforward_lm"])
 
 
 def features(model: StreamLM, tokens: torch.Tensor, position: int | None = None) -> torch.Tensor:
@@ -53,44 +50,15 @@ def test_scores_are_those_of_the_equations(options: dict) -> None:
         np.testing.assert_allclose(scores[row].detach(), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
-@every_way
-def test_loss_is_the_cross_entropy_of_the_scores(options: dict, label_smoothing: float) -> None:
-    model = grown(build(**options)).double()
-    tokens, target = text(3, 7), text(3, 7, seed=2)
-    target[1, 4:] = WORDS.pad()
-    target[2] = WORDS.pad()
-    scores, _ = model(tokens)
-    words = target.ne(WORDS.pad())
-    log_p = scores.log_softmax(2)[words]
-    nll = -log_p.gather(1, target[words].unsqueeze(1)).sum()
-    rest = label_smoothing / (len(WORDS) - 1)  # fairseq's label smoothing
-    expected = (1 - label_smoothing - rest) * nll - rest * log_p.sum()
-    found = model(tokens, target=target, loss_options=LossOptions(label_smoothing))
-    torch.testing.assert_close(found.loss, expected)
-    torch.testing.assert_close(found.nll_loss, nll)
-    parameters = list(model.parameters())
-    for ours, theirs in zip(
-        torch.autograd.grad(found.loss, parameters), torch.autograd.grad(expected, parameters), strict=True
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-10)
-
-
-def test_a_batch_of_padding_alone_is_worth_nothing() -> None:
+@every_stream
+def test_a_batch_of_padding_alone_is_worth_nothing(preset: str) -> None:
     """As in the last step of a process whose rows have ended."""
-    model = grown(build(**TIED, **PROJECTED))
+    model = grown(build(preset, **TIED))
     pad = torch.full((2, 1), WORDS.pad())
     loss = model(pad, target=pad, stream_position=0).loss
     loss.backward()
     assert loss == 0
     assert all(not parameter.grad.any() for parameter in model.parameters())
-
-
-def test_every_parameter_gets_a_gradient() -> None:
-    """Or data parallel training waits for it for ever."""
-    model = grown(build(**PROJECTED))
-    model(text(3, 7), target=text(3, 7, seed=2)).loss.backward()
-    assert [name for name, parameter in model.named_parameters() if not parameter.grad.any()] == []
 
 
 # --- the state carried along a stream --------------------------------------------------------------------------------
@@ -119,8 +87,9 @@ def test_without_a_position_nothing_is_carried() -> None:
     assert model.decoder.streams[False].states == {}
 
 
-def test_evaluation_in_mid_epoch_leaves_training_alone() -> None:
-    model = grown(build()).double()
+@every_stream
+def test_evaluation_in_mid_epoch_leaves_training_alone(preset: str) -> None:
+    model = grown(build(preset)).double()
     tokens = text(3, 12)
     expected = features(model, tokens)[:, 5:]
     features(model, tokens[:, :5], 0)
@@ -131,9 +100,10 @@ def test_evaluation_in_mid_epoch_leaves_training_alone() -> None:
     torch.testing.assert_close(features(model, tokens[:, 5:], 5), expected)
 
 
+@every_stream
 @pytest.mark.parametrize("training", [False, True])
-def test_a_batch_out_of_order_is_refused(training: bool) -> None:
-    model = build().train(training)
+def test_a_batch_out_of_order_is_refused(preset: str, training: bool) -> None:
+    model = build(preset).train(training)
     with pytest.raises(
         ValueError, match="needs the batch at position 0, where the previous batch ended; got position 5"
     ):
@@ -143,16 +113,18 @@ def test_a_batch_out_of_order_is_refused(training: bool) -> None:
         features(model, text(3, 5), 10)
 
 
-def test_another_number_of_rows_is_refused() -> None:
-    model = build()
+@every_stream
+def test_another_number_of_rows_is_refused(preset: str) -> None:
+    model = build(preset)
     features(model, text(3, 5), 0)
     with pytest.raises(ValueError, match="--batch-size: needs the 3 rows of the previous batch; got 4. Use the same"):
         features(model, text(4, 5), 5)
 
 
-def test_a_batch_may_come_again_in_its_update_only() -> None:
+@every_stream
+def test_a_batch_may_come_again_in_its_update_only(preset: str) -> None:
     """Automatic mixed precision feeds the batches of an update again when their gradients overflow."""
-    model = grown(build()).double()
+    model = grown(build(preset)).double()
     pieces = dict(chunks(text(3, 15), 5))
     model.set_num_updates(0)
     first = [features(model, pieces[start], start) for start in (0, 5)]  # an update of two batches
@@ -166,8 +138,9 @@ def test_a_batch_may_come_again_in_its_update_only() -> None:
     assert set(model.decoder.streams[True].states) == {10, 15}
 
 
-def test_where_updates_are_not_counted_few_states_are_kept() -> None:
-    model = grown(build())
+@every_stream
+def test_where_updates_are_not_counted_few_states_are_kept(preset: str) -> None:
+    model = grown(build(preset))
     tokens = text(2, 200)
     for start, piece in chunks(tokens, 2):
         found = features(model, piece, start)
@@ -209,8 +182,9 @@ def test_no_gradient_passes_from_batch_to_batch() -> None:
     features(model, text(3, 5), 5).sum().backward()
 
 
-def test_a_restored_state_goes_on_where_it_stood() -> None:
-    model, other = (grown(build()).double() for _ in range(2))
+@every_stream
+def test_a_restored_state_goes_on_where_it_stood(preset: str) -> None:
+    model, other = (grown(build(preset)).double() for _ in range(2))
     other.load_state_dict(model.state_dict())
     tokens = text(3, 12)
     expected = features(model, tokens)[:, 5:]
@@ -313,48 +287,7 @@ def test_every_word_of_a_band_starts_somewhere() -> None:
     assert torch.cat(zeros).nonzero().flatten().tolist() == [WORDS.pad()]
 
 
-@pytest.mark.parametrize("method", SHARING_METHODS)
-@pytest.mark.parametrize("preset", ["tied_lstm_lm", "highway_lm"])
-@every_way
-def test_training_starts_at_a_guess(preset: str, method: str, options: dict) -> None:
-    words = dictionary(1004)
-    sizes = {"decoder_embed_dim": 200, "decoder_hidden_size": 200}
-    model = build(preset, words=words, sharing_method=method, **sizes, **options)
-    tokens = torch.randint(4, len(words), (20, 21))
-    loss = model(tokens[:, :-1], target=tokens[:, 1:]).loss
-    assert loss.item() / 400 == pytest.approx(math.log(len(words)), abs=1)
-    loss.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
 # --- sharing, copies, checkpoints ------------------------------------------------------------------------------------
-
-
-def one_table(model: StreamLM) -> bool:
-    """Whether what is written through the output is read through the input, and nothing but one table is there."""
-    with torch.no_grad():
-        model.decoder.output.weight[5] = 100.0
-    return bool((model.decoder.embed_tokens.embed(torch.tensor([5])) == 100).all())
-
-
-def test_copies_share_nothing_with_the_original_and_everything_within() -> None:
-    model = build(**TIED)
-    features(model, text(3, 5), 0)
-    for copied in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), copy.deepcopy(model).half()):
-        assert one_table(copied)
-        assert not (model.decoder.output.weight == 100).any()
-    assert one_table(model.half())
-    assert not one_table(build())
-
-
-@pytest.mark.parametrize("assign", [False, True])
-def test_a_checkpoint_of_a_tied_model_is_loaded_tied(assign: bool) -> None:
-    model, other = grown(build(**TIED)), build(**TIED)
-    state = model.state_dict()
-    assert torch.equal(state["decoder.embed_tokens.weight"], state["decoder.output.weight"])
-    torch.nn.Module.load_state_dict(other, state, assign=assign)
-    tokens = text(3, 5)
-    assert torch.equal(model(tokens)[0], other(tokens)[0])
 
 
 def test_the_state_of_a_stream_is_no_part_of_the_model() -> None:
@@ -364,12 +297,10 @@ def test_the_state_of_a_stream_is_no_part_of_the_model() -> None:
     assert set(model.state_dict()) == before
 
 
-def test_a_checkpoint_of_another_dictionary_is_refused() -> None:
+@every_stream
+def test_a_checkpoint_of_another_dictionary_is_refused(preset: str) -> None:
     with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
-        build(**TIED).load_state_dict(build(words=dictionary(19), **TIED).state_dict())
-    bands = {**TIED, "adaptive_softmax_cutoff": "5,8", "adaptive_softmax_factor": 2.0}
-    with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* got 17"):
-        build(**bands).load_state_dict(build(words=dictionary(19), **bands).state_dict())
+        build(preset, **TIED).load_state_dict(build(preset, words=dictionary(19), **TIED).state_dict())
 
 
 def write_vectors(path: Path, width: int) -> str:
@@ -467,41 +398,11 @@ def test_bfloat16_trains_on_a_cpu(options: dict) -> None:
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
-@every_way
-def test_incremental_scores_are_those_of_the_whole(options: dict) -> None:
-    model = grown(build(**options)).double().eval()
-    tokens = text(4, 6)
-    expected, _ = model(tokens)
-    state: dict = {}
-    order = torch.arange(4)
-    for t in range(tokens.size(1)):
-        scores, _ = model.decoder(tokens[order, : t + 1], incremental_state=state)
-        torch.testing.assert_close(scores, expected[order, t : t + 1])  # of the last word only
-        moved = torch.tensor([2, 0, 1, 3])
-        model.decoder.reorder_incremental_state(state, moved)
-        order = order[moved]
-
-
 def test_features_are_what_the_output_layer_takes() -> None:
     model = grown(build(**PROJECTED)).eval()
     tokens = text(3, 5)
     found, _ = model.extract_features(tokens)
     torch.testing.assert_close(model.decoder.output_layer(found), model(tokens)[0])
-
-
-def test_beam_search_scores_are_those_of_the_model() -> None:
-    model = grown(build(**TIED), std=0.4).double().eval()
-    generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6, normalize_scores=False)
-    prefix = text(2, 2)
-    sample = {"net_input": {"src_tokens": prefix, "src_lengths": torch.tensor([2, 2])}}
-    for row, hypotheses in enumerate(generator.generate([model], sample, prefix_tokens=prefix)):
-        for hypothesis in hypotheses:
-            tokens = hypothesis["tokens"].unsqueeze(0)
-            assert torch.equal(tokens[0, :2], prefix[row])
-            previous = F.pad(tokens[:, :-1], (1, 0), value=WORDS.eos())
-            loss = model(previous, target=tokens).loss
-            # fairseq keeps the scores of hypotheses in float32
-            assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Our forms of fairseq's models: with `plain` exactly fairseq's, with every method the papers' equations."""
 
 import copy
-import io
 import pickle
 from typing import Any
 
@@ -177,55 +176,8 @@ def test_vectors_are_those_of_the_papers(family: str, options: dict, method: str
                 np.testing.assert_allclose(vectors[word], reference.input_vector(method, table[word]), rtol=1e-9)
 
 
-@every_sharing
-def test_what_is_shared(family: str, options: dict) -> None:
-    model = build(family, **options)
-    decoder, encoder = model.decoder, getattr(model, "encoder", None)
-    tied, three_way = bool(options), options == ALL
-    with torch.no_grad():  # written through the output, read through the inputs
-        decoder.output_projection.weight[5] = 100.0
-    assert (decoder.embed_tokens(torch.tensor(5))[0] == 100) == tied
-    assert encoder is None or (encoder.embed_tokens(torch.tensor(5))[0] == 100) == three_way
-    with torch.no_grad():  # and the other way round
-        decoder.embed_tokens.weight[6] = 50.0
-    features = torch.ones(1, 16)
-    assert (model.output.scores(features)[0, 6] == 800) == tied
-
-
 def through_pickle(model: Any) -> Any:
     return pickle.loads(pickle.dumps(model))
-
-
-def through_file(model: Any) -> Any:
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    model.load_state_dict(torch.load(file, weights_only=True))
-    return model
-
-
-def through_assignment(model: Any) -> Any:
-    torch.nn.Module.load_state_dict(model, {k: v.clone() for k, v in model.state_dict().items()}, assign=True)
-    return model
-
-
-@pytest.mark.parametrize(
-    "travel", [copy.deepcopy, through_pickle, through_file, through_assignment, torch.nn.Module.half]
-)
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [("transformer", ALL), ("dynamicconv", ALL), ("transformer_lm", DECODER), ("lightconv_lm", DECODER)],
-)
-def test_sharing_survives(family: str, options: dict, travel: Any) -> None:
-    model = travel(build(family, **options))
-    table = model.decoder.embed_tokens.weight
-    assert model.decoder.output_projection.weight is table
-    with torch.no_grad():
-        table[5] = 3.0
-        assert model.output.scores(torch.ones(1, 16, dtype=table.dtype))[0, 5] == 48
-    if family in TRANSLATION:
-        assert model.encoder.embed_tokens(torch.tensor(5))[0] == 3
-    assert sum(parameter is table for parameter in model.parameters()) == 1
 
 
 @everything
