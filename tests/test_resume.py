@@ -89,37 +89,32 @@ def test_resumed_in_a_later_epoch(name: str, train: InProcess, request: pytest.F
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
-@pytest.mark.parametrize("updates", [9, 14, 20], ids=["first epoch", "its end", "second epoch"])
-def test_a_finished_training_is_left_as_it_is(
-    updates: int, train: InProcess, parallel_data: Path, tmp_path: Path
-) -> None:
-    command = (parallel_data, *NMT, "--save-dir", tmp_path, "--max-update")
-    train(*command, updates)
-    before = saved(tmp_path)
-    assert before["place"]["updates"] == updates
-    text = train(*command, updates)
-    assert f"--max-update {updates}: the training in {tmp_path} has {updates} updates, and is finished" in text
-    assert_same(saved(tmp_path), before)
-    train(*command, updates + 1)
-    assert saved(tmp_path)["place"]["updates"] == updates + 1
+def test_a_finished_training_is_left_as_it_is(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    """In the first epoch, at its end, and in the second."""
+    command = (parallel_data, *NMT, "--no-epoch-checkpoints", "--save-dir", tmp_path, "--max-update")
+    for updates in (9, 14, 20):
+        train(*command, updates)
+        before = saved(tmp_path)
+        assert before["place"]["updates"] == updates
+        text = train(*command, updates)
+        assert f"--max-update {updates}: the training in {tmp_path} has {updates} updates, and is finished" in text
+        assert_same(saved(tmp_path), before)
 
 
-@pytest.mark.parametrize(
-    "resets",
-    [(), ("--reset-meters",), ("--reset-lr-scheduler", "--reset-dataloader")],
-    ids=["", "meters", "rate, data"],
-)
 def test_what_begins_with_another_trainings_updates_is_trained(
-    resets: tuple, train: InProcess, parallel_data: Path, tmp_path: Path
+    train: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
-    command = (parallel_data, *NMT, "--max-update", 9, "--save-dir")
-    train(*command, tmp_path / "first")
-    text = train(*command, tmp_path / "second", "--restore-file", tmp_path / "first/checkpoint_last.pt", *resets)
-    assert "and is finished; a larger" not in text
-    assert saved(tmp_path / "second")["place"]["updates"] == 10
+    first, command = tmp_path / "first", (parallel_data, *NMT, "--max-update", 9, "--no-epoch-checkpoints")
+    train(*command, "--save-dir", first)
+    begin = ("--restore-file", first / "checkpoint_last.pt", "--save-dir")
+    resets = ((), ("--reset-meters",), ("--reset-lr-scheduler", "--reset-dataloader"))
+    for number, reset in enumerate(resets):
+        assert "and is finished; a larger" not in train(*command, *begin, tmp_path / str(number), *reset)
+        assert saved(tmp_path / str(number))["place"]["updates"] == 10
     # Nor where the checkpoint is its own, but something of it is to begin anew.
-    if resets:
-        assert "and is finished; a larger" not in train(*command, tmp_path / "first", *resets)
+    shutil.copytree(first, tmp_path / "copy")
+    for folder, reset in zip((first, tmp_path / "copy"), resets[1:], strict=True):
+        assert "and is finished; a larger" not in train(*command, *reset, "--save-dir", folder)
 
 
 SMALL_NMT = ("--arch", "lstm_nmt_small_wt", *NMT_SIZES, "--decoder-out-embed-dim", 8, "--max-tokens", 40, *LOGS)
@@ -247,9 +242,10 @@ def train_or_kill(data: Path, *flags: object, folder: Path, seconds: float | Non
         ("parallel_data", (*NMT, "--store-ema", "--ema-decay", 0.9, "--num-workers", 2)),
         ("parallel_data", (*NMT, *TWO_PROCESSES, "--max-epoch", 80)),  # which have seven updates
         ("lm_data", (*LM, "--store-ema", "--ema-decay", 0.9, "--num-workers", 2)),
+        ("lm_data", (*LM, "--update-freq", 2)),
         ("lm_data", (*LM, *TWO_PROCESSES, "--batch-size", 3)),
     ],
-    ids=["translation", "moving average, data workers", "two processes", "LM", "LM, two processes"],
+    ids=["translation", "moving average, data workers", "two processes", "LM", "LM, chunks", "LM, two processes"],
 )
 def test_killed_at_any_moment(data: str, flags: tuple, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     folder = request.getfixturevalue(data)

@@ -3,23 +3,20 @@
 A family's commands run in processes of their own once; where only options differ, their `main` is called here.
 """
 
-import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fairseq_cli.eval_lm
-import fairseq_cli.generate
-import fairseq_cli.train
 import pytest
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import options
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 import fairseq_tiedemb.plugin  # noqa: F401 (which makes fairseq load checkpoints safely)
 
 from .conftest import configuration
+from .runs import model_state, printed
 from .test_compat_commands import logged, losses
 
 # of every family: flags of a tiny model
@@ -49,15 +46,6 @@ def train(train: Callable[..., str]) -> Callable[..., str]:
     return lambda data, *flags: train(data, *TRAINING, *flags)
 
 
-def model_state(folder: Path) -> dict[str, torch.Tensor]:
-    return checkpoint_utils.load_checkpoint_to_cpu(folder / "checkpoint_last.pt")["model"]
-
-
-def decoded(text: str) -> list[str]:
-    """Hypotheses with their scores."""
-    return sorted(re.findall(r"^H-.*", text, re.M))
-
-
 def test_a_transformer_is_trained_and_decodes_in_processes_of_its_own(
     run_command: RunCommand, parallel_data: Path, tmp_path: Path
 ) -> None:
@@ -73,7 +61,7 @@ def test_a_transformer_is_trained_and_decodes_in_processes_of_its_own(
     assert torch.equal(state["encoder.embed_tokens.weight"], state["decoder.output_projection.weight"])
     path = ("--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "15", "--num-workers", "0")
     generated = run_command("generate", parallel_data, *path, "--beam", "2", "--print-alignment")
-    assert len(decoded(generated.stdout)) == 100
+    assert len(printed(generated.stdout, "H")) == 100
     assert "BLEU4" in generated.stdout
 
 
@@ -122,37 +110,31 @@ def test_plain_trains_like_fairseqs_own(
 
 @pytest.mark.parametrize("family", ["transformer", "dynamicconv"])
 def test_our_criterion_trains_and_decodes(
-    family: str, train: Any, parallel_data: Path, tmp_path: Path, capsys: Any
+    family: str, train: Any, generate: Callable[..., str], parallel_data: Path, tmp_path: Path
 ) -> None:
     """The same numbers as with fairseq's criterion, up to rounding; and the model decodes."""
     arch, flags = FAMILIES[family]
-    common = (*arch, *flags, "--sharing-method", "cosine", "--label-smoothing", "0.1")
+    common = (*arch, *flags, "--sharing-method", "cosine", "--label-smoothing", "0.1", "--max-epoch", 1)
     theirs = train(parallel_data, *common, "--criterion", "label_smoothed_cross_entropy", "--no-save")
     ours = train(parallel_data, *common, *OURS, "--save-dir", tmp_path)
     for name in ("train_loss", "valid_loss"):
         assert logged(ours, name) == pytest.approx(logged(theirs, name), abs=2e-3)
-    capsys.readouterr()
-    path = ("--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "15", "--beam", "2", "--num-workers", "0")
-    fairseq_cli.generate.main(configuration(options.get_generation_parser(), parallel_data, *path))
-    assert len(decoded(capsys.readouterr().out)) == 100
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "15", "--beam", "2", "--gen-subset", "valid")
+    assert len(printed(generate(parallel_data, *path), "H")) == 20
     model = ARCH_MODEL_REGISTRY[arch[1]]
     hub = model.from_pretrained(str(tmp_path), "checkpoint_last.pt", str(parallel_data), beam=2)
     assert all(isinstance(each.translate("a b c"), str) for each in (hub, hub.half()))
 
 
 @pytest.mark.parametrize("method", ["l2-input", "distance"])
-def test_bands_are_trained_and_scored(method: str, train: Any, lm_data: Path, tmp_path: Path, caplog: Any) -> None:
+def test_bands_are_trained_and_scored(method: str, train: Any, evaluate: Any, lm_data: Path, tmp_path: Path) -> None:
     arch, flags = FAMILIES["transformer_lm_bands"]
-    log = train(lm_data, *arch, *flags, "--sharing-method", method, "--save-dir", tmp_path)
+    more = ("--sharing-method", method, "--max-epoch", 1, "--save-dir", tmp_path)
+    log = train(lm_data, *arch, *flags, *more)
     assert f"shares input = output in bands (weight tying) by method {method}" in log
-    caplog.clear()
-    path = ("--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--num-workers", "0")
-    with caplog.at_level(logging.INFO):
-        parser = options.get_eval_lm_parser()
-        fairseq_cli.eval_lm.main(configuration(parser, lm_data, *path, "--batch-size", "7", *LANGUAGE_MODELING[2:]))
-    found = re.search(r"Loss \(base 2\): ([\d.]+)", caplog.text)
-    assert found is not None
-    assert float(found[1]) == pytest.approx(logged(log, "valid_loss")[-1], abs=1e-3)
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--batch-size", "7")
+    perplexity = evaluate(lm_data, *path, *LANGUAGE_MODELING[2:])[1]
+    assert perplexity == pytest.approx(2 ** logged(log, "valid_loss")[-1], rel=1e-3)
 
 
 @pytest.mark.parametrize("family", ["transformer", "lightconv_lm"])

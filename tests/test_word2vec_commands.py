@@ -16,7 +16,8 @@ from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.losses import LossOptions
 
 from .conftest import MadeOnce, RunCommand
-from .test_resume import assert_same, saved
+from .runs import saved
+from .test_compat_commands import logged
 
 TIED = ("--share-decoder-input-output-embed",)
 SKIPGRAM = ("--arch", "word2vec_skipgram", "--decoder-embed-dim", 8, "--max-tokens", 40, "--subsampling", 0.05)
@@ -25,39 +26,10 @@ SKIPGRAM += ("--window", 2, "--lr", 0.05, "--cpu", "--log-format", "json", "--no
 MODELS: dict[str, tuple[Any, ...]] = {
     "skip-gram": SKIPGRAM,
     "tied": (*SKIPGRAM, *TIED, "--sharing-method", "distance"),
-    "own noise": (*SKIPGRAM, "--noise-for", "pair"),
     "full": (*SKIPGRAM, *TIED, "--word2vec-output", "full"),
     "tree": (*SKIPGRAM, "--word2vec-output", "tree"),
     "cbow": (*SKIPGRAM, *TIED, "--arch", "word2vec_cbow"),
-    "dense": (*SKIPGRAM, *TIED, "--optimizer", "adam"),
 }
-
-
-def logged(log: str, key: str) -> list[float]:
-    return [float(value) for value in re.findall(rf'"{key}": "([\d.]+)"', log)]
-
-
-# The others differ in what their losses are, not in what a checkpoint keeps.
-QUICK = ("skip-gram", "full", "dense")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
-)
-def test_an_interrupted_training_ends_where_it_would_have_ended(
-    name: str, train: Callable[..., str], lm_data: Path, tmp_path: Path
-) -> None:
-    flags = (*MODELS[name], "--total-num-update", 44, "--max-epoch", 2)
-    whole = train(lm_data, *flags, "--save-dir", tmp_path / "whole")
-    losses = logged(whole, "valid_loss")
-    assert len(losses) == 2
-    # Negative sampling is of no probability.
-    assert ("valid_ppl" in whole) == (name in ("full", "tree"))
-    parts = ("--save-dir", tmp_path / "parts")
-    middle = saved(tmp_path / "whole")["place"]["updates"] * 3 // 4
-    train(lm_data, *flags, *parts, "--max-update", middle, "--total-num-update", 44)
-    train(lm_data, *flags, *parts, "--num-workers", 2)
-    assert_same(saved(tmp_path / "parts"), saved(tmp_path / "whole"))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +50,9 @@ def test_words_of_one_topic_come_to_be_alike(
     name: str, two_topics: Path, train: Callable[..., str], tmp_path: Path
 ) -> None:
     flags = ("--max-epoch", 3, "--total-num-update", 400, "--subsampling", 0, "--save-dir", tmp_path)
-    losses = logged(train(two_topics, *MODELS[name], *flags), "valid_loss")
+    text = train(two_topics, *MODELS[name], *flags)
+    assert ("valid_ppl" in text) == (name in ("full", "tree"))
+    losses = logged(text, "valid_loss")
     assert losses[-1] < losses[0]
     table = saved(tmp_path)["model"]["decoder.embed_tokens.weight"]
     words = [line[0] for line in (two_topics / "dict.txt").read_text().splitlines()]
@@ -102,6 +76,7 @@ def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(
 
 @pytest.fixture
 def trained(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tuple[Path, str]:
+    """A checkpoint, and what training printed."""
     flags = ("--max-epoch", 2, "--total-num-update", 44, "--save-dir")
 
     def make(folder: Path) -> str:
@@ -112,26 +87,17 @@ def trained(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tupl
 
 
 def test_validation_prints_the_loss_of_the_training(
-    trained: tuple[Path, str], run_command: RunCommand, lm_data: Path
-) -> None:
-    path, log = trained
-    command = run_command("validate", lm_data, "--path", path, "--max-tokens", 40, "--cpu", "--task", "word_pairs")
-    (found,) = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", command.stdout + command.stderr)
-    assert float(found) == logged(log, "valid_loss")[-1]
-    assert "ppl" not in command.stdout + command.stderr
-
-
-def test_validation_needs_no_training_text(
     trained: tuple[Path, str], run_command: RunCommand, lm_data: Path, tmp_path: Path
 ) -> None:
+    """Without the text of the training, too; negative sampling is of no probability."""
+    path, log = trained
     for file in ("dict.txt", "valid.bin", "valid.idx"):
         (tmp_path / file).write_bytes((lm_data / file).read_bytes())
-    overrides = ("--model-overrides", str({"data": str(tmp_path)}))
-    command = run_command(
-        "validate", tmp_path, "--task", "word_pairs", "--path", trained[0], "--max-tokens", 40, *overrides
-    )
+    flags = ("--path", path, "--max-tokens", 40, "--cpu", "--task", "word_pairs", "--model-overrides")
+    command = run_command("validate", tmp_path, *flags, str({"data": str(tmp_path)}))
     (found,) = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", command.stdout + command.stderr)
-    assert float(found) == logged(trained[1], "valid_loss")[-1]
+    assert float(found) == logged(log, "valid_loss")[-1]
+    assert "ppl" not in command.stdout + command.stderr + log
 
 
 def test_the_tables_are_read_as_those_of_language_models(
