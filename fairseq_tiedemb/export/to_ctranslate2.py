@@ -115,9 +115,10 @@ def _fold(model: Any) -> None:
     for part, layer in embedded:
         vectors_VD = fold_input(layer, len(part.embed_tokens.weight))
         part.embed_tokens = nn.Embedding.from_pretrained(vectors_VD)
-    decoder.output_projection = linear = nn.Linear(1, 1)
+    decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(output.bias_V.any()))
     linear.weight = nn.Parameter(output.matrix_VD, requires_grad=False)
-    linear.bias = nn.Parameter(output.bias_V, requires_grad=False) if output.bias_V.any() else None
+    if linear.bias is not None:
+        linear.bias = nn.Parameter(output.bias_V, requires_grad=False)
     decoder.project_in_dim = decoder.project_out_dim = None
     model.float()
 
