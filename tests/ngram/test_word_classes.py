@@ -86,16 +86,6 @@ def test_words_start_in_turn_the_frequent_first() -> None:
     assert found.class_of.tolist() == [2, 1, 0, 0, 1]  # the last two do not occur
 
 
-def test_what_cannot_be_exchanged_is_refused() -> None:
-    for tokens, classes, message in (
-        ([3], 1, "tokens: needs at least two words; got 1"),
-        ([1, 2, 1], 3, "classes: needs 1 to the number of words that occur, 2; got 3"),
-        ([1, 2, 1], 0, "that occur, 2; got 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            exchange(np.array(tokens), 5, classes, rounds=1)
-
-
 def information(bigrams: np.ndarray) -> float:
     """What of log P depends on the classes."""
     total = 0.0
