@@ -39,7 +39,7 @@ def test_version_says_which_copy_it_is_in_one_line(capsys, monkeypatch):
 
 def test_commands_are_the_modules_of_the_folder_with_their_first_lines():
     modules = [path.stem for path in Path(cli.__file__).parent.glob("*.py") if not path.stem.startswith("_")]
-    assert sorted(name.replace("-", "_") for name in cli.COMMANDS) == sorted(modules)
+    assert sorted(cli.COMMANDS) == sorted(modules)
     for name, help_line in cli.COMMANDS.items():
         assert cli.command_module(name).__doc__.partition("\n")[0] == help_line
 

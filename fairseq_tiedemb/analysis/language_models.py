@@ -6,6 +6,7 @@ from typing import Any
 from fairseq import checkpoint_utils, models
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.reading import require_finite
 
 
@@ -22,8 +23,7 @@ def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data), **overrides})
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
     _require_language_model(state)
-    if not (data / "dict.txt").is_file():
-        raise ValueError(f"--data: needs a file; got {data / 'dict.txt'}, which is not a file. Use another path.")
+    load_dictionary(data / "dict.txt", flag="--data")
     require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     return ensemble[0].eval(), task

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fairseq_tiedemb.analysis.columns import aligned, bands_of_ranks
 from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS, is_another, side_of
+from fairseq_tiedemb.checkpoints.reading import require_finite
 from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, has_padding_row, is_table
 from fairseq_tiedemb.checkpoints.text import read_dict
 from fairseq_tiedemb.terminal import printable
@@ -44,7 +45,7 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
     """Returns the row norms of the embedding tables in a state dict, without padding rows.
 
     Raises:
-        ValueError: naming the checkpoint at `path`, if it has no embedding table.
+        ValueError: naming the checkpoint at `path`, if it has no embedding table, or one with inf or nan.
     """
     named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
     tables = [(names, entry) for names, entry in named if entry.dim() == 2]
@@ -53,19 +54,20 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
             f"CHECKPOINT: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
             "which has none. Use a checkpoint of a model with a vocabulary."
         )
-    return [
-        row_norms(f"[{number}]", names, table, _short_list(model, names, table))
-        for number, (names, table) in enumerate(tables, 1)
-    ]
+    require_finite({names[0]: table for names, table in tables}, str(path), flag="CHECKPOINT")
+    return [_row_norms(model, f"[{number}]", names, table) for number, (names, table) in enumerate(tables, 1)]
 
 
-def _short_list(model: dict[str, Any], names: Sequence[str], table_VD: Tensor) -> tuple[np.ndarray, int] | None:
-    """Returns the dictionary rows of an output table that covers a short-list, and V; None for a table of all words."""
+def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Tensor) -> Norms:
+    """Returns the row norms of a table in float64, without the padding row; of a short-list by its words' rows."""
+    values, rows, size = table_VD.double().norm(dim=1).numpy(), np.arange(len(table_VD)), len(table_VD)
     over = names[0].removesuffix("weight") + "over."
     listed, counts = model.get(over + "listed"), model.get(over + "counts")
-    if listed is None or counts is None or len(listed) != len(table_VD):
-        return None
-    return listed.numpy(), len(counts)
+    if listed is not None and counts is not None and len(listed) == size:
+        rows, size = listed.numpy(), len(counts)
+    if has_padding_row(names[0]):
+        values, rows = values[rows != PADDING_ROW], rows[rows != PADDING_ROW]
+    return Norms(label, names, rows, values, size)
 
 
 def parameter_norms(model: dict[str, Any]) -> str:
@@ -75,33 +77,6 @@ def parameter_norms(model: dict[str, Any]) -> str:
         for names, entry in _named_together(model)
     ]
     return "\n".join(aligned([["Frobenius norm of", "shape", ""], *rows]))
-
-
-def row_norms(
-    label: str, names: list[str], table_VD: Tensor, short_list: tuple[np.ndarray, int] | None = None
-) -> Norms:
-    """Returns the row norms of a table in float64, without the padding row.
-
-    Args:
-        label: short name in the output.
-        names: the table's entries in the checkpoint.
-        table_VD: the table.
-        short_list: for a table of some words, their dictionary rows and V.
-
-    Raises:
-        ValueError: if a norm is not finite.
-    """
-    values = table_VD.double().norm(dim=1).numpy()
-    rows, size = short_list or (np.arange(len(table_VD)), len(table_VD))
-    if has_padding_row(names[0]):
-        values, rows = values[rows != PADDING_ROW], rows[rows != PADDING_ROW]
-    if not np.isfinite(values).all():
-        row = rows[~np.isfinite(values)][0]
-        raise ValueError(
-            f"CHECKPOINT: needs finite weights; got {names[0]} with inf or nan in row {row}. Use a checkpoint from "
-            "before the training diverged."
-        )
-    return Norms(label, names, rows, values, size)
 
 
 def summary(tables: Sequence[Norms]) -> str:
@@ -172,32 +147,20 @@ def draw(
     from matplotlib.figure import Figure
 
     colors = {one.label: colormaps["tab10"](number % 10) for number, one in enumerate(tables)}
+    names = {one.label: " =\n".join(one.names) for one in tables}
     figure = Figure(figsize=(7, 4.5) if not counted else (11, 4.5), layout="constrained")
     axes, *others = figure.subplots(1, 2 if counted else 1, squeeze=False)[0]
-    highest = max(one.values.max() for one in tables)
-    edges = np.linspace(0, highest or 1, 101)
+    edges = np.linspace(0, max(one.values.max() for one in tables) or 1, 101)
     for one in tables:
-        axes.hist(
-            one.values, edges, histtype="stepfilled", alpha=0.5, color=colors[one.label], label=" =\n".join(one.names)
-        )
-    axes.set_xlabel("norm of a row")
-    axes.set_ylabel("words")
+        look = {"color": colors[one.label], "label": names[one.label]}
+        axes.hist(one.values, edges, histtype="stepfilled", alpha=0.5, **look)
+    axes.set(xlabel="norm of a row", ylabel="words")
     axes.legend(fontsize="small")
-    for one, count in counted:
-        seen = count > 0
-        others[0].scatter(
-            count[seen],
-            one.values[seen],
-            s=3,
-            alpha=0.3,
-            color=colors[one.label],
-            label=" =\n".join(one.names),
-            rasterized=True,
-        )
     for scatter in others:
-        scatter.set_xscale("log")
-        scatter.set_xlabel("frequency of the word in training")
-        scatter.set_ylabel("norm of its row")
+        for one, count in counted:
+            seen, look = count > 0, {"color": colors[one.label], "label": names[one.label]}
+            scatter.scatter(count[seen], one.values[seen], s=3, alpha=0.3, rasterized=True, **look)
+        scatter.set(xscale="log", xlabel="frequency of the word in training", ylabel="norm of its row")
         scatter.legend(fontsize="small")
     figure.savefig(path, format=picture_format, dpi=150)
 

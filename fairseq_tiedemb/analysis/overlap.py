@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_tiedemb.analysis.columns import aligned
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.text import read_lines
 
 
@@ -85,17 +86,16 @@ def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
     Raises:
         ValueError: if a file of that side is missing.
     """
-    from fairseq.data import Dictionary, data_utils
+    from fairseq.data import data_utils
 
     import fairseq_tiedemb.compat  # noqa: F401 (mends it)
 
-    words, path = data / f"dict.{language}.txt", data / f"train.{'-'.join(pair)}.{language}"
-    for file in (words, Path(f"{path}.idx")):
-        if not file.is_file():
-            raise ValueError(
-                f"TEXT: needs a folder of fairseq-preprocess; got {data} without {file.name}. Use another."
-            )
-    dictionary = Dictionary.load(str(words))
+    dictionary = load_dictionary(data / f"dict.{language}.txt", flag="TEXT")
+    path = data / f"train.{'-'.join(pair)}.{language}"
+    if not Path(f"{path}.idx").is_file():
+        raise ValueError(
+            f"TEXT: needs a folder of fairseq-preprocess; got {data} without {path.name}.idx. Use another."
+        )
     sentences: Any = data_utils.load_indexed_dataset(str(path), dictionary)
     seen = np.zeros(len(dictionary), bool)
     for sentence in sentences:

@@ -90,13 +90,10 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     model_class = ARCH_MODEL_REGISTRY[name]
     settings, own = _settings(name)
     needed = 1 + max((end for key in settings if key.endswith("_cutoff") for end in _numbers(settings[key])), default=4)
-    words = max(WORDS, 2 * needed - 2) if words is None else words
-    if words < needed:
-        raise ValueError(
-            f"--words: needs {needed:,} or more for {name}; got {words}. Use {max(WORDS, 2 * needed - 2)}."
-        )
-    if words > MOST_WORDS:
-        raise ValueError(f"--words: needs {MOST_WORDS:,} at most; got {words:,}. Use {max(WORDS, 2 * needed - 2)}.")
+    usual = max(WORDS, 2 * needed - 2)
+    words = usual if words is None else words
+    if not needed <= words <= MOST_WORDS:
+        raise ValueError(f"--words: needs {needed:,} to {MOST_WORDS:,} for {name}; got {words}. Use {usual}.")
     model = _build(model_class, name, settings, words)
     layers = [layer for table in model.plan.tables for layer in layers_of(model, table)]
     return Preset(

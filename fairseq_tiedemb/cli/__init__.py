@@ -1,7 +1,7 @@
 """`fairseq-tiedemb <command>`: what fairseq's own commands have no place for.
 
-A command is a module of this folder, and its name is the module's name (`-` for `_`). The first line of its docstring
-is its help. It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status, or None
+A command is a module of this folder, and its name is the module's name. The first line of its docstring is its help.
+It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status, or None
 for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package imports this folder.
 
 What a command prints is made printable here (`fairseq_tiedemb/terminal.py`), whatever names and words it comes from.
@@ -24,42 +24,24 @@ from fairseq_tiedemb import __version__
 from fairseq_tiedemb.cli._signals import end_by, ending_by_signals
 from fairseq_tiedemb.terminal import PrintableStream, debugging, error_line
 
-# Name of the command -> its help, by what the commands are for. The help stands here too, so that a module is imported
-# only when its command is chosen: torch and fairseq take seconds.
+# The commands, by what they are for.
 GROUPS = {
-    "train": {
-        "path": "Print the folder of this plugin, for fairseq's --user-dir.",
-        "arch": "List the presets for --arch, or show the recipe of one.",
-        "classes": "Put words into classes by their neighbours, for --class-file.",
-        "counts": "Make word vectors by counting the neighbours of words.",
-    },
-    "measure": {
-        "score": "Score sentences by a language model.",
-        "ngram": "Perplexity of n-gram models on text, Kneser-Ney by default.",
-        "similarity": "Spearman's rho between people's scores and cosines of words.",
-        "analogy": "Answer analogies (a is to b as c is to what?) by word vectors.",
-        "correlation": "Spearman's rho between the cosines of word pairs in two tables.",
-    },
-    "look": {
-        "curves": "Draw and print learning curves from logs of fairseq-train.",
-        "neighbours": "Print the words whose vectors are nearest to given words.",
-        "map": "Draw words as a map: their vectors, laid out in a plane.",
-        "norms": "Print and draw the norms of a trained model's embedding rows.",
-        "overlap": "Count the subwords that two languages share.",
-        "updates": "Count how often training updates a row, and by which role.",
-    },
-    "export": {
-        "average": "Average the weights of checkpoints into a new one.",
-        "export": "Write a trained model for stock fairseq or for CTranslate2.",
-        "vectors": "Write a checkpoint's table in word2vec's text format.",
-    },
-    "maintain": {
-        "report": "Make a page of your own trainings.",
-        "env": "Print versions, machine and mends, for a report of a fault.",
-    },
+    "train": ["path", "arch", "classes", "counts"],
+    "measure": ["score", "ngram", "similarity", "analogy", "correlation"],
+    "look": ["curves", "neighbours", "map", "norms", "overlap", "updates"],
+    "export": ["average", "export", "vectors"],
+    "maintain": ["report", "env"],
 }
-COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 PACKAGE = Path(__file__).parent.parent
+
+
+def help_line(name: str) -> str:
+    """The first line of a command's docstring, read and not imported: torch and fairseq take seconds."""
+    with (PACKAGE / "cli" / f"{name}.py").open(encoding="utf-8") as file:
+        return file.readline().strip('"\n')
+
+
+COMMANDS = {name: help_line(name) for group in GROUPS.values() for name in group}
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -85,7 +67,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def command_module(name: str) -> Any:
     """Imports the module of a command."""
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def create_parser() -> argparse.ArgumentParser:
@@ -110,8 +92,8 @@ def listed_commands() -> str:
     """The commands in their groups, a line a command."""
     width = max(len(name) for name in COMMANDS)  # no `map`, which is a command
     groups = [
-        "\n".join([f"{group}:", *(f"  {name:<{width}}  {line}" for name, line in commands.items())])
-        for group, commands in GROUPS.items()
+        "\n".join([f"{group}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)])
+        for group, names in GROUPS.items()
     ]
     return "\n\n".join(groups)
 

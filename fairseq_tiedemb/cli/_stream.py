@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.cli._output import check_output
 
 # Bytes of an index: magic, version, type and number of sentences; then lengths and positions of the sentences.
@@ -25,29 +26,8 @@ def read_text(arguments: argparse.Namespace) -> tuple[Any, Any]:
     data, subset = arguments.data, arguments.train_subset
     inputs = [data / name for name in ("dict.txt", f"{subset}.bin", f"{subset}.idx")]
     check_output(arguments.output, flag="--output", inputs=inputs)
-    dictionary = read_dictionary(data)
+    dictionary = load_dictionary(data / "dict.txt", flag="DATA")
     return dictionary, read_stream(data, subset, dictionary)
-
-
-def read_dictionary(data: Path) -> Any:
-    """Returns fairseq's dictionary of a folder of fairseq-preprocess --only-source.
-
-    Raises:
-        ValueError: if the folder has no dict.txt of fairseq.
-    """
-    from fairseq.data import Dictionary  # fairseq's imports take seconds
-
-    import fairseq_tiedemb.compat  # noqa: F401 (mends it)
-
-    path = data / "dict.txt"
-    if not path.is_file():
-        raise ValueError(f"DATA: needs a file; got {path}, which is none. Use another path.")
-    try:
-        return Dictionary.load(str(path))
-    except Exception as error:  # fairseq raises many classes, including Exception itself
-        raise ValueError(
-            f"DATA: needs the dictionary of fairseq-preprocess; got {path} ({error}). Use the one that it wrote."
-        ) from error
 
 
 def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--train-subset") -> Any:

@@ -11,8 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.cli._options import at_least, refuse_options
-from fairseq_tiedemb.cli._stream import add_text, read_dictionary, read_stream
+from fairseq_tiedemb.cli._stream import add_text, read_stream
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 # Tokens scored at a time: of one row if the model carries a state, else of all sentences together.
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_tiedemb.analysis.input_updates import input_updates
 
     import_user_dir(arguments.user_dir)
-    dictionary = read_dictionary(arguments.data)
+    dictionary = load_dictionary(arguments.data / "dict.txt", flag="DATA")
     if arguments.checkpoint:  # a missing text must fail before the gradients are computed
         arguments.gen_subset = arguments.gen_subset or "test"
         read_stream(arguments.data, arguments.gen_subset, dictionary, flag="--gen-subset")

@@ -1,4 +1,4 @@
-"""Reads the settings of a checkpoint, which fairseq saves in several forms."""
+"""Reads the settings of a checkpoint, which fairseq saves in several forms, and checks that it has weights."""
 
 import copy
 from argparse import Namespace

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.export.folding import fold_input, fold_output
 from fairseq_tiedemb.export.settings import as_dict, settings_of
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, TASKS, TRANSLATION, require
@@ -72,7 +72,6 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
         ValueError: if a dictionary is missing, or the weights do not fit the model and its dictionaries.
     """
     from fairseq import checkpoint_utils
-    from fairseq.data import Dictionary
     from fairseq.data.data_utils import infer_language_pair
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
@@ -86,18 +85,7 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
             languages = infer_language_pair(folder) if Path(folder).is_dir() else languages
         names = [f"dict.{language or 'LANGUAGE'}.txt" for language in languages]
     for name in names:
-        if not Path(folder, name).is_file():
-            raise ValueError(
-                f"--data: needs the training's folder of fairseq-preprocess, for its dictionaries; got {folder}, which "
-                f"has no {name}. Use --data with that folder."
-            )
-        try:
-            Dictionary.load(str(Path(folder, name)))
-        except Exception as error:  # fairseq raises a bare Exception
-            raise ValueError(
-                f"--data: needs dictionaries as fairseq-preprocess writes them; got {folder}/{name} "
-                f"({' '.join(str(error).split())}). Use --data with the folder of the training."
-            ) from error
+        load_dictionary(Path(folder, name), flag="--data")
     # The checkpoint replaces the initial word vectors, whose file may be gone.
     overrides = {"data": folder, "encoder_embed_path": None, "decoder_embed_path": None}
     try:
@@ -105,14 +93,10 @@ def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> t
     except RuntimeError as error:  # torch's, for wrong shapes and names
         text = " ".join(str(error).split())
         if "key(s) in state_dict" in text:
-            raise ValueError(
-                f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint} ({text}). "
-                "Use the checkpoint of the training as it was saved."
-            ) from error
-        raise ValueError(
-            f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder} ({text}). Use --data with "
-            "the folder of the training."
-        ) from error
+            needs, use = f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint}", "the checkpoint"
+        else:
+            needs, use = f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder}", "those"
+        raise ValueError(f"{needs} ({text}). Use {use} of the training as it was saved.") from error
     return ensemble[0], task, config.model
 
 
@@ -122,31 +106,21 @@ def _fold(model: Any) -> None:
     decoder = model.decoder
     into, out_of = ([] if part is None else [part] for part in (decoder.project_in_dim, decoder.project_out_dim))
     embed, scores = nn.Sequential(decoder.embed_tokens, *into), nn.Sequential(*out_of, decoder.output_projection)
-    size = decoder.embed_tokens.weight.size(0)
     table = getattr(decoder.embed_tokens, "table", decoder.embed_tokens)
     named = f"--sharing-method {getattr(table, 'method', 'plain')}"
-    folded = fold_output(scores, decoder.embed_dim, named=named)
-    vectors = fold_input(embed, size)
+    output = fold_output(scores, decoder.embed_dim, named=named)
+    embedded = [(decoder, embed)]
     if hasattr(model, "encoder"):
-        of_encoder = model.encoder.embed_tokens
-        model.encoder.embed_tokens = _embedding(fold_input(of_encoder, of_encoder.weight.size(0)))
-    decoder.embed_tokens = _embedding(vectors)
-    decoder.output_projection = _linear(*folded)
+        embedded.append((model.encoder, model.encoder.embed_tokens))
+    for part, layer in embedded:
+        vectors_VD = fold_input(layer, len(part.embed_tokens.weight))
+        part.embed_tokens = nn.Embedding.from_pretrained(vectors_VD)
+    decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(output.bias_V.any()))
+    linear.weight = nn.Parameter(output.matrix_VD, requires_grad=False)
+    if linear.bias is not None:
+        linear.bias = nn.Parameter(output.bias_V, requires_grad=False)
     decoder.project_in_dim = decoder.project_out_dim = None
     model.float()
-
-
-def _embedding(vectors_VD: torch.Tensor) -> nn.Embedding:
-    return nn.Embedding.from_pretrained(vectors_VD)
-
-
-def _linear(matrix_VD: torch.Tensor, bias_V: torch.Tensor) -> nn.Linear:
-    size, width = matrix_VD.shape
-    linear = nn.Linear(width, size, bias=bool(bias_V.any()))
-    linear.weight = nn.Parameter(matrix_VD, requires_grad=False)
-    if linear.bias is not None:
-        linear.bias = nn.Parameter(bias_V, requires_grad=False)
-    return linear
 
 
 def _translation(model: Any, task: Any, options: Any) -> Any:

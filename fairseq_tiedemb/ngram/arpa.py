@@ -13,6 +13,7 @@ r"""ARPA text, the n-gram format of SRILM, KenLM and others.
 Source: Doug Paul's format, as of SRILM's manual, ngram-format(5).
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -228,8 +229,7 @@ class _Reader:
         try:
             values = np.array(list(map(float, texts)))
         except ValueError:
-            at = next(at for at, text in enumerate(texts) if not _is_number(text))
-            raise self._error("numbers in the first column and the last", texts[at], int(numbers[at])) from None
+            values = np.array(list(map(_number, texts)))
         wrong = ~(values <= highest)
         if wrong.any():
             at = int(np.argmax(wrong))
@@ -263,12 +263,11 @@ def _fields(lines: list[bytes]) -> tuple[NDArray[np.object_], Indices, Indices]:
     return fields, np.cumsum(counts) - counts, counts
 
 
-def _is_number(text: bytes) -> bool:
+def _number(text: bytes) -> float:
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return math.nan
 
 
 def _powers(logs: Reals) -> Reals:

@@ -39,25 +39,15 @@ def exchange(
     A move costs C times the number of neighbouring classes, a round at most V C^2.
 
     Args:
-        tokens: the text (N,), words 0 ... V - 1.
+        tokens: the text (N,), words 0 ... V - 1, at least two.
         size: V; words that do not occur stay in their first class.
-        classes: C; the word of rank r starts in class r mod C.
+        classes: C, at most the number of words that occur; the word of rank r starts in class r mod C.
         rounds: maximum number of rounds over all words.
         report: called after every round with its number, from 1, and the number of moved words.
-
-    Raises:
-        ValueError: for fewer than two tokens, or more classes than words that occur.
 
     Source: Kneser & Ney 1993; Martin, Liermann & Ney 1998, section 2.
     """
     counts = np.bincount(tokens, minlength=size)
-    if len(tokens) < 2:
-        raise ValueError(f"tokens: needs at least two words; got {len(tokens)}. Use a longer text.")
-    if not 1 <= classes <= np.count_nonzero(counts):
-        raise ValueError(
-            f"classes: needs 1 to the number of words that occur, {np.count_nonzero(counts):,}; got {classes}. Use "
-            "fewer."
-        )
     after, before = (_Neighbours.of(*pair, size) for pair in ((tokens[:-1], tokens[1:]), (tokens[1:], tokens[:-1])))
     rank = np.argsort(-counts, kind="stable")
     class_of = np.empty(size, np.int64)

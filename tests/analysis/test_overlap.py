@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_tiedemb.analysis.overlap import Overlap, languages_of
 
-from ..conftest import RunCommand
 from ..vectors import common
 
 
@@ -33,16 +33,19 @@ def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found == ["2", "3", "2", "7"]  # the@@ m | the der to | re is
 
 
-def test_preprocessed_text_and_not_its_dictionary(
-    run_command: RunCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "t.de").write_text("a b c rare\n" * 3 + "only\n")
-    (tmp_path / "t.en").write_text("b c d e\n" * 4)
-    flags = ("--source-lang", "de", "--target-lang", "en", "--joined-dictionary", "--thresholdsrc", 2)
-    run_command("preprocess", *flags, "--trainpref", tmp_path / "t", "--destdir", tmp_path / "bin")
+def test_preprocessed_text_and_not_its_dictionary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = Dictionary()
+    (tmp_path / "bin").mkdir()
+    for language, text in (("de", "a b c rare\nonly"), ("en", "b c d e\nb c")):  # "only" is <unk>
+        builder = indexed_dataset.make_builder(str(tmp_path / f"bin/train.de-en.{language}.bin"), "mmap", 20)
+        for line in text.split("\n"):
+            builder.add_item(words.encode_line(line, add_if_not_exist=line != "only", consumer=None).long())
+        builder.finalize(str(tmp_path / f"bin/train.de-en.{language}.idx"))
+    for language in ("de", "en"):  # one for both
+        words.save(str(tmp_path / f"bin/dict.{language}.txt"))
     command(tmp_path / "bin")
     printed = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert printed[1][2:4] == ["de", "2"]  # a rare; "only" is <unk>
+    assert printed[1][2:4] == ["de", "2"]  # a rare
     assert printed[2][2:4] == ["en", "2"]
     assert printed[3][2] == "2"
     (tmp_path / "bin/train.de-fr.de.bin").touch()
@@ -53,7 +56,7 @@ def test_preprocessed_text_and_not_its_dictionary(
     with pytest.raises(ValueError, match=r"TEXT: needs a folder .* got .*bin without train.de-en.en.idx"):
         command(tmp_path / "bin")
     (tmp_path / "bin/dict.de.txt").unlink()
-    with pytest.raises(ValueError, match=r"TEXT: needs a folder .* got .*bin without dict.de.txt"):
+    with pytest.raises(ValueError, match=r"TEXT: needs a file; got .*bin/dict.de.txt, which is none"):
         command(tmp_path / "bin")
 
 

@@ -92,9 +92,13 @@ def test_bands_need_words() -> None:
 @pytest.mark.parametrize(
     ("name", "words", "message"),
     [
-        ("tied_transformer_lm_wiki103", 60000, "--words: needs 60,001 or more for tied_transformer_lm_wiki103; got 60"),
-        ("zaremba_lm_small", 10000001, "--words: needs 10,000,000 at most; got 10,000,001. Use 10000."),
-        ("lstm_nmt", 0, "--words: needs 5 or more for lstm_nmt; got 0. Use 10000."),
+        (
+            "tied_transformer_lm_wiki103",
+            60000,
+            "--words: needs 60,001 to 10,000,000 for tied_transformer_lm_wiki103; got 6",
+        ),
+        ("zaremba_lm_small", 10000001, "--words: needs 5 to 10,000,000 for zaremba_lm_small; got 10000001. Use 10000."),
+        ("lstm_nmt", 0, "--words: needs 5 to 10,000,000 for lstm_nmt; got 0. Use 10000."),
         ("lstm_nmt_tw", 9, "NAME: needs a preset of this package; got lstm_nmt_tw. Use lstm_nmt_twwt, "),
     ],
 )

@@ -56,11 +56,6 @@ def test_what_is_printed() -> None:
     assert [line.split() for line in lines[-2:]] == [["1-10", "2.4", "20.00%"], ["11-11", "0.0", "0.00%"]]
 
 
-def test_no_batch() -> None:
-    with pytest.raises(ValueError, match="--train-subset: needs at least one batch; got an empty text"):
-        input_updates([], 5)
-
-
 # --- repeats ----------------------------------------------------------------------------------------------------------
 
 

@@ -253,8 +253,8 @@ ENGINE_LACKS = [
     ("transformer", {"quant_noise_pq": 0.1}, "translation", "got --quant-noise-pq 0.1, .* Use --user-dir"),
     ("transformer_lm", {"quant_noise_scalar": 0.5}, "language_modeling", "got --quant-noise-scalar 0.5"),
     ("tied_transformer", {"activation_fn": "linear"}, "translation", "got --activation-fn linear"),
-    ("tied_transformer", {}, "translation", "got nowhere, which has no dict.LANGUAGE.txt"),
-    ("tied_transformer_lm", {}, "language_modeling", "got nowhere, which has no dict.txt"),
+    ("tied_transformer", {}, "translation", "got nowhere/dict.LANGUAGE.txt, which is none"),
+    ("tied_transformer_lm", {}, "language_modeling", "got nowhere/dict.txt, which is none"),
 ]
 
 
@@ -290,13 +290,13 @@ def test_other_dictionaries_than_those_of_the_weights_are_refused(
     del state["task_state"]  # as stock fairseq saves it, without the dictionary's fingerprint
     torch.save(state, tmp_path / "model.pt")
     for lines, message in (
-        (b"a 9\nb 9\n", r"that fit the weights of .*model.pt; got \S+ \(.*size mismatch"),
-        (b"a 9\na 9\n", r"as fairseq-preprocess writes them; got \S+/dict.txt \(Duplicate word"),
-        (b"a\n", r"as fairseq-preprocess writes them; got \S+/dict.txt \(Incorrect dictionary format"),
+        (b"a 9\nb 9\n", r"dictionaries that fit the weights of .*model.pt; got \S+ \(.*size mismatch"),
+        (b"a 9\na 9\n", r"the dictionary of fairseq-preprocess; got \S+/dict.txt \(Duplicate word"),
+        (b"a\n", r"the dictionary of fairseq-preprocess; got \S+/dict.txt \(Incorrect dictionary format"),
     ):
         words.write_bytes(lines)
         error = refused(tmp_path, capsys, "--to", "ctranslate2")
-        assert re.search(f"--data: needs dictionaries {message}", error), error
+        assert re.search(f"--data: needs {message}", error), error
 
 
 def test_weights_that_are_missing_are_named(

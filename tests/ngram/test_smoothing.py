@@ -1,7 +1,6 @@
 """Smoothing methods: the equations restated with dictionaries, sums to one, Katz's traps, weights of held-out text."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -108,19 +107,10 @@ def test_katz_leaves_something_after_a_history_whose_counts_all_exceed_k(tmp_pat
     assert math.fsum(probs.values()) == pytest.approx(1, abs=1e-12)
 
 
-def test_katz_does_not_discount_words_if_all_were_seen(tmp_path):
-    text = random_text(seed=23)
-    vocabulary, model, _ = estimated(tmp_path, text, 2, "katz")
-    counts = Counter(word for line in text.splitlines() for word in (*line.split(), "</s>"))
-    total = sum(counts.values())
-    probs = dict(zip(vocabulary.symbols(), model.probs[0].tolist(), strict=True))
-    assert probs == pytest.approx({"<s>": 0, **{word: count / total for word, count in counts.items()}})
-    assert 1 not in model.fallbacks
-
-
 def test_katz_says_which_ratios_are_undefined(tmp_path):
     _, model, oracle = estimated(tmp_path, random_text(seed=23), 3, "katz")
     assert model.discounts[1] == pytest.approx(tuple(oracle.katz_ratio(r, 2) for r in range(1, 8)))
+    # All words were seen: those are not discounted.
     assert model.fallbacks == [n for n in (2, 3) if 1.0 in model.discounts[n - 1]]
     assert model.fallbacks
 
@@ -138,18 +128,6 @@ def test_katz_cuts_off_what_comes_once_from_order_three_on(tmp_path):
     assert len(usual.keys[3]) == sum(count > 1 for count in by_order[3]) < len(by_order[3])
     # Numbers of counts are those before the cut.
     assert usual.discounts == whole.discounts
-
-
-def test_a_cut_history_of_what_is_kept_stays(tmp_path):
-    text = random_text(seed=25, sentences=200)
-    vocabulary, model, oracle = estimated(tmp_path, text, 4, "absolute", "back-off", cutoff=[1, 1, 3, 2])
-    kept = {gram for gram, count in oracle.counts.items() if count >= (1, 1, 3, 2)[len(gram) - 1]}
-    needed = {gram[:n] for gram in kept for n in range(1, len(gram))} - {("<s>",)}
-    assert needed - kept, "no history of a kept n-gram is cut in this text"
-    assert [len(keys) for keys in model.keys[1:]] == [sum(len(g) == n for g in kept | needed) for n in (2, 3, 4)]
-    for history in sorted(needed - kept)[:10]:
-        probs = distribution(model, vocabulary, history)
-        assert probs == pytest.approx({word: oracle.probability(word, history) for word in probs}, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "form"), [each for each in METHODS if each[1] == "back-off"])

@@ -79,31 +79,11 @@ def test_each_round_raises_the_likelihood() -> None:
     assert reported == list(enumerate(found.moved, start=1))
 
 
-def test_kinds_of_words_are_found() -> None:
-    found = exchange(text(), 14, KINDS, rounds=20)  # two words of the dictionary do not occur
-    assert len(found.class_of) == 14
-    for kind in range(KINDS):
-        assert len(set(found.class_of[EACH * kind : EACH * (kind + 1)].tolist())) == 1
-    assert len(set(found.class_of[: EACH * KINDS].tolist())) == KINDS
-    # The last of rank, in turn.
-    assert found.class_of[12:].tolist() == [0, 1]
-
-
 def test_words_start_in_turn_the_frequent_first() -> None:
     tokens = np.array([2, 0, 2, 1, 2, 1, 2])
-    found = exchange(tokens, 3, 3, rounds=5)  # where words that are alone have no reason to move
+    found = exchange(tokens, 5, 3, rounds=5)  # where words that are alone have no reason to move
     assert found.moved == [0]
-    assert found.class_of.tolist() == [2, 1, 0]
-
-
-def test_what_cannot_be_exchanged_is_refused() -> None:
-    for tokens, classes, message in (
-        ([3], 1, "tokens: needs at least two words; got 1"),
-        ([1, 2, 1], 3, "classes: needs 1 to the number of words that occur, 2; got 3"),
-        ([1, 2, 1], 0, "that occur, 2; got 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            exchange(np.array(tokens), 5, classes, rounds=1)
+    assert found.class_of.tolist() == [2, 1, 0, 0, 1]  # the last two do not occur
 
 
 def information(bigrams: np.ndarray) -> float:

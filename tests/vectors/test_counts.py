@@ -76,11 +76,6 @@ def test_information_is_that_of_the_equation(smoothing: float, shift: float) -> 
     assert (counts.toarray() == kept).all()
 
 
-def test_independent_words_have_none() -> None:
-    counts = scipy.sparse.csr_array(np.outer([1, 2, 3], [1, 2, 3]))
-    assert positive_mutual_information(counts, smoothing=1.0, shift=1.0).toarray() == pytest.approx(0, abs=1e-12)
-
-
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_singular_vectors(power: float) -> None:
     matrix = np.random.default_rng(2).random((12, 12))

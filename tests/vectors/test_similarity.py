@@ -8,7 +8,6 @@ import pytest
 from fairseq_tiedemb.vectors.similarity import agreement, read_pairs
 from fairseq_tiedemb.vectors.word_table import unit_rows
 
-from ..recipes.shell import SHARED_DATA
 from .common import command, exact_cosine, exact_spearman, random_table, table, write_text
 
 SET = "w0\tw1\t1.5\r\nW2 w3  9\n\n# a comment\nw4\tW5\t2.5\textra 7\nw0 w9 2.5\nw0\tw1\t3\n"
@@ -79,20 +78,6 @@ def test_refused_sets(text: str | bytes | None, message: str, tmp_path: Path) ->
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=f"--sets: .*{message}"):
         read_pairs(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [("SIMLEX-999", 999), ("VERB-143", 144), ("MEN-TR-3k", 3000), ("RW-STANFORD", 2034), ("MTurk-771", 771)],
-)
-def test_published_sets(name: str, count: int) -> None:
-    path = SHARED_DATA / f"wordsim/EN-{name}.txt"
-    if not path.exists():
-        pytest.skip(f"the set is not at {path}")
-    found = read_pairs(path)
-    assert len(found.pairs) == len(found.scores) == count
-    assert all(word == word.lower() and word.split() == [word] for pair in found.pairs for word in pair)
-    assert np.isfinite(found.scores).all()
 
 
 def test_the_command(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,25 @@
+"""Loads dictionaries of fairseq-preprocess, by fairseq."""
+
+from pathlib import Path
+from typing import Any
+
+
+def load_dictionary(path: Path, *, flag: str) -> Any:
+    """Returns fairseq's dictionary of a dict.txt.
+
+    Raises:
+        ValueError: naming the flag and the file, if it is missing or no dict.txt of fairseq.
+    """
+    from fairseq.data import Dictionary  # fairseq's imports take seconds
+
+    import fairseq_tiedemb.compat  # noqa: F401 (mends it)
+
+    if not path.is_file():
+        raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use a folder of fairseq-preprocess.")
+    try:
+        return Dictionary.load(str(path))
+    except Exception as error:  # fairseq raises many classes, including Exception itself
+        raise ValueError(
+            f"{flag}: needs the dictionary of fairseq-preprocess; got {path} ({' '.join(str(error).split())}). Use the "
+            "one that it wrote."
+        ) from error
