@@ -46,15 +46,27 @@ stop() {
     exit 1
 }
 
-# The sharing methods of Liu, Zhai & Chen (2020): plain is the baseline, ordinary weight tying.
-methods="plain, l2-input, square-output, distance or cosine"
+# rows: prints the words that this recipe accepts: those that stand after its name in the commands of tables/*.json.
+rows() {
+    sed -n "s|.*\"command\": \"\(.* \)\{0,1\}recipes/$(basename "$0") \(.*\)\".*|\2|p" "$recipes"/tables/*.json
+}
 
-# need_method METHOD: stops if the method is unknown.
-need_method() {
-    case $1 in
-        plain | l2-input | square-output | distance | cosine) ;;
-        *) stop "METHOD: needs $methods; got $1." ;;
-    esac
+# need_row NAMES WORD...: stops unless each of the words stands in its place in one of the rows. NAMES are what the words
+# are called, such as "PAIR ROW".
+need_row() {
+    local names columns=() choices=() place
+    read -ra names <<<"$1"
+    shift
+    for place in "${!names[@]}"; do
+        columns[place]=$(rows | cut -d ' ' -f $((place + 1)) | awk '!seen[$0]++')
+        choices[place]=$(awk 'NR > 1 { line = line (NR > 2 ? ", " : "") last } { last = $0 }
+            END { print line (NR > 1 ? " or " : "") last }' <<<"${columns[place]}")
+    done
+    (($# == ${#names[@]})) || stop "needs ${names[*]}; got $# arguments. Use $(printf '%s; then ' "${choices[@]}" | sed 's/; then $//')."
+    for place in "${!names[@]}"; do
+        grep -qxF -e "$1" <<<"${columns[place]}" || stop "${names[place]}: needs ${choices[place]}; got $1."
+        shift
+    done
 }
 
 # use_gpus: translates GPUS for fairseq-train: number of processes, and options in the array device.

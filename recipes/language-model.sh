@@ -81,14 +81,10 @@ train_and_score() {
 # small_row PREPARE TABLE ARGUMENT...: the whole of a recipe for Press & Wolf's table 7: trains the row that the one ARGUMENT
 # names in $WORK, scores it and records it in TABLE. PREPARE: see train_and_score.
 small_row() {
-    local prepare=$1 table=$2 rows="small, wt, pr or wt-pr" preset=zaremba_lm_small
+    local prepare=$1 table=$2 preset=zaremba_lm_small
     shift 2
-    (($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
-    case $1 in
-        small) ;;
-        wt | pr | wt-pr) preset+=_${1//-/_} ;;
-        *) stop "ROW: needs $rows; got $1." ;;
-    esac
+    need_row ROW "$@"
+    [[ $1 == small ]] || preset+=_${1//-/_}
     train_and_score "$prepare" "$WORK/$1-$SEED" last --arch "$preset"
     record "$table" "$1" "$WORK/$1-$SEED"
 }

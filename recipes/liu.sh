@@ -2,8 +2,6 @@
 # Functions and settings of the recipes for the tables of Liu, Zhai & Chen (2020), which source this file; it runs
 # nothing.
 #
-# METHOD is a sharing method of the paper: plain (its baseline), l2-input, square-output, distance or cosine.
-#
 # SEED      the seed of a training; the default is 1
 # UPDATES   number of updates; the default depends on the recipe
 # GPUS      see common.sh; --update-freq keeps the paper's batch size with any number of GPUs

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # BLEU and speed of one trained Transformer on Multi30k, with fairseq-generate and with CTranslate2 in float32 and int8.
 #
-#   recipes/measure-export.sh METHOD     # plain l2-input square-output distance cosine
+#   recipes/measure-export.sh METHOD             # rows, hardware, time: tables/export.json
 #
-# Hardware   one core of a CPU, 3 minutes, and before it 10 for the model where it is not trained yet
 # Expected   float32 gives fairseq's translations, except for ties that rounding breaks; int8 loses at most 0.2 BLEU
 # Check      the last lines: for each engine tokens/s, the number of translations equal to fairseq's, and BLEU
 #
@@ -15,9 +14,8 @@
 # SEED, UPDATES: liu.sh. BEAM, LENPEN: evaluate.sh. SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 
-(($# == 1)) || stop "needs one METHOD; got $# arguments. Use $methods."
+need_row METHOD "$@"
 method=$1
-need_method "$method"
 ROUNDS=${ROUNDS:-${SMOKE:+1}}
 ROUNDS=${ROUNDS:-3}
 [[ $ROUNDS =~ ^[1-9][0-9]*$ ]] || stop "ROUNDS: needs a number from 1 on; got $ROUNDS. Use 3."

@@ -1,16 +1,13 @@
 #!/usr/bin/env bash
 # n-gram models of Penn Treebank by every smoothing method: perplexity on the test set, and on the validation set.
 #
-#   recipes/measure-lecture-ngrams.sh
+#   recipes/measure-lecture-ngrams.sh            # Mikolov's (2012) figures, by SRILM, and time: tables/lecture-ngrams.json
 #
-# Hardware   one CPU core, a minute
-# Expected   order 3 / 5, test; GT is Katz, KN is modified Kneser-Ney, both of Mikolov (2012), table 4.1, by SRILM
-#            GT 165.2 / 162.3     KN 148.3 / 141.2
+# Corpus     prepare-ptb.sh
 # Check      the last lines, the table. Each command's whole output stays in $WORK/ngrams
 #
 # Jelinek-Mercer's weights are estimated on the validation text, so that its validation perplexity is biased. A back-off
 # model ignores lower orders for seen n-grams, and gets worse with the order unless rare n-grams are cut off.
-# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header).
 #
 # ORDERS     the default is "3 4 5"
 # SMOKE, DRY_RUN, RUNS: common.sh

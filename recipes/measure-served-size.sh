@@ -1,29 +1,22 @@
 #!/usr/bin/env bash
 # How large a served model is: the small Transformer of train-liu-small.sh on Multi30k, exported to CTranslate2.
 #
-#   recipes/measure-served-size.sh ROW
+#   recipes/measure-served-size.sh ROW           # rows, hardware, time: tables/served-sizes.json
 #
-#   ROW     what is shared                             flag
-#   untied  nothing                                    none
-#   wt      input and output of the decoder            --share-decoder-input-output-embed
-#   twwt    all three tables                           --share-all-embeddings
-#
-# Hardware   one core of a CPU, a minute
-# Expected   float32: 15.0 MB untied, 11.9 MB wt, 8.9 MB twwt; int8: 4.3, 3.5, 2.7
+# Corpus     prepare-multi30k.sh
+# Expected   measured: RESULTS.md
 # Check      the last line: megabytes (10^6 bytes) of the engine's model.bin
 #
 # A size does not depend on how long the model was trained, so that one update is enough.
-# The corpus comes from prepare-multi30k.sh, which is run first where its result is missing (FROM: see there).
 #
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 
-(($# == 1)) || stop "needs one ROW; got $# arguments. Use untied, wt or twwt."
+need_row ROW "$@"
 case $1 in
     untied) sharing=() ;;
     wt) sharing=(--share-decoder-input-output-embed) ;;
     twwt) sharing=(--share-all-embeddings) ;;
-    *) stop "ROW: needs untied, wt or twwt; got $1." ;;
 esac
 WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
 folder=$WORK/served-size-$1 UPDATES=1

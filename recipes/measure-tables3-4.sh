@@ -2,13 +2,8 @@
 # Press & Wolf (2016), tables 3 and 4 and section 3, on PTB: word similarity, correlation and training updates of the
 # embeddings of table 6's models `small` and `wt`.
 #
-#   SETS=folder/with/sets recipes/measure-tables3-4.sh
+#   SETS=folder/with/sets recipes/measure-tables3-4.sh      # the paper's figures, time: tables/{table3,table4,section3}.json
 #
-# Table 3, Spearman's rho, paper:  SimLex-999 .02 / .13 / .14, Verb-143 .12 / .37 / .32, MEN .11 / .21 / .26,
-#            (in / out / tied)     RareWord .28 / .38 / .36, MTurk-771 .17 / .28 / .30
-# Table 4, Spearman's rho, paper:  in-out .13, in-tied .31, out-tied .65
-#
-# Hardware   one core of a CPU, minutes; an hour before it for each of the two models that is not trained yet
 # Expected   table 3: output and tied above input in every set; table 4: out-tied above in-tied above in-out. PTB has a
 #            third of MEN's pairs and 7% of RareWord's: see the confidence intervals
 # Check      10,000 words and 49,995,000 pairs in table 4; 232 rows of 10,000 a batch

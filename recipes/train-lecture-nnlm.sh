@@ -2,33 +2,22 @@
 # Feed-forward language models on PTB: 5-grams, embeddings of width 100, a hidden layer of 200. Trains one row and scores it
 # on valid and test, alone and mixed with the Kneser-Ney 5-gram by weights that are the best on valid.
 #
-#   recipes/train-lecture-nnlm.sh ROW
+#   recipes/train-lecture-nnlm.sh ROW            # rows, hardware, time: tables/lecture-nnlm.json
 #
-#   ROW           output, tying                 parameters   epochs   command
-#   bengio        skip connections (Bengio)     7.09M        3        --arch bengio_lm
-#   plain         hidden layer alone            3.09M        3        --arch feedforward_lm --deep-output none
-#   deep-untied   linear deep output            2.11M        3        --arch feedforward_lm
-#   deep-tied     the same, tied                1.11M        3        --arch feedforward_lm_wt
-#   relu-dropout  ReLU, dropout, skip, tied     1.15M        10       --arch feedforward_lm_wt --activation-fn relu ...
-#
-# Hardware   one core of a CPU, 4 to 30 minutes a row
-# Expected   test at most 170 after 3 epochs, at most 141 (the Kneser-Ney 5-gram's, see train-table6-small.sh) in the
-#            last row; measured: RESULTS.md
+# Corpus     prepare-ptb.sh
+# Expected   test at most 170 after 3 epochs, at most 141 (the Kneser-Ney 5-gram's) in the last row; measured: RESULTS.md
 # Check      the last lines: weights, and perplexities of valid and test, of the 5-gram, the model, and both mixed
 #
 # relu-dropout is trained by noise (--output-layer nce, 500 words), at a third of the full softmax's time; its perplexities
 # are exact like all others.
 # The presets bring the recipe: Adam, 1,000 words an update in 200 rows of 5, a rate that falls linearly to 0.
 # Published, PTB test: a feed-forward network 140.2, the Kneser-Ney 5-gram 141.2 (Mikolov's thesis, 2012, table 4.1).
-# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
-# resumes; to train anew, remove its folder, $WORK/ROW-SEED.
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-rows="bengio, plain, deep-untied, deep-tied or relu-dropout"
-(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+need_row ROW "$@"
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 case $1 in
     bengio) options=(--arch bengio_lm) ;;
@@ -39,7 +28,6 @@ case $1 in
         options=(--arch feedforward_lm_wt --activation-fn relu --skip-connections --dropout 0.2)
         options+=(--output-layer nce --noise-samples 500 --lr 0.003 --max-update 9300)
         ;;
-    *) stop "ROW: needs $rows; got $1." ;;
 esac
 text_rows=200
 folder=$WORK/$1-$SEED

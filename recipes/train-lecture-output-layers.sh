@@ -1,37 +1,21 @@
 #!/usr/bin/env bash
 # The lecture's output layers, on PTB with one model and equal initial biases. Trains one row and scores it.
 #
-#   recipes/train-lecture-output-layers.sh LAYER
+#   recipes/train-lecture-output-layers.sh LAYER            # layers, hardware, time: tables/lecture-output-layers*.json
 #
-#   LAYER             output layer                                         command
-#   softmax           the full softmax                                     --output-layer softmax
-#   classes           100 classes by frequency                             ... classes
-#   classes-exchange  100 classes of words with the same neighbours        ... classes --class-file FILE
-#   nce               noise-contrastive estimation, 500 words of noise     ... nce --noise-samples 500
-#   nce-100           the same with 100                                    ... nce --noise-samples 100
-#   nce-100-own       with 100 for each word, not for all of a batch       ... nce --noise-samples 100 --own-noise
-#   sampled           sampled softmax, 500 words                           ... sampled --noise-samples 500
-#   tree              Huffman's tree                                       ... tree
-#   tree-exchange     a tree of those classes, Huffman's in each           ... tree --tree classes --class-file FILE
-#   short-list        the 2,000 most frequent words                        ... short-list --short-list 2000
-#   short-list-5000   the 5,000 most frequent words                        ... short-list --short-list 5000
-#
-# FILE is made by `fairseq-tiedemb classes`, of the training text, in half a minute.
-#
-# Hardware   one core of a CPU; 2 to 10 minutes a row, and 15 to 60 with ARCH=zaremba_lm_small
+# Corpus     prepare-ptb.sh
 # Expected   measured: RESULTS.md; perplexities are exact, whatever the training loss
 # Check      "Evaluated 82,430 tokens" and the perplexity, the last two lines
 #
+# The classes of -exchange, of words with the same neighbours, are made by `fairseq-tiedemb classes` in half a minute.
+#
 # ARCH  the model; the default is feedforward_lm, whose tables are not tied, since a tree has no table of words to tie.
 #       With zaremba_lm_small the row `softmax` is the row `small` of table 6, except for the initial biases
-#
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-layers="softmax, classes, classes-exchange, nce, nce-100, nce-100-own, sampled, tree, tree-exchange, short-list or"
-layers+=" short-list-5000"
-(($# == 1)) || stop "needs one LAYER; got $# arguments. Use $layers."
+need_row LAYER "$@"
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 ARCH=${ARCH:-feedforward_lm}
 case $1 in
@@ -40,7 +24,6 @@ case $1 in
 esac
 options=(--arch "$ARCH" --output-bias-init unigram --output-layer "$layer")
 case $1 in
-    softmax | classes | tree) ;;
     classes-exchange) options+=(--class-file "$WORK/classes.txt") ;;
     tree-exchange) options+=(--tree classes --class-file "$WORK/classes.txt") ;;
     nce | sampled) options+=(--noise-samples 500) ;;
@@ -48,7 +31,6 @@ case $1 in
     nce-100-own) options+=(--noise-samples 100 --own-noise) ;;
     short-list) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 2000)") ;;
     short-list-5000) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 5000)") ;;
-    *) stop "LAYER: needs $layers; got $1." ;;
 esac
 [[ $ARCH != feedforward_lm ]] || text_rows=200
 if [[ $1 == *-exchange && ! -e $WORK/classes.txt ]]; then

@@ -2,23 +2,14 @@
 # The lecture's self-normalised language models (Devlin et al. 2014), on PTB: trains one row, and prints how far its
 # logits are from log-probabilities. A self-normalised model gives a word's probability by one logit.
 #
-#   recipes/train-lecture-self-normalised.sh ROW
+#   recipes/train-lecture-self-normalised.sh ROW # rows, the lecture's figures, time: tables/lecture-self-normalised.json
 #
-#   ROW           the lecture's log P / |log Z|   command
-#   alpha-0       -1.82 / 5.02                    ... --output-bias-init uniform --z-loss 0
-#   alpha-0.01    -1.81 / 1.35                    ... --output-bias-init uniform --z-loss 0.01
-#   alpha-0.1     -1.83 / 0.68                    ... --output-bias-init uniform --z-loss 0.1
-#   alpha-1       -1.91 / 0.28                    ... --output-bias-init uniform --z-loss 1
-#   nce           none: noise-contrastive         ... --output-bias-init unigram --output-layer nce --noise-samples 500
-#
-# Hardware   one core of a CPU, some ten minutes a row; an hour with ARCH=zaremba_lm_small_wt
+# Corpus     prepare-ptb.sh
 # Expected   |log Z| falls from row to row; alpha 0.1: 0.7 at most, and a perplexity within 3% of alpha 0; alpha 1: 0.3 at
 #            most, within 10%. The lecture's log P is of Arabic news, by another model: compare what changes from row to row
 # Check      the last line: mean log P, and mean, size and spread of log Z
 #
 # The lecture maximises sum log P - alpha (log Z)^2. Biases start at log 1/V, where log Z is nearly 0.
-# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
-# resumes; to train anew, remove its folder, $WORK/self-normalised-ROW-SEED.
 #
 # ARCH      the preset that is trained; the default is feedforward_lm_wt, three epochs
 # SAMPLE    number of tokens whose log Z is computed; the default is 10000
@@ -26,13 +17,11 @@
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-rows="alpha-0, alpha-0.01, alpha-0.1, alpha-1 or nce"
-(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+need_row ROW "$@"
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 case $1 in
-    alpha-0 | alpha-0.01 | alpha-0.1 | alpha-1) options=(--output-bias-init uniform --z-loss "${1#alpha-}") ;;
+    alpha-*) options=(--output-bias-init uniform --z-loss "${1#alpha-}") ;;
     nce) options=(--output-bias-init unigram --output-layer nce --noise-samples 500) ;;
-    *) stop "ROW: needs $rows; got $1." ;;
 esac
 arch=${ARCH:-feedforward_lm_wt}
 folder=$WORK/${ARCH:+$ARCH-}self-normalised-$1-$SEED

@@ -1,28 +1,19 @@
 #!/usr/bin/env bash
 # Liu, Zhai & Chen (2020), table 2: DynamicConv on WMT16 English to German. Trains one row and scores newstest2014.
 #
-#   recipes/train-liu-table2-dynamicconv-wmt16.sh METHOD
+#   recipes/train-liu-table2-dynamicconv-wmt16.sh METHOD    # rows, the paper's BLEU, hardware: tables/liu-table2.json
 #
-#   METHOD         the paper's row                      paper: BLEU
-#   plain          baseline                             29.7
-#   l2-input       l2-normalized input embedding        30.2
-#   square-output  square-normalized output embedding   30.0
-#   distance       distances                            29.8
-#   cosine         cosine similarities                  29.9
-#
-# Hardware   8 GPUs of 16 GB or more, about two days; the paper had 2080 Ti, P100 and T4. Never run at full size
-# Expected   the paper's BLEU, one seed each: a few tenths are noise
+# Corpus     prepare-wmt16-ende.sh
+# Expected   the paper's BLEU, one seed each: a few tenths are noise. Never run at full size
 # Check      the last line: BLEU of tokenised text with compounds split, as multi-bleu.perl gives it
 #
 # fairseq's recipe for DynamicConv (Wu et al. 2019), 30,000 updates of 458,752 tokens with a cosine schedule; the last 10
 # checkpoints averaged, beam 5, length penalty 0.5, as in the paper.
-# Corpus: prepare-wmt16-ende.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 
-(($# == 1)) || stop "needs one METHOD; got $# arguments. Use $methods."
-need_method "$1"
+need_row METHOD "$@"
 WORK=${WORK:-$RUNS/wmt16-ende${SMOKE:+-smoke}}
 folder=$WORK/dynamicconv-$1-$SEED$training_variant
 

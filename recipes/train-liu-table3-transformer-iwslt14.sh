@@ -1,35 +1,23 @@
 #!/usr/bin/env bash
 # Liu, Zhai & Chen (2020), table 3: Transformer on IWSLT 2014 to English. Trains one row and scores the test set.
 #
-#   recipes/train-liu-table3-transformer-iwslt14.sh LANGUAGE METHOD
+#   recipes/train-liu-table3-transformer-iwslt14.sh LANGUAGE METHOD    # rows, the paper's BLEU: tables/liu-table3.json
 #
-#   METHOD         the paper's row                      paper: BLEU of de   es      ro
-#   plain          baseline                             34.30               34.24   36.90
-#   l2-input       l2-normalized input embedding        35.00               34.65   37.09
-#   square-output  square-normalized output embedding   35.16               34.97   37.50
-#   distance       distances                            35.09               34.54   37.22
-#   cosine         cosine similarities                  34.92               34.81   37.34
-#
-# Hardware   one GPU, half a day; the paper had 2080 Ti, P100 and T4. Never run at full size
-# Expected   the paper's BLEU, one seed each: a few tenths are noise
+# Corpus     prepare-iwslt14.sh
+# Expected   the paper's BLEU, one seed each: a few tenths are noise. Never run at full size
 # Check      the last line: BLEU of tokenised lower-case text, as multi-bleu.perl gives it
 #
 # German shares all three embeddings, Spanish and Romanian the decoder's two. The paper trains "almost" as on WMT, with
 # weight decay 1e-4; its batches of 458K tokens would be a tenth of this corpus, so batch, learning rate and dropout are
 # those of fairseq's recipe for IWSLT. That has no end: 50,000 updates are those of its recipe for DynamicConv. The best
 # checkpoint on valid, no average, beam 5, length penalty 1.
-# Corpus: prepare-iwslt14.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 
-(($# == 2)) || stop "needs LANGUAGE METHOD; got $# arguments. Use de, es or ro, and $methods."
-need_method "$2"
-case $1 in
-    de) share=--share-all-embeddings ;;
-    es | ro) share=--share-decoder-input-output-embed ;;
-    *) stop "LANGUAGE: needs de, es or ro; got $1." ;;
-esac
+need_row "LANGUAGE METHOD" "$@"
+share=--share-decoder-input-output-embed
+[[ $1 != de ]] || share=--share-all-embeddings
 WORK=${WORK:-$RUNS/iwslt14-$1${SMOKE:+-smoke}}
 folder=$WORK/transformer-$2-$SEED$training_variant
 

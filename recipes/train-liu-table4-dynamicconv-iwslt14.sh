@@ -1,28 +1,19 @@
 #!/usr/bin/env bash
 # Liu, Zhai & Chen (2020), table 4: DynamicConv on IWSLT 2014 German to English. Trains one row and scores the test set.
 #
-#   recipes/train-liu-table4-dynamicconv-iwslt14.sh METHOD
+#   recipes/train-liu-table4-dynamicconv-iwslt14.sh METHOD  # rows, the paper's BLEU, hardware: tables/liu-table4.json
 #
-#   METHOD         the paper's row                      paper: BLEU
-#   plain          baseline                             34.52
-#   l2-input       l2-normalized input embedding        34.86
-#   square-output  square-normalized output embedding   34.74
-#   distance       distances                            34.88
-#   cosine         cosine similarities                  34.93
-#
-# Hardware   one GPU, half a day; the paper had 2080 Ti, P100 and T4. Never run at full size
-# Expected   the paper's BLEU, one seed each: a few tenths are noise
+# Corpus     prepare-iwslt14.sh
+# Expected   the paper's BLEU, one seed each: a few tenths are noise. Never run at full size
 # Check      the last line: BLEU of tokenised lower-case text, as multi-bleu.perl gives it
 #
 # fairseq's recipe for DynamicConv on IWSLT (Wu et al. 2019), which shares nothing; here all three embeddings are one. The
 # paper averages checkpoints on WMT only: the best one on valid, beam 4, length penalty 1.
-# Corpus: prepare-iwslt14.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES: liu.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 
-(($# == 1)) || stop "needs one METHOD; got $# arguments. Use $methods."
-need_method "$1"
+need_row METHOD "$@"
 WORK=${WORK:-$RUNS/iwslt14-de${SMOKE:+-smoke}}
 folder=$WORK/dynamicconv-$1-$SEED$training_variant
 

@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
 # Multi30k, German to English, text only: trains one model and scores it on test_2016_flickr.
 #
-#   recipes/train-multi30k.sh MODEL     # untied wt twwt dl4mt_twwt fairseq_untied fairseq_wt fairseq_twwt
+#   recipes/train-multi30k.sh MODEL              # models, hardware, time: tables/multi30k.json
 #
 # Row        what Press & Wolf (2016, table 8) compare on WMT, on a corpus that one CPU core trains in half an hour
-# Hardware   one core of a CPU; 28 CPU minutes on an AMD EPYC (Zen 4)
-# Expected   test BLEU 42 to 43 for untied, wt and twwt, 41 to 42 for fairseq_*; see RESULTS.md
+# Corpus     prepare-multi30k.sh
+# Expected   measured: RESULTS.md
 # Check      the last line; the one before it is of the validation set
 #
-# Corpus: prepare-multi30k.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
-# resumes; to train anew, remove its folder, $WORK/MODEL-SEED.
-#
-# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: the defaults are those of the results in RESULTS.md, and of the presets lstm_nmt_small*
+# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: the defaults are those of the results in RESULTS.md, and of the
+# presets lstm_nmt_small*
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-(($# == 1)) || stop "needs one MODEL; got $# arguments. Use untied, wt, twwt, dl4mt_twwt or fairseq_{untied,wt,twwt}."
+need_row MODEL "$@"
 WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
 SEED=${SEED:-1}
 if [[ $SMOKE ]]; then
@@ -38,7 +36,6 @@ case $1 in
     fairseq_untied) model=("${theirs[@]}") ;;
     fairseq_wt) model=("${theirs[@]}" --share-decoder-input-output-embed) ;;
     fairseq_twwt) model=("${theirs[@]}" --share-all-embeddings) ;;
-    *) stop "MODEL: needs untied, wt, twwt, dl4mt_twwt or fairseq_{untied,wt,twwt}; got $1." ;;
 esac
 sizes=(
     --encoder-embed-dim "$EMBED" --decoder-embed-dim "$EMBED" --decoder-out-embed-dim "$EMBED"
@@ -47,10 +44,7 @@ sizes=(
 folder=$WORK/$1-$SEED$training_variant
 
 need fairseq-train python
-if [[ ! -d $WORK/bin ]]; then
-    WORK=$WORK "$recipes/prepare-multi30k.sh"
-fi
-
+prepared prepare-multi30k.sh
 run mkdir -p "$folder"
 # The learning rate falls linearly to 0 at the last update: the best use of a fixed budget. The multiple of 1 allows
 # any number of sentences in a batch.

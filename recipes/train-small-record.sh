@@ -2,24 +2,15 @@
 # A language model of at most 5 million parameters on Penn Treebank, as good as it gets without dynamic evaluation. Trains
 # one row, chooses between its weights and their moving average on the validation set, and scores the chosen ones.
 #
-#   recipes/train-small-record.sh ROW
+#   recipes/train-small-record.sh ROW            # rows, published figures, hardware, time: tables/small-record.json
 #
-#   ROW     what is shared                     command
-#   untied  nothing                            --arch gal_lm_small
-#   wt      input and output embedding         --arch gal_lm_small_wt
-#   wt-pr   the same, and a projection         ... --projection --projection-bias --projection-regularization 0.15
-#
-# Row        no paper's: beside Inan et al. (2017), 2 x 200 units as here, 82.7 with tying and augmented loss, 85.1 with
-#            tying alone, 87.3 with neither (tables/small-record.json)
-# Hardware   one core of a CPU; 3.4 CPU hours for wt on an AMD EPYC (Zen 4)
-# Expected   below Inan et al.'s 85.1 with tying alone; measured: RESULTS.md
+# Corpus     prepare-ptb.sh
+# Expected   below Inan et al.'s (2017) 85.1 with tying alone; measured: RESULTS.md
 # Check      the last two lines: "Evaluated 82,430 tokens" and the perplexity, of the test set, which is read once a row
 #
 # The presets bring the whole recipe: 2 x 200 units, variational dropout (Gal & Ghahramani 2016), unroll 35, rate 1 and after
 # 11 epochs less by 1.15 with each. The rates of dropout, those of Gal's large model divided by three or so, were not tuned:
 # do it on the validation set, with SPLITS=valid, which leaves the test set alone.
-# Corpus: prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training
-# resumes; to train anew, remove its folder, $WORK/record-ROW-SEED.
 #
 # WORDS, INPUTS, STATES, OUTPUTS   rates of dropout; the presets have 0.1, 0.2, 0.1, 0.2
 # DECAY                            of the moving average: 0.999
@@ -28,13 +19,11 @@
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-rows="untied, wt or wt-pr"
-(($# == 1)) || stop "needs one ROW; got $# arguments. Use $rows."
+need_row ROW "$@"
 case $1 in
     untied) options=(--arch gal_lm_small) ;;
     wt) options=(--arch gal_lm_small_wt) ;;
     wt-pr) options=(--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15) ;;
-    *) stop "ROW: needs $rows; got $1." ;;
 esac
 case $SPLITS in
     valid | 'valid test') ;;

@@ -1,30 +1,14 @@
 #!/usr/bin/env bash
 # Press & Wolf (2016), table 2: word2vec's input, output and tied embeddings. Trains one row, and measures it.
 #
-#   recipes/train-table2.sh ROW
+#   recipes/train-table2.sh ROW                 # rows, the paper's figures, hardware, time: tables/table2.json
 #   CORPUS=ptb recipes/train-table2.sh ROW      # on Penn Treebank: a twentieth of the words, in 20 epochs
 #
-#   ROW               what is trained                                    table 2: SimLex999, input / output / tied
-#   untied            skip-gram, negative sampling, two tables           0.30 / 0.29 / -
-#   tied              the same with one table                            - / - / 0.17
-#   tied-METHOD       the same by a sharing method: l2-input, ...        none
-#   full              skip-gram, the softmax over all words, two tables  none
-#   full-tied         the same with one table                            none
-#   full-tied-METHOD  the same by a sharing method                       none
-#   tree              skip-gram, hierarchical softmax                    none
-#   cbow              CBOW, negative sampling, two tables                none
-#   cbow-tied         the same with one table                            none
-#   counts            nothing: mutual information and its SVD            none
-#
-# Hardware   one core of a CPU, about 500,000 pairs a second for negative sampling and 102 million pairs in two epochs:
-#            under ten minutes. full: a GPU, since each update scores all words; hours on a CPU. With CORPUS=ptb four
-#            minutes, and half an hour for full
+# Corpus     prepare-imdb.sh or prepare-ptb.sh
 # Expected   the text is another one than the paper's text8, which this is as large as: its order need not come out
 # Check      the last line that begins with "| valid": its loss, in bits a pair; of how many pairs each rho is
 #
-# The presets bring word2vec.c's defaults; words are thinned out from a share of 1e-4 on. Corpus: prepare-imdb.sh or
-# prepare-ptb.sh, which runs first if its result is missing (FROM: see its header). An interrupted training resumes; to
-# train anew, remove its folder, $WORK/ROW-SEED, or $WORK/word2vec-ROW-SEED with CORPUS=ptb.
+# The presets bring word2vec.c's defaults; words are thinned out from a share of 1e-4 on.
 #
 # With SETS the recipe measures and records all tables of the row: untied-in, untied-out and untied-sum, C + W'; with
 # QUESTIONS also by analogies. With untied and tied of one SEED it also makes table 4 of word2vec, on the 10,000 most
@@ -48,25 +32,15 @@ case $CORPUS in
 esac
 WORK=${WORK:-$RUNS/$CORPUS${SMOKE:+-smoke}}
 
-names="untied, tied, tied-METHOD, full, full-tied, full-tied-METHOD, tree, cbow, cbow-tied or counts"
-(($# == 1)) || stop "needs one ROW; got $# arguments. Use $names."
+need_row ROW "$@"
 options=(--arch word2vec_skipgram)
 case $1 in
-    untied | counts) ;;
-    tied | tied-*) options+=(--share-decoder-input-output-embed) ;;
-    full) options+=(--word2vec-output full) ;;
-    full-tied | full-tied-*) options+=(--word2vec-output full --share-decoder-input-output-embed) ;;
+    full*) options+=(--word2vec-output full) ;;
     tree) options+=(--word2vec-output tree) ;;
-    cbow) options=(--arch word2vec_cbow) ;;
-    cbow-tied) options=(--arch word2vec_cbow --share-decoder-input-output-embed) ;;
-    *) stop "ROW: needs $names; got $1." ;;
+    cbow*) options=(--arch word2vec_cbow) ;;
 esac
-case $1 in
-    *tied-*)
-        need_method "${1#*tied-}"
-        options+=(--sharing-method "${1#*tied-}")
-        ;;
-esac
+case $1 in tied* | *-tied*) options+=(--share-decoder-input-output-embed) ;; esac
+case $1 in *tied-*) options+=(--sharing-method "${1#*tied-}") ;; esac
 for number in "$EPOCHS" "$UPDATES"; do
     [[ $number =~ ^[1-9][0-9]*$ ]] || stop "EPOCHS, UPDATES: need positive numbers; got $number."
 done

@@ -2,38 +2,25 @@
 # Press & Wolf (2016), table 8, on a small scale: attention translation with GRU cells on Tatoeba. Trains one row and scores
 # validation and test set.
 #
-#   recipes/train-table8-tatoeba.sh PAIR ROW     # fr-en de-en es-en
-#
-#   ROW     the paper's row    command
-#   untied  Baseline           --arch lstm_nmt --cell gru
-#   wt      Decoder WT         --arch lstm_nmt_wt --cell gru
-#   twwt    TWWT, three-way    --arch lstm_nmt_twwt --cell gru
+#   recipes/train-table8-tatoeba.sh PAIR ROW     # rows, hardware, time: tables/table8-tatoeba.json
 #
 # Row        does the paper's pattern hold: is three-way tying as good as the baseline at fewer parameters?
-# Hardware   one core of a CPU, under an hour: 2.3 updates a second
-# Expected   see RESULTS.md. Seeds differ: take three
+# Corpus     prepare-tatoeba.sh
+# Expected   measured: RESULTS.md. Seeds differ: take three
 # Check      the last line; the one before it is of the validation set
 #
 # DL4MT's shape at half and a quarter of its sizes: embeddings and deep output 256, hidden 256. Its Adadelta needs more
 # updates than this has (train-multi30k.sh), so that optimiser and initial weights are those of the LSTM rows there. With
 # narrower ones the model knew nothing but the words' frequencies (8.3 bits a word; their entropy is 8.2) after 1,900 updates
 # at 64 and after 350 at 128, where at 256 it had 5.1 bits after 400.
-# Corpus: prepare-tatoeba.sh, which runs first if its result is missing (FROM: see its header).
 #
 # SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: 1, 6000, 1000, 3e-3, 0.1, 256, 256
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-(($# == 2)) || stop "needs PAIR and ROW; got $# arguments. Use fr-en, de-en or es-en; then untied, wt or twwt."
-case $1 in
-    fr-en | de-en | es-en) source=${1%-en} ;;
-    *) stop "PAIR: needs fr-en, de-en or es-en; got $1." ;;
-esac
-case $2 in
-    untied) preset=lstm_nmt ;;
-    wt | twwt) preset=lstm_nmt_$2 ;;
-    *) stop "ROW: needs untied, wt or twwt; got $2." ;;
-esac
+need_row "PAIR ROW" "$@"
+source=${1%-en} preset=lstm_nmt
+[[ $2 == untied ]] || preset+=_$2
 WORK=${WORK:-$RUNS/tatoeba-$source${SMOKE:+-smoke}}
 SEED=${SEED:-1}
 if [[ $SMOKE ]]; then

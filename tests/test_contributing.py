@@ -79,7 +79,7 @@ def test_a_sharing_method_is_two_files(copy: Path) -> None:
     with (copy / "fairseq_tiedemb/sharing.py").open("a") as file:
         file.write(METHOD)
     laws = ("tests/test_sharing.py", "tests/test_embedding.py", "tests/test_losses.py", "tests/outputs")
-    models = ("tests/models/test_every_model.py", "tests/recipes/test_liu.py")
+    models = ("tests/models/test_every_model.py", "tests/recipes/test_rows.py")
     assert "quarter-norm" in run_tests(copy, "tests/test_sharing.py", "-rf")  # it lacks its equation
     change(copy / "tests/reference.py", *EQUATION)
     printed = run_tests(copy, *laws, *models)

@@ -5,6 +5,7 @@ import hashlib
 import io
 import random
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ def write_ptb(folder: Path, train: int = 60, held_out: int = 10) -> dict[str, ob
     (folder / "sha256").write_text("".join(hashes))
     types = len(set((folder / "ptb.train.txt").read_text().split()) - {"<unk>"})
     return {"FROM": folder, "CHECKSUMS": folder / "sha256", "COUNTS": " ".join(map(str, [*tokens, types]))}
+
+
+def write_multi30k(folder: Path, lines: int) -> None:
+    """Writes what prepare-multi30k.sh takes from a local folder: "German" is "English" with other letters."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 6))) for _ in range(50)]
+    for split in ("train", "val", "test_2016_flickr"):
+        english = "".join(" ".join(rng.choices(words, k=rng.randint(2, 9))) + " .\n" for _ in range(lines))
+        (folder / f"{split}.en").write_text(english)
+        (folder / f"{split}.de").write_text(english.translate(str.maketrans("abcde", "vwxyz")))
 
 
 STORY = (
@@ -64,12 +75,48 @@ def real_pairs(language: str, count: int) -> list[tuple[str, str]]:
     return [(foreign, english) for english, foreign in rows[:: len(rows) // count][:count]]
 
 
-def write_wmt(folder: Path, pairs: list[tuple[str, str]]) -> None:
-    """Writes the text that prepare-wmt16-ende.sh takes in place of the archives: 40 pairs are held out."""
+def write_wmt(folder: Path, pairs: list[tuple[str, str]], foreign: str = "de") -> None:
+    """Writes the text that the recipes for WMT take in place of the archives: 60 pairs are held out."""
     folder.mkdir()
-    for split, part in (("train", pairs[40:]), ("valid", pairs[:20]), ("test", pairs[20:40])):
-        for language, text in zip(("de", "en"), zip(*part, strict=True), strict=True):
+    for split, part in {"train": pairs[60:], "valid": pairs[:20], "test": pairs[20:40], "test1": pairs[40:60]}.items():
+        for language, text in zip((foreign, "en"), zip(*part, strict=True), strict=True):
             (folder / f"{split}.{language}").write_text("".join(f"{sentence}\n" for sentence in text))
+
+
+def write_tatoeba(path: Path, pairs: list[tuple[str, str]]) -> Path:
+    """Writes (foreign, English) pairs as Tatoeba's are published: English first, a note behind."""
+    text = "".join(f"{english}\t{foreign}\tCC-BY 2.0\n" for foreign, english in pairs)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("_about.txt", "notes")
+            archive.writestr("deu.txt", text)
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def write_reviews(folder: Path, count: int = 12) -> Path:
+    """Writes reviews of films as their archive has them."""
+    for part in ("train/neg", "train/pos", "train/unsup", "test/neg", "test/pos"):
+        (folder / part).mkdir(parents=True)
+        for number in range(count):
+            text = f"It's a {part[-3:]} FILM,<br /><br />rated {number}/10: caf\u00e9 scenes & a plot of sorts."
+            (folder / part / f"{number}_7.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+def write_text8(path: Path, count: int = 4000) -> list[str]:
+    """Writes a text of 80 words, the first ones more often, and returns its words."""
+    rng = random.Random(1)
+    names = ["".join(rng.choices("abcdefghij", k=5)) for _ in range(80)]
+    words = rng.choices(names, weights=[1 / (1 + number) for number in range(80)], k=count)
+    text = f" {' '.join(words)}"
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("text8", text)
+    else:
+        path.write_text(text)
+    return words
 
 
 def write_iwslt(

@@ -19,14 +19,32 @@ needs_sacremoses = pytest.mark.skipif(not shutil.which("sacremoses"), reason="sa
 
 def run_recipe(name: str, *args: object, **variables: object) -> subprocess.CompletedProcess[str]:
     """Runs a recipe with the commands of this interpreter's environment, and with these variables and no others."""
-    environment = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "VIRTUAL_ENV": sys.prefix,
-        "OMP_NUM_THREADS": "1",
-        **{key: str(value) for key, value in variables.items()},
-    }
     command = [RECIPES / name, *map(str, args)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    return subprocess.run(command, env=environment(**variables), capture_output=True, text=True, timeout=600)
+
+
+def environment(**variables: object) -> dict[str, str]:
+    """These variables, and those that make the commands of this interpreter's environment run."""
+    own = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "VIRTUAL_ENV": sys.prefix}
+    return {**own, "OMP_NUM_THREADS": "1", **{key: str(value) for key, value in variables.items()}}
+
+
+def prepared(folder: Path, ending: str = "") -> Path:
+    """A folder for RUNS in which every corpus is there already."""
+    corpora = "ptb bbc imdb imdb-lm text8 multi30k wmt14-enfr wmt15-ende wmt16-ende"
+    pairs = (f"{name}-{language}" for name in ("tatoeba", "iwslt14") for language in ("de", "es", "fr", "ro"))
+    for corpus in (*corpora.split(), *pairs):
+        (folder / f"{corpus}{ending}/bin").mkdir(parents=True)
+    return folder
+
+
+def write_programs(folder: Path, scripts: dict[str, str]) -> str:
+    """Writes programs in the place of real ones; returns the PATH on which they are first."""
+    folder.mkdir(parents=True)
+    for name, script in scripts.items():
+        (folder / name).write_text(script if script.startswith("#!") else f"#!/bin/bash\n{script}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
 def run_python(script: Path, *args: object) -> subprocess.CompletedProcess[str]:

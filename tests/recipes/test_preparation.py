@@ -4,15 +4,15 @@ import gzip
 import hashlib
 import re
 import subprocess
-import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .corpora import write_ptb, write_stories
-from .shell import RECIPES, SHARED_DATA, run_recipe
+from .corpora import write_ptb, write_stories, write_text8
+from .shell import RECIPES, SHARED_DATA, run_recipe, write_programs
 
 # Stands for fairseq-preprocess, which takes 8 seconds: counts as it does, and fails in the middle if told to.
 PREPROCESS = """#!/usr/bin/env bash
@@ -35,11 +35,7 @@ done >"$folder/preprocess.log"
 @pytest.fixture
 def programs(tmp_path: Path) -> str:
     """A PATH on which fairseq-preprocess is a short script."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    (folder / "fairseq-preprocess").write_text(PREPROCESS)
-    (folder / "fairseq-preprocess").chmod(0o755)
-    return f"{folder}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    return write_programs(tmp_path / "programs", {"fairseq-preprocess": PREPROCESS})
 
 
 @pytest.fixture
@@ -78,12 +74,6 @@ def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_
     assert "curl" not in run_recipe("prepare-ptb.sh", **variables).stdout
 
 
-def test_a_missing_download(ptb: dict[str, object], programs: str) -> None:
-    process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": "file:///nowhere", "PATH": programs})
-    assert process.returncode == 1
-    assert "file:///nowhere/ptb.train.txt: curl stopped with status 37" in process.stderr
-
-
 def test_a_wrong_download_is_not_gone_on_with(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
     (tmp_path / "source/ptb.valid.txt").write_text("another text\n")
     process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": f"file://{ptb['FROM']}", "PATH": programs})
@@ -93,56 +83,45 @@ def test_a_wrong_download_is_not_gone_on_with(ptb: dict[str, object], programs: 
     assert not (tmp_path / "runs/ptb/bin").exists()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "another"])
-def test_a_wrong_local_file(damage: str, ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
-    path = tmp_path / "source/ptb.train.txt"
-    text = path.read_text()
-    path.write_text(text[:-7] if damage == "truncated" else text.replace("N", "M", 1))
-    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
-    assert process.returncode == 1
-    assert re.search(rf"ptb.train.txt: needs the SHA-256 \w{{64}}; got {sha256(path)}", process.stderr)
-    assert not list((tmp_path / "runs/ptb/text").iterdir()), "nothing of it may be taken"
-
-
-def test_a_folder_without_the_corpus(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
-    (tmp_path / "source/ptb.test.txt").unlink()
-    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
-    assert process.returncode == 1
-    assert f"FROM: needs the file {tmp_path}/source/ptb.test.txt; found none" in process.stderr
+def change(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new, 1))
 
 
 @pytest.mark.parametrize(
-    ("variables", "message"),
+    ("damage", "variables", "message"),
     [
-        ({"COUNTS": "1 2 3"}, "COUNTS: needs tokens of train, valid and test, and types; got 1 2 3."),
-        ({"CHECKSUMS": "/nowhere"}, "CHECKSUMS: needs a file; found none at /nowhere"),
+        (
+            lambda source: change(source / "ptb.train.txt", " N", " M"),
+            {},
+            r"train.txt: needs the SHA-256 \w{64}; got \w+",
+        ),
+        (lambda source: (source / "ptb.test.txt").unlink(), {}, "FROM: needs the file .*/ptb.test.txt; found none"),
+        (
+            lambda source: change(source / "sha256", "ptb.train", "x"),
+            {},
+            "CHECKSUMS: needs a line for ptb.train.txt; found",
+        ),
+        (None, {"COUNTS": "1 2 3"}, "COUNTS: needs tokens of train, valid and test, and types; got 1 2 3."),
+        (None, {"CHECKSUMS": "/nowhere"}, "CHECKSUMS: needs a file; found none at /nowhere"),
+        (None, {"FROM": "file:///nowhere"}, "file:///nowhere/ptb.train.txt: curl stopped with status 37"),
+        (None, {"COUNTS": "7 {1} {2} {3}"}, r"train: needs 7 tokens; got \d+\."),
+        (None, {"COUNTS": "{0} {1} 7 {3}"}, r"test: needs 7 tokens; got \d+\."),
+        (None, {"COUNTS": "{0} {1} {2} 7"}, r"dict.txt: needs 7 lines; got \d+\."),
     ],
 )
-def test_wrong_variables(variables: dict[str, object], message: str, ptb: dict[str, object], programs: str) -> None:
-    process = run_recipe("prepare-ptb.sh", **{**ptb, **variables}, PATH=programs)
-    assert process.returncode == 1
-    assert message in process.stderr
-
-
-def test_a_checksum_that_is_not_there(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
-    (tmp_path / "source/sha256").write_text("0  another.txt\n")
-    process = run_recipe("prepare-ptb.sh", **ptb, PATH=programs)
-    assert process.returncode == 1
-    assert "CHECKSUMS: needs a line for ptb.train.txt; found none in" in process.stderr
-
-
-@pytest.mark.parametrize(
-    ("position", "message"),
-    [
-        (0, r"train: needs 7 tokens; got \d+\."),
-        (2, r"test: needs 7 tokens; got \d+\."),
-        (3, r"dict.txt: needs 7 lines; got \d+\."),
-    ],
-)
-def test_other_counts(position: int, message: str, ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+def test_refused(
+    damage: Callable[[Path], None] | None,
+    variables: dict[str, str],
+    message: str,
+    ptb: dict[str, object],
+    programs: str,
+    tmp_path: Path,
+) -> None:
+    if damage:
+        damage(tmp_path / "source")
     counts = str(ptb["COUNTS"]).split()
-    counts[position] = "7"
-    process = run_recipe("prepare-ptb.sh", **{**ptb, "COUNTS": " ".join(counts)}, PATH=programs)
+    given = {**ptb, **{name: value.format(*counts) for name, value in variables.items()}}
+    process = run_recipe("prepare-ptb.sh", **given, PATH=programs)
     assert process.returncode == 1
     assert re.search(message, process.stderr)
     assert not (tmp_path / "runs/ptb/bin").exists()
@@ -208,10 +187,12 @@ def test_bbc_refuses_another_archive(programs: str, tmp_path: Path) -> None:
     assert f"got {variables['SHA256']}" in process.stderr
 
 
-def test_bbc_refuses_wrong_counts(programs: str, tmp_path: Path) -> None:
-    process = run_recipe("prepare-bbc.sh", COUNTS="many", RUNS=tmp_path / "runs", PATH=programs)
+def test_text8_refuses_another_archive(tmp_path: Path) -> None:
+    write_text8(tmp_path / "text8.zip")
+    process = run_recipe("prepare-text8.sh", FROM=tmp_path / "text8.zip", RUNS=tmp_path / "runs")
     assert process.returncode == 1
-    assert "COUNTS: needs tokens of train, valid and test, and types; got many." in process.stderr
+    assert "text8.zip: needs the SHA-256 a6640522afe8" in process.stderr
+    assert f"; got {sha256(tmp_path / 'text8.zip')}." in process.stderr
 
 
 @pytest.mark.slow
