@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 
 from ..export.test_to_ctranslate2 import OF_ENCODER, SIZES, encode, export, needs_engine, write_checkpoint
 from .shell import RECIPES, run_python
