@@ -52,6 +52,7 @@ def test_every_registered_head_is_here() -> None:
 def test_what_is_declared(name: str) -> None:
     head = build(name)
     assert isinstance(head, Head)
+    assert sum(each.__module__.startswith("fairseq_tiedemb.") for each in type(head).__mro__) <= 4
     assert head.flag.startswith("--")
     assert {type(each) for each in (head.by_target, head.loss_is_its_own, head.has_raw_scores)} == {bool}
     assert head.has_raw_scores == hasattr(head, "raw_scores")
