@@ -385,16 +385,6 @@ def test_variational_dropout_of_inputs_and_states_is_the_layers(preset: str) -> 
     assert (stack.dropout_i, stack.dropout_h) == (0.2, 0.4)
 
 
-@pytest.mark.parametrize("options", [{}, {"sharing_method": "l2-input"}], ids=["plain", "l2-input"])
-def test_bfloat16_trains_on_a_cpu(options: dict) -> None:
-    model = build(**TIED, **PROJECTED, **options).bfloat16()
-    for start, piece in chunks(text(3, 10), 5):
-        loss = model(piece, target=piece, stream_position=start).loss
-        loss.backward()
-        assert loss.isfinite()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
