@@ -177,18 +177,6 @@ def test_half_precision_rounds_no_word(dtype: torch.dtype) -> None:
     assert model.carried_state()[1].tolist() == [[[4095, 4097, 4999]]]
 
 
-@every_order
-def test_a_restored_state_goes_on_where_it_stood(order: int) -> None:
-    model = grown(build(ngram_order=order)).double()
-    other = copy.deepcopy(model)
-    tokens = text(3, 12)
-    expected = model.decoder.features(tokens)[:, 5:]
-    model.decoder.features(tokens[:, :5], stream_position=0)
-    other.restore_state(*model.carried_state())
-    other.set_num_updates(7)
-    torch.testing.assert_close(other.decoder.features(tokens[:, 5:], stream_position=5), expected)
-
-
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 WIDTHS = {"decoder_embed_dim": 100, "decoder_hidden_size": 200}

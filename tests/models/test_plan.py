@@ -115,7 +115,7 @@ PLANS: dict[str, tuple[str, dict[str, Any], tuple, list[Table], dict[str, Any]]]
     "Transformer, merged": (
         "transformer",
         {"merge_src_tgt_embed": True},
-        (dictionary(V), dictionary(V - 2)),
+        (dictionary(V - 2), dictionary(V)),
         [table("edp", width=16)],
         {},
     ),

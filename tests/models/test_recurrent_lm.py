@@ -323,14 +323,6 @@ def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None
     assert model.decoder.output.head.bias.grad is not None
 
 
-@every_way
-def test_embeddings_may_be_narrower_than_the_layers(options: dict) -> None:
-    model = grown(build(decoder_hidden_size=8, **{**options, "projection": True}))
-    assert model.projection is not None
-    assert model.projection.weight.shape == (6, 8)
-    assert model(text(3, 5))[0].shape == (3, 5, len(WORDS))
-
-
 # --- dropout, precision ----------------------------------------------------------------------------------------------
 
 
