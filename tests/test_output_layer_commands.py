@@ -400,4 +400,4 @@ def test_the_readmes_layer_trains_resumes_and_is_scored(lm_data: Path, run_comma
     bits = float(re.search(r"nll_loss ([\d.]+)", printed("validate", lm_data, *path, *validated))[1])
     assert perplexity == pytest.approx(2**bits, rel=2e-3)
     refused = run_command(*scored, env=outside["env"], check=False).stderr
-    assert "--output-layer: needs a registered layer; got 'tempered'. Use one of: softmax, classes" in refused
+    assert "--output-layer: needs a registered layer; got 'tempered'. Use one of: softmax, adaptive" in refused

@@ -130,7 +130,7 @@ def _numbers(cutoff: Any) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", str(cutoff or ""))]
 
 
-def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> torch.nn.Module:
+def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> Any:
     """Builds the model on the meta device."""
     dictionary = Dictionary()
     for number in range(words - len(dictionary)):

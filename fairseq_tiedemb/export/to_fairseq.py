@@ -21,11 +21,11 @@ from fairseq_tiedemb.sharing import SharingMethod
 
 # fairseq's options that tie tables, and our options, which fairseq does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
-OURS = ("sharing_method", "embedding_rank", "projection", "projection_bias")
-OURS += ("output_layer", "output_layer_options", "output_bias_init")
-OURS += tuple(
+OURS = {"sharing_method", "embedding_rank", "projection", "projection_bias"}
+OURS |= {"output_layer", "output_layer_options", "output_bias_init"}
+OURS |= {
     field.name for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE for field in dataclasses.fields(head.options)
-)
+}
 P = "decoder.projection."
 
 

@@ -44,13 +44,8 @@ def _of_language_model(settings: Settings) -> Widths:
     return _of_decoder(settings, int(settings("decoder_input_dim") or settings("decoder_embed_dim")))
 
 
-def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
-    use = f"--decoder-output-dim {widths.input}, or --projection"
-    return "input vectors as wide as features", f"{widths.input} and {widths.features}", use
-
-
-TRANSLATION = Family(_of_translation, _unequal, translates=True, bias=False, fairseqs=True, heads=(SOFTMAX, ADAPTIVE))
-LANGUAGE_MODEL = Family(_of_language_model, _unequal, bias=False, fairseqs=True)
+TRANSLATION = Family(_of_translation, translates=True, bias=False, fairseqs=True, heads=(SOFTMAX, ADAPTIVE))
+LANGUAGE_MODEL = Family(_of_language_model, bias=False, fairseqs=True)
 
 
 def register_presets(model: str) -> None:

@@ -20,7 +20,7 @@ class Tables(NamedTuple):
         output: output layer, whose P the decoder registers.
     """
 
-    inputs: dict[str, nn.Module]
+    inputs: dict[str, Any]
     output: OutputLayer
 
     @property
@@ -60,7 +60,9 @@ def build_tables(
     theirs = theirs or {}
     built = {table: _layer(plan, table, std, theirs.get(table.roles[0])) for table in reversed(plan.tables)}
     inputs = {role: built[table] for table in plan.tables for role in table.roles if role.endswith("input")}
-    p = plan.projection and projection(plan.features, plan.projection, bias=plan.projection_bias)
+    p = None
+    if plan.projection is not None:
+        p = projection(plan.features, plan.projection, bias=plan.projection_bias)
     if plan.head == ADAPTIVE:
         bands = _bands(plan, inputs, theirs.get("output"))
         return Tables(inputs, OutputLayer(bands, borrowed=True, projection=p))
@@ -108,7 +110,7 @@ def _layer(plan: Plan, table: Table, std: float, theirs: Any) -> Any:
     return FactorizedInput(shared, table.width) if plan.rank and table.embeds else shared
 
 
-def _bands(plan: Plan, inputs: dict[str, nn.Module], theirs: Any) -> Bands:
+def _bands(plan: Plan, inputs: dict[str, Any], theirs: Any) -> Bands:
     """The adaptive softmax, fairseq's or a new one, over the bands of the input if it is tied."""
     tables = inputs["input"] if plan.tied else None
     softmax = theirs

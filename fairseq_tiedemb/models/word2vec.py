@@ -45,10 +45,6 @@ def _widths(settings: Settings) -> Widths:
     return Widths(*[settings("decoder_embed_dim")] * 3)
 
 
-def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
-    raise AssertionError("word2vec has one width")
-
-
 class WordVectors(nn.Module):
     """Holds the tables of a word2vec model under the names of a language model's decoder.
 
@@ -92,7 +88,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     2.
     """
 
-    family = Family(_widths, _unequal, bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree"))
+    family = Family(_widths, bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree"))
     predicts_centre: ClassVar[bool] = False
 
     def __init__(self, decoder: WordVectors):

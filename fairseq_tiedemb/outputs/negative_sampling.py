@@ -7,7 +7,8 @@ from torch import Tensor
 from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from .noise import NoiseHead
+from .counted import CountedHead
+from .noise import Noise, NoiseOfCounts
 
 NOISE_FOR = ("block", "centre", "pair")
 # For noise per block: feature vectors per block, and the smallest number of noise words.
@@ -23,7 +24,7 @@ def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return found, place[words]
 
 
-class NegativeSampling(NoiseHead):
+class NegativeSampling(CountedHead):
     """Loss of a table that scores target words above noise words, without the logits of the whole vocabulary.
 
     With features h, the target t, and noise words w_j drawn from q(w) = c(w)^power / sum_v c(v)^power,
@@ -72,12 +73,14 @@ class NegativeSampling(NoiseHead):
                 f"counts: needs one for each of {table.num_embeddings} words, some above 0; got {counts}. Use counts "
                 "of the training text."
             )
-        super().__init__(table, counts, (), samples=negatives, power=power)
-        self.noise_for = noise_for
+        super().__init__(table, counts, ())
+        self.samples, self.power, self.noise_for = negatives, power, noise_for
+        self._noise = NoiseOfCounts(power)
 
-    def undrawn(self) -> Tensor:
-        """Mask of the words that are never noise (V,): the training text lacks them."""
-        return self.counts.eq(0)
+    @property
+    def noise(self) -> Noise:
+        """q, of the words that the training text has."""
+        return self._noise(self.counts, lambda: self.counts.eq(0))
 
     def scores(self, features: Tensor) -> Tensor:
         """Scores of all words, which are no log-probabilities: (*, D) -> (*, V)."""

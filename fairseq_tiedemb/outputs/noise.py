@@ -1,12 +1,12 @@
-"""Heads that are trained by noise words instead of by all words, and how the noise is drawn."""
+"""Words drawn at random, by which heads are trained instead of by all words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..embedding import SharedEmbedding
-from .counted import CountedHead, unigram
+from .counted import unigram
 
 
 class Noise:
@@ -44,34 +44,21 @@ class Noise:
         return torch.searchsorted(self._cumulated, points.to(device), right=True)
 
 
-class NoiseHead(CountedHead):
-    """A head over a table that is trained by k noise words for each target word.
+class NoiseOfCounts:
+    """The noise of a head, made when it is needed, and anew when the head's counts change.
 
     Args:
-        table, counts, marks: see ``CountedHead``.
-        samples: k.
         power: exponent of the counts in the noise distribution q.
     """
 
-    def __init__(
-        self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, samples: int, power: float
-    ):
-        super().__init__(table, counts, marks)
-        self.samples, self.power = samples, power
-        # A buffer would lose q's precision in `.half()`.
-        self._noise: Noise | None = None
+    def __init__(self, power: float):
+        self.power = power
+        # Not buffers of the head: q would lose its precision in `.half()`.
+        self._made: tuple[Any, Noise] | None = None
 
-    def prepare(self) -> None:
-        """Forgets q, which is made anew when it is needed."""
-        self._noise = None
-
-    def undrawn(self) -> Tensor:
-        """Mask of the words that are no noise (V,)."""
-        return self.never()
-
-    @property
-    def noise(self) -> Noise:
-        """q, made when it is needed."""
-        if self._noise is None or self._noise.q.device != self.counts.device:
-            self._noise = Noise(self.counts, self.power, self.undrawn())
-        return self._noise
+    def __call__(self, counts: Tensor, never: Callable[[], Tensor]) -> Noise:
+        """The noise for these counts (V,); ``never`` masks the words that are never drawn (V,)."""
+        key = (counts.data_ptr(), counts._version, counts.device)
+        if self._made is None or self._made[0] != key:
+            self._made = (key, Noise(counts, self.power, never()))
+        return self._made[1]

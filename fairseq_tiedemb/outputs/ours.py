@@ -222,6 +222,7 @@ def _noise(options: NoiseConfig) -> dict[str, Any]:
 def _negative_sampling(
     options: NegativeSamplingConfig, table: SharedEmbedding, counts: Tensor | None, words: Words
 ) -> NegativeSampling:
+    assert counts is not None  # word2vec's task counts words before a model is built
     return NegativeSampling(
         table, counts, negatives=options.negatives, power=options.noise_power, noise_for=options.noise_for
     )

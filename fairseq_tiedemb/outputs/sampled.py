@@ -9,17 +9,20 @@ from torch import Tensor
 from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from .noise import NoiseHead
+from .counted import CountedHead
+from .noise import Noise, NoiseOfCounts
 
 
-class SampledHead(NoiseHead):
+class SampledHead(CountedHead):
     """Base of heads that train on the target and k noise tokens, and evaluate with the full softmax.
 
     Noise comes from torch's generator of the features' device, which fairseq seeds before each update. Targets and
     noise of a batch are gathered in one lookup, so the table gets one gradient.
 
     Args:
-        table, counts, marks, samples, power: see ``NoiseHead``.
+        table, counts, marks: see ``CountedHead``.
+        samples: k.
+        power: exponent of the counts in the noise distribution q.
         shared: whether all tokens of a batch share their noise, which needs one matrix product and a larger k. Separate
             noise takes N k rows of memory.
     """
@@ -36,8 +39,14 @@ class SampledHead(NoiseHead):
         power: float = 1.0,
         shared: bool = True,
     ):
-        super().__init__(table, counts, marks, samples=samples, power=power)
-        self.shared = shared
+        super().__init__(table, counts, marks)
+        self.samples, self.power, self.shared = samples, power, shared
+        self._noise = NoiseOfCounts(power)
+
+    @property
+    def noise(self) -> Noise:
+        """q."""
+        return self._noise(self.counts, self.never)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Surrogate loss in training mode, exact cross entropy in evaluation mode.

@@ -157,7 +157,7 @@ def _tables(
         first = roles[0]
         rows, width = size_of[first in ("encoder input", "input")], width_of.get(first, widths.features)
         bands = _bands_of_input(settings, head, width, rows, tied=tied) if first == "input" else ()
-        padding_idx = target.pad()
+        padding_idx: int | None = target.pad()
         if first.endswith("output") and head.own_rows is not None:
             rows, padding_idx = head.own_rows(options, rows), None
         yield Table(roles, rows, width, padding_idx, bands)

@@ -73,6 +73,11 @@ class Settings:
         return self.family.translates and self.shares in (THREE_WAY, MERGED)
 
 
+def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
+    use = f"--decoder-output-dim {widths.input}, or --projection"
+    return "input vectors as wide as features", f"{widths.input} and {widths.features}", use
+
+
 @dataclass(frozen=True)
 class Family:
     """Where a family's settings are, and what its models can have.
@@ -88,7 +93,7 @@ class Family:
     """
 
     widths: Callable[[Settings], Widths]
-    unequal: Callable[[Settings, Widths], tuple[str, str, str]]
+    unequal: Callable[[Settings, Widths], tuple[str, str, str]] = _unequal
     translates: bool = False
     bias: bool = True
     fairseqs: bool = False

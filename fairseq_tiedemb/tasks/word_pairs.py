@@ -15,14 +15,12 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
+from ..option_checks import Range, check_ranges
 from ..training.extensions import extensions_of
 from ._pairs import WordPairs, count_words, keep_probabilities
 from ._streams import TokenStream, open_stream
 
 logger = logging.getLogger(__name__)
-
-# Distances in a window are numbers in memory, for every word of a batch.
-WIDEST = 10_000
 
 
 @dataclass
@@ -30,12 +28,28 @@ class WordPairsConfig(FairseqDataclass):
     """Options of ``word_pairs``, with word2vec.c's defaults."""
 
     data: str = field(default=MISSING, metadata={"help": "folder of fairseq-preprocess --only-source"})
-    window: int = field(default=5, metadata={"help": "largest distance between a centre and its contexts"})
+    window: int = field(
+        default=5,
+        metadata={
+            "help": "largest distance between a centre and its contexts",
+            # Distances in a window are numbers in memory, for every word of a batch.
+            "needs": Range("1 to 10,000", "5, say", at_least=1, at_most=10_000),
+        },
+    )
     subsampling: float = field(
         default=1e-3,
-        metadata={"help": "randomly drop occurrences of words with a larger share of the text; 0 keeps all"},
+        metadata={
+            "help": "randomly drop occurrences of words with a larger share of the text; 0 keeps all",
+            "needs": Range("a number in [0, 1)", "1e-3, say", at_least=0, below=1),
+        },
     )
-    min_count: int = field(default=5, metadata={"help": "ignore words with fewer occurrences in the training text"})
+    min_count: int = field(
+        default=5,
+        metadata={
+            "help": "ignore words with fewer occurrences in the training text",
+            "needs": Range("at least 1", "5, say", at_least=1),
+        },
+    )
     dataset_impl: Optional[ChoiceEnum(get_available_dataset_impl())] = II("dataset.dataset_impl")  # type: ignore[valid-type]
     train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
@@ -61,12 +75,7 @@ class WordPairsTask(FairseqTask):
 
     def __init__(self, cfg: WordPairsConfig, dictionary: Dictionary):
         super().__init__(cfg)
-        if not 1 <= cfg.window <= WIDEST:
-            raise ValueError(f"--window: needs 1 to {WIDEST:,}; got {cfg.window}. Use 5, say.")
-        if cfg.min_count < 1:
-            raise ValueError(f"--min-count: needs at least 1; got {cfg.min_count}. Use 5, say.")
-        if not 0.0 <= cfg.subsampling < 1.0:
-            raise ValueError(f"--subsampling: needs a number in [0, 1); got {cfg.subsampling}. Use 1e-3, say.")
+        check_ranges(WordPairsConfig, cfg)
         self.dictionary = dictionary
         self.predicts_centre = False
         self.state.add_factory("word_counts", self._count)

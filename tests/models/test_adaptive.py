@@ -215,23 +215,6 @@ def test_factorised_vectors_and_scores_are_those_of_the_papers(family: str, opti
         np.testing.assert_allclose(found[word], expected, rtol=1e-9)
 
 
-@every_method
-@every_factorized
-def test_factorised_models_decode_and_lose_as_others_do(family: str, options: dict, method: str) -> None:
-    model = grown(build(family, sharing_method=method, embedding_rank=RANK, **options), 0.3).double().eval()
-    whole = scores(model, family)
-    torch.testing.assert_close(torch.stack(steps(model, family), 1)[NO_PADDING], whole.detach()[NO_PADDING])
-    expected = torch.nn.functional.cross_entropy(
-        whole.flatten(0, 1), TARGET.flatten(), ignore_index=PAD, reduction="sum"
-    )
-    found = model(**inputs(family), target=TARGET).loss
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=0.0)
-    parameters = [each for each in model.parameters() if each.requires_grad]
-    torch.testing.assert_close(
-        torch.autograd.grad(found, parameters), torch.autograd.grad(expected, parameters), rtol=1e-7, atol=1e-9
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "tables", "projections"), [({}, 3, 3), (DECODER, 2, 3), (ALL, 1, 2)], ids=["untied", "decoder", "all"]
 )
@@ -259,16 +242,3 @@ def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, me
     features = torch.randn(200, 256)
     loss = torch.nn.functional.cross_entropy(decoder.output_projection.scores(features), torch.randint(4, 500, (200,)))
     assert abs(loss.item() - math.log(500)) < 1.0
-
-
-@every_method
-def test_factorised_models_learn(method: str) -> None:
-    for family, options in (("transformer", ALL), ("lightconv_lm", DECODER)):
-        model = build(family, sharing_method=method, embedding_rank=RANK, dropout=0.0, **options)
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-        for _ in range(50):
-            optimizer.zero_grad()
-            loss = model(**inputs(family), target=TARGET).loss
-            loss.backward()
-            optimizer.step()
-        assert loss.item() / TARGET.ne(PAD).sum() < 0.5

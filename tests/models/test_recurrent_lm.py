@@ -323,14 +323,6 @@ def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None
     assert model.decoder.output.head.bias.grad is not None
 
 
-@every_way
-def test_embeddings_may_be_narrower_than_the_layers(options: dict) -> None:
-    model = grown(build(decoder_hidden_size=8, **{**options, "projection": True}))
-    assert model.projection is not None
-    assert model.projection.weight.shape == (6, 8)
-    assert model(text(3, 5))[0].shape == (3, 5, len(WORDS))
-
-
 # --- dropout, precision ----------------------------------------------------------------------------------------------
 
 
@@ -383,16 +375,6 @@ def test_variational_dropout_of_words_drops_types(preset: str) -> None:
 def test_variational_dropout_of_inputs_and_states_is_the_layers(preset: str) -> None:
     stack = build(preset, **{**ONE_PLACE, "dropout_inputs": 0.2, "dropout_states": 0.4}).decoder.stack
     assert (stack.dropout_i, stack.dropout_h) == (0.2, 0.4)
-
-
-@pytest.mark.parametrize("options", [{}, {"sharing_method": "l2-input"}], ids=["plain", "l2-input"])
-def test_bfloat16_trains_on_a_cpu(options: dict) -> None:
-    model = build(**TIED, **PROJECTED, **options).bfloat16()
-    for start, piece in chunks(text(3, 10), 5):
-        loss = model(piece, target=piece, stream_position=start).loss
-        loss.backward()
-        assert loss.isfinite()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import copy
 import logging
 import math
 import os
-import pickle
 from collections import Counter
 from pathlib import Path
 
@@ -80,14 +79,6 @@ def test_probabilities_and_gradients(method: str, class_of: Tensor | None) -> No
     assert not head.loss(features, target).nll_loss.requires_grad
 
 
-def test_shapes_and_no_words() -> None:
-    table, head = build()
-    assert head.scores(torch.randn(2, 3, D, dtype=torch.float64)).shape == (2, 3, V)
-    empty = torch.zeros(0, D, dtype=torch.float64), torch.zeros(0, dtype=torch.int64)
-    assert head.log_prob(*empty).shape == (0,)
-    assert head.loss(*empty).loss == 0
-
-
 def test_marks_have_no_probability_unless_the_text_has_them() -> None:
     _, head = build()
     features = torch.randn(3, D, dtype=torch.float64)
@@ -154,20 +145,6 @@ def test_autocast() -> None:
     assert found.dtype == torch.float32
     assert not torch.equal(found, expected)
     torch.testing.assert_close(found, expected, rtol=0.05, atol=0.1)
-
-
-@pytest.mark.parametrize("start", ["unigram", None])
-def test_biases_start_as_a_distribution(start: str | None) -> None:
-    table, head = build()
-    q = (COUNTS.double() + 1).masked_fill(COUNTS.eq(0) & (torch.arange(V) < 2), 0)
-    q /= q.sum()
-    head.start_bias(None if start is None else q.log())
-    without_features = head.scores(torch.zeros(1, D, dtype=torch.float64)).exp()[0]
-    if start:
-        torch.testing.assert_close(without_features, q)
-    else:
-        assert not table.bias.any()
-        assert not head.classes.bias.any()
 
 
 def test_only_rows_of_the_classes_of_the_targets_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,13 +326,6 @@ def test_classes_of_another_file_are_not_trained(options: dict, is_refused: bool
             other.check_training(LossOptions())
     else:
         other.check_training(LossOptions())
-
-
-def test_copies_and_pickles_are_whole() -> None:
-    trained = layer({"classes": 4})
-    features = torch.randn(N, D)
-    for other in (copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
-        torch.testing.assert_close(other.scores(features), trained.scores(features))
 
 
 @pytest.mark.parametrize(

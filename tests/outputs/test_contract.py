@@ -52,6 +52,7 @@ def test_every_registered_head_is_here() -> None:
 def test_what_is_declared(name: str) -> None:
     head = build(name)
     assert isinstance(head, Head)
+    assert sum(each.__module__.startswith("fairseq_tiedemb.") for each in type(head).__mro__) <= 4
     assert head.flag.startswith("--")
     assert {type(each) for each in (head.by_target, head.loss_is_its_own, head.has_raw_scores)} == {bool}
     assert head.has_raw_scores == hasattr(head, "raw_scores")
@@ -93,6 +94,42 @@ def test_gradients_are_those_of_the_loss(name: str) -> None:
     for analytical, parameter in zip(gradients(head.loss(h, TARGET).loss, *used), used, strict=True):
         numerical = numerical_gradient(lambda: head.loss(h, TARGET).loss.item(), parameter)
         torch.testing.assert_close(analytical, numerical, rtol=1e-5, atol=1e-7)
+
+
+# fairseq's adaptive softmax gives all log-probabilities without gradients.
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("adaptive", "negative-sampling")])
+def test_gradients_of_the_scores_are_those_of_the_loss(name: str) -> None:
+    head, h = build(name), features()
+    by_scores = -head.scores(h).log_softmax(-1).gather(1, TARGET.unsqueeze(1)).sum()
+    wanted = [h, *(each for each in parameters(head) if each.requires_grad)]
+    for one, other in zip(
+        torch.autograd.grad(by_scores, wanted, allow_unused=True),
+        torch.autograd.grad(head.loss(h, TARGET).loss, wanted, allow_unused=True),
+        strict=True,
+    ):
+        zero = torch.zeros(())
+        torch.testing.assert_close(one if one is not None else zero, other if other is not None else zero)
+
+
+@every_head
+def test_scores_keep_the_shape_of_the_features(name: str) -> None:
+    head, h = build(name), features()
+    torch.testing.assert_close(head.scores(h.view(2, 4, WIDTH)).flatten(0, 1), head.scores(h))
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("adaptive", "negative-sampling", "tempered")])
+def test_biases_start_as_a_distribution(name: str) -> None:
+    head = build(name)
+    q = COUNTS.clamp(min=1).double().index_fill(0, torch.tensor(MARKS), 0.0)
+    q /= q.sum()
+    head.start_bias(q.log())
+    without_features = head.scores(torch.zeros(1, WIDTH, dtype=torch.float64)).softmax(-1)[0]
+    torch.testing.assert_close(without_features, q)
+    head.start_bias(None)
+    modules = [module for module in (head, getattr(head, "table", None)) if module is not None]
+    biases = [entry for module in modules for key, entry in module.named_parameters() if key.endswith("bias")]
+    assert biases
+    assert not any(bias.any() for bias in biases)
 
 
 @with_probabilities

@@ -110,21 +110,6 @@ def test_z_loss_is_of_the_list_and_label_smoothing_is_refused() -> None:
         head.loss(*arguments, LossOptions(label_smoothing=0.1))
 
 
-@pytest.mark.parametrize("of_the_list", [False, True])
-@pytest.mark.parametrize("start", [True, False])
-def test_biases_start_as_a_distribution(of_the_list: bool, start: bool) -> None:
-    table, head = build(of_the_list=of_the_list)
-    # The text's own frequencies, but that a word that is not in it counts as one that is once.
-    q = COUNTS.clamp(min=1).double().masked_fill(torch.arange(V) < 2, 0)
-    q /= q.sum()
-    head.start_bias(q.log() if start else None)
-    without_features = head.scores(torch.zeros(1, D, **double)).exp()[0]
-    if start:
-        torch.testing.assert_close(without_features, q)
-    else:
-        assert not table.bias.any()
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_of_tables(dtype: torch.dtype) -> None:
     table, head = build("cosine")

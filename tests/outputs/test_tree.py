@@ -14,7 +14,7 @@ from fairseq_tiedemb.outputs import BY_CLASSES, TREES, NamedClasses, OutputLayer
 
 from .. import reference
 from ..models.common import grown
-from .common import COUNTS, MARKS, SIZE, TARGET, WIDTH, features, gradients, numerical_gradient
+from .common import COUNTS, MARKS, SIZE, TARGET, WIDTH, features, gradients
 
 every_tree = pytest.mark.parametrize("kind", TREES)
 
@@ -78,27 +78,6 @@ def test_marks_that_occur_are_leaves() -> None:
     assert scores[:, 0].eq(-torch.inf).all()
 
 
-def test_scores_keep_the_shape_of_the_features() -> None:
-    found, h = tree(), features()
-    torch.testing.assert_close(found.scores(h.view(2, 4, WIDTH)).flatten(0, 1), found.scores(h))
-    assert found.scores(h[:0]).shape == (0, SIZE)
-    assert found.log_prob(h[:0], TARGET[:0]).shape == (0,)
-    loss = found.loss(h[:0], TARGET[:0]).loss
-    assert all(not each.any() for each in gradients(loss, found))
-
-
-@every_tree
-def test_gradients_are_those_of_the_loss(kind: str) -> None:
-    found, h = tree(kind), features()
-    parameters = [found.nodes, found.node_bias, h]
-    by_paths = gradients(found.loss(h, TARGET).loss, *parameters)
-    by_scores = gradients(-found.scores(h).gather(1, TARGET.unsqueeze(1)).sum(), *parameters)
-    for one, other, parameter in zip(by_paths, by_scores, parameters, strict=True):
-        numerical = numerical_gradient(lambda: found.loss(h, TARGET).loss.item(), parameter)
-        torch.testing.assert_close(one, numerical, rtol=1e-5, atol=1e-7)
-        torch.testing.assert_close(other, one)
-
-
 def test_many_words_are_scored_in_parts_without_gradients() -> None:
     found = tree()
     h, target = features(2500), torch.randint(2, SIZE, (2500,))
@@ -117,19 +96,6 @@ def test_huffmans_paths_are_short_for_frequent_words_and_a_balanced_trees_are_al
     assert entropy <= mean < entropy + 1
     assert set(tree("balanced").lengths[2:].tolist()) <= {3, 4}
     assert tree().lengths[:2].tolist() == [0, 0]
-
-
-@every_tree
-def test_biases_start_as_the_words_probabilities(kind: str) -> None:
-    found = tree(kind)
-    p = torch.rand(SIZE, dtype=torch.float64) + 0.1
-    p[list(MARKS)] = 0.0
-    p /= p.sum()
-    found.start_bias(p.log())
-    with torch.no_grad():
-        torch.testing.assert_close(found.scores(torch.zeros(1, WIDTH).double()).exp()[0], p)
-    found.start_bias(None)
-    assert not found.node_bias.any()
 
 
 def test_biases_start_finite_with_what_unigram_says() -> None:

@@ -1,0 +1,309 @@
+"""Settings of every family that do not fit together or are out of range, and the messages that follow."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from .families import ALL, BANDS, DECODER
+from .plans import CUTOFF, MORE, OTHERS, THEIRS, V, family_and_settings, plan_of, task
+
+TIED = "--share-decoder-input-output-embed"
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("lstm_nmt", {"sharing_method": "l3"}, "--sharing-method: needs a registered method; got 'l3'"),
+    # Shared tables of two widths, and who asked for them.
+    ("lstm_nmt_twwt", {"decoder_out_embed_dim": 7}, "--arch lstm_nmt_twwt: needs --decoder-embed-dim equal .* 6 and 7"),
+    ("lstm_nmt_twwt", {"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* 8 and 6"),
+    ("lstm_nmt", {**DECODER, "decoder_out_embed_dim": 7}, f"{TIED}: needs .* 6 and 7. Use --decoder-out-embed-dim 6"),
+    ("lstm_nmt_wt", {**ALL, "decoder_out_embed_dim": 7}, "--share-all-embeddings: needs .* got 6 and 7"),
+    ("lstm_nmt_wt", {**DECODER, "decoder_out_embed_dim": 7}, "--arch lstm_nmt_wt: needs .* got 6 and 7"),
+    (
+        "tied_lstm_lm",
+        {**DECODER, "decoder_hidden_size": 8},
+        f"{TIED}: .*, or --projection; got 6 and 8. Use --projection",
+    ),
+    ("feedforward_lm_wt", {"deep_output": "none", "decoder_hidden_size": 8}, "--arch feedforward_lm_wt: .* 6 and 8"),
+    (
+        "bengio_lm",
+        DECODER,
+        f"{TIED}: needs a deep output with --skip-connections, .*; got --deep-output none. Use --deep-output linear.",
+    ),
+    (
+        "transformer_lm",
+        {**DECODER, "decoder_input_dim": 16, "decoder_output_dim": 8},
+        f"{TIED}: needs input vectors as wide as features; got 16 and 8. Use --decoder-output-dim 16, or --projection",
+    ),
+    ("dynamicconv", {**ALL, "decoder_embed_dim": 32}, "--share-all-embeddings: needs --encoder-embed-dim equal .* 16"),
+    # Dictionaries, and files of vectors.
+    ("lstm_nmt_twwt", {"source": MORE}, "got dictionaries of 22 and 20 words. Use the data folder of the training"),
+    ("transformer", {**ALL, "target": MORE}, "--share-all-embeddings: needs one dictionary .* 20 and 22"),
+    ("dl4mt_twwt", {"target": OTHERS}, "--arch dl4mt_twwt: .* differ at entry 4 .'word0' and 'wort0'"),
+    (
+        "transformer",
+        {"merge_src_tgt_embed": True, "target": OTHERS},
+        "--merge-src-tgt-embed: needs .* got 'wort0' at 4, where that has 'word0'. Use .*--joined-dictionary",
+    ),
+    (
+        "lstm_nmt_twwt",
+        {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"},
+        "needs one file of vectors for the shared table; got .*'a.txt' and .*'b.txt'",
+    ),
+    # P.
+    ("tied_lstm_lm", {"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use"),
+    ("tied_lstm_lm", {"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use"),
+    (
+        "tied_lstm_lm",
+        {"projection": True, "projection_bias": True, "no_projection_bias": True},
+        "--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them",
+    ),
+    ("transformer", {"projection_bias": True}, "--projection-bias: needs --projection; got a model without one"),
+    ("transformer", {**THEIRS, "projection": True}, "--projection: needs one table .* --adaptive-softmax-cutoff 8,16"),
+    # fairseq's own options.
+    ("transformer_lm", {"quant_noise_scalar": 0.1}, "--quant-noise-scalar: needs fairseq's own embeddings; got 0.1"),
+    ("transformer", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs a language model"),
+    ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
+    ("lightconv_lm", {**BANDS, "adaptive_input": False}, "--tie-adaptive-weights: needs --adaptive-input"),
+    ("transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff; got none"),
+    (
+        "transformer_lm",
+        {**BANDS, "adaptive_input_cutoff": "8,12"},
+        "--tie-adaptive-weights: needs --adaptive-input-cutoff equal to .* got 8,12 and 8,16",
+    ),
+    ("lightconv_lm", {**BANDS, "adaptive_input_factor": 4.0}, "needs --adaptive-input-factor equal to .* 4.0 and 2.0"),
+    ("transformer_lm", {**BANDS, "decoder_input_dim": 8}, "needs --decoder-input-dim equal to .* got 8 and 16"),
+    (
+        "transformer_lm",
+        {**DECODER, "adaptive_input": True, "adaptive_input_cutoff": "8,16"},
+        f"{TIED}: needs one table of words as input; got --adaptive-input",
+    ),
+    (
+        "lightconv_lm",
+        {**DECODER, "character_embeddings": True},
+        f"{TIED}: needs one table of words as input; got --character-embeddings",
+    ),
+    (
+        "lightconv_lm",
+        {"sharing_method": "cosine", "character_embeddings": True},
+        "--sharing-method cosine: needs a table of words as input; got --character-embeddings",
+    ),
+    # Factorised tables.
+    ("transformer", {"embedding_rank": 0}, "--embedding-rank: needs a positive whole number; got 0. Use 128"),
+    ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
+    ("dynamicconv", {"embedding_rank": 4, **THEIRS}, "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16"),
+    (
+        "transformer",
+        {"embedding_rank": 4, "encoder_embed_path": "v.txt"},
+        "--embedding-rank: .* --encoder-embed-path v",
+    ),
+    # Bands.
+    *(
+        (
+            "tied_lstm_lm",
+            {**DECODER, "adaptive_softmax_cutoff": ends},
+            f"-cutoff: needs rising .* {V}, .* got {ends}. Use",
+        )
+        for ends in ("foo", "8,5", "5,5", "0,5", f"5,{V}", "100", "5.5")
+    ),
+    ("transformer", {"adaptive_softmax_cutoff": [16, 8]}, r"--adaptive-softmax-cutoff: needs rising .*; got \[16, 8\]"),
+    (
+        "transformer_lm",
+        {"adaptive_input": True, "adaptive_input_cutoff": "16,8"},
+        "--adaptive-input-cutoff: needs rising whole numbers between 0 and 20, .*; got 16,8",
+    ),
+    (
+        "tied_lstm_lm",
+        {**CUTOFF, "adaptive_softmax_factor": 40.0},
+        r"--adaptive-softmax-factor: needs 1 or more, and a last band, of 6 / factor\^2, at least .* got 40.0. Use",
+    ),
+    ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 0.5}, "--adaptive-softmax-factor: .* got 0.5"),
+    (
+        "lightconv_lm",
+        {**BANDS, "adaptive_input_factor": 100.0, "adaptive_softmax_factor": 100.0},
+        r"--adaptive-input-factor: needs 1 or more, and a last band, of 16 / factor\^2.*; got 100.0",
+    ),
+    (
+        "tied_lstm_lm",
+        {**CUTOFF, "sharing_method": "cosine"},
+        f"--sharing-method cosine: needs bands .* got --adaptive-softmax-cutoff 5,8 without {TIED}",
+    ),
+    (
+        "dynamicconv",
+        {"sharing_method": "distance", **THEIRS},
+        "--sharing-method distance: needs bands .* got --adaptive-softmax-cutoff 8,16 without --tie-adaptive-weights",
+    ),
+    (
+        "tied_lstm_lm",
+        {**DECODER, **CUTOFF, "decoder_freeze_embed": True},
+        "--decoder-embed-path, --decoder-freeze-embed: need one input table .* got tied bands.* 5,8",
+    ),
+    # Output layers.
+    ("tied_lstm_lm", {"output_layer": "softmaks"}, "--output-layer: needs a registered layer; got 'softmaks'"),
+    ("transformer_lm", {"output_layer": "softmaks"}, "--output-layer: needs a registered layer; got 'softmaks'"),
+    (
+        "tied_lstm_lm",
+        {"output_layer": "adaptive"},
+        "--output-layer adaptive: needs --adaptive-softmax-cutoff; got none",
+    ),
+    (
+        "tied_lstm_lm",
+        {"output_layer": "nce", **CUTOFF},
+        "--output-layer nce: needs one table for all words; got --adaptive-softmax-cutoff 5,8",
+    ),
+    (
+        "transformer_lm",
+        {"output_layer": "negative-sampling"},
+        "--output-layer negative-sampling: needs word2vec.*; got --arch .*. Use sampled",
+    ),
+    (
+        "word2vec_skipgram",
+        {"output_layer": "classes"},
+        "--output-layer classes: needs a language model; got --arch word2vec_skipgram. Use negative-sa",
+    ),
+    (
+        "word2vec_skipgram",
+        {"word2vec_output": "tree", "output_layer": "softmax"},
+        "--word2vec-output: needs one of negative, full, tree, and no other --output-layer; got tree with .* softmax",
+    ),
+    ("word2vec_skipgram", {"word2vec_output": "half"}, "--word2vec-output: needs one of negative, full, .*; got half"),
+    (
+        "word2vec_skipgram",
+        {**DECODER, "word2vec_output": "tree"},
+        f"--output-layer tree: needs input embeddings of their own, .* got {TIED}. Use",
+    ),
+    (
+        "zaremba_lm_small_wt",
+        {"output_layer": "tree"},
+        "--output-layer tree: needs .* got --arch zaremba_lm_small_wt, which ties its embeddings",
+    ),
+    (
+        "transformer_lm",
+        {"output_layer": "tree", "sharing_method": "cosine"},
+        "--output-layer tree: needs --sharing-method plain, since it scores words by no table; got cosine",
+    ),
+    ("tied_lstm_lm", {"output_layer": "tree", "tree": "classes"}, "--tree classes: needs --class-file; got none"),
+    ("tied_lstm_lm", {"output_layer": "short-list"}, "--short-list: needs 1 word or more with .* short-list; got 0"),
+    (
+        "tied_lstm_lm",
+        {"output_bias_init": "zero", **CUTOFF},
+        "--output-bias-init: needs an output layer with biases; got zero with --adaptive-softmax-cutoff 5,8",
+    ),
+    (
+        "transformer_lm",
+        {"output_bias_init": "zero"},
+        "--output-bias-init: needs an output layer with biases; got zero with --output-layer softmax",
+    ),
+    # Ranges.
+    ("lstm_nmt", {"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
+    ("lstm_nmt", {"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
+    ("lstm_nmt", {"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
+    ("lstm_nmt", {"decoder_dropout_in": -0.1}, r"--decoder-dropout-in: needs a probability in \[0, 1\); got -0.1"),
+    ("tied_lstm_lm", {"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
+    ("tied_lstm_lm", {"dropout_states": 1.0}, r"--dropout-states: needs a probability in \[0, 1\); got 1.0"),
+    ("tied_lstm_lm", {"init_range": math.inf}, "--init-range: needs a positive, finite number; got inf"),
+    ("highway_lm", {"decoder_depth": 0}, "--decoder-depth: needs a positive whole number; got 0. Use 10"),
+    ("feedforward_lm", {"ngram_order": 1}, "--ngram-order: needs 2 or more; got 1. Use 5"),
+    ("feedforward_lm", {"decoder_dropout_in": 1.0}, "--decoder-dropout-in: needs a probability .*; got 1.0"),
+    ("word2vec_cbow", {"negatives": 10**12}, "--negatives: needs 1 to 10,000; got 1000000000000"),
+    ("word2vec_cbow", {"noise_power": 1.5}, r"--noise-power: needs a number in \[0, 1\]; got 1.5"),
+    ("word2vec_cbow", {"noise_for": "all"}, "--noise-for: needs one of block, centre, pair; got all"),
+    ("word2vec_cbow", {"decoder_embed_dim": 0}, "--decoder-embed-dim: needs a positive whole number; got 0"),
+    ("tied_lstm_lm", {"output_bias_init": "uni"}, "--output-bias-init: needs one of zero, uniform, unigram; got uni"),
+    ("tied_lstm_lm", {"tree": "high"}, "--tree: needs one of huffman, balanced, classes; got high"),
+    ("transformer_lm", {"classes": 0}, "--classes: needs 1 or more; got 0"),
+    ("lightconv_lm", {"noise_samples": 0}, "--noise-samples: needs 1 to 1,000,000; got 0"),
+    ("feedforward_lm", {"noise_power": math.nan}, r"--noise-power: needs a number in \[0, 10\]; got nan"),
+    ("tied_lstm_lm", {"noise_log_z": -1e4}, "--noise-log-z: needs a logarithm between -1000 and 1000; got -10000"),
+]
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "message"), REFUSED, ids=[f"{case[0]} {case[2][:50]}" for case in REFUSED]
+)
+def test_what_cannot_work_is_refused(preset: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan_of(preset, **options)
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "message"),
+    [
+        ("tied_lstm_lm", {"classes": 7}, "--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
+        (
+            "transformer_lm",
+            {"noise_samples": 7},
+            "--noise-samples: needs --output-layer nce or sampled; got 7 with --output-layer softmax. Use .* nce",
+        ),
+        (
+            "feedforward_lm",
+            {"output_layer": "tree", "noise_power": 0.5},
+            "--noise-power: .* nce or sampled; .* with .* tree",
+        ),
+        ("lightconv_lm", {"own_noise": True}, "--own-noise: needs --output-layer nce or sampled; got True"),
+        (
+            "tied_lstm_lm",
+            {"output_layer": "sampled", "noise_log_z": 9.0},
+            "--noise-log-z: needs --output-layer nce; got 9",
+        ),
+        (
+            "tied_lstm_lm",
+            {"output_layer": "nce", "tree": "balanced"},
+            "--tree: needs --output-layer tree; got balanced",
+        ),
+        (
+            "tied_lstm_lm",
+            {"adaptive_softmax_factor": 2.0},
+            "--adaptive-softmax-factor: needs --output-layer adaptive; got 2",
+        ),
+        ("tied_lstm_lm", {"class_file": "c.txt"}, "--class-file: needs --output-layer classes or tree; got c.txt with"),
+        (
+            "tied_lstm_lm",
+            {"class_file": "c.txt", "output_layer": "tree"},
+            "--class-file: needs --tree classes; got .* huff",
+        ),
+        (
+            "tied_lstm_lm",
+            {"output_layer_options": "a=1"},
+            "--output-layer-options: needs a registered output layer; got a=1 with --output-layer softmax",
+        ),
+        (
+            "word2vec_cbow",
+            {"word2vec_output": "tree", "negatives": 7},
+            "--negatives: needs --output-layer negative-sampling; got 7 with --output-layer tree",
+        ),
+        (
+            "word2vec_cbow",
+            {"output_layer": "softmax", "noise_for": "pair"},
+            "--noise-for: needs .* got pair with .* softmax",
+        ),
+    ],
+)
+def test_trains_with_no_option_that_has_no_use(preset: str, options: dict[str, Any], message: str) -> None:
+    """Models are built with them, for checkpoints of version 0.1.2."""
+    model_class, cfg = family_and_settings(preset, options)
+    model = model_class.build_model(cfg, task())
+    with pytest.raises(ValueError, match=message):
+        model.check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
+
+
+def test_options_that_have_a_use_are_trained_with() -> None:
+    for preset, options in (
+        ("tied_lstm_lm", {**CUTOFF, **DECODER}),
+        ("transformer_lm", {**BANDS, "output_layer": "adaptive"}),
+        ("word2vec_cbow", {"negatives": 7, "noise_for": "pair"}),
+        ("lightconv_lm", {"output_layer": "sampled", "noise_samples": 3}),
+    ):
+        model_class, cfg = family_and_settings(preset, options)
+        model_class.build_model(cfg, task()).check_training(SimpleNamespace(takes_the_models_loss=True), cfg)
+
+
+def test_a_beginning_that_is_predicted_needs_the_softmax() -> None:
+    model_class, cfg = family_and_settings("transformer_lm", {"output_layer": "nce"})
+    model = model_class.build_model(cfg, task())
+    criterion = SimpleNamespace(
+        takes_the_models_loss=True, task=SimpleNamespace(args=SimpleNamespace(add_bos_token=True))
+    )
+    with pytest.raises(ValueError, match="--add-bos-token: needs --output-layer softmax.*; got --output-layer nce"):
+        model.check_training(criterion, cfg)
+    criterion.task.args.add_bos_token = False
+    model.check_training(criterion, cfg)
