@@ -62,6 +62,29 @@ def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
     return commands
 
 
+def run(script: str, *args: object) -> subprocess.CompletedProcess[str]:
+    """Runs one of the programs that turn the files of corpora into text."""
+    return run_python(RECIPES / script, *args)
+
+
+def lines(script: str, source: Path, folder: Path, *args: object) -> dict[str, list[str]]:
+    """What such a program makes of a corpus, by file name without `.txt`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    before = ("de",) if script == "tatoeba_text.py" else ()
+    process = run(script, source, *before, folder, *args)
+    assert process.returncode == 0, process.stderr
+    return {path.name.removesuffix(".txt"): path.read_text().splitlines() for path in folder.iterdir()}
+
+
+def assert_refused(process: subprocess.CompletedProcess[str], message: str, folder: Path) -> None:
+    """Refused with this message, and nothing is left that could be taken for a corpus."""
+    assert process.returncode == 1
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
+    assert not [path for path in folder.rglob("*") if path.name.startswith(("train.", "valid.", "test.", "out."))]
+
+
 def refusal(name: str, *args: object, **variables: object) -> str:
     """What a recipe says that refuses what it is given, before the first command."""
     process = run_recipe(name, *args, DRY_RUN=1, **variables)

@@ -12,8 +12,8 @@ from bookkeeping.data import Row, Table, read_tables
 
 from fairseq_tiedemb.analysis.overlap import overlap
 
+from .facts import SCORES
 from .shell import RECIPES, dry_run, option, prepared, run_python, run_recipe, write_programs
-from .test_rows import SCORES
 
 # Programs that do at once what the real ones take hours for; what fairseq-generate translates is the reference.
 PROGRAMS = {
