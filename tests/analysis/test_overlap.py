@@ -22,6 +22,7 @@ def test_the_papers_table() -> None:
         ["in", "both", "85,000", "90.4%"],
         ["all", "94,000", "100.0%"],
     ]
+    assert len({*map(len, lines[:5])}) == 1  # numbers are aligned at the right
     assert lines[5] == "97.7% of the types of EN are shared, 92.4% of FR's"
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fairseq_tiedemb.analysis.input_updates import input_updates
 from fairseq_tiedemb.analysis.repeats import repeats
 from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
+from fairseq_tiedemb.cli._stream import _check_index
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
@@ -249,6 +250,8 @@ def test_broken_data_is_named(lm_data: Path, tmp_path: Path, capfd: pytest.Captu
         with pytest.raises(ValueError, match=f"DATA: needs files as .*; got {index} with {size} bytes of {needed:,}."):
             command(data)
     assert "Traceback" not in capfd.readouterr().err
+    index.write_bytes(b"TNTIDX\0\0" + b"\xff" * 40)
+    _check_index(index)  # of another of fairseq's formats nothing is said
     for line, cause in (
         (b"foo bar baz", 'Incorrect dictionary format, .*"foo bar'),
         (b"a 1\na 1", "Duplicate word found .*'a'"),

@@ -16,7 +16,7 @@ from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from .. import untrained
-from .crossing import crossed
+from ..crossing import crossed
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="needs CTranslate2: pip install ctranslate2")
 

@@ -20,9 +20,9 @@ from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from ..conftest import RunCommand
+from ..crossing import crossed
 from ..models.common import dictionary, grown
 from ..models.families import ALL, DECODER, FAMILIES, SHARINGS, WORDS, build, options_of, scores, task_of
-from .crossing import crossed
 
 FOLDED = [name for name, method in SHARING_METHODS.items() if method.offset is None]
 

@@ -9,7 +9,7 @@ import pytest
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.ngram import SMOOTHINGS, BackoffModel, SmoothedModel, arpa
 
-from ..export.crossing import crossed
+from ..crossing import crossed
 from .texts import distribution, random_text, read_text
 
 # As SRILM writes it: tabs, no weight where nothing follows, -99 for <s>, words in any order. With it by hand

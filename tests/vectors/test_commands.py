@@ -147,6 +147,7 @@ assert "fairseq" not in sys.modules
     best = sorted(cosines, key=lambda word: -cosines[word])[:2]
     assert printed[5].split()[:3] == ["1", best[0], f"{cosines[best[0]]:.3f}"]
     assert printed[6].split()[:3] == ["2", best[1], f"{cosines[best[1]]:.3f}"]
+    assert printed[7].startswith("[1] ")  # of the next command
     assert read_vectors(Path(f"{checkpoint}.vec")).words == words
 
 

@@ -22,15 +22,14 @@ def related(count: int = 90) -> list[np.ndarray]:
     return [first, first + 0.8 * rows(count, 12, 2), first[:, :7] + 0.5 * rows(count, 7, 3)]
 
 
-@pytest.mark.parametrize("block", [1000, 10**7])
+@pytest.mark.parametrize("block", [3000, 10**7])
 def test_equal_to_the_exact_one_in_every_block_size(block: int) -> None:
     tables = related()
     found = cosine_correlation([unit_rows(each) for each in tables], block=block)
     cosines = [exact_pairwise(each) for each in tables]
-    for i in range(3):
-        for j in range(3):
-            assert found[i, j] == pytest.approx(exact_spearman(cosines[i], cosines[j]), abs=1e-6)
-    few = [unit_rows(each) for each in related(9)]
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert found[i, j] == found[j, i] == pytest.approx(exact_spearman(cosines[i], cosines[j]), abs=1e-6)
+    few = [unit_rows(each) for each in related(4)]
     assert np.array_equal(cosine_correlation(few, block=1), cosine_correlation(few, block=block))
 
 

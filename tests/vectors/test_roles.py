@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_tiedemb.sharing import SHARING_METHODS, register_sharing_method
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 
-from ..export.crossing import crossed
+from ..crossing import crossed
 from ..models.common import grown
 from ..models.families import BANDS, SHARINGS, build, options_of
 from ..test_methods_with_parameters import LEARNED
