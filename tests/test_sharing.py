@@ -208,12 +208,12 @@ def test_half_precision_is_finite_with_its_padding_row(method: str, dtype: torch
 
 @every_method
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("length", [0.0, 1e-3])
-def test_short_rows_that_are_not_padding_are_finite(method: str, dtype: torch.dtype, length: float) -> None:
-    table = SharedEmbedding(4, 3, PAD, method=method).to(dtype)
-    with torch.no_grad():
-        table.weight[2] = length
-    scores = table.scores(torch.ones(1, 3, dtype=dtype))
-    assert scores.isfinite().all()
-    (scores.float().logsumexp(1).sum() + table.embed(torch.tensor([2])).float().sum()).backward()
-    assert table.weight.grad[[0, 1, 3]].isfinite().all()
+def test_short_rows_that_are_not_padding_are_finite(method: str, dtype: torch.dtype) -> None:
+    for length in (0.0, 1e-3):
+        table = SharedEmbedding(4, 3, PAD, method=method).to(dtype)
+        with torch.no_grad():
+            table.weight[2] = length
+        scores = table.scores(torch.ones(1, 3, dtype=dtype))
+        assert scores.isfinite().all()
+        (scores.float().logsumexp(1).sum() + table.embed(torch.tensor([2])).float().sum()).backward()
+        assert table.weight.grad[[0, 1, 3]].isfinite().all()
