@@ -39,6 +39,8 @@ export OMP_NUM_THREADS := 1
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # The folder of the checkout must not be shadowed by another copy.
 unexport PYTHONPATH
+# Without bytecode, each of some hundred processes of the tests compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 test: lint-where-pinned pytest
 

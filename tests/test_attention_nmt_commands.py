@@ -19,7 +19,6 @@ import fairseq_cli.train
 import pytest
 import torch
 from fairseq import options
-from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -27,7 +26,8 @@ from hydra.core.global_hydra import GlobalHydra
 from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-from .conftest import USER_DIR, MadeOnce, configuration
+from .conftest import USER_DIR, MadeOnce
+from .runs import model_state, printed
 from .test_compat_commands import logged, losses, noise, shown
 
 CONFIG = USER_DIR / "config"
@@ -52,31 +52,15 @@ InProcess = Callable[..., str]
 
 
 @pytest.fixture
-def generate(capsys: pytest.CaptureFixture) -> InProcess:
-    """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
-
-    def generate(data: Path, *flags: object) -> str:
-        capsys.readouterr()
-        flags = ("--batch-size", 7, "--max-len-b", 15, *flags)
-        fairseq_cli.generate.main(configuration(options.get_generation_parser(), data, *flags))
-        return capsys.readouterr().out
-
-    return generate
-
-
-def printed(text: str, letter: str) -> dict[int, str]:
-    """The lines `letter-number` of fairseq-generate by number; of several, the last."""
-    return {int(number): line for number, line in re.findall(rf"^{letter}-(\d+)\t(.*)", text, re.M)}
+def generate(generate: InProcess) -> InProcess:
+    """`generate(data, *flags)` of conftest.py, of a few short sentences at a time."""
+    return lambda data, *flags: generate(data, "--batch-size", 7, "--max-len-b", 15, *flags)
 
 
 def hypotheses(text: str) -> dict[int, tuple[float, str]]:
     """Score and words of every hypothesis."""
     pairs = {number: line.split("\t") for number, line in printed(text, "H").items()}
     return {number: (float(score), words) for number, (score, words) in pairs.items()}
-
-
-def model_state(folder: Path) -> dict[str, torch.Tensor]:
-    return load_checkpoint_to_cpu(folder / "checkpoint_last.pt")["model"]
 
 
 # --- recipes for fairseq-hydra-train ---------------------------------------------------------------------------------
@@ -143,12 +127,10 @@ def test_hydra_trains_what_the_command_line_trains(
     assert losses(hydra.stdout) == losses(command_line) == losses(by_preset) != []
     # Tied: one table, though no flag says so.
     assert "dl4mt_wt: shares decoder input = decoder output (weight tying)" in hydra.stdout
-    counts = [re.findall(r"num. shared model params: ([\d,]+)", text) for text in (hydra.stdout, command_line)]
-    assert counts[0] == counts[1] != []
-    states = [model_state(tmp_path / name) for name in ("hydra", "command_line")]
-    assert torch.equal(states[0]["decoder.embed_tokens.weight"], states[0]["decoder.output.weight"])
-    for name, value in states[1].items():
-        torch.testing.assert_close(states[0][name], value)
+    state = model_state(tmp_path / "hydra")
+    assert torch.equal(state["decoder.embed_tokens.weight"], state["decoder.output.weight"])
+    for name, value in model_state(tmp_path / "command_line").items():
+        torch.testing.assert_close(state[name], value)
 
 
 @pytest.mark.slow
@@ -237,19 +219,10 @@ def test_fairseqs_criterions_train_the_same(
 
 
 @pytest.mark.slow
-def test_resume_goes_on_and_finetuning_starts_over(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
-    flags = (*LSTM, "--dropout", 0.2, "--batch-size", 20, "--store-ema", "--ema-decay", 0.9)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    text = train(parallel_data, *flags, "--max-update", 7, "--save-dir", whole)
-    train(parallel_data, *flags, "--max-update", 3, "--save-dir", parts)
-    assert "Loaded checkpoint" in train(parallel_data, *flags, "--max-update", 7, "--save-dir", parts)
-    states = [load_checkpoint_to_cpu(folder / "checkpoint_last.pt") for folder in (whole, parts)]
-    for name, value in states[0]["model"].items():
-        torch.testing.assert_close(states[1]["model"][name], value, rtol=0, atol=0)
-    for name, value in states[0]["extra_state"]["ema"].items():
-        torch.testing.assert_close(states[1]["extra_state"]["ema"][name], value)
-    start = ("--finetune-from-model", whole / "checkpoint_last.pt", "--max-update", 1, "--no-save")
-    finetuned = train(parallel_data, *flags, *start)
+def test_finetuning_starts_over(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    flags = (*LSTM, "--batch-size", 20, "--max-update")
+    text = train(parallel_data, *flags, 7, "--save-dir", tmp_path)
+    finetuned = train(parallel_data, *flags, 1, "--finetune-from-model", tmp_path / "checkpoint_last.pt", "--no-save")
     assert "loading pretrained model" in finetuned
     assert logged(finetuned, "train_num_updates") == [1]
     assert logged(finetuned, "train_nll_loss")[0] < logged(text, "train_nll_loss")[0] - 0.1
@@ -318,9 +291,11 @@ def test_every_sentence_is_translated_and_aligned_with_its_own_words(
         pairs = [tuple(map(int, pair.split("-"))) for pair in printed(text, "A")[number].split()]
         targets = len(hypotheses(text)[number][1].split())
         assert all(0 <= i < len(source.split()) + 1 and 0 <= j < targets + 1 for i, j in pairs)
+    few = (*flags, "--gen-subset", "valid")
+    text = generate(parallel_data, *few)
     # Padded on the left, on the right and not at all: the same translations, aligned in the same way.
-    for other in (("--batch-size", 7, "--left-pad-source"), ("--batch-size", 1)):
-        again = generate(parallel_data, *flags, *other)
+    for other in ("--left-pad-source",), ("--batch-size", 1):
+        again = generate(parallel_data, *few, *other)
         assert printed(again, "A") == printed(text, "A")
         for number, (score, words) in hypotheses(text).items():
             assert hypotheses(again)[number] == (pytest.approx(score, abs=1e-5), words)
@@ -396,7 +371,7 @@ def test_interactive_translates_what_is_piped_in(
 
 
 def test_from_pretrained_translates(path: tuple[str, Path], parallel_data: Path, generate: InProcess) -> None:
-    text = generate(parallel_data, *path, "--beam", 5, "--max-len-b", 200)
+    text = generate(parallel_data, *path, "--beam", 5, "--max-len-b", 200, "--gen-subset", "valid")
     folder, name = path[1].parent, path[1].name
     hub = AttentionNMTModel.from_pretrained(str(folder), name, str(parallel_data), user_dir=str(USER_DIR))
     sources = printed(text, "S")
@@ -424,10 +399,6 @@ def test_averaged_and_saved_checkpoints_stay_tied(
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
-def files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
 def test_dictionaries_that_differ_are_refused_before_anything_is_written(
     train: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
@@ -438,7 +409,7 @@ def test_dictionaries_that_differ_are_refused_before_anything_is_written(
     for arch in (("lstm_nmt_twwt",), ("dl4mt", "--share-all-embeddings")):
         with pytest.raises(ValueError, match=arch[-1] + message):
             train(apart, "--arch", *arch, *TIED, *ADAM, "--batch-size", 20, "--save-dir", tmp_path / "checkpoints")
-    assert files(tmp_path / "checkpoints") == []
+    assert list((tmp_path / "checkpoints").iterdir()) == []
     assert "weight tying" in train(apart, "--arch", "lstm_nmt_wt", *TIED, *ADAM, *BRIEF)
 
 
@@ -459,7 +430,7 @@ def test_what_cannot_work_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         train(parallel_data, *LSTM, *flags.split(), "--batch-size", 20, "--max-epoch", 1, "--save-dir", tmp_path)
-    assert files(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,41 @@ assert main(["average", "--inputs", path, path, "--output", path + ".mean"]) == 
 assert main(["norms", path + ".mean"]) == 0
 assert "fairseq" not in sys.modules
 """
+SEPARATOR = "--- next"
+DICTIONARY = f"""
+import contextlib
+from pathlib import Path
+from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+other = os.path.dirname(path) + "/y"
+print("{SEPARATOR}")
+print(read_checkpoint(Path(other), flag="X")["task_state"]["dictionaries"][0].symbols)
+print("{SEPARATOR}")
+with contextlib.redirect_stderr(sys.stdout):
+    print(main(["average", "--inputs", other, "--output", other + ".mean"]))
+print("{SEPARATOR}")
+"""
+NEED_FAIRSEQ = "plugin models tasks criterions optim compat models.transformer".split()
+NEEDS = f"""
+for name in 2 * {NEED_FAIRSEQ}:
+    try:
+        importlib.import_module(f"fairseq_tiedemb.{{name}}")
+    except ModuleNotFoundError as error:
+        print("{SEPARATOR}", name, error.name)
+"""
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Without fairseq
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A checkpoint with all that fairseq-train saves besides tensors."""
+    cfg = {"task": {"_name": "translation"}, "model": argparse.Namespace(_name="transformer")}
+    numbers = {"val_loss": np.float64(2.5), "order": np.arange(3)}
+    torch.save({"cfg": cfg, "model": {"embed_tokens.weight": torch.ones(5, 4)}, "extra_state": numbers}, tmp_path / "x")
+    return tmp_path / "x"
 
 
 def test_neither_the_package_nor_its_commands_import_before_they_must():
@@ -80,8 +110,23 @@ def test_neither_the_package_nor_its_commands_import_before_they_must():
     assert {"fairseq", "torch", "numpy"}.isdisjoint(loaded.split())
 
 
-def test_the_core_needs_torch_alone_and_changes_nothing_global():
-    without_fairseq(NOTICED + CORE + UNCHANGED + USE)
+def test_the_core_needs_torch_alone_and_changes_nothing_global(trained):
+    """And reads checkpoints; one with a dictionary in it is not saved; what needs fairseq says so, each time."""
+    state = read_checkpoint(trained, flag="X")
+    torch.save({**state, "task_state": {"dictionaries": [Dictionary()]}}, trained.with_name("y"))
+    again = "before = noticed()\n"
+    program = NOTICED + CORE + UNCHANGED + USE + again + READ + UNCHANGED + DICTIONARY + NEEDS
+    read, words, status, said, *needs = without_fairseq(program, str(trained)).split(SEPARATOR)
+    assert read.count("embed_tokens.weight") == 2
+    assert type(read_checkpoint(Path(f"{trained}.mean"), flag="X")["cfg"]["model"]) is argparse.Namespace
+    assert words.strip() == str(Dictionary().symbols)
+    assert "fairseq: needs to be installed where a checkpoint with a dictionary in it is saved" in status + said
+    assert sorted(path.name for path in trained.parent.iterdir()) == ["x", "x.mean", "y"]
+    assert [each.split() for each in needs] == [[name, "fairseq"] for name in 2 * NEED_FAIRSEQ]
+
+
+def test_commands_that_read_checkpoints_leave_fairseq_alone(trained):
+    assert python(NOTICED + READ + UNCHANGED, str(trained)).count("embed_tokens.weight") == 2
 
 
 def test_counting_ngrams_needs_numpy_alone():
@@ -97,56 +142,10 @@ print(*sys.modules)
     assert {"fairseq", "torch"}.isdisjoint(loaded)
 
 
-@pytest.fixture
-def trained(tmp_path):
-    """A checkpoint with all that fairseq-train saves besides tensors."""
-    cfg = {"task": {"_name": "translation"}, "model": argparse.Namespace(_name="transformer")}
-    numbers = {"val_loss": np.float64(2.5), "order": np.arange(3)}
-    torch.save({"cfg": cfg, "model": {"embed_tokens.weight": torch.ones(5, 4)}, "extra_state": numbers}, tmp_path / "x")
-    return tmp_path / "x"
-
-
-@pytest.mark.parametrize("run", [without_fairseq, python])
-def test_checkpoints_are_read_without_fairseq(run, trained):
-    assert run(NOTICED + READ + UNCHANGED, str(trained)).count("embed_tokens.weight") == 2
-    assert type(read_checkpoint(Path(f"{trained}.mean"), flag="X")["cfg"]["model"]) is argparse.Namespace
-
-
-def test_a_dictionary_of_words_is_read_without_fairseq_but_not_saved(trained):
-    state = read_checkpoint(trained, flag="X")
-    torch.save({**state, "task_state": {"dictionaries": [Dictionary()]}}, trained)
-    words, status, said = without_fairseq(
-        """
-import contextlib, io, sys
-from pathlib import Path
-from fairseq_tiedemb.checkpoints.reading import read_checkpoint
-from fairseq_tiedemb.cli import main
-print(read_checkpoint(Path(sys.argv[1]), flag="X")["task_state"]["dictionaries"][0].symbols)
-with contextlib.redirect_stderr(sys.stdout):
-    print(main(["average", "--inputs", sys.argv[1], "--output", sys.argv[1] + ".mean"]))
-""",
-        str(trained),
-    ).splitlines()[:3]
-    assert words == str(Dictionary().symbols)
-    assert "fairseq: needs to be installed where a checkpoint with a dictionary in it is saved" in status + said
-    assert [path.name for path in trained.parent.iterdir()] == ["x"]
-
-
-def test_what_needs_fairseq_says_so_each_time():
-    printed = without_fairseq("""
-import importlib
-for name in 2 * "plugin models tasks criterions optim compat models.transformer".split():
-    try:
-        importlib.import_module(f"fairseq_tiedemb.{name}")
-    except ModuleNotFoundError as error:
-        print(name, error.name)
-""")
-    assert {line.split()[1] for line in printed.splitlines()} == {"fairseq"}
-    assert len(printed.splitlines()) == 14
-
-
 def test_a_language_model_in_plain_pytorch():
-    printed = run_example(EXAMPLES / "language_model.py", "--method", "cosine", "--epochs", "1").splitlines()
+    shorter = "import pydoc_data.topics as text; text.topics = dict([*text.topics.items()][::2])\n"
+    command = (EXAMPLES / "language_model.py", "--method", "cosine", "--epochs", "1")
+    printed = run_example(*command, before=shorter).splitlines()
     assert printed[0].startswith("cosine: ")
     types = int(printed[0].split(", ")[1].split()[0].replace(",", ""))
     assert float(printed[1].split()[-6]) < types / 10  # which chance would have

@@ -365,14 +365,6 @@ def test_a_tree_that_a_file_of_classes_was_given_for_is_read(
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*SURROGATES, "tree"])
-def test_two_processes_train(name: str, run_command: RunCommand, lm_data: Path) -> None:
-    arguments = (*LAYERS[name], *FLAGS, "--batch-size", 3, "--max-epoch", 2, "--no-save", "--distributed-world-size", 2)
-    first, second = logged(run_command("train", lm_data, *arguments).stdout, "valid_ppl")
-    assert second < first
-
-
 def test_the_readmes_layer_trains_resumes_and_is_scored(lm_data: Path, run_command: RunCommand, tmp_path: Path) -> None:
     package = Path(fairseq_tiedemb.__file__).parent
     found = re.findall(r"```python\n(.*?)```", (package / "models/README.md").read_text(), re.DOTALL)

@@ -175,7 +175,7 @@ def test_normality_holds_for_l2_input_only() -> None:
 def test_unbiased(method: str, unbiased: bool) -> None:
     """With isotropic directions E(score_k) = alpha_k for h = sum_j alpha_j v_j, v input vectors."""
     generator = torch.Generator().manual_seed(3)
-    trials, rows, width = 4000, 6, 16
+    trials, rows, width = 1500, 6, 16
     alpha = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05]).double()
     table = SharedEmbedding(rows, width, rows - 1, method=method).double()
     norms = torch.linspace(0.5, 2.0, rows, dtype=torch.float64).unsqueeze(1)
@@ -185,7 +185,7 @@ def test_unbiased(method: str, unbiased: bool) -> None:
         with torch.no_grad():
             table.weight.copy_(directions * norms)
             total += table.scores(alpha @ table.embed(torch.arange(rows - 1)))[: rows - 1]
-    # A score's standard deviation is below 0.5, so the mean's is below 0.01.
+    # A score's standard deviation is below 0.5, so the mean's is below 0.013.
     error = (total / trials - alpha).abs().max().item()
     assert (error < 0.03) == unbiased
 
@@ -208,12 +208,12 @@ def test_half_precision_is_finite_with_its_padding_row(method: str, dtype: torch
 
 @every_method
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("length", [0.0, 1e-3])
-def test_short_rows_that_are_not_padding_are_finite(method: str, dtype: torch.dtype, length: float) -> None:
-    table = SharedEmbedding(4, 3, PAD, method=method).to(dtype)
-    with torch.no_grad():
-        table.weight[2] = length
-    scores = table.scores(torch.ones(1, 3, dtype=dtype))
-    assert scores.isfinite().all()
-    (scores.float().logsumexp(1).sum() + table.embed(torch.tensor([2])).float().sum()).backward()
-    assert table.weight.grad[[0, 1, 3]].isfinite().all()
+def test_short_rows_that_are_not_padding_are_finite(method: str, dtype: torch.dtype) -> None:
+    for length in (0.0, 1e-3):
+        table = SharedEmbedding(4, 3, PAD, method=method).to(dtype)
+        with torch.no_grad():
+            table.weight[2] = length
+        scores = table.scores(torch.ones(1, 3, dtype=dtype))
+        assert scores.isfinite().all()
+        (scores.float().logsumexp(1).sum() + table.embed(torch.tensor([2])).float().sum()).backward()
+        assert table.weight.grad[[0, 1, 3]].isfinite().all()

@@ -79,38 +79,6 @@ def test_evaluation_and_probability_zero_drop_nothing() -> None:
     torch.testing.assert_close(rhn.eval()(inputs, state.unsqueeze(0))[0], expected)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_two_halves_are_the_whole(training: bool) -> None:
-    rhn = network().train(training)
-    inputs, state, *_ = arguments()
-
-    def run(*parts: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, last = [], state.unsqueeze(0)
-        for part in parts:
-            torch.manual_seed(3)
-            output, last = rhn(part, last)
-            outputs.append(output)
-        return torch.cat(outputs), last
-
-    whole, halves = run(inputs), run(inputs[:2], inputs[2:])
-    torch.testing.assert_close(whole, halves)
-    for a, b in zip(*(torch.autograd.grad(out.sum(), [inputs, state]) for out, _ in (whole, halves)), strict=True):
-        torch.testing.assert_close(a, b)
-
-
-def test_batch_rows_are_independent() -> None:
-    rhn = network()
-    inputs, state, *_ = arguments()
-    changed = inputs.detach().clone()
-    changed[:, 1] = 9.0
-    torch.manual_seed(3)
-    outputs, _ = rhn(inputs, state.unsqueeze(0))
-    torch.manual_seed(3)
-    others, _ = rhn(changed, state.unsqueeze(0))
-    torch.testing.assert_close(outputs[:, [0, 2]], others[:, [0, 2]])
-    assert not torch.equal(outputs[:, 1], others[:, 1])
-
-
 @pytest.mark.parametrize("bias", [-2.0, -4.0])
 def test_transform_gates_start_closed(bias: float) -> None:
     rhn = RecurrentHighwayNetwork(D, H, 2, dropout_i=0.0, dropout_h=0.0, transform_bias=bias)
@@ -136,50 +104,6 @@ def test_size_is_that_of_the_published_models(depth: int, units: int, untied: fl
     table, output_bias = 10_000 * units, 10_000
     assert round((size + 2 * table + output_bias) / 1e6, 2) == untied
     assert round((size + table + output_bias) / 1e6, 2) == tied
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_autocast_leaves_the_recurrence_in_the_precision_of_its_weights(training: bool) -> None:
-    rhn = network().float().train(training)
-    inputs = torch.randn(T, B, D)
-
-    def run() -> Tensor:
-        torch.manual_seed(3)
-        outputs, _ = rhn(inputs, rhn.initial_state(B))
-        outputs.sum().backward()
-        return outputs
-
-    expected = run()
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs = run()
-    assert outputs.dtype == torch.float32
-    torch.testing.assert_close(outputs, expected, rtol=0.05, atol=0.05)  # products of inputs in bfloat16
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(dtype: torch.dtype, training: bool) -> None:
-    rhn = RecurrentHighwayNetwork(D, H, 3, dropout_i=0.5, dropout_h=0.5).to(dtype).train(training)
-    inputs = torch.randn(T, B, D).to(dtype)
-
-    def run(inputs: Tensor) -> tuple[Tensor, ...]:
-        torch.manual_seed(3)
-        outputs, last = rhn(inputs, rhn.initial_state(B))
-        assert outputs.dtype == last.dtype == inputs.dtype
-        gradients = torch.autograd.grad(outputs.sum(), [rhn.weight_input, rhn.weight_recurrent])
-        return tuple(tensor.double() for tensor in (outputs, *gradients))
-
-    found = run(inputs)
-    rhn.double()
-    # bfloat16 has 8 bits
-    torch.testing.assert_close(found, run(inputs.double()), rtol=0.05, atol=0.05)
-
-
-def test_one_row_and_one_step() -> None:
-    rhn = network()
-    outputs, last = rhn(torch.randn(1, 1, D).double(), rhn.initial_state(1))
-    assert outputs.shape == last.shape == rhn.initial_state(1).shape == (1, 1, H)
-    torch.testing.assert_close(last, outputs)
 
 
 def test_state_to_carry_does_not_hold_the_states_of_all_depths() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,7 @@ def gradients(weights: list[Parameter]) -> list[Tensor]:
     return [torch.randn_like(weight) * 10 ** (-6 * torch.rand(len(weight), 1)).to(weight.dtype) for weight in weights]
 
 
-def train(optimizer: Any, weights: list[Parameter], updates: int, seed: int) -> None:
+def updated(optimizer: Any, weights: list[Parameter], updates: int, seed: int) -> None:
     """The last weight gets no gradient at every third update, as the parameters of a layer that is dropped."""
     torch.manual_seed(seed)
     for update in range(updates):
@@ -41,15 +42,20 @@ def train(optimizer: Any, weights: list[Parameter], updates: int, seed: int) -> 
         optimizer.step()
 
 
-@pytest.mark.parametrize("eps", [1e-8, 1e-3])
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("eps", "decay", "dtype"),
+    [
+        *((1e-8, 0.1, dtype) for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)),
+        (1e-3, 0.0, torch.float64),
+        (1e-3, 0.0, torch.float16),
+    ],
+)
 def test_fifty_updates_are_fairseqs(eps: float, decay: float, dtype: torch.dtype) -> None:
     ours = [Parameter(torch.randn(20, 30).to(dtype)) for _ in range(3)]
     theirs, start = copy.deepcopy(ours), copy.deepcopy(ours)
     options = {**OPTIONS, "eps": eps, "weight_decay": decay}
-    train(FusedAdam(ours, **options), ours, 50, seed=2)
-    train(Adam(theirs, **options), theirs, 50, seed=2)
+    updated(FusedAdam(ours, **options), ours, 50, seed=2)
+    updated(Adam(theirs, **options), theirs, 50, seed=2)
     # In float32 they round in another order; in half precision the sum of that may round to the next number.
     digits = {torch.float64: 1e-13, torch.float32: 2e-5}.get(dtype, 2 * torch.finfo(dtype).eps)
     for our, their, begin in zip(ours, theirs, start, strict=True):
@@ -61,7 +67,7 @@ def test_fifty_updates_are_fairseqs(eps: float, decay: float, dtype: torch.dtype
 def test_checkpoints_go_from_fairseqs_adam_and_back(dtype: torch.dtype) -> None:
     theirs = [Parameter(torch.randn(4, 5).to(dtype)) for _ in range(2)]
     peer = Adam(theirs, **OPTIONS)
-    train(peer, theirs, 4, seed=2)
+    updated(peer, theirs, 4, seed=2)
     ours, back = copy.deepcopy(theirs), copy.deepcopy(theirs)
     mine, again = FusedAdam(ours, **OPTIONS), Adam(back, **OPTIONS)
     mine.load_state_dict(copy.deepcopy(peer.state_dict()))
@@ -70,7 +76,7 @@ def test_checkpoints_go_from_fairseqs_adam_and_back(dtype: torch.dtype) -> None:
         # torch loads moments in the precision of the parameter; only fairseq's fp16 wrapper keeps them.
         for state in peer.state.values():
             state.update({key: state[key].to(dtype) for key in ("exp_avg", "exp_avg_sq")})
-        train(optimizer, weights, 4, seed=3)
+        updated(optimizer, weights, 4, seed=3)
     for our, their, third in zip(ours, theirs, back, strict=True):
         torch.testing.assert_close(our, their)
         torch.testing.assert_close(third, their)
@@ -147,16 +153,12 @@ def losses(log: str) -> list[float]:
     return [float(loss) for loss in re.findall(r'"train_loss": "([\d.]+)"', log)]
 
 
-def test_the_command_trains_as_with_adam(parallel_data: Path, run_command: RunCommand) -> None:
-    arguments = ["--arch", "lstm_nmt_twwt", "--criterion", "tied_cross_entropy", "--lr", "0.01", "--max-epoch", "2"]
-    arguments += ["--adam-betas", "(0.9, 0.98)", "--weight-decay", "0.01", "--max-tokens", "400", "--cpu", "--no-save"]
-    arguments += ["--encoder-embed-dim", "8", "--encoder-hidden-size", "8", "--decoder-embed-dim", "8"]
-    arguments += ["--decoder-out-embed-dim", "8", "--decoder-hidden-size", "8"]
-    arguments += ["--disable-validation", "--log-format", "json"]
-    processes = [
-        run_command("train", parallel_data, "--optimizer", name, *arguments) for name in ("adam", "fused_adam")
-    ]
-    adam, fused_adam = (losses(process.stdout + process.stderr) for process in processes)
+def test_the_command_trains_as_with_adam(parallel_data: Path, train: Callable[..., str]) -> None:
+    arguments = "--arch lstm_nmt_twwt --criterion tied_cross_entropy --lr 0.01 --max-epoch 2 --weight-decay 0.01 --cpu"
+    arguments += " --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
+    arguments += " --decoder-out-embed-dim 8 --max-tokens 400 --no-save --disable-validation --log-format json"
+    command = (parallel_data, *arguments.split(), "--adam-betas", "(0.9, 0.98)", "--optimizer")
+    adam, fused_adam = (losses(train(*command, name)) for name in ("adam", "fused_adam"))
     assert len(adam) == 2
     assert fused_adam == adam
 
