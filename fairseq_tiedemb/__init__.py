@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         optim,
         outputs,
         plugin,
+        products,
         reading,
         regularizers,
         sharing,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .outputs import OutputHead as OutputHead
     from .outputs import OutputLayer as OutputLayer
     from .outputs import register_output_layer as register_output_layer
+    from .products import fast_products as fast_products
     from .sharing import SharingMethod as SharingMethod
     from .sharing import register_sharing_method as register_sharing_method
 
@@ -65,13 +67,14 @@ _HOMES = {
     "OutputLoss": "losses",
     "SharedEmbedding": "embedding",
     "SharingMethod": "sharing",
+    "fast_products": "products",
     "output_loss": "losses",
     "register_output_layer": "outputs",
     "register_sharing_method": "sharing",
 }
 # Modules that load on first use; the ones after `vectors` import fairseq.
 _MODULES = (
-    "analysis embedding losses modules ngram outputs reading regularizers sharing table_names vectors "
+    "analysis embedding losses modules ngram outputs products reading regularizers sharing table_names vectors "
     "compat criterions models optim plugin tasks"
 ).split()
 __all__ = [
@@ -82,6 +85,7 @@ __all__ = [
     "OutputLoss",
     "SharedEmbedding",
     "SharingMethod",
+    "fast_products",
     "output_loss",
     "register_output_layer",
     "register_sharing_method",

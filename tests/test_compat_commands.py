@@ -220,7 +220,7 @@ def test_buckets_keep_every_sentence(run_command: RunCommand, parallel_data: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16", "--amp"])
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
 def test_half_precision_on_a_cpu(flag: str, run_command: RunCommand, parallel_data: Path) -> None:
     command = run_command(
         "train", parallel_data, *TRANSLATION, flag, "--max-tokens", 500, "--max-epoch", 1, "--no-save"

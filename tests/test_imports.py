@@ -13,6 +13,7 @@ LAYERS = [
     "table_names",
     "terminal",
     "reading",
+    "products",
     "compat",
     "registry",
     "sharing",
@@ -36,6 +37,7 @@ LAYERS = [
 ]
 NUMPY_ONLY = {"ngram", "table_names", "terminal"}
 TORCH_ONLY = {
+    "products",
     "registry",
     "sharing",
     "head",

@@ -21,6 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{'system:':<17}{system()}")
     print(f"{'processor:':<17}{processor()}")
     print(f"{'accelerators:':<17}{accelerators()}")
+    print(f"{'products:':<17}{products()}")
     print(f"{'mended:':<17}{mends()}")
     return 0
 
@@ -35,6 +36,15 @@ def accelerators() -> str:
         return f"none (CUDA of torch: {torch.version.cuda or 'none'})"
     names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
     return f"{names} (CUDA {torch.version.cuda})"
+
+
+def products() -> str:
+    """Describes the library that fairseq's commands choose for float32 products here, and what was measured."""
+    try:
+        from fairseq_tiedemb import fast_products
+    except Exception as error:  # the report must work in a broken installation
+        return f"torch does not import: {error}"
+    return str(fast_products())
 
 
 def mends() -> str:

@@ -11,7 +11,7 @@ and when it can be removed. An entry whose cause is absent does nothing, and `ap
     text         UTF-8                     commands    wrong input, recipes
     help         the flags of a model      archives    unpacking of models
     resume       batches to come           trained     options, dictionaries
-    refusals     without a traceback
+    refusals     without a traceback      cpu         the library that multiplies, threads
 
 Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/reading/`.
 
@@ -24,6 +24,7 @@ from .arrays import numpy_names, numpy_percentile
 from .batches import empty_split, eval_lm_blocks, eval_lm_words, exact_batch_size, last_batch, reading_ahead_ends
 from .checkpoints import checkpoint_classes, checkpoint_errors, one_way_to_read, weights_only_by_default
 from .commands import data_folder, interactive_alignment, models_fit_their_task, recipes_are_defaults
+from .cpu import commands_choose_products, resumed_products
 from .help import model_help
 from .literals import literal_settings
 from .noise import lines_of_a_log_once, quiet_warnings
@@ -111,6 +112,8 @@ ENTRIES = (
     lines_of_a_log_once,
     quiet_warnings,
     refusals_end_in_their_message,
+    commands_choose_products,
+    resumed_products,
 )
 
 
