@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import pickle
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ import fairseq_tiedemb
 from fairseq_tiedemb import cli, products
 from fairseq_tiedemb.compat import cpu
 
-from .conftest import configuration
+from .conftest import USER_DIR, configuration
 from .test_resume import LM, NMT, assert_same, saved
 
 InProcess = Callable[..., str]
@@ -221,6 +222,15 @@ def test_threads_that_spin_are_told(
     monkeypatch.setattr(Path, "read_text", lambda self: "libgomp.so.1")
     cpu.choose("blas")
     assert ("Set GOMP_SPINCOUNT=1000" in caplog.text) == expected
+
+
+@pytest.mark.parametrize("script", ["recipes/common.sh", "examples/steps.sh"])
+def test_scripts_use_the_cores_and_bound_the_spinning(script: str) -> None:
+    command = f"source {USER_DIR.parent / script}; echo $OMP_NUM_THREADS $GOMP_SPINCOUNT"
+    for given, expected in (({}, f"{min(8, len(os.sched_getaffinity(0)))} 1000"), ({"OMP_NUM_THREADS": "3"}, "3 1000")):
+        environment = {"PATH": os.environ["PATH"], **given}
+        process = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+        assert process.stdout.split("\n")[0] == expected
 
 
 def test_own_commands_bound_the_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
