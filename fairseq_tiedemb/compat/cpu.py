@@ -35,9 +35,10 @@ def commands_choose_products() -> None:
         def parse_args_and_arch(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
             _add_flag(parser)
             parsed = original(parser, *args, **kwargs)
-            options_of_command = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-            if "products" in options_of_command:  # no option of fairseq's, which checkpoints keep
-                choose(options_of_command.pop("products"))
+            command = parsed[0] if isinstance(parsed, tuple) else parsed
+            if hasattr(command, "products"):
+                choose(command.products)
+                del command.products  # a model of fairseq's would save it with its own options
             return parsed
 
         return parse_args_and_arch
