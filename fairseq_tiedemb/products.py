@@ -45,7 +45,7 @@ class Products:
 def fast_products(way: str | None = None) -> Products:
     """Let torch multiply float32 matrices on the CPU by the faster of its libraries that is exact on this processor.
 
-    The choice holds for this process. Without it torch uses its BLAS. Measuring takes some 20 ms, once, and leaves
+    The choice holds for this process. Without it torch uses its BLAS. Measuring takes some 30 ms, once, and leaves
     random numbers as they are. Where torch sees a GPU, which its switch may concern, too, nothing is measured or
     changed.
 

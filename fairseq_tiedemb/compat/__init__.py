@@ -11,7 +11,7 @@ and when it can be removed. An entry whose cause is absent does nothing, and `ap
     text         UTF-8                     commands    wrong input, recipes
     help         the flags of a model      archives    unpacking of models
     resume       batches to come           trained     options, dictionaries
-    refusals     without a traceback      cpu         the library that multiplies, threads
+    refusals     without a traceback       cpu         the library that multiplies, threads
 
 Reading checkpoints needs no fairseq and is not a fix: see `fairseq_tiedemb/reading/`.
 
