@@ -34,8 +34,6 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: venv check-python demo test lint lint-where-pinned pytest slow gpu benchmark report docs format clean
 
-# With two threads on a machine that has other work, torch becomes many times slower than with one.
-export OMP_NUM_THREADS := 1
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # The folder of the checkout must not be shadowed by another copy.
 unexport PYTHONPATH

@@ -12,6 +12,7 @@ from . import ngram as ngram
 from . import optim as optim
 from . import outputs as outputs
 from . import plugin as plugin
+from . import products as products
 from . import regularizers as regularizers
 from . import sharing as sharing
 from . import tasks as tasks
@@ -25,6 +26,7 @@ from .outputs import CountedHead as CountedHead
 from .outputs import OutputHead as OutputHead
 from .outputs import OutputLayer as OutputLayer
 from .outputs import register_output_layer as register_output_layer
+from .products import fast_products as fast_products
 from .sharing import SharingMethod as SharingMethod
 from .sharing import register_sharing_method as register_sharing_method
 

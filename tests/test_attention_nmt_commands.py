@@ -182,7 +182,7 @@ def test_every_optimizer_learns(name: str, train: InProcess, parallel_data: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16", "--amp"])
+@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
 def test_half_precision_trains_as_single_does(flag: str, train: InProcess, parallel_data: Path) -> None:
     expected = logged(train(parallel_data, *LSTM, *BRIEF), "train_loss")
     found = logged(train(parallel_data, *LSTM, *BRIEF, flag), "train_loss")

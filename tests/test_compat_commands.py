@@ -189,7 +189,7 @@ def test_eval_lm_runs_no_code_of_its_overrides(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flag", ["--memory-efficient-bf16", "--amp"])
+@pytest.mark.parametrize("flag", ["--memory-efficient-bf16"])
 def test_half_precision_on_a_cpu(flag: str, run_command: RunCommand, parallel_data: Path) -> None:
     command = run_command(
         "train", parallel_data, *TRANSLATION, flag, "--max-tokens", 500, "--max-epoch", 1, "--no-save"

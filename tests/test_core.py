@@ -70,7 +70,7 @@ SEPARATOR = "--- next"
 DICTIONARY = f"""
 import contextlib
 from pathlib import Path
-from fairseq_tiedemb.analysis.checkpoints import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 other = os.path.dirname(path) + "/y"
 print("{SEPARATOR}")
 print(read_checkpoint(Path(other), flag="X")["task_state"]["dictionaries"][0].symbols)

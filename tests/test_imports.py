@@ -15,7 +15,7 @@ CORE = (
     *("regularizers", "embedding", "modules", "outputs"),
 )
 LAYERS = [
-    *("option_checks", "terminal", "whole_files", "checkpoints", "ngram"),
+    *("option_checks", "terminal", "whole_files", "checkpoints", "ngram", "products"),
     *CORE,
     "plan",
     *("wrapping", "compat", "training", "criterions", "optim", "tasks", "models", "plugin"),
@@ -25,7 +25,7 @@ LAYERS = [
 # What a layer, or a file of it, may import besides Python's own modules and ours.
 LIBRARIES = {
     **dict.fromkeys(["option_checks", "ngram", "terminal", "whole_files"], {"numpy"}),
-    **dict.fromkeys([*CORE, "plan"], {"torch"}),
+    **dict.fromkeys([*CORE, "plan", "products"], {"torch"}),
     "outputs/binary_trees.py": {"numpy"},
     "checkpoints": {"numpy", "torch"},
 }

@@ -396,7 +396,7 @@ def test_a_translation_model_takes_it_as_its_language_model(
         ),
         ("--train-subset other", "split other: needs the files"),
         ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
-        ("--cpu --fp16", "--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp"),
+        ("--cpu --amp", "--amp: needs a GPU for training; got a CPU. Use --bf16."),
         (
             "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",
             "--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1. Leave it out",

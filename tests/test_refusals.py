@@ -15,7 +15,7 @@ from .conftest import USER_DIR, RunCommand, run
 
 TINY = "--task language_modeling --arch tied_transformer_lm --decoder-layers 1 --decoder-attention-heads 1 --lr 1"
 TINY += " --optimizer sgd --batch-size 10 --tokens-per-sample 20 --max-update 1 --cpu --num-workers 0"
-NO_GPU = "--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp.\n"
+NO_GPU = "--fp16: needs a GPU for training; got a CPU. Use --bf16.\n"
 
 
 def refused(*command: object, **kwargs: object) -> str:

@@ -233,10 +233,10 @@ common:
     [
         [*TRANSFORMER, "--sharing-method", "cosine", "--find-unused-parameters"],
         [*TRANSFORMER, THREE_WAY, "--sharing-method", "l2-input", "--find-unused-parameters"],
-        [*TRANSFORMER, TIED, "--sharing-method", "square-output", "--amp"],
+        [*TRANSFORMER, TIED, "--sharing-method", "square-output"],
         [*DYNAMICCONV, *UNDROPPED, THREE_WAY, "--sharing-method", "distance", "--ddp-backend", "legacy_ddp"],
     ],
-    ids=["untied", "three-way", "amp", "dynamicconv"],
+    ids=["untied", "three-way", "tied", "dynamicconv"],
 )
 def test_two_processes_train_like_one_with_twice_the_batches(
     flags: list[str], run_command: RunCommand, train: Any, parallel_data: Path

@@ -109,6 +109,8 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
         The exit status: 2 for arguments that are refused, no command, or a package that is missing; 141, as a shell has
         it, where nobody reads what is printed. SIGINT, SIGTERM and SIGHUP end the process when it has cleaned up.
     """
+    # Before torch is imported. Without it, threads that wait keep the cores from other processes, and from each other.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     parser = parser or create_parser()
     try:
         with ending_by_signals(), redirect_stderr(PrintableStream(sys.stderr)):

@@ -20,6 +20,7 @@ def run(arguments: argparse.Namespace) -> None:
         "system": system(),
         "processor": processor(),
         "accelerators": accelerators(),
+        "products": products(),
         "mended": mends(),
     }
     for name, fact in facts.items():
@@ -34,6 +35,15 @@ def accelerators() -> str:
         return f"torch does not import: {error}"
     names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
     return f"{names} (CUDA {torch.version.cuda})" if names else f"none (CUDA of torch: {torch.version.cuda or 'none'})"
+
+
+def products() -> str:
+    """Describes the library that fairseq's commands choose for float32 products here, and what was measured."""
+    try:
+        from fairseq_tiedemb import fast_products
+    except Exception as error:  # the report must work in a broken installation
+        return f"torch does not import: {error}"
+    return str(fast_products())
 
 
 def mends() -> str:

@@ -171,16 +171,18 @@ def dynamic_convolution_without_bias() -> None:
 
 
 def half_precision_needs_a_gpu() -> None:
-    """Refuse to train in float16 without a GPU, before the first step.
+    """Refuse `--fp16` and `--amp` without a GPU, before the first step.
 
-    Without it: AssertionError that torch was not compiled with CUDA, whatever the machine (optim/fp16_optimizer.py:38).
-    Goes when fairseq names the missing GPU.
+    Without it: --fp16 ends in AssertionError that torch was not compiled with CUDA, whatever the machine
+    (optim/fp16_optimizer.py:38); --amp trains in float32 (tasks/fairseq_task.py:531). Goes when fairseq names the
+    missing GPU.
     """
 
     @wrap(Trainer, "_build_optimizer")
     def build_optimizer(original: Any, self: Trainer) -> None:
-        if self.cfg.common.fp16 and not self.cuda and not self.tpu:
-            raise ValueError("--fp16: needs a GPU for training; got a CPU. Use --bf16 or --amp.")
+        for flag in ("fp16", "amp"):
+            if self.cfg.common[flag] and not self.cuda and not self.tpu:
+                raise ValueError(f"--{flag}: needs a GPU for training; got a CPU. Use --bf16.")
         original(self)
 
 

@@ -5,10 +5,11 @@
     recipes      presets set the defaults of a training      help         the flags and defaults of a preset
     fit          model, task and criterion fit each other    updates      begin of an update, dummy batches, gathering
     trained      weights keep the meaning of their training
+    cpu          the library that multiplies on a CPU, and threads that spin
 """
 
 from .. import compat as compat  # first: it mends fairseq
-from . import fit, help, recipes, trained, updates
+from . import cpu, fit, help, recipes, trained, updates
 
 ENTRIES = (
     fit.models_fit_their_task,
@@ -22,6 +23,8 @@ ENTRIES = (
     updates.checkpoints_may_bring_shapes,
     updates.criterions_know_the_update,
     updates.tasks_gather_before_saving,
+    cpu.commands_choose_products,
+    cpu.resumed_products,
 )
 
 

@@ -1,8 +1,11 @@
 """The arithmetic of limits; quick, unlike the benchmarks beside it."""
 
 import pytest
+import torch
 
-from .limits import ADDITION, NUMBERS, PRODUCT, SIZE, Work, parameter_bytes, show_limit
+from fairseq_tiedemb import products
+
+from .limits import ADDITION, NUMBERS, PRODUCT, RATES, SIZE, Work, parameter_bytes, show_limit
 
 
 def test_the_limit_of_a_product_and_an_addition_is_their_time() -> None:
@@ -20,3 +23,14 @@ def test_a_limit_is_of_all_steps_of_a_round(capsys: pytest.CaptureFixture[str]) 
     seconds = {PRODUCT: [1.0, 1.0], ADDITION: [1.0, 1.0], "ours": [8.0, 20.0]}
     show_limit(Work(flops=2 * SIZE**3, bytes=12 * NUMBERS), seconds, "ours", steps=2)
     assert "0.35 [0.20-0.50]; its arithmetic alone 0.17 [0.10-0.25]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("error", "expected"), [(3e-7, "onednn"), (2e-3, "blas")])
+def test_the_product_is_by_the_fastest_exact_library(
+    error: float, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+    monkeypatch.setattr(products, "measure", lambda: ({"blas": 100, "onednn": 110}, {"blas": 3e-7, "onednn": error}))
+    monkeypatch.setattr(torch, "mm", lambda *factors, out: used.append(products.in_use()))
+    RATES[PRODUCT]()
+    assert (used, products.in_use()) == ([expected], "blas")

@@ -12,6 +12,7 @@ def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     assert cli.main(["env"]) == 0
     text = capsys.readouterr().out
     assert f"fairseq_tiedemb: {fairseq_tiedemb.__version__}\n" in text
+    assert "products:        " in text
     assert f"mended:          {len(compat.ENTRIES)} entries: {compat.ENTRIES[0].__name__}, " in text
     # It is for installations that do not work, too.
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -1,0 +1,169 @@
+"""Chooses the library by which torch multiplies float32 matrices on the CPU.
+
+torch sends these products to its BLAS. In the wheels for x86 that is MKL, which takes slow kernels on processors that
+are not Intel's. oneDNN, in the same wheels, gets them only where torch may round them to bfloat16. oneDNN rounds on
+processors with AMX; on others it multiplies in float32 all the same. So both are measured, speed and exactness.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+WAYS = ("blas", "onednn")
+VARIABLE = "FAIRSEQ_TIEDEMB_PRODUCTS"
+# Relative error up to which a result counts as float32's: float32 has some 3e-7, TF32 2e-4, bfloat16 2e-3.
+EXACT = 2e-6
+# How much faster oneDNN must be. Equal libraries differ by less in this measurement: every run chooses the same.
+GAIN = 1.25
+ROUNDS = 5
+ROWS, WIDTH, UNITS = 64, 256, 128
+
+
+@dataclass(frozen=True)
+class Products:
+    """The library that multiplies float32 matrices on the CPU, and what was measured.
+
+    Attributes:
+        way: `blas`, torch's default, or `onednn`.
+        rates: GFLOP/s of each way in one thread; empty where nothing was measured.
+        errors: of each way, the largest relative error of a product or an LSTM step, against float64.
+    """
+
+    way: str
+    rates: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        measured = (f"{way} {self.rates[way]:.0f} GFLOP/s, error {self.errors[way]:.0e}" for way in self.rates)
+        return f"{self.way} ({'; '.join(measured) or 'not measured'})"
+
+
+def fast_products(way: str | None = None) -> Products:
+    """Let torch multiply float32 matrices on the CPU by the faster of its libraries that is exact on this processor.
+
+    The choice holds for this process. Without it torch uses its BLAS. Measuring takes some 30 ms, once, and leaves
+    random numbers as they are. Where torch sees a GPU, which its switch may concern, too, nothing is measured or
+    changed.
+
+    Args:
+        way: `auto`; `blas` or `onednn` without regard to the measurement; or None, for the environment variable
+            FAIRSEQ_TIEDEMB_PRODUCTS, whose default is `auto`.
+
+    Returns:
+        the library in use, and what was measured.
+
+    Raises:
+        ValueError: for another way.
+    """
+    chosen = way or os.environ.get(VARIABLE) or "auto"
+    if chosen not in ("auto", *WAYS):
+        raise ValueError(
+            f"{VARIABLE if way is None else 'way'}: needs auto, blas or onednn; got {chosen}. Use auto, which measures."
+        )
+    if chosen == "blas":
+        use(chosen)
+        return Products(chosen)
+    if chosen == "auto" and torch.cuda.is_available():
+        return Products(in_use())
+    rates, errors = measure()
+    if chosen == "auto":
+        is_better = errors["onednn"] <= EXACT and rates["onednn"] >= GAIN * rates["blas"]
+        chosen = "onednn" if is_better else "blas"
+    use(chosen)
+    return Products(chosen, rates, errors)
+
+
+def in_use() -> str:
+    """The library that multiplies float32 matrices on the CPU: `blas` or `onednn`."""
+    read, _, words = _switch()
+    return "onednn" if read() == words["onednn"] else "blas"
+
+
+def use(way: str) -> None:
+    """Let torch multiply float32 matrices on the CPU by a library, without measuring anything.
+
+    Args:
+        way: `blas` or `onednn`.
+    """
+    _, write, words = _switch()
+    if way != in_use():  # else the switch keeps its word, which may be torch's default
+        write(words[way])
+
+
+@functools.cache
+def measure() -> tuple[dict[str, float], dict[str, float]]:
+    """Measure each way once per process, in one thread: GFLOP/s, and the largest relative error.
+
+    All ways together take 12 rounds of 50 MFLOP, and 50 MFLOP of LSTM.
+    """
+    read, write, words = _switch()
+    before, threads = read(), torch.get_num_threads()
+    errors, seconds = {}, dict.fromkeys(WAYS, float("inf"))
+    torch.set_num_threads(1)  # several would measure what else runs on the machine
+    try:
+        operands = _operands()
+        exact = _results(*(operand.double() for operand in operands))
+        for way in WAYS:
+            write(words[way])
+            errors[way] = _error(_results(*operands), exact)  # this also prepares the libraries
+        for _ in range(ROUNDS):
+            for way in WAYS:
+                write(words[way])
+                seconds[way] = min(seconds[way], _seconds(functools.partial(_products, *operands)))
+    finally:
+        write(before)
+        torch.set_num_threads(threads)
+    operations = 3 * 2 * ROWS * WIDTH * 4 * UNITS
+    return {way: operations / seconds[way] / 1e9 for way in WAYS}, errors
+
+
+def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]:
+    """How to read and to write torch's switch, and the word for each way."""
+    if hasattr(torch.backends.mkldnn, "matmul"):  # from torch 2.9 on: products on the CPU alone
+        matmul = torch.backends.mkldnn.matmul
+        return (
+            lambda: matmul.fp32_precision,
+            lambda word: setattr(matmul, "fp32_precision", word),
+            {"blas": "ieee", "onednn": "bf16"},
+        )
+    return (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        {"blas": "highest", "onednn": "medium"},
+    )
+
+
+def _operands() -> tuple[torch.Tensor, ...]:
+    """Inputs, a weight of four gates, and gradients of its products."""
+    numbers = torch.Generator().manual_seed(1)
+    shapes = ((ROWS, WIDTH), (4 * UNITS, WIDTH), (ROWS, 4 * UNITS))
+    return tuple(torch.randn(shape, generator=numbers) / 16 for shape in shapes)
+
+
+def _products(inputs: torch.Tensor, weight: torch.Tensor, gradients: torch.Tensor) -> list[torch.Tensor]:
+    """The products of a linear layer: forward, gradient of the inputs, gradient of the weight."""
+    return [inputs @ weight.T, gradients @ weight, gradients.T @ inputs]
+
+
+def _results(inputs: torch.Tensor, weight: torch.Tensor, gradients: torch.Tensor) -> list[torch.Tensor]:
+    """The products, and an LSTM step that starts with parts of the same numbers."""
+    state = [gradients[None, :, :UNITS].contiguous()] * 2
+    weights = [weight, weight[:, :UNITS].contiguous()]
+    with torch.no_grad():
+        step = torch.lstm(inputs[None], state, weights, False, 1, 0.0, False, False, False)
+    return [*_products(inputs, weight, gradients), step[0]]
+
+
+def _error(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
+    """The largest relative error of all results."""
+    return max(((one - other).norm() / other.norm()).item() for one, other in zip(found, exact, strict=True))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

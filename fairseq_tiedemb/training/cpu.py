@@ -1,0 +1,138 @@
+"""How fairseq's commands use a CPU: the library that multiplies, and the threads."""
+
+import argparse
+import dataclasses
+import functools
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options
+from fairseq.distributed import utils as distributed_utils
+from fairseq.trainer import Trainer
+
+from ..products import EXACT, VARIABLE, WAYS, Products, fast_products, use
+from ..wrapping import wrap
+
+logger = logging.getLogger(__name__)
+
+# What this process multiplies by, once a command has chosen, and whether its user has.
+_in_use: Products | None = None
+_by_hand = False
+
+
+def commands_choose_products() -> None:
+    """Choose the library of float32 products on a CPU when a command begins; `--products` chooses by hand.
+
+    Without it: torch takes its BLAS, which on processors that are not Intel's may have half of oneDNN's speed.
+    Goes when torch chooses.
+    """
+
+    @wrap(options, "parse_args_and_arch")
+    def parse_args_and_arch(original: Any, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
+        _add_flag(parser)
+        parsed = original(parser, *args, **kwargs)
+        command = parsed[0] if isinstance(parsed, tuple) else parsed
+        if hasattr(command, "products"):
+            choose(command.products)
+            del command.products  # a model of fairseq's would save it with its own options
+        return parsed
+
+    @wrap(distributed_utils, "call_main")
+    def call_main(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
+        if _in_use is not None:
+            main = functools.partial(_run, _in_use, _by_hand, main)  # also in processes that it starts
+        return original(cfg, main, **kwargs)
+
+    @wrap(Trainer, "__init__")
+    def init(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> None:
+        if _in_use is None:  # fairseq-hydra-train, which imports the plugin when it has begun
+            choose(None)
+        original(self, *args, **kwargs)
+
+
+def resumed_products() -> None:
+    """Save which library multiplies in checkpoints, and resume with it unless the command chooses another by hand.
+
+    Without it: libraries differ in the last digits, and a resumed training may end elsewhere than an uninterrupted one.
+    Goes with `commands_choose_products`.
+    """
+
+    @wrap(Trainer, "state_dict")
+    def state_dict(original: Any, self: Trainer) -> dict[str, Any]:
+        state = original(self)
+        if _in_use is not None:
+            state["extra_state"]["products"] = _in_use.way
+        return state
+
+    @wrap(Trainer, "load_checkpoint")
+    def load_checkpoint(original: Any, self: Trainer, filename: str, reset: bool = False, *args: Any, **kw: Any) -> Any:
+        extra_state = original(self, filename, reset, *args, **kw)
+        if extra_state is not None and not reset:
+            _go_on_with(extra_state.get("products"))
+        return extra_state
+
+
+def choose(way: str | None) -> None:
+    """Choose the library for this command, and log the choice; warn of threads that spin.
+
+    Args:
+        way: of `--products`; None if it is not given.
+    """
+    global _in_use, _by_hand
+    before, chosen = _in_use, fast_products(way)
+    _by_hand = (way or os.environ.get(VARIABLE) or "auto") != "auto"
+    _in_use = chosen if chosen.rates or _by_hand else None  # None with a GPU
+    if _in_use == before:  # fairseq-validate parses its options twice
+        return
+    logger.info(f"float32 products on the CPU: {_in_use}; --products chooses by hand")
+    if threads_spin():
+        logger.warning(
+            f"{torch.get_num_threads()} threads on a busy machine: they spin while they wait for each other, which can "
+            "make training 20 times slower. Set GOMP_SPINCOUNT=1000 in the environment, or OMP_NUM_THREADS=1."
+        )
+
+
+def threads_spin() -> bool:
+    """Whether several threads of GNU's OpenMP, which wait by spinning, compete with other processes for the cores."""
+    if torch.get_num_threads() == 1 or {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        return False
+    libraries = Path("/proc/self/maps")
+    return libraries.exists() and "libgomp" in libraries.read_text() and os.getloadavg()[0] > (os.cpu_count() or 1)
+
+
+def _add_flag(parser: argparse.ArgumentParser) -> None:
+    if "--products" not in parser._option_string_actions:
+        parser.add_argument(
+            "--products",
+            choices=("auto", *WAYS),
+            help="library of float32 matrix products on the CPU: torch's blas, onednn, or the faster one that is exact "
+            f"on this processor (auto, the default); the environment variable {VARIABLE} chooses, too",
+        )
+
+
+def _run(products: Products, by_hand: bool, main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:
+    """Run a command's `main` with the library that its first process has chosen."""
+    global _in_use, _by_hand
+    _in_use, _by_hand = products, by_hand
+    use(products.way)
+    return main(cfg, **kwargs)
+
+
+def _go_on_with(way: Any) -> None:
+    """Use the library of the training that is resumed, if it is exact here and the user has not chosen."""
+    global _in_use
+    if _in_use is None or _by_hand or way not in WAYS or way == _in_use.way:
+        return
+    if _in_use.errors.get(way, 0) > EXACT:
+        logger.warning(
+            f"float32 products on the CPU: {way}, as in the training before, is not exact on this processor; training "
+            f"goes on with {_in_use.way}, which gives other last digits. --products {way} goes on as before."
+        )
+        return
+    use(way)
+    _in_use = dataclasses.replace(_in_use, way=way)
+    logger.info(f"float32 products on the CPU: {way}, as in the training before")

@@ -1,0 +1,242 @@
+"""The library of float32 products is the faster exact one, the same after a resume, and changes nothing else."""
+
+import functools
+import logging
+import os
+import pickle
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fairseq_cli.train
+import pytest
+import torch
+from fairseq import options
+from fairseq.distributed import utils as distributed_utils
+from torch.utils.flop_counter import FlopCounterMode
+
+import fairseq_tiedemb
+from fairseq_tiedemb import cli, products
+from fairseq_tiedemb.training import cpu
+
+from .conftest import USER_DIR, configuration
+from .test_resume import LM, NMT, assert_same, saved
+
+InProcess = Callable[..., str]
+Measured = tuple[dict[str, float], dict[str, float]]
+
+HERE, EXACT, ROUNDED = products.measure, 3e-7, 2e-3
+
+
+def measured(blas: float, onednn: float, error: float = EXACT) -> Measured:
+    return {"blas": blas, "onednn": onednn}, {"blas": EXACT, "onednn": error}
+
+
+AMD, INTEL, AMX = measured(102, 229), measured(150, 121), measured(150, 290, ROUNDED)
+
+
+@pytest.fixture(autouse=True)
+def default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Before and after each test, nothing is chosen."""
+    monkeypatch.setenv(products.VARIABLE, "auto")
+    monkeypatch.setattr(cpu, "_in_use", None)
+    monkeypatch.setattr(cpu, "_by_hand", False)
+    yield
+    products.use("blas")
+
+
+@pytest.fixture(params=["new", "old"])
+def switch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
+    """Reads torch's switch: that of torch 2.9 and newer, or that of all versions."""
+    if request.param == "new" and not hasattr(torch.backends.mkldnn, "matmul"):
+        pytest.skip("this torch has the old switch alone")
+    if request.param == "old":
+        monkeypatch.setattr(torch.backends, "mkldnn", SimpleNamespace())
+    yield products.in_use
+    products.use("blas")
+
+
+def on(machine: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine's measurement."""
+    monkeypatch.setattr(products, "measure", lambda: machine)
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [(AMD, "onednn"), (INTEL, "blas"), (AMX, "blas"), (measured(100, 120), "blas"), (measured(100, 130), "onednn")],
+    ids=["AMD", "Intel", "AMX", "noise", "more than noise"],
+)
+def test_the_faster_exact_library_is_chosen(
+    machine: Measured, expected: str, switch: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(machine, monkeypatch)
+    found = fairseq_tiedemb.fast_products()
+    assert (found.way, found.rates, found.errors) == (expected, *machine)
+    assert switch() == expected
+    # By hand, whatever was measured; an argument before the environment variable.
+    for way in ("onednn", "blas"):
+        monkeypatch.setenv(products.VARIABLE, way)
+        assert products.fast_products().way == switch() == way
+    assert products.fast_products("onednn").way == switch() == "onednn"
+
+
+def test_measuring_is_short_and_leaves_no_trace(switch: Callable[[], str]) -> None:
+    numbers, threads = torch.get_rng_state(), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with FlopCounterMode(display=False) as flops:
+            rates, errors = HERE.__wrapped__()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert flops.get_total_flops() < 1e9  # 50 ms of a core with 20 GFLOP/s
+    assert switch() == "blas"
+    assert torch.equal(torch.get_rng_state(), numbers)
+    assert rates.keys() == errors.keys() == {*products.WAYS}
+    assert 1 < rates["blas"] < 1e4
+    assert errors["blas"] < products.EXACT
+
+
+@pytest.mark.parametrize("rounded", ["products", "step"])
+def test_rounding_is_seen_in_products_and_in_the_step(rounded: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, product, step = ["blas"], products._products, torch.lstm
+    # A switch that torch does not know: on a processor with AMX, torch's own rounds both.
+    switch = (lambda: words[-1], words.append, {way: way for way in products.WAYS})
+    monkeypatch.setattr(products, "_switch", lambda: switch)
+
+    def seen(result: torch.Tensor) -> torch.Tensor:
+        return result.bfloat16().float() if result.dtype == torch.float and products.in_use() == "onednn" else result
+
+    if rounded == "products":
+        monkeypatch.setattr(products, "_products", lambda *inputs: [seen(each) for each in product(*inputs)])
+    else:
+        monkeypatch.setattr(torch, "lstm", lambda *inputs: [seen(each) for each in step(*inputs)])
+    assert HERE.__wrapped__()[1]["onednn"] > products.EXACT
+
+
+@pytest.mark.parametrize(("way", "name"), [(None, products.VARIABLE), ("mkl", "way")])
+def test_another_way_is_refused(way: str | None, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(products.VARIABLE, "mkl")
+    with pytest.raises(ValueError, match=f"{name}: needs auto, blas or onednn; got mkl. Use auto"):
+        products.fast_products(way)
+
+
+def test_a_gpu_is_left_as_it_is(switch: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    on(AMD, monkeypatch)
+    assert products.fast_products() == products.Products("blas")
+    assert switch() == "blas"
+
+
+# --- fairseq's commands ----------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_training_goes_on_with_its_library(
+    train: InProcess, parallel_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(folder: str, machine: Measured, epochs: int, *flags: object) -> str:
+        on(machine, monkeypatch)
+        return train(parallel_data, *NMT, "--max-epoch", epochs, "--save-dir", tmp_path / folder, *flags)
+
+    text = run("whole", AMD, 2)
+    assert "products on the CPU: onednn (blas 102 GFLOP/s, error 3e-07; onednn 229 GFLOP/s, error 3e-07)" in text
+    run("resumed", AMD, 1)
+    assert "products on the CPU: onednn, as in the training before" in run("resumed", measured(200, 201), 2)
+    assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
+    state = torch.load(tmp_path / "resumed" / "checkpoint_last.pt", weights_only=False)
+    assert state["extra_state"]["products"] == "onednn"
+    assert "products" not in state["cfg"]["model"]
+    # Not where it rounds, and not against what the user says.
+    assert "onednn, as in the training before, is not exact on this processor" in run("resumed", AMX, 3)
+    assert "as in the training before" not in run("whole", AMD, 3, "--products", "blas")
+
+
+@pytest.mark.parametrize("way", products.WAYS)
+def test_plain_is_fairseq_by_each_library(way: str, train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    sizes = (
+        "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim"
+    )
+    sizes += " 16 --decoder-ffn-embed-dim 16 --encoder-attention-heads 2 --decoder-attention-heads 2 --dropout 0.1"
+    flags = (*sizes.split(), "--share-all-embeddings", "--optimizer", "adam", "--max-tokens", 200, "--max-update", 5)
+    for arch in ("transformer", "tied_transformer"):
+        train(
+            parallel_data, "--arch", arch, *flags, "--products", way, "--save-dir", tmp_path / arch, "--num-workers", 0
+        )
+    ours, theirs = (saved(tmp_path / arch)["model"] for arch in ("tied_transformer", "transformer"))
+    assert_same({**ours}, {**theirs})
+
+
+def test_hydra_chooses_when_the_trainer_is_made(
+    lm_data: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    on(AMD, monkeypatch)
+    config = configuration(options.get_training_parser(), lm_data, *LM, "--max-update", 1, "--no-save")
+    monkeypatch.setattr(cpu, "_in_use", None)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        fairseq_cli.train.main(config)
+    assert sum("float32 products on the CPU: onednn" in message for message in caplog.messages) == 1
+
+
+def way_in_use(config: Any) -> str:
+    return products.in_use()
+
+
+def test_processes_that_a_command_starts_take_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = []
+    original = distributed_utils.call_main
+    while hasattr(original, "__wrapped__"):
+        original = original.__wrapped__
+    monkeypatch.setattr(cpu.distributed_utils, "call_main", lambda config, main: passed.append(main))
+    cpu.commands_choose_products()
+    cpu.choose("onednn")
+    distributed_utils.call_main(None, way_in_use)
+    cpu.use("blas")
+    main = pickle.loads(pickle.dumps(passed[0]))
+    assert isinstance(main, functools.partial)
+    assert main(None) == "onednn"
+
+
+@pytest.mark.parametrize(
+    ("threads", "load", "environment", "expected"),
+    [(2, 9, {}, True), (1, 9, {}, False), (2, 0.5, {}, False), (2, 9, {"GOMP_SPINCOUNT": "1000"}, False)],
+    ids=["busy", "one thread", "idle", "bounded"],
+)
+def test_threads_that_spin_are_told(
+    threads: int,
+    load: float,
+    environment: dict[str, str],
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0, 0))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(Path, "read_text", lambda self: "libgomp.so.1")
+    cpu.choose("blas")
+    assert ("Set GOMP_SPINCOUNT=1000" in caplog.text) == expected
+
+
+@pytest.mark.parametrize("script", ["recipes/common.sh", "examples/steps.sh"])
+def test_scripts_use_the_cores_and_bound_the_spinning(script: str) -> None:
+    command = f"source {USER_DIR.parent / script}; echo $OMP_NUM_THREADS $GOMP_SPINCOUNT"
+    for given, expected in (({}, f"{min(8, len(os.sched_getaffinity(0)))} 1000"), ({"OMP_NUM_THREADS": "3"}, "3 1000")):
+        environment = {"PATH": os.environ["PATH"], **given}
+        process = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+        assert process.stdout.split("\n")[0] == expected
+
+
+def test_own_commands_bound_the_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given, expected in (("", "1000"), ("50", "50")):
+        monkeypatch.setenv("GOMP_SPINCOUNT", given)
+        if not given:
+            monkeypatch.delenv("GOMP_SPINCOUNT")
+        assert cli.main(["path"]) == 0
+        assert os.environ["GOMP_SPINCOUNT"] == expected
