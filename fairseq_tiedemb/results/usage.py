@@ -18,7 +18,6 @@ from typing import Any
 from fairseq_tiedemb.checkpoints.json_text import parse_json
 from fairseq_tiedemb.results.environment import checkout
 from fairseq_tiedemb.results.fields import of_object
-from fairseq_tiedemb.whole_files import replacing
 
 # Seconds between two looks at a command that runs: what is lost of the count if it is killed together with its watcher.
 INTERVAL = 30
@@ -172,8 +171,9 @@ def _put(path: Path, line: dict[str, Any]) -> None:
             lines[runs.index(line["run"])] = line
         else:
             lines.append(line)
-        with replacing(path, path.with_name(f".{path.name}.part")) as aside:
-            aside.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
+        aside = path.with_name(f".{path.name}.part")
+        aside.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
+        aside.replace(path)
 
 
 @contextlib.contextmanager
