@@ -1,10 +1,13 @@
 """--output-layer and --output-bias-init: the counts they read, where biases start, and what checkpoints carry."""
 
+import logging
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fairseq_cli.eval_lm
 import pytest
 import torch
 from fairseq import options as fairseq_options
@@ -16,7 +19,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.models._counts import training_counts
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
 
-from ..conftest import MadeOnce, RunCommand
+from ..conftest import MadeOnce, RunCommand, configuration
 from . import families, recurrent_lms
 from .common import grown
 
@@ -179,3 +182,36 @@ def test_a_models_probabilities_are_those_of_its_search(arch: str, layer: str, f
         torch.testing.assert_close(warmer, (expected / 2).log_softmax(-1))
     alone, _ = model.decoder(tokens)
     torch.testing.assert_close(model.get_normalized_probs((alone[:, -1:], None), log_probs=True), expected)
+
+
+SMALL = ("--decoder-embed-dim", 16, "--decoder-layers", 1, "--decoder-attention-heads", 2)
+TRAINING = ("--optimizer", "adam", "--lr", 1e-2, "--batch-size", 20, "--max-epoch", 2, "--no-epoch-checkpoints")
+TEXT = ("--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-per-sample", 20)
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags"),
+    [
+        ("tied_transformer_lm_gpt2_tiny", ("--output-layer", "classes", "--share-decoder-input-output-embed")),
+        ("tied_transformer_lm_gpt2_tiny", ("--output-layer", "tree")),
+        ("tied_lightconv_lm", ("--output-layer", "nce", "--noise-samples", 7, "--decoder-kernel-size-list", "[3]")),
+    ],
+)
+def test_a_transformer_with_an_output_layer_is_trained_resumed_and_scored(
+    arch: str, flags: tuple, train: Any, lm_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The perplexity of fairseq-eval-lm is that of validation: exact, also after a surrogate loss."""
+    common = ("--arch", arch, *SMALL, *flags, *TRAINING, *TEXT, "--num-workers", 0, "--log-format", "json")
+    log = train(lm_data, *common, "--criterion", "tied_cross_entropy", "--save-dir", tmp_path)
+    [_, last] = [float(found) for found in re.findall(r'"valid_nll_loss": "([\d.]+)"', log)]
+    assert "Loaded checkpoint" in train(
+        lm_data, *common, "--criterion", "tied_cross_entropy", "--save-dir", tmp_path, "--max-epoch", 3, "--no-save"
+    )
+    caplog.clear()
+    path = ("--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--num-workers", 0)
+    with caplog.at_level(logging.INFO):
+        parser = fairseq_options.get_eval_lm_parser()
+        fairseq_cli.eval_lm.main(configuration(parser, lm_data, *path, "--batch-size", 7, *TEXT[2:]))
+    found = re.search(r"Loss \(base 2\): ([\d.]+)", caplog.text)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(last, abs=2e-3)

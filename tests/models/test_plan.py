@@ -140,6 +140,20 @@ PLANS: dict[str, tuple[str, dict[str, Any], tuple, list[Table], dict[str, Any]]]
         [table("io", width=8)],
         {"features": 16, "projection": 8},
     ),
+    "Transformer, the last band ends the dictionary": (
+        "transformer",
+        {"adaptive_softmax_cutoff": f"8,{V}"},
+        (),
+        [table("e", width=16), table("d", width=16)],
+        {"bands": (8, V)},
+    ),
+    "Transformer LM, factorised, two widths": (
+        "transformer_lm",
+        {**DECODER, "embedding_rank": 4, "decoder_input_dim": 8},
+        (),
+        [table("io", width=8)],
+        {"features": 16, "rank": 4},
+    ),
     "Transformer LM, tied bands": (
         "transformer_lm",
         {**BANDS, "sharing_method": "l2-input"},
