@@ -255,6 +255,25 @@ archive() {
     run python "$recipes/unpack.py" "$fetched" "$WORK/raw/$1"
 }
 
+# english_german NEWS SPLIT=SET...: makes $WORK/text/train.{en,de} of Europarl, Common Crawl and the News Commentary with
+# this address, and each SPLIT of one of sacrebleu's test sets.
+english_german() {
+    local name language part
+    name=$(basename "$1" .tgz)
+    archive europarl https://www.statmt.org/europarl/v7/de-en.tgz
+    archive commoncrawl https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
+    archive news "$1"
+    for language in en de; do
+        run_to "$WORK/text/train.$language" cat "$WORK/raw/europarl/europarl-v7.de-en.$language" \
+            "$WORK/raw/commoncrawl/commoncrawl.de-en.$language" "$WORK/raw/news/$name/news-commentary-${name##*-}.de-en.$language"
+    done
+    run rm -rf "$WORK/raw"
+    for part in "${@:2}"; do
+        run_to "$WORK/text/${part%=*}.en" sacrebleu --test-set "${part#*=}" --language-pair en-de --echo src
+        run_to "$WORK/text/${part%=*}.de" sacrebleu --test-set "${part#*=}" --language-pair en-de --echo ref
+    done
+}
+
 # prepared SCRIPT ARGUMENT...: runs the script that makes $WORK/bin, unless $WORK/bin exists.
 prepared() {
     local script=$1

@@ -31,20 +31,7 @@ run mkdir -p "$WORK/text" "$WORK/bpe"
 if [[ -f $FROM/train.en ]]; then
     given_text de train valid test test1
 else
-    archive europarl https://www.statmt.org/europarl/v7/de-en.tgz
-    archive commoncrawl https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
-    archive news https://www.statmt.org/wmt15/training-parallel-nc-v10.tgz
-    for language in en de; do
-        run_to "$WORK/text/train.$language" cat "$WORK/raw/europarl/europarl-v7.de-en.$language" \
-            "$WORK/raw/commoncrawl/commoncrawl.de-en.$language" \
-            "$WORK/raw/news/training-parallel-nc-v10/news-commentary-v10.de-en.$language"
-    done
-    run rm -rf "$WORK/raw"
-    for side in src:en ref:de; do
-        run_to "$WORK/text/valid.${side#*:}" sacrebleu --test-set wmt13 --language-pair en-de --echo "${side%:*}"
-        run_to "$WORK/text/test.${side#*:}" sacrebleu --test-set wmt14/full --language-pair en-de --echo "${side%:*}"
-        run_to "$WORK/text/test1.${side#*:}" sacrebleu --test-set wmt15 --language-pair en-de --echo "${side%:*}"
-    done
+    english_german https://www.statmt.org/wmt15/training-parallel-nc-v10.tgz valid=wmt13 test=wmt14/full test1=wmt15
 fi
 for split in train valid test test1; do
     for language in en de; do

@@ -40,19 +40,7 @@ if [[ -f $FROM/train.en ]]; then
         done
     done
 else
-    archive europarl https://www.statmt.org/europarl/v7/de-en.tgz
-    archive commoncrawl https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz
-    archive news https://data.statmt.org/wmt16/translation-task/training-parallel-nc-v11.tgz
-    for language in en de; do
-        run_to "$text/train.$language" cat "$WORK/raw/europarl/europarl-v7.de-en.$language" \
-            "$WORK/raw/commoncrawl/commoncrawl.de-en.$language" \
-            "$WORK/raw/news/training-parallel-nc-v11/news-commentary-v11.de-en.$language"
-    done
-    run rm -rf "$WORK/raw"
-    for side in src:en ref:de; do
-        run_to "$text/valid.${side#*:}" sacrebleu --test-set wmt13 --language-pair en-de --echo "${side%:*}"
-        run_to "$text/test.${side#*:}" sacrebleu --test-set wmt14/full --language-pair en-de --echo "${side%:*}"
-    done
+    english_german https://data.statmt.org/wmt16/translation-task/training-parallel-nc-v11.tgz valid=wmt13 test=wmt14/full
 fi
 
 run python "$recipes/pieces.py" learn "$WORK/pieces/model" "$pieces" "$text/train.en" "$text/train.de"

