@@ -16,7 +16,7 @@ Curve = dict[int, float]
 # with json. The number of updates or the time always follows, so a value at the end of a line is a broken line.
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]\d+)?|inf|nan"
 TEXT = re.compile(rf"epoch (\d{{1,9}}) \| (?:valid on '([^']+)' subset \| )?(?:.* \| )?ppl ({NUMBER}) \|")
-JSON = re.compile(r'\{"epoch": (\d{1,9}), ([^{}]*)\}')
+JSON = re.compile(r'\{"epoch": (\d{1,9}), ([^{}]*)')
 JSON_PERPLEXITY = re.compile(rf'"([^"]+)_ppl": "({NUMBER})"')
 
 # Perplexities beyond these are not drawn, for which matplotlib's arithmetic has no room.

@@ -118,7 +118,8 @@ def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, capsys: pyt
         kept[side] = {"size": SPECIAL + 2, "sha256": hashlib.sha256(text.encode()).hexdigest()}
     model = {f"{side}.embed_tokens.weight": table(SPECIAL + 2) for side in ("encoder", "decoder")}
     path = tmp_path / "x.pt"
-    torch.save({"model": model, "task_state": {"dictionaries_of_training": kept}}, path)
+    state = {"model": model, "task_state": {"dictionaries_of_training": kept}}
+    torch.save(state, path)
     for words, label in (("ab", "[1]"), ("cd", "[2]")):
         assert command(path, "--dictionary", tmp_path / words) == 0
         heads = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("mean norm")]
@@ -127,6 +128,8 @@ def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, capsys: pyt
         ValueError, match="--dictionary: needs the 6 words that the model .*; got .*dc, with other words"
     ):
         command(path, "--dictionary", tmp_path / "dc")
+    torch.save({"model": dict.fromkeys(model, table(SPECIAL + 2)), "task_state": state["task_state"]}, path)
+    assert command(path, "--dictionary", tmp_path / "cd") == 0  # of a table that both sides share
 
 
 def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
