@@ -119,7 +119,7 @@ def test_hydra_trains_what_the_command_line_trains(
     """By the preset alone, and by flags that say all of it."""
     settings = hydra_settings(parallel_data, tmp_path / "hydra")
     name = ("--config-dir", CONFIG, "--config-name", "dl4mt_wt")
-    hydra = run_command("hydra-train", *name, *settings, cwd=tmp_path, fresh=True)
+    hydra = run_command("hydra-train", *name, *settings, cwd=tmp_path)
     flags = ("--arch", "dl4mt_wt", *TIED, *ADADELTA, "--max-update", 4)
     command_line = train(parallel_data, *flags, "--save-dir", tmp_path / "command_line")
     preset = ("--arch", "dl4mt_wt", *sizes(16), "--log-format", "json", "--num-workers", 0, "--max-update", 4)

@@ -98,7 +98,7 @@ def whole_stream(model: FeedForwardLM, data: Path) -> float:
 def test_eval_lm_predicts_every_token_once_from_its_context(
     run_command: RunCommand, evaluate: Evaluate, path: tuple[str, Path], model: FeedForwardLM, lm_data: Path
 ) -> None:
-    command = run_command("eval-lm", lm_data, *STREAM, *path, "--tokens-per-sample", 5, fresh=True)
+    command = run_command("eval-lm", lm_data, *STREAM, *path, "--tokens-per-sample", 5)
     assert noise(command.stdout + command.stderr) == []
     expected = tokens(lm_data, "test"), pytest.approx(whole_stream(model, lm_data), abs=0.011)
     assert evaluated(command.stdout + command.stderr) == expected
