@@ -11,7 +11,7 @@ nothing, and `apply` may be called again. The files:
     saving       whole files or none       noise       warnings, repeated log lines
     text         UTF-8                     archives    unpacking of models
     resume       batches to come           user_dir    one copy of this package
-    refusals     without a traceback
+    refusals     without a traceback       interactive soft alignment
 
 .. include:: README.md
 """
@@ -24,6 +24,7 @@ from . import (
     arrays,
     batches,
     checkpoints,
+    interactive,
     literals,
     processes,
     refusals,
@@ -43,6 +44,7 @@ ENTRIES = (
     checkpoints.one_way_to_read,
     checkpoints.checkpoint_errors,
     archives.archives_stay_in_their_folder,
+    interactive.interactive_alignment,
     literals.literal_settings,
     saving.whole_checkpoints,
     saving.atomic_copies,
