@@ -290,3 +290,16 @@ def test_the_rate_falls_until_max_update_where_no_other_number_is_given(preset: 
     flags = ("--arch", preset, "--lr-scheduler", "polynomial_decay")
     assert given(*flags, "--max-update", "50").lr_scheduler.total_num_update == 50
     assert given(*flags, "--max-update", "50", "--total-num-update", "70").lr_scheduler.total_num_update == 70
+
+
+# --- what it prints --------------------------------------------------------------------------------------------------
+
+
+def test_interactive_says_what_it_cannot_print(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = options.get_interactive_generation_parser()
+    assert parser.parse_known_args(["--print-alignment"])[0].print_alignment == "hard"
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_known_args(["--print-alignment", "soft"])
+    assert "needs hard alignment; got soft. Use fairseq-generate" in capsys.readouterr().err
+    generation = options.get_generation_parser().parse_known_args(["--print-alignment", "soft"])[0]
+    assert generation.print_alignment == "soft"
