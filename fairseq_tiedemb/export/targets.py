@@ -47,6 +47,7 @@ def instead_of(target: str, settings: Settings) -> str:
     if _name(settings) == "tied_word2vec":
         return f"fairseq-tiedemb vectors, or {COMMANDS}"
     others = [f"--to {other}, or" for other, check in CHECKS.items() if other != target and check(settings) is None]
+    others = [] if _lacking_everywhere(settings) else others
     return " ".join([*others, COMMANDS])
 
 

@@ -176,7 +176,10 @@ OTHER = "Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's comm
         ({"arch": "dl4mt"}, "got dl4mt. Use --user-dir"),
         ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it as it is. Use --user-dir"),
         ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
-        ({"arch": "tied_transformer_lm", "output_layer": "nce"}, "needs one softmax over all words; got .*layer nce"),
+        (
+            {"arch": "tied_transformer_lm", "output_layer": "nce"},
+            "one softmax over all words; got .*layer nce. Use --user",
+        ),
         ({"arch": "tied_word2vec"}, "got tied_word2vec. Use fairseq-tiedemb vectors, or --user-dir"),
     ],
 )

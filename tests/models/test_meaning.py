@@ -98,6 +98,10 @@ def model(name: str, **options: Any) -> SimpleNamespace:
         (model("transformer", decoder_attention_heads=4), model("tied_transformer", decoder_attention_heads=4)),
         (model("tied_transformer"), model("tied_transformer", activation_fn="relu")),  # was not kept once
         (model("of another plugin", sharing_method="cosine"), model("transformer")),
+        (
+            model("tied_lstm_lm", output_layer="softmax"),
+            model("tied_lstm_lm", output_layer="adaptive"),
+        ),  # by its cutoff
         (None, model("tied_lstm_lm", sharing_method="cosine")),
     ],
 )
