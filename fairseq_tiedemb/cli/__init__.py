@@ -136,9 +136,8 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
             f"this command needs the package {error.name}; got a Python without it, {sys.executable}. Use pip install, "
             "without --no-deps.",
         )
-    return end_by(
-        number, parser.prog
-    )  # here, where the error's frames are gone, and with them the folders that they had open
+    # Here the error's frames are gone, and with them the folders that they had open.
+    return end_by(number, parser.prog)
 
 
 def run(arguments: argparse.Namespace) -> int:
