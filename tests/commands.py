@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -212,10 +211,8 @@ def make_settings() -> None:
 
     keep_what_is_parsed()
     train = ["--arch", "lstm", "--optimizer", "adam"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for parser, flags in ((options.get_training_parser(), train), (options.get_eval_lm_parser(), ["--path", "x"])):
-            convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *flags]))
+    for parser, flags in ((options.get_training_parser(), train), (options.get_eval_lm_parser(), ["--path", "x"])):
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *flags]))
 
 
 if __name__ == "__main__":
