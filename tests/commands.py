@@ -2,10 +2,8 @@
 
 Most of a command's time goes into importing torch and fairseq. A server imports them once and forks for each command;
 the fork then runs the module as `python -m` does: arguments, environment, folder, streams, logging and random numbers
-are as in a fresh process. A second server, itself a fork of the first, has the plugin too, and makes settings of
-options quickly (settings.py): for commands whose `--user-dir` is the plugin.
-
-What only a fresh process shows: what is printed while torch, fairseq and the plugin are imported, and variables that
+are as in a fresh process, and the plugin is imported by `--user-dir`. Settings of options are made quickly
+(settings.py). What only a fresh process shows: what is printed while torch and fairseq are imported, and variables that
 they or Python read then (`OMP_NUM_THREADS`, `PYTHONWARNINGS`).
 """
 
@@ -21,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -67,48 +64,35 @@ class ForkServer:
     """Runs modules one after the other, in forks of a process that has imported torch and fairseq."""
 
     def __init__(self) -> None:
-        plain, with_plugin = Pipe(), Pipe()
-        self.connections = {False: plain[0], True: with_plugin[0]}
-        theirs = [pair[1] for pair in (plain, with_plugin)]
-        numbers = [each.fileno() for each in theirs]
-        command = [sys.executable, "-m", __name__, *map(str, numbers)]
-        # Both servers are one group of processes, which ends together.
-        self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=numbers, process_group=0)
-        for each in theirs:
-            each.close()
+        self.connection, theirs = Pipe()
+        command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
+        theirs.close()
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Ends the servers, which have no command running.
+        """Ends the server, which has no command running.
 
-        Closing the connections would not do: workers of this process that load data have them open, too.
+        Closing the connection would not do: workers of this process that load data have it open, too.
         """
-        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
     def run(
-        self,
-        arguments: Sequence[str],
-        *,
-        plugin: bool,
-        env: dict[str, str],
-        cwd: Path | None,
-        input: str | None,
-        timeout: float,
+        self, arguments: Sequence[str], *, env: dict[str, str], cwd: Path | None, input: str | None, timeout: float
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` does with `capture_output` and `text`; `arguments` are those of Python after `-m`."""
-        connection = self.connections[plugin]
         with tempfile.TemporaryDirectory() as folder:
             stdin, stdout, stderr = (Path(folder, name) for name in ("stdin", "stdout", "stderr"))
             stdin.write_text(input or "")
             streams = (str(stdin), str(stdout), str(stderr))
-            connection.send(Request(arguments, env, str(cwd or Path.cwd()), streams))
-            number = connection.recv()
-            late = not connection.poll(timeout)
+            self.connection.send(Request(arguments, env, str(cwd or Path.cwd()), streams))
+            number = self.connection.recv()
+            late = not self.connection.poll(timeout)
             if late:
                 os.kill(number, signal.SIGKILL)
             process = subprocess.CompletedProcess(
-                [sys.executable, "-m", *arguments], connection.recv(), stdout.read_text(), stderr.read_text()
+                [sys.executable, "-m", *arguments], self.connection.recv(), stdout.read_text(), stderr.read_text()
             )
         if late:
             raise subprocess.TimeoutExpired(process.args, timeout, process.stdout, process.stderr)
@@ -125,7 +109,6 @@ def run_module(
     arguments: Sequence[str],
     *,
     fresh: bool,
-    plugin: bool = False,
     env: dict[str, str],
     cwd: Path | None = None,
     input: str | None = None,
@@ -136,7 +119,6 @@ def run_module(
     Args:
         arguments: the module and its arguments.
         fresh: start Python anew.
-        plugin: fork a process that has the plugin, too.
         env: the whole environment.
         cwd: the folder to run it in; this one if not given.
         input: text for standard input, which is empty if not given.
@@ -146,7 +128,7 @@ def run_module(
         subprocess.TimeoutExpired: if it took longer.
     """
     if not fresh:
-        return fork_server().run(arguments, plugin=plugin, env=env, cwd=cwd, input=input, timeout=timeout)
+        return fork_server().run(arguments, env=env, cwd=cwd, input=input, timeout=timeout)
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, env=env, cwd=cwd, input=input or "", timeout=timeout, capture_output=True, text=True)
 
@@ -220,29 +202,24 @@ def run_to_the_end(module: str) -> None:
     os._exit(code or 0)  # type: ignore[arg-type]
 
 
-def import_plugin() -> None:
-    """As `--user-dir` does, and what takes long in the first settings that a process makes."""
-    from fairseq import options, utils
+def make_settings() -> None:
+    """Makes the first settings of a process, which take long: their parts and lines are kept for the forks."""
+    from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    from . import settings
+    from .settings import keep_what_is_parsed
 
-    utils.import_user_module(Namespace(user_dir=str(ROOT / "fairseq_tiedemb")))
-    settings.keep_what_is_parsed()
-    parsers = options.get_training_parser, options.get_generation_parser, options.get_eval_lm_parser
-    for parser, flags in zip(parsers, (["--arch", "lstm_nmt_wt"], ["--path", "none"], ["--path", "none"]), strict=True):
-        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser(), ["data", *flags]))
+    keep_what_is_parsed()
+    train = ["--arch", "lstm", "--optimizer", "adam"]
+    for parser, flags in ((options.get_training_parser(), train), (options.get_eval_lm_parser(), ["--path", "x"])):
+        convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *flags]))
 
 
 if __name__ == "__main__":
     for library in LIBRARIES:
         __import__(library)
-    connections = [Connection(int(number)) for number in sys.argv[1:]]
-    plugin = os.fork() == 0
-    connections[not plugin].close()
-    if plugin:
-        import_plugin()
+    make_settings()
     gc.freeze()
-    request = serve(connections[plugin])
+    request = serve(Connection(int(sys.argv[1])))
     become(request)
     run_to_the_end(sys.argv[0])

@@ -80,8 +80,7 @@ def run(
         args: its arguments; everything is turned into text.
         user_dir: the plugin to load, or None for fairseq alone. fairseq-hydra-train and modules take no `--user-dir`.
         check: fail the test, showing both streams, if the command fails.
-        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq and, where
-            `user_dir` is this checkout's, the plugin (commands.py).
+        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq (commands.py).
         env: added to the environment.
         kwargs: as of `subprocess.run`: `cwd`, `input`, `timeout`.
 
@@ -92,8 +91,7 @@ def run(
     command = [module, *map(str, args)]
     if user_dir is not None and "." not in name:
         command += [f"common.user_dir={user_dir}"] if name == "hydra-train" else ["--user-dir", str(user_dir)]
-    plugin = user_dir == USER_DIR and "." not in name
-    process = run_module(command, fresh=fresh, plugin=plugin, env={**os.environ, **(env or {})}, **kwargs)
+    process = run_module(command, fresh=fresh, env={**os.environ, **(env or {})}, **kwargs)
     if check and process.returncode != 0:
         pytest.fail(f"{' '.join(command)}\n--- stdout\n{process.stdout}\n--- stderr\n{process.stderr}", pytrace=False)
     return process

@@ -8,6 +8,7 @@ lines that were parsed before. Commands in processes of their own go the whole w
 import contextlib
 import copy
 import functools
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def parsed(line: str) -> Override:
 
 @functools.cache
 def chosen(name: str, choices: tuple[str, ...]) -> DictConfig:
-    with initialize_config_dir(str(CONFIG), version_base="1.1"):
+    with warnings.catch_warnings(action="ignore"), initialize_config_dir(str(CONFIG), version_base="1.1"):
         return compose(name, list(choices))
 
 
