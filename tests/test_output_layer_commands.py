@@ -267,7 +267,7 @@ def test_raw_scores_are_scores_and_no_perplexity(
     assert [float(line.split("\t")[0]) for line in found.splitlines()] == pytest.approx(sums, rel=1e-5)
     assert "of 3 tokens drawn at random" in err
     assert main([*command, "--raw", "--raw-sample", "0"]) == 2
-    assert "--raw-sample: needs a positive number; got 0" in capsys.readouterr().err
+    assert "--raw-sample: needs 1 or more; got 0" in capsys.readouterr().err
     command[1] = str(trained("tree").checkpoint)
     assert main([*command, "--raw"]) == 2
     message = "--raw: needs an output layer that scores words, softmax or nce; got --output-layer tree"

@@ -125,7 +125,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
             hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH,
         )  # fmt: skip
         ctx.mark_non_differentiable(weights)
-        return states[1:], contexts, weights
+        return states[1:].to(dtype), contexts, weights
 
     @staticmethod
     @without_autocast

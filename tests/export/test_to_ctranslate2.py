@@ -18,7 +18,10 @@ from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 from .. import untrained
 from ..crossing import crossed
 
-ctranslate2 = pytest.importorskip("ctranslate2", reason="needs CTranslate2: pip install ctranslate2")
+needs_engine = pytest.mark.skipif(
+    "not __import__('importlib.util').util.find_spec('ctranslate2')",
+    reason="needs CTranslate2: pip install ctranslate2",
+)
 
 SIZES = [
     *("--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-layers", 2, "--decoder-attention-heads", 2),
@@ -121,10 +124,13 @@ def encode(words: Dictionary, sentence: list[str]) -> Tensor:
     return words.encode_line(" ".join(sentence), add_if_not_exist=False).long()
 
 
+@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(TRANSLATION, SHARING_METHODS))
 def test_the_engine_translates_alike(
     name: str, method: str, parallel_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
+    import ctranslate2
+
     flags = ("--arch", "tied_transformer", "--sharing-method", method, *OF_ENCODER, *SIZES, *TRANSLATION[name])
     model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
     export(tmp_path / "model.pt", tmp_path / "engine")
@@ -136,10 +142,13 @@ def test_the_engine_translates_alike(
     assert_alike(found, expected, "hypotheses")
 
 
+@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(LANGUAGE_MODELS, SHARING_METHODS))
 def test_the_engine_continues_and_scores_texts_alike(
     name: str, method: str, lm_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
+    import ctranslate2
+
     flags = ("--task", "language_modeling", "--arch", "tied_transformer_lm", "--sharing-method", method, *SIZES)
     flags = (*flags, "--tokens-per-sample", 60, *LANGUAGE_MODELS[name])
     model, task = write_checkpoint(tmp_path / "model.pt", lm_data, *flags)
@@ -161,7 +170,10 @@ def test_the_engine_continues_and_scores_texts_alike(
     assert_alike(continued, expected, "sequences")
 
 
+@needs_engine
 def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(parallel_data: Path, tmp_path: Path) -> None:
+    import ctranslate2
+
     sizes, scores = {}, {}
     sources, targets = [["a", "b", "c"], ["j"]], [["c", "b", "a"], ["a", "d"]]
     for name in ("untied", "decoder"):
@@ -188,7 +200,10 @@ def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(parallel
         assert 0 < difference < 0.01 * scores[name, "float32"].abs().max()
 
 
+@needs_engine
 def test_fairseqs_own_models_and_two_dictionaries(tmp_path: Path) -> None:
+    import ctranslate2
+
     data = tmp_path / "data"
     data.mkdir()
     for language, words in (("src", "cba"), ("tgt", "abcde")):
@@ -204,9 +219,12 @@ def test_fairseqs_own_models_and_two_dictionaries(tmp_path: Path) -> None:
     assert_alike(found, expected, "hypotheses")
 
 
+@needs_engine
 def test_a_method_with_parameters_and_a_linear_map(
     parallel_data: Path, text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import ctranslate2
+
     own = SharingMethod(
         name="own",
         summary="",
@@ -258,6 +276,7 @@ ENGINE_LACKS = [
 ]
 
 
+@needs_engine
 def test_what_the_engine_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, options, task, message in ENGINE_LACKS:
         languages = {"source_lang": None, "target_lang": None}
@@ -268,6 +287,7 @@ def test_what_the_engine_has_not_is_refused(tmp_path: Path, capsys: pytest.Captu
         assert re.search(message, error), error
 
 
+@needs_engine
 def test_scores_that_are_not_affine_are_refused(
     parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +300,7 @@ def test_scores_that_are_not_affine_are_refused(
     )
 
 
+@needs_engine
 def test_other_dictionaries_than_those_of_the_weights_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,6 +320,7 @@ def test_other_dictionaries_than_those_of_the_weights_are_refused(
         assert re.search(f"--data: needs {message}", error), error
 
 
+@needs_engine
 def test_weights_that_are_missing_are_named(
     parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +334,7 @@ def test_weights_that_are_missing_are_named(
     ), error
 
 
+@needs_engine
 def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors"
     vectors.write_text(f"1 16\na {' '.join(['0.1'] * 16)}\n")
@@ -327,6 +350,7 @@ def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data
         assert path.read_bytes() == (tmp_path / "of_older" / path.name).read_bytes()
 
 
+@needs_engine
 def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
     from fairseq_tiedemb.export.to_ctranslate2 import _vocabulary
 
@@ -337,9 +361,11 @@ def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
         _vocabulary(words)
 
 
+@needs_engine
 def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
     parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+
     from ctranslate2.specs import model_spec
 
     write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
