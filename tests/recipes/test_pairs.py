@@ -62,7 +62,7 @@ DAMAGED[12] ^= 0xFF
         ("deu.tsv", b"Hi.\t \n", 20, "line 1: needs English TAB translation; got 'Hi.\\t '"),
         ("deu.tsv", b"Hi.\tHallo!\n", 20, "--held-out: needs 60 English sentences or more; got 1. Use fewer"),
         ("deu.tsv", b"Hi.\tHallo!\n", 0, "--held-out: needs a positive whole number; got 0. Use 1000, say."),
-        ("deu.tsv.gz", gzip.compress(b"Hi.\tHallo!\n" * 9)[:-9], 20, "deu.tsv.gz: Compressed file ended"),
+        ("deu.tsv.gz", gzip.compress(b"Hi.\tHallo!\n" * 9, mtime=0)[:-9], 20, "deu.tsv.gz: Compressed file ended"),
         ("deu.tsv.gz", bytes(DAMAGED), 20, "tatoeba_text.py: "),
         ("missing.tsv", None, 20, "No such file"),
         ("x.zip", None, 20, "needs one text of sentence pairs; got ['deu.txt', 'spa.txt']. Use the text itself."),
