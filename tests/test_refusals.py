@@ -15,7 +15,7 @@ from .conftest import USER_DIR, RunCommand, run
 
 TINY = "--task language_modeling --arch tied_transformer_lm --decoder-layers 1 --decoder-attention-heads 1 --lr 1"
 TINY += " --optimizer sgd --batch-size 10 --tokens-per-sample 20 --max-update 1 --cpu --num-workers 0"
-NO_GPU = "--fp16: needs a GPU for training; got a CPU. Use --bf16.\n"
+NO_GPU = "--amp: needs a GPU for training; got a CPU. Use --bf16.\n"
 
 
 def refused(*command: object, **kwargs: object) -> str:
@@ -27,7 +27,7 @@ def refused(*command: object, **kwargs: object) -> str:
 
 
 def test_a_training_that_is_refused_ends_in_one_line(lm_data: Path, tmp_path: Path) -> None:
-    command = ("train", lm_data, *TINY.split(), "--save-dir", tmp_path, "--fp16")
+    command = ("train", lm_data, *TINY.split(), "--save-dir", tmp_path, "--amp")
     assert refused(*command) == f"fairseq-train: error: {NO_GPU}"
     process = run(*command, check=False, env={"FAIRSEQ_TIEDEMB_DEBUG": "1"})
     assert process.returncode == 1
@@ -50,21 +50,21 @@ def test_a_checkpoint_that_is_refused_ends_in_one_line(
 
 @pytest.mark.slow
 def test_the_message_of_a_process_that_was_started_is_one_line(lm_data: Path, tmp_path: Path) -> None:
-    command = ("train", lm_data, *TINY.split(), "--save-dir", tmp_path, "--fp16", "--distributed-world-size", 2)
+    command = ("train", lm_data, *TINY.split(), "--save-dir", tmp_path, "--amp", "--distributed-world-size", 2)
     assert refused(*command).endswith(f"fairseq-train: error: {NO_GPU}")
 
 
 def test_hydra_does_the_same(lm_data: Path, tmp_path: Path) -> None:
     """Its own way to end with an error shows a traceback and has status 1."""
     recipe = ("--config-dir", USER_DIR / "config", "--config-name", "zaremba_lm_small_wt", f"task.data={lm_data}")
-    settings = ("common.fp16=true", "common.cpu=true", "dataset.num_workers=0")
+    settings = ("common.amp=true", "common.cpu=true", "dataset.num_workers=0")
     assert refused("hydra-train", *recipe, *settings, cwd=tmp_path).endswith(f"fairseq-hydra-train: error: {NO_GPU}")
 
 
 @pytest.mark.slow
 def test_every_process_of_torchrun_says_it(lm_data: Path, tmp_path: Path) -> None:
     command = ("--nproc-per-node", 2, "-m", "fairseq_cli.train", lm_data, "--user-dir", USER_DIR)
-    process = run("torch.distributed.run", *command, *TINY.split(), "--save-dir", tmp_path, "--fp16", check=False)
+    process = run("torch.distributed.run", *command, *TINY.split(), "--save-dir", tmp_path, "--amp", check=False)
     assert f"fairseq-train: error: {NO_GPU}" in process.stderr
     assert "trainer.py" not in process.stderr
 

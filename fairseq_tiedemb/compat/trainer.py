@@ -4,6 +4,7 @@ import argparse
 import types
 from importlib.util import find_spec
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
 from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.trainer import Trainer
+from omegaconf import open_dict
 
 from ..wrapping import wrap
 
@@ -171,19 +173,33 @@ def dynamic_convolution_without_bias() -> None:
 
 
 def half_precision_needs_a_gpu() -> None:
-    """Refuse `--fp16` and `--amp` without a GPU, before the first step.
+    """Refuse `--fp16` and `--amp` without a GPU; `--fp16 --cpu` is a slow rehearsal of a training on a GPU.
 
-    Without it: --fp16 ends in AssertionError that torch was not compiled with CUDA, whatever the machine
-    (optim/fp16_optimizer.py:38); --amp trains in float32 (tasks/fairseq_task.py:531). Goes when fairseq names the
-    missing GPU.
+    Without it: --fp16 ends in AssertionError that torch was not compiled with CUDA (optim/fp16_optimizer.py:38), at the
+    latest in the first gradient that overflows (trainer.py:1023); --amp trains in float32 (tasks/fairseq_task.py:531).
+    Goes when fairseq names the missing GPU.
     """
 
     @wrap(Trainer, "_build_optimizer")
     def build_optimizer(original: Any, self: Trainer) -> None:
-        for flag in ("fp16", "amp"):
-            if self.cfg.common[flag] and not self.cuda and not self.tpu:
-                raise ValueError(f"--{flag}: needs a GPU for training; got a CPU. Use --bf16.")
+        common = self.cfg.common
+        if not self.cuda and not self.tpu:
+            if common.amp or (common.fp16 and not common.cpu):
+                flag, use = (
+                    ("amp", "--bf16") if common.amp else ("fp16", "--bf16, or --fp16 --cpu for a slow rehearsal")
+                )
+                raise ValueError(f"--{flag}: needs a GPU for training; got a CPU. Use {use}.")
+            if common.fp16:
+                with open_dict(self.cfg):
+                    common.fp16_no_flatten_grads = True  # flat gradients are on a GPU
         original(self)
+
+    @wrap(Trainer, "train_step")
+    def train_step(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+        if self.cuda or not self.cfg.common.fp16:
+            return original(self, *args, **kwargs)
+        with mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor):
+            return original(self, *args, **kwargs)
 
 
 def reason_for_refusing_a_checkpoint() -> None:

@@ -1,0 +1,68 @@
+"""`--fp16 --cpu`: a rehearsal, without a GPU, of a training in float16, with loss scaling."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from .conftest import RunCommand
+from .runs import saved
+from .test_resume import CASES, LM, NMT, InProcess
+
+# An initial scale at which gradients overflow, and a scale that grows when two updates did not.
+FP16 = ("--fp16", "--cpu", "--fp16-init-scale", 2**24, "--fp16-scale-window", 2, "--fp16-scale-tolerance", 0.0)
+TRANSFORMER = (
+    *("--arch", "tied_transformer_lm", "--decoder-layers", 1, "--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16),
+    *("--decoder-attention-heads", 2, "--share-decoder-input-output-embed", "--sharing-method", "cosine"),
+    *("--task", "language_modeling", "--criterion", "tied_cross_entropy", "--tokens-per-sample", 5, "--batch-size", 6),
+    *("--optimizer", "fused_adam", "--lr", 1e-3, "--log-format", "json", "--log-interval", 1),
+)
+HEADS = {
+    "classes": (),
+    "tree": (),
+    "short-list": ("--short-list", 5),
+    "nce": ("--noise-samples", 5),
+    "sampled": ("--noise-samples", 5),
+    "adaptive": ("--adaptive-softmax-cutoff", "4,8"),
+}
+UNTIED = ("--arch", "zaremba_lm_small", *LM[2:], "--output-layer")
+TRAININGS = {
+    "translation": ("parallel_data", NMT),
+    "language model": ("lm_data", LM),
+    "Transformer": ("lm_data", TRANSFORMER),
+    "feed-forward": CASES["n-grams"][:2],
+    **{head: ("lm_data", (*UNTIED, head, *flags)) for head, flags in HEADS.items()},
+}
+
+
+def overflows(text: str) -> list[float]:
+    """Loss scales after the gradients that overflowed, and were skipped."""
+    return [float(scale) for scale in re.findall(r"gradient overflow detected.*loss scale to: ([\d.]+)", text)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_training_in_float16(name: str, train: InProcess, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    data, flags = TRAININGS[name]
+    command = (request.getfixturevalue(data), *flags, *FP16, "--no-epoch-checkpoints", "--save-dir")
+    scales = overflows(train(*command, tmp_path / "whole", "--max-update", 24))
+    assert scales[0] == 2**23
+    falls = [after < before for before, after in pairwise(scales)]
+    assert falls[0]
+    assert not all(falls), "the scale grows again after updates without overflow"
+    train(*command, tmp_path / "resumed", "--max-update", 11)
+    assert 2**23 not in overflows(train(*command, tmp_path / "resumed", "--max-update", 24)), "the scale is restored"
+    whole, resumed = saved(tmp_path / "whole"), saved(tmp_path / "resumed")
+    assert resumed["place"] == whole["place"]
+    # Weights differ: fairseq saves rounded ones, and no count of the updates since an overflow.
+    for state in (whole, resumed):
+        assert all(weight.isfinite().all() for weight in state["model"].values())
+
+
+@pytest.mark.slow
+def test_two_processes(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
+    flags = (*LM, *FP16, "--distributed-world-size", 2, "--batch-size", 3, "--max-update", 20, "--save-dir", tmp_path)
+    assert overflows(run_command("train", lm_data, *flags).stdout)[0] == 2**23
+    assert saved(tmp_path)["place"]["updates"] == 20
+    assert all(weight.isfinite().all() for weight in saved(tmp_path)["model"].values())
