@@ -6,6 +6,7 @@ The tests of one trained model share it, and what is rarer is marked slow.
 import json
 import os
 import re
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,8 @@ import torch
 
 import fairseq_tiedemb.plugin  # noqa: F401  (mends fairseq in this process)
 
-from .conftest import MadeOnce
+from .conftest import USER_DIR, MadeOnce
+from .runs import assert_same_weights
 
 TRANSLATION = (
     "--arch transformer_iwslt_de_en --encoder-layers 1 --decoder-layers 1 "
@@ -252,6 +254,22 @@ def test_two_processes_started_by_hand(
     with ThreadPoolExecutor() as pool:
         commands = list(pool.map(start, (0, 1)))
     assert losses(commands[0].stdout) == one_process
+
+
+@pytest.mark.slow
+def test_two_machines_end_as_two_processes_of_one(run_command: RunCommand, parallel_data: Path, tmp_path: Path) -> None:
+    """Two agents of torchrun with a process each, as two machines have them, meet at an address."""
+    flags = (*TRANSLATION, "--batch-size", 10, "--max-epoch", 2, "--user-dir", USER_DIR, "--no-epoch-checkpoints")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    agents = ("--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}")
+    train = ("-m", "fairseq_cli.train", parallel_data, *flags, "--save-dir", tmp_path / "machines")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda _: run_command("torch.distributed.run", *agents, *train, fresh=True), range(2)))
+    one_machine = ("--save-dir", tmp_path / "processes", "--distributed-world-size", 2)
+    run_command("train", parallel_data, *flags, *one_machine, fresh=True)
+    assert_same_weights(tmp_path / "machines", tmp_path / "processes")
 
 
 @pytest.mark.slow
