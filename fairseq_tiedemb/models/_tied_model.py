@@ -125,26 +125,26 @@ class TiedModel(BaseFairseqModel):
         if target is None:
             return super().forward(*args, **net_input)
         features_BTD = self.extract_features(*args, **net_input)[0]
-        is_word = self.is_word(target, net_input)
-        losses = self.output.loss(features_BTD[is_word], target[is_word], loss_options)
+        words_N = self.words(target, net_input)
+        losses = self.output.loss(_at(features_BTD, words_N), _at(target, words_N), loss_options)
         if loss_options.reduce:
             return losses
-
-        def in_place(losses_N: Tensor) -> Tensor:
-            return torch.zeros_like(target, dtype=losses_N.dtype).masked_scatter(is_word, losses_N)
-
-        return OutputLoss(in_place(losses.loss), None if losses.nll_loss is None else in_place(losses.nll_loss))
+        loss, nll_loss = losses
+        return OutputLoss(_put(loss, words_N, target), None if nll_loss is None else _put(nll_loss, words_N, target))
 
     def log_prob(self, target: Tensor, **net_input: Any) -> Tensor:
         """Log-probabilities of the target tokens (B, T), 0 for padding; ``net_input`` as in ``forward``."""
         features_BTD = self.extract_features(**net_input)[0]
-        is_word = self.is_word(target, net_input)
-        log_prob_N = self.output.log_prob(features_BTD[is_word], target[is_word])
-        return torch.zeros_like(target, dtype=log_prob_N.dtype).masked_scatter(is_word, log_prob_N)
+        words_N = self.words(target, net_input)
+        return _put(self.output.log_prob(_at(features_BTD, words_N), _at(target, words_N)), words_N, target)
 
     def tally(self, target: Tensor, net_input: dict[str, Any]) -> dict[str, Tensor]:
         """Sums over the targets (B, T) to log beside the loss, by name; see ``Head.tally``."""
-        return self.output.head.tally(target[self.is_word(target, net_input)])
+        return self.output.head.tally(_at(target, self.words(target, net_input)))
+
+    def words(self, target: Tensor, net_input: dict[str, Any]) -> Tensor:
+        """Places (N,) of the tokens to predict among all B * T positions, which a GPU is waited for once."""
+        return self.is_word(target, net_input).flatten().nonzero().squeeze(1)
 
     def is_word(self, target: Tensor, net_input: dict[str, Any]) -> Tensor:
         """Mask of the positions (B, T) with a token to predict.
@@ -197,3 +197,14 @@ class TiedModel(BaseFairseqModel):
         """The flag that shares the tables of two state-dict entries, for messages."""
         sides = {key.partition(".")[0] for key in (first, second)}
         return "--share-all-embeddings" if len(sides) > 1 else "--share-decoder-input-output-embed"
+
+
+def _at(values_BTX: Tensor, places_N: Tensor) -> Tensor:
+    """The values (N, ...) at places among all positions; the gradient of a mask's selection would be slower."""
+    return values_BTX.flatten(0, 1).index_select(0, places_N)
+
+
+def _put(values_N: Tensor, places_N: Tensor, like_BT: Tensor) -> Tensor:
+    """The values at their places (B, T), and 0 elsewhere."""
+    zeros = torch.zeros_like(like_BT, dtype=values_N.dtype).flatten()
+    return zeros.index_copy(0, places_N, values_N).view(like_BT.shape)
