@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.data import Dictionary, FairseqDataset, data_utils, iterators
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, data_file_path
 from torch import Tensor
 
@@ -18,6 +18,46 @@ BLOCK = 1 << 20
 def empty_split(split: str) -> ValueError:
     """The error for a split without tokens."""
     return ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
+
+
+def epoch_batches(
+    dataset: FairseqDataset,
+    batches: Any,
+    *,
+    shuffles: bool,
+    data_buffer_size: int = 0,
+    num_shards: int = 1,
+    shard_id: int = 0,
+    num_workers: int = 0,
+    seed: int = 1,
+    epoch: int = 1,
+    skip_remainder_batch: bool = False,
+    **_: Any,
+) -> iterators.EpochBatchIterator:
+    """fairseq's iterator over the given batches.
+
+    Args:
+        dataset: what the batches' indices are of.
+        batches: indices of each batch.
+        shuffles: whether training takes the batches in another order every epoch.
+        data_buffer_size, num_shards, shard_id, num_workers, seed, epoch, skip_remainder_batch: as in fairseq, which has
+            more options: for the filtering and sorting of samples.
+    """
+    return iterators.EpochBatchIterator(
+        dataset=dataset,
+        collate_fn=dataset.collater,
+        batch_sampler=batches,
+        seed=seed,
+        num_shards=num_shards,
+        shard_id=shard_id,
+        num_workers=num_workers,
+        epoch=epoch,
+        buffer_size=data_buffer_size,
+        disable_shuffling=not shuffles,
+        skip_remainder_batch=skip_remainder_batch,
+        # Persistent workers would outlive their loader, which is made anew every epoch.
+        persistent_workers=False,
+    )
 
 
 def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, combine: bool = False) -> "TokenStream":

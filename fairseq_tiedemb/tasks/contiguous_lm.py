@@ -14,7 +14,7 @@ from omegaconf import II
 
 from ..training.extensions import extensions_of
 from ._processes import rank_and_world_size, rows_of_all_processes
-from ._streams import StreamRows, TokenStream, open_stream
+from ._streams import StreamRows, TokenStream, epoch_batches, open_stream
 
 logger = logging.getLogger(__name__)
 
@@ -151,14 +151,8 @@ class ContiguousLMTask(LanguageModelingTask):
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         *,
-        seed: int = 1,
         num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
-        epoch: int = 1,
-        data_buffer_size: int = 0,
-        skip_remainder_batch: bool = False,
-        **_: Any,  # options that shuffle, filter and sort samples
+        **options: Any,
     ) -> iterators.EpochBatchIterator:
         if max_tokens is not None and max_sentences is None:
             raise ValueError(
@@ -172,21 +166,7 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"of {chunk} tokens (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
             )
         rows = StreamRows(stream, rows_here * num_shards, chunk)
-        return iterators.EpochBatchIterator(
-            dataset=rows,
-            collate_fn=rows.collater,
-            batch_sampler=rows.batches(num_shards),
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-            disable_shuffling=True,
-            skip_remainder_batch=skip_remainder_batch,
-            # Persistent workers would outlive their loader, which is made anew every epoch.
-            persistent_workers=False,
-        )
+        return epoch_batches(rows, rows.batches(num_shards), shuffles=False, num_shards=num_shards, **options)
 
     def eval_lm_dataloader(
         self, dataset: FairseqDataset, *, batch_size: int | None = None, context_window: int = 0, **kwargs: Any

@@ -18,7 +18,7 @@ from omegaconf import II, MISSING
 from ..option_checks import Range, check_ranges
 from ..training.extensions import extensions_of
 from ._pairs import WordPairs, count_words, keep_probabilities
-from ._streams import TokenStream, open_stream
+from ._streams import TokenStream, epoch_batches, open_stream
 
 logger = logging.getLogger(__name__)
 
@@ -146,14 +146,8 @@ class WordPairsTask(FairseqTask):
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         *,
-        seed: int = 1,
-        num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
         epoch: int = 1,
-        data_buffer_size: int = 0,
-        skip_remainder_batch: bool = False,
-        **_: Any,  # options that filter and sort samples
+        **options: Any,
     ) -> iterators.EpochBatchIterator:
         """Batches of pairs.
 
@@ -184,20 +178,7 @@ class WordPairsTask(FairseqTask):
                 f"{max_tokens} and --subsampling {self.cfg.subsampling}. Use --max-tokens 4000 and --subsampling 1e-3, "
                 "say."
             )
-        return iterators.EpochBatchIterator(
-            dataset=pairs,
-            collate_fn=pairs.collater,
-            batch_sampler=[[batch] for batch in range(len(pairs))],
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-            skip_remainder_batch=skip_remainder_batch,
-            # Persistent workers would outlive their loader, which is made anew every epoch.
-            persistent_workers=False,
-        )
+        return epoch_batches(pairs, [[batch] for batch in range(len(pairs))], shuffles=True, epoch=epoch, **options)
 
     def train_step(
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
