@@ -116,7 +116,9 @@ class SharedEmbedding(Head):
         factor = method.input_factor(self._terms.bounded(squared_norms(vectors), tokens), own)
         return vectors * factor.unsqueeze(-1).to(vectors.dtype)
 
-    forward = embed
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Same as ``embed``."""
+        return self.embed(tokens)
 
     def scores(self, features: Tensor) -> Tensor:
         """Logits of the whole vocabulary: features h (*, D) -> a new tensor (*, V).
@@ -238,14 +240,16 @@ class SharedEmbedding(Head):
         """The output embeddings by the name of their tokens; here this table alone."""
         return {"words": self}
 
-    def keep_norms(self, keep: bool = True, **_: Any) -> None:
+    def keep_norms(self, keep: bool = True) -> None:
         """Caches the scale and offset while the weights stay unchanged; ``keep=False`` ends caching.
 
         For decoding without gradients. The cache misses writes through ``weight.data``. ``train()`` ends caching.
         """
         self._terms.kept = () if keep else None
 
-    make_generation_fast_ = keep_norms  # fairseq's hook before decoding
+    def make_generation_fast_(self, **_: Any) -> None:
+        """fairseq's hook before decoding: calls ``keep_norms``."""
+        self.keep_norms()
 
     def train(self, mode: bool = True) -> "SharedEmbedding":
         if mode:

@@ -28,6 +28,7 @@ class Head(nn.Module):
             as approximate log-probabilities.
         not_to_be_trained: error that training raises, say after a checkpoint with other classes; None for a head that
             may be trained.
+        scores_every_token: whether a token that the training text lacks, such as ``<s>``, has a probability.
         refuses: fields of ``LossOptions`` that the loss does not support.
         sparse_gradients: whether looked-up rows get sparse gradients.
     """
@@ -37,6 +38,7 @@ class Head(nn.Module):
     loss_is_its_own: bool = False
     has_raw_scores: bool = False
     not_to_be_trained: ValueError | None = None
+    scores_every_token: bool = True
     refuses: tuple[str, ...] = ("label_smoothing", "z_loss")
     sparse_gradients: bool = False
 

@@ -39,8 +39,9 @@ class Halved(CountedHead):
 '''
 ENTRY = (
     "OURS = (\n",
+    "@dataclass\nclass HalvedConfig:\n    halving: float = field(default=2.0, metadata={'help': 'divisor'})\n\n\n"
     "OURS = (\n    OutputHead('halved', 'half the scores', lambda options, table, counts, words: "
-    "Halved(table, counts, _marks(words))),\n",
+    "Halved(table, counts, _marks(words)), HalvedConfig),\n",
 )
 IMPORT = ("from .registry import", "from .halved import Halved\nfrom .registry import")
 TESTED = (
@@ -94,6 +95,10 @@ def test_an_output_layer_is_three_files(copy: Path) -> None:
     (copy / "fairseq_tiedemb/outputs/halved.py").write_text(HEAD)
     change(copy / "fairseq_tiedemb/outputs/ours.py", *ENTRY)
     change(copy / "fairseq_tiedemb/outputs/ours.py", *IMPORT)
+    command = [sys.executable, "-m", "fairseq_cli.train", "--user-dir", copy / "fairseq_tiedemb", "--arch"]
+    for preset in ("tied_lstm_lm", "tied_transformer_lm"):
+        shown = subprocess.run([*command, preset, "--help"], cwd=copy, capture_output=True, text=True, check=True)
+        assert "--halving" in shown.stdout
     laws = ("tests/outputs", "tests/models/test_output_layer_options.py")
     assert "test_every_registered_head_is_here" in run_tests(copy, *laws, "-rf")
     change(copy / "tests/outputs/common.py", *TESTED)

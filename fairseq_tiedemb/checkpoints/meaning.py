@@ -64,6 +64,8 @@ OUTPUT_LAYER = (
     Choice("classes"),
     Choice("tree", "huffman"),
 )
+# Values of word2vec's flag before --output-layer, --word2vec-output.
+FORMER_OUTPUTS = {"negative": "negative-sampling", "full": "softmax", "tree": "tree"}
 SHARING_AND_OUTPUT_LAYER = (*SHARING, *OUTPUT_LAYER)
 IN_FEEDFORWARD_LM = (
     *SHARING_AND_OUTPUT_LAYER,
@@ -113,7 +115,15 @@ def differences_of_settings(first: dict[str, Any], other: dict[str, Any]) -> Ite
     Options that a preset may set by its name are compared between models of one preset alone.
     """
     one_preset = first.get("_name", first.get("arch")) == other.get("_name", other.get("arch"))
-    old, new = Namespace(), Namespace()
-    vars(old).update(first)
-    vars(new).update(other)
-    return differences((object, old), (object, new), [each for each in ALL if one_preset or each not in SET_BY_PRESETS])
+    choices = [choice for choice in ALL if one_preset or choice not in SET_BY_PRESETS]
+    return differences((object, _as_options(first)), (object, _as_options(other)), choices)
+
+
+def _as_options(settings: dict[str, Any]) -> Namespace:
+    """Settings as attributes, with the output layer of word2vec under its present name."""
+    options = Namespace()
+    vars(options).update(settings)
+    former = FORMER_OUTPUTS.get(str(settings.get("word2vec_output")))
+    if former:
+        options.output_layer = former
+    return options

@@ -47,7 +47,9 @@ def _size(table: SharedEmbedding) -> int:
 def _remedy(model: Any, name: str) -> str:
     """Flags that make a ``tied_*`` model share its tables, for a model that shares nothing."""
     plan, family = model.plan, model.family
-    if plan.shared != "nothing" or not name.startswith("tied_"):
+    # A tree has no table to share, and one table of all words does not fit bands.
+    can_share = plan.bands or (plan.output is not None and not any(table.bands for table in plan.tables))
+    if plan.shared != "nothing" or not name.startswith("tied_") or not can_share:
         return ""
     flags = "--share-decoder-input-output-embed shares"
     if plan.bands and family.fairseqs:

@@ -10,7 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 
 from ..option_checks import POSITIVE, PROBABILITY, OneOf, Range
 from ..outputs import OUTPUT_HEADS, SOFTMAX
-from ..outputs.ours import ClassesConfig, NCEConfig, ShortListConfig, TreeConfig
+from ..outputs.ours import OURS, AdaptiveConfig
 from ..sharing import SHARING_METHODS
 
 SHARING_METHODS.load()
@@ -85,8 +85,16 @@ class FairseqsFamilyConfig(ProjectionConfig, MethodConfig):
     )
 
 
+# Options of this package's heads, without those that another head's options extend. Bands have families of their own.
+_HEADS = {head.options for head in OURS if head.has_probabilities and head.options is not AdaptiveConfig}
+_OPTIONS_OF_HEADS = sorted(
+    (options for options in _HEADS if not any(other is not options and issubclass(other, options) for other in _HEADS)),
+    key=lambda options: options.__name__,
+)
+
+
 @dataclass
-class OutputLayerConfig(TreeConfig, NCEConfig, ShortListConfig, ClassesConfig, FairseqDataclass):
+class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[misc]
     """The output layer of a language model."""
 
     output_layer: str = field(

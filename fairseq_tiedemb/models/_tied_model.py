@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..checkpoints.meaning import SHARING, Choice
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..option_checks import check_ranges
-from ..outputs import ADAPTIVE, SOFTMAX, OutputLayer
+from ..outputs import OutputLayer
 from ..plan import Family, Plan, check_every_option_is_used, make_plan
 from ..sharing import sharing_method_names
 from ..training.extensions import extensions_of
@@ -173,7 +173,7 @@ class TiedModel(BaseFairseqModel):
             )
         check_every_option_is_used(self.options(), cfg, self.family, self.plan.head)
         task = getattr(getattr(criterion, "task", None), "args", None)
-        if getattr(task, "add_bos_token", False) and self.plan.head not in (SOFTMAX, ADAPTIVE):
+        if getattr(task, "add_bos_token", False) and not head.scores_every_token:
             raise ValueError(
                 "--add-bos-token: needs --output-layer softmax, since other layers give a token that the text lacks "
                 f"probability 0; got --output-layer {self.plan.head}. Leave it out, or use softmax."

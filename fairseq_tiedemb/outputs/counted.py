@@ -24,6 +24,7 @@ class CountedHead(Head):
     """
 
     loss_is_its_own = True
+    scores_every_token = False
     counts: Tensor
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):

@@ -65,6 +65,7 @@ class Tree(Head):
     """
 
     flag = "--output-layer tree"
+    scores_every_token = False
     by_target = True
     loss_is_its_own = True
     node_bias: Tensor | None

@@ -75,7 +75,7 @@ class Plan:
     @property
     def output(self) -> Table | None:
         """The table of the output; None for a tree, and for bands that are not shared."""
-        return self.tables[-1] if self.tables[-1].scores else None
+        return self.tables[-1] if self.tables and self.tables[-1].scores else None
 
     @property
     def tied(self) -> bool:

@@ -3,13 +3,12 @@
 import dataclasses
 from typing import Any
 
+from ..checkpoints.meaning import FORMER_OUTPUTS
 from ..option_checks import POSITIVE, check_value, flag_of
 from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead
 from ..sharing import SharingMethod
 from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths, Words
 
-# Values of --word2vec-output, the flag before --output-layer.
-FORMER_OUTPUTS = {"negative": "negative-sampling", "full": SOFTMAX, "tree": "tree"}
 CUTOFF = "adaptive_softmax_cutoff"
 
 
@@ -40,6 +39,11 @@ def head_of(settings: Settings) -> OutputHead:
         raise ValueError(
             f"--output-layer {name}: needs one table for all words; got {flag_of(CUTOFF)} {cutoff}. Use one or the "
             "other."
+        )
+    if name == ADAPTIVE and not hasattr(settings.options, CUTOFF):
+        raise ValueError(
+            f"--output-layer {name}: needs a recurrent language model, a Transformer or a convolutional model; got "
+            f"{settings.arch}. Use classes, say."
         )
     if name == ADAPTIVE and not cutoff:
         raise ValueError(

@@ -8,7 +8,7 @@ import pytest
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import MODEL_REGISTRY
 
-from fairseq_tiedemb.checkpoints.meaning import SHARING, SHARING_AND_OUTPUT_LAYER
+from fairseq_tiedemb.checkpoints.meaning import SHARING, SHARING_AND_OUTPUT_LAYER, differences_of_settings
 from fairseq_tiedemb.models._fairseqs import FairseqsLMConfig
 from fairseq_tiedemb.models.attention_nmt import LSTMNMTConfig
 from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM, FeedForwardLMConfig
@@ -55,6 +55,16 @@ TRAINING = {
     "own_noise",
     "transform_bias",
 }
+
+
+def test_word2vecs_output_layer_has_two_names() -> None:
+    former = [{"_name": "word2vec_skipgram", "word2vec_output": name} for name in ("negative", "full", "tree")]
+    present = [
+        {"_name": "word2vec_skipgram", "output_layer": name} for name in ("negative-sampling", "softmax", "tree")
+    ]
+    for place, settings in enumerate(former):
+        assert list(differences_of_settings(settings, {**present[place], "word2vec_output": None})) == []
+        assert list(differences_of_settings(settings, present[place - 1]))
 
 
 def names(config: type[FairseqDataclass]) -> set[str]:

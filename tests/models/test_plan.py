@@ -184,6 +184,14 @@ PLANS: dict[str, tuple[str, dict[str, Any], tuple, list[Table], dict[str, Any]]]
         [table("o", width=16)],
         {},
     ),
+    "LightConv LM, characters and a tree": (
+        "lightconv_lm",
+        {"character_embeddings": True, "character_embedding_dim": 4, "character_filters": "[(1, 8)]"}
+        | {"char_embedder_highway_layers": 1, "output_layer": "tree"},
+        (),
+        [],
+        {"head": "tree", "output": None},
+    ),
 }
 every_plan = pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
 

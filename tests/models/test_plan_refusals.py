@@ -49,6 +49,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"},
         "needs one file of vectors for the shared table; got .*'a.txt' and .*'b.txt'",
     ),
+    ("feedforward_lm", {"output_layer": "adaptive"}, "needs a recurrent language model, .* got --arch feedforward_lm"),
     # P.
     ("tied_lstm_lm", {"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use"),
     ("tied_lstm_lm", {"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use"),
