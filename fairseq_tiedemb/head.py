@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ._shapes import check_target
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss
+from .option_checks import flag_of
 
 
 class Head(nn.Module):
@@ -105,7 +106,7 @@ def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> Non
     for option in fields(options):
         value = getattr(options, option.name)
         if option.name in names and value:
-            raise ValueError(f"--{option.name.replace('_', '-')}: needs 0 with {where}; got {value}. Leave it out.")
+            raise ValueError(f"{flag_of(option.name)}: needs 0 with {where}; got {value}. Leave it out.")
 
 
 def no_counts(flag: str) -> ValueError:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .option_checks import flag_of
+
 
 @dataclass(frozen=True)
 class Regularizer:
@@ -35,7 +37,7 @@ class Regularizer:
     @property
     def flag(self) -> str:
         """The option as spelled on the command line."""
-        return "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
     def __call__(self, model: Any, strength: float) -> Tensor:
         """Strength times the model's penalty, in float32 or more precise.

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..option_checks import flag_of
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -32,7 +34,7 @@ class Choice:
     @property
     def flag(self) -> str:
         """The option as a flag."""
-        return "--" + self.option.replace("_", "-")
+        return flag_of(self.option)
 
     def value(self, model: type, cfg: Any) -> bool | str | None:
         """The value that the class of the preset, ``model``, and its options ``cfg`` choose."""

@@ -6,6 +6,8 @@
 import argparse
 from typing import Any
 
+from fairseq_tiedemb.option_checks import flag_of
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the preset and the size of its dictionaries."""
@@ -53,5 +55,5 @@ def flags(values: dict[str, Any]) -> list[str]:
     for name, value in values.items():
         text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         if value is not False:
-            shown.append(f"--{name.replace('_', '-')}" + ("" if value is True else f" {text}"))
+            shown.append(flag_of(name) + ("" if value is True else f" {text}"))
     return shown

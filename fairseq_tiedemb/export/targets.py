@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_tiedemb.export.settings import as_dict
+from fairseq_tiedemb.option_checks import flag_of
 
 if TYPE_CHECKING:
     from fairseq_tiedemb.sharing import SharingMethod
@@ -116,7 +117,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     for option in ("adaptive_input", "adaptive_softmax_cutoff"):
         if options.get(option) and not method.is_plain:
             return (
-                f"needs one table as wide as the model; got --{option.replace('_', '-')} {options[option]}, with "
+                f"needs one table as wide as the model; got {flag_of(option)} {options[option]}, with "
                 f"--sharing-method {method.name}"
             )
     task = as_dict(settings["task"])
@@ -144,7 +145,7 @@ def _lacking_in_ctranslate2(settings: Settings) -> str | None:
         return f"needs a model of --task {TASKS[kind]}; got {task}, whose sentences may begin and end differently"
     for option, needed in REFUSED.items():
         if options.get(option):
-            flag = f"--{option.replace('_', '-')} {options[option]}"
+            flag = f"{flag_of(option)} {options[option]}"
             return f"needs {needed}; got {flag}, which CTranslate2 does not support"
     activation = options.get("activation_fn") or "relu"
     if activation not in ACTIVATIONS:

@@ -11,6 +11,7 @@ from fairseq.modules import FairseqDropout
 
 from ..modules.lstm import LSTMStack
 from ..modules.variational_lstm import VariationalLSTM
+from ..option_checks import flag_of
 from ..plan import TYING, Plan
 from ._options import first_given, own_dropout, probability, size
 from ._recipe import register_preset
@@ -53,7 +54,7 @@ class TiedLSTMLM(StreamLM):
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):
                 raise ValueError(
-                    f"--{name.replace('_', '-')}: needs 0 with variational dropout (--dropout-inputs, ...); got "
+                    f"{flag_of(name)}: needs 0 with variational dropout (--dropout-inputs, ...); got "
                     f"{getattr(cfg, name)}. Use one kind of dropout."
                 )
         stack = VariationalLSTM(*sizes, dropout_i=cfg.dropout_inputs, dropout_h=cfg.dropout_states)

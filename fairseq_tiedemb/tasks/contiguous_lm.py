@@ -12,6 +12,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
+from ..option_checks import flag_of
 from ..training.extensions import extensions_of
 from ._processes import rank_and_world_size, rows_of_all_processes
 from ._streams import StreamRows, TokenStream, epoch_batches, open_stream
@@ -88,7 +89,7 @@ class ContiguousLMTask(LanguageModelingTask):
                 value = getattr(args, name, neutral)
                 if value is not None and str(value) != str(neutral):
                     raise ValueError(
-                        f"--{name.replace('_', '-')}: needs to be left out with one stream of text; got {value}. "
+                        f"{flag_of(name)}: needs to be left out with one stream of text; got {value}. "
                         "Use --sample-break-mode eos, or --task language_modeling."
                     )
         return super().setup_task(args, **kwargs)
@@ -224,7 +225,7 @@ class ContiguousLMTask(LanguageModelingTask):
             strength = extensions_of(model).recipe.get(name)
             if strength and not hasattr(criterion, name):
                 logger.warning(
-                    f"--criterion {type(criterion).__name__}: trains without --{name.replace('_', '-')} {strength}, "
+                    f"--criterion {type(criterion).__name__}: trains without {flag_of(name)} {strength}, "
                     "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
                 )
 

@@ -11,6 +11,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 
+from ..option_checks import flag_of
 from ..wrapping import wrap
 from .extensions import extensions_of
 
@@ -47,7 +48,7 @@ def _check_options_of_task(task: str | None, arch: str | None) -> None:
     lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
     if lacking:
         _check_fit(tasks.TASK_REGISTRY[task], arch)
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in lacking)
+        flags = ", ".join(map(flag_of, lacking))
         raise ValueError(f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models.")
 
 
