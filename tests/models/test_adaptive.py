@@ -36,15 +36,6 @@ SIZES = (8, 8, 8)  # of the bands
 RANK = 6
 
 
-def output_tables(model: Any) -> list[torch.Tensor]:
-    """The table of each band, as the output sees it."""
-    softmax = model.decoder.adaptive_softmax
-    head = softmax.head.word_proj
-    return [(head[-1] if isinstance(head, torch.nn.Sequential) else head).weight] + [
-        tail[-1].weight for tail in softmax.tail
-    ]
-
-
 def assert_each_band_has_the_papers_vectors_and_scores(
     bands: Any, softmax: Any, sizes: Sequence[int], method: str
 ) -> None:

@@ -17,7 +17,6 @@ from .common import PREVIOUS, SOURCE, TARGET, dictionary, grown
 
 PRESETS = {"lstm_nmt": "none", "lstm_nmt_wt": "decoder", "lstm_nmt_twwt": "all"}
 PRESETS |= {name.replace("lstm_nmt", "dl4mt"): sharing for name, sharing in PRESETS.items()}
-every_preset = pytest.mark.parametrize("preset", PRESETS)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
