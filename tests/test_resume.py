@@ -161,8 +161,9 @@ def test_a_recipe_goes_on_in_its_first_epoch(
 def test_saving_in_mid_epoch_changes_nothing_else(
     updates_between_checkpoints: int, train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
-    flags = (*LM, "--max-epoch", 2)
+    flags = (*LM, "--max-epoch", 2, "--log-interval", 5)
     often = train(lm_data, *flags, "--save-dir", tmp_path / "often")
+    assert logged(often, "num_updates")[:2] == [5, 10]
     assert (
         len(
             re.findall(r"Saved checkpoint \S*checkpoint_last.pt \(epoch \d+ @ \d*[1-9]\d* updates, score None\)", often)

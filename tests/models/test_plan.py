@@ -3,13 +3,14 @@
 import copy
 import io
 import pickle
+import re
 from typing import Any
 
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb.models._describe import layers_of
+from fairseq_tiedemb.models._describe import describe, layers_of
 from fairseq_tiedemb.models.lightconv import TiedLightConvLanguageModel, TiedLightConvModel
 from fairseq_tiedemb.plan import Table
 
@@ -222,6 +223,10 @@ def assert_shares_as_planned(model: Any) -> None:
     assert len(set(every)) == len(every)
 
 
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
 @every_plan
 def test_a_model_is_what_its_plan_says(case: tuple) -> None:
     model = build(case)
@@ -243,6 +248,8 @@ def test_a_model_is_what_its_plan_says(case: tuple) -> None:
     head = {"adaptive": "--adaptive-softmax-cutoff"}.get(plan.head, f"--output-layer {plan.head}")
     assert model.output.head.flag == head
     assert all((layer.bias is not None) == plan.bias for layer in model.output.tables().values())
+    [(total, parts)] = re.findall(r"; ([\d,]+) parameters: (.*) \(embeddings", describe(model, "it"))
+    assert sum(map(number, re.findall(r"[\d,]*\d(?=, |$)", parts))) == number(total)
 
 
 @every_plan

@@ -233,6 +233,7 @@ def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
         ("tied_transformer_lm", "--adaptive-input --tie-adaptive-weights shares, in language models\n"),
     ):
         assert re.search(rf"{name}: shares nothing by method plain; [\d,]+ parameters: .*: {flags}", caplog.text)
+    assert caplog.text.count("; its name says ") == 3, "of six models, those that share nothing"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

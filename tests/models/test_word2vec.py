@@ -219,6 +219,11 @@ def test_a_batch_has_one_loss_in_validation_and_many_in_training() -> None:
     assert model(**batch(model)).loss == model(**batch(model)).loss
 
 
+def test_sizes_without_flags_are_word2vecs() -> None:
+    cfg = Word2VecConfig()
+    assert (cfg.decoder_embed_dim, cfg.negatives, cfg.noise_power) == (100, 5, 0.75)
+
+
 def test_tables_begin_as_word2vecs() -> None:
     model = build(decoder_embed_dim=8)
     model.reset_parameters()

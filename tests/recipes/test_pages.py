@@ -49,6 +49,18 @@ def test_tables_in_markdown(project: Project) -> None:
     assert cells[:2] == [["Small", "1", "117.1", "4,652,402"], ["Small", "2", "116.8", "4,652,402"]]
 
 
+def test_each_run_has_its_commits_and_its_command(project: Project) -> None:
+    assert project.record("small", "--figure", "test=5")[0] == 0
+    result = project.result("small-1")
+    result["environment"] |= {"commit": "a" * 40, "dirty": True}
+    usage = {"cpu_seconds": 90, "wall_seconds": 100, "peak_memory": 5, "runs": 2, "commits": ["b" * 40 + "+"]}
+    project.write("results/small/small-1.json", json.dumps(result | {"usage": usage}))
+    assert project.make_pages()[0] == 0
+    details = (project.folder / "report.html").read_text().partition("<summary>Each run</summary>")[2]
+    assert ">aaaaaaaaa+ (trained: bbbbbbbbb+)<" in details
+    assert ">recipes/x.sh<" in details
+
+
 def test_what_was_not_run_is_one_list(project: Project) -> None:
     """With hardware and time, the row's own or the table's; and links of a version ago lead to a link to it."""
     rows = [*TABLE["rows"], {"name": "large", "label": "Large", "command": "recipes/y.sh large", "needs": "one GPU"}]

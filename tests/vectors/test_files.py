@@ -180,6 +180,8 @@ def test_dictionaries(name: str, content: str, words: dict[int, str], tmp_path: 
     [
         ("dict.txt", "the 9\nof\n", "needs lines `word count`; got 'of' in line 2 of .*dict.txt"),
         ("dict.txt", "the 9\nof x\n", "needs lines `word count`; got 'of x' in line 2 of .*dict.txt"),
+        ("dict.txt", "the 9\nof -3\n", "needs lines `word count`; got 'of -3' in line 2 of .*dict.txt"),
+        ("dict.txt", "the 9\n 3\n", "needs lines `word count`; got ' 3' in line 2 of .*dict.txt"),
         ("dict.txt", b"\xff 1\n", "needs UTF-8 text; got .*dict.txt .*codec"),
         ("vocab.json", "{", "got .*vocab.json"),
         ("vocab.json", "[1, 2]", "got .*vocab.json"),
