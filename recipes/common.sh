@@ -8,6 +8,7 @@
 # RESULTS     folder of recorded figures; the default is results/ beside this file. SMOKE=1 records only if it is set
 # GPUS        in recipes that support it: 0 trains on the CPU, N on N GPUs of this machine with --fp16; the default is
 #             one process in float32, on a GPU if the machine has one
+# PRECISION   of training: float32, bf16 or fp16, where the default is not meant
 # OMP_NUM_THREADS  threads of torch; the default is the number of cores, at most 8. Recorded CPU minutes are those of 1
 set -euo pipefail
 
@@ -23,7 +24,7 @@ PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 # ROW,UPDATES=100; and settings that give its training another folder.
 recipe_command='' variant='' training_variant=''
 of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
-of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY"
+of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY PRECISION"
 for setting in SMOKE PLUGIN GPUS CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS $of_corpus $of_training $of_scores; do
     value=${!setting:-}
     [[ $value && $value != "$repository/fairseq_tiedemb" ]] || continue
@@ -72,15 +73,21 @@ need_row() {
     done
 }
 
-# use_gpus: translates GPUS for fairseq-train: number of processes, and options in the array device.
+# use_devices: translates GPUS and PRECISION for fairseq-train: number of processes, and options in the array device.
 # shellcheck disable=SC2034 # the callers use them
-use_gpus() {
+use_devices() {
+    local precision=${PRECISION:-float32}
     processes=1 device=()
     case $GPUS in
         '') ;;
         0) device=(--cpu) ;;
         *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
-        *) processes=$GPUS device=(--fp16) ;;
+        *) processes=$GPUS precision=${PRECISION:-fp16} ;;
+    esac
+    case $precision in
+        float32) ;;
+        bf16 | fp16) device+=("--$precision") ;;
+        *) stop "PRECISION: needs float32, bf16 or fp16; got $precision. Use bf16 on a CPU that has its products." ;;
     esac
 }
 

@@ -56,7 +56,7 @@ train_and_score() {
     local prepare=$1 folder=$2 checkpoint=$2/checkpoint_$3.pt split
     local training scoring=(--distributed-world-size 1)
     shift 3
-    use_gpus
+    use_devices
     training=(--distributed-world-size "$processes" "${device[@]}")
     case $GPUS in
         '') ;;
@@ -81,10 +81,11 @@ train_and_score() {
 # small_row PREPARE TABLE ARGUMENT...: the whole of a recipe for Press & Wolf's table 7: trains the row that the one ARGUMENT
 # names in $WORK, scores it and records it in TABLE. PREPARE: see train_and_score.
 small_row() {
-    local prepare=$1 table=$2 preset=zaremba_lm_small
+    local prepare=$1 table=$2 preset=zaremba_lm_small folder
     shift 2
     need_row ROW "$@"
+    folder=$WORK/$1-$SEED$training_variant
     [[ $1 == small ]] || preset+=_${1//-/_}
-    train_and_score "$prepare" "$WORK/$1-$SEED" last --arch "$preset"
-    record "$table" "$1" "$WORK/$1-$SEED"
+    train_and_score "$prepare" "$folder" last --arch "$preset"
+    record "$table" "$1" "$folder"
 }

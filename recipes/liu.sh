@@ -16,7 +16,7 @@ sharing=(--share-all-embeddings)
 train() {
     local folder=$1 batches=$2
     shift 2
-    use_gpus
+    use_devices
     if [[ $SMOKE ]]; then
         # A small model and a short training; other options are unchanged.
         set -- "$@" --max-epoch 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-embed-dim 32 --decoder-ffn-embed-dim 32

@@ -15,8 +15,10 @@ fi
 # number of sentences in a batch.
 train_small_nmt() {
     local folder=$1 embed=${EMBED:-256} hidden=${HIDDEN:-256}
+    use_devices
     run mkdir -p "$folder"
     run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang "$2" --target-lang en "${@:3}" \
+        --distributed-world-size "$processes" "${device[@]}" \
         --encoder-embed-dim "$embed" --decoder-embed-dim "$embed" --decoder-out-embed-dim "$embed" \
         --encoder-hidden-size "$hidden" --decoder-hidden-size "$hidden" \
         --dropout "$DROPOUT" --label-smoothing 0.1 --clip-norm 1 \

@@ -31,5 +31,6 @@ case $1 in
         exit
         ;;
 esac
-train_and_score prepare-ptb.sh "$WORK/$1-$SEED" last "${options[@]}"
-record table6 "$1" "$WORK/$1-$SEED"
+folder=$WORK/$1-$SEED$training_variant
+train_and_score prepare-ptb.sh "$folder" last "${options[@]}"
+record table6 "$1" "$folder"

@@ -34,7 +34,7 @@ SEED=${SEED:-1}
 folder=$WORK/$2-$SEED$training_variant
 # The preset's batch, spread over the GPUs.
 batch=80 changes=()
-use_gpus
+use_devices
 if [[ $SMOKE ]]; then
     : "${UPDATES:=10}"
     batch=20

@@ -93,3 +93,11 @@ def test_what_programs_read_is_exact_except_on_a_terminal():
     os.close(ours)
     assert output.decode() == f"{SHOWN}\r\n"
     assert process.wait() == 0
+
+
+def test_a_note_comes_after_what_was_printed_before(tmp_path: Path) -> None:
+    """A recipe reads the summary of `score` from the last line of a file that has both streams."""
+    program = "from fairseq_tiedemb.cli._output import note; print('a score'); note('the summary')"
+    with (tmp_path / "log").open("w") as log:
+        subprocess.run([sys.executable, "-c", program], stdout=log, stderr=log, check=True)
+    assert (tmp_path / "log").read_text() == "a score\nthe summary\n"

@@ -1,6 +1,7 @@
-"""Writes output files and folders completely or not at all."""
+"""Writes output files and folders completely or not at all, and notes beside what a command prints."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.whole_files import replacing, system_error
+
+
+def note(text: str) -> None:
+    """Prints a line on standard error, after all that standard output has got: both may go to one file."""
+    sys.stdout.flush()
+    print(text, file=sys.stderr)
 
 
 def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:

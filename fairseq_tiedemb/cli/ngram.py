@@ -7,7 +7,6 @@ models: ARPA files or, for neural models, the output of score --per-word.
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Sequence
 from itertools import chain
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from fairseq_tiedemb.cli._interpolation import check_files, print_interpolation, read_models, words_of
 from fairseq_tiedemb.cli._options import refuse_options
-from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._output import check_output, note, written_aside
 from fairseq_tiedemb.ngram import BOS, SMOOTHINGS, UNKNOWN, BackoffModel, SmoothedModel, Vocabulary
 from fairseq_tiedemb.ngram.model import check_options
 from fairseq_tiedemb.ngram.smoothing import BACK_OFF
@@ -143,10 +142,9 @@ def _estimated(
     by_count = arguments.weights_by != "order"
     model = SmoothedModel(train, size=size, held_out=held_out, weights_by_count=by_count, **_options(arguments))
     for order in model.fallbacks:
-        print(
+        note(
             f"fairseq-tiedemb ngram: too few different counts to estimate the discounts of order {order}, as "
-            f"is usual of small texts: taking {' '.join(str(round(value, 4)) for value in model.discounts[order - 1])}",
-            file=sys.stderr,
+            f"is usual of small texts: taking {' '.join(str(round(value, 4)) for value in model.discounts[order - 1])}"
         )
     return model
 

@@ -5,10 +5,10 @@ In a checkout, and anywhere after `pip install .`, `--user-dir fairseq_tiedemb` 
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 import fairseq_tiedemb
+from fairseq_tiedemb.cli._output import note
 
 EXACT = True
 
@@ -25,7 +25,4 @@ def run(arguments: argparse.Namespace) -> None:
     # fairseq looks for the bare name in the current folder before it looks beside itself.
     nearer = Path.cwd() / folder.name
     if nearer.is_dir() and nearer.resolve() != folder.resolve():
-        print(
-            f"fairseq-tiedemb path: note that in this folder `--user-dir {folder.name}` means another copy, {nearer}",
-            file=sys.stderr,
-        )
+        note(f"fairseq-tiedemb path: note that in this folder `--user-dir {folder.name}` means another copy, {nearer}")

@@ -16,13 +16,12 @@ vocabulary. Logits are no probabilities; the summary shows how far they are from
 import argparse
 import fileinput
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.cli._options import at_least, refuse_options
-from fairseq_tiedemb.cli._output import check_output, written_aside
+from fairseq_tiedemb.cli._output import check_output, note, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 EXACT = True
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
     counted = f"{len(predicted):,} tokens ({int(predicted.eq(dictionary.unk()).sum()):,} unknown)"
     summary = (_of_raw_scores if arguments.raw else _of_probabilities)(model, predicted, sum(totals))
-    print(f"{len(texts):,} sentences, {counted}, {summary}", file=sys.stderr)
+    note(f"{len(texts):,} sentences, {counted}, {summary}")
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -85,22 +85,34 @@ def test_settings(words: list[str], variables: dict[str, object], changed: str, 
 
 
 @pytest.mark.parametrize(
-    ("words", "gpus", "given"),
+    ("words", "devices", "given"),
     [
-        ("train-table5-large.sh large", "0", "--distributed-world-size 1 --cpu"),
-        ("train-table5-large.sh large", "1", "--distributed-world-size 1 --fp16 --batch-size 20"),
-        ("train-table5-large.sh large", "8", "--distributed-world-size 8 --fp16 --batch-size 3"),
-        ("train-liu-table1-transformer-wmt16.sh plain", "0", "--distributed-world-size 1 --cpu --update-freq 128"),
-        ("train-liu-table1-transformer-wmt16.sh plain", "6", "--distributed-world-size 6 --fp16 --update-freq 22"),
-        ("train-table8-dl4mt.sh en-de wt", "6", "--batch-size 14 --seed 1 --distributed-world-size 6 --fp16"),
+        ("train-table5-large.sh large", {"GPUS": 0}, "--distributed-world-size 1 --cpu"),
+        ("train-table5-large.sh large", {"GPUS": 1}, "--distributed-world-size 1 --fp16 --batch-size 20"),
+        ("train-table5-large.sh large", {"GPUS": 8}, "--distributed-world-size 8 --fp16 --batch-size 3"),
+        (
+            "train-liu-table1-transformer-wmt16.sh plain",
+            {"GPUS": 0},
+            "--distributed-world-size 1 --cpu --update-freq 128",
+        ),
+        (
+            "train-liu-table1-transformer-wmt16.sh plain",
+            {"GPUS": 6},
+            "--distributed-world-size 6 --fp16 --update-freq 22",
+        ),
+        ("train-table8-dl4mt.sh en-de wt", {"GPUS": 6}, "--batch-size 14 --seed 1 --distributed-world-size 6 --fp16"),
+        ("train-table8-dl4mt.sh en-de wt", {"GPUS": 1, "PRECISION": "bf16"}, "--distributed-world-size 1 --bf16"),
+        ("train-table6-small.sh wt-pr", {"PRECISION": "bf16"}, "--distributed-world-size 1 --bf16"),
+        ("train-multi30k.sh twwt", {"PRECISION": "bf16"}, "--distributed-world-size 1 --bf16"),
+        ("train-multi30k.sh twwt", {"GPUS": 0, "PRECISION": "fp16"}, "--distributed-world-size 1 --cpu --fp16"),
     ],
 )
-def test_gpus(words: str, gpus: str, given: str, tmp_path: Path) -> None:
-    commands = dry_run(*words.split(), RUNS=prepared(tmp_path), GPUS=gpus)
+def test_devices(words: str, devices: dict[str, object], given: str, tmp_path: Path) -> None:
+    commands = dry_run(*words.split(), RUNS=prepared(tmp_path), **devices)
     assert f" {given} " in " ".join(command_of(commands, "fairseq-train"))
     for score in (words for words in commands if words[0] == "fairseq-eval-lm"):
         assert score[score.index("200") + 1 : score.index(">")] == ["--distributed-world-size", "1"] + ["--cpu"] * (
-            gpus == "0"
+            devices.get("GPUS") == 0
         )
 
 
@@ -225,6 +237,7 @@ REFUSED = [
     (["train-table2.sh", "tied"], {"QUESTIONS": "{folder}"}, "QUESTIONS: needs SETS, too; got none"),
     (["train-table5-large.sh", "rhn"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
     (["train-liu-table4-dynamicconv-iwslt14.sh", "plain"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
+    (["train-multi30k.sh", "wt"], {"PRECISION": "bf32"}, "PRECISION: needs float32, bf16 or fp16; got bf32"),
     (["prepare-imdb.sh"], {"COUNTS": "1 2"}, "COUNTS: needs tokens of train and valid, and types; got 1 2"),
     (["prepare-imdb-lm.sh"], {"COUNTS": "1 2"}, "COUNTS: needs tokens of train, valid and test, and types; got 1 2."),
     (["prepare-text8.sh"], {"COUNTS": "1 2"}, "COUNTS: needs tokens of train, valid and test, and types; got 1 2."),
