@@ -27,13 +27,10 @@ OTHER_WEIGHTS = {
     "decoder_hidden_size",
     "decoder_layers",
     "decoder_out_embed_dim",
-    "embedding_rank",
     "encoder_embed_dim",
     "encoder_hidden_size",
     "encoder_layers",
     "ngram_order",
-    "no_projection_bias",
-    "projection_bias",
     "short_list",
     "skip_connections",
 }
@@ -101,7 +98,7 @@ def model(name: str, **options: Any) -> SimpleNamespace:
     ("trained", "now"),
     [
         (model("zaremba_lm_small_wt"), model("tied_lstm_lm", share_decoder_input_output_embed=True)),
-        (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt", projection=True)),
+        (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt", projection=True, projection_bias=True)),
         (model("zaremba_lm_small_wt"), model("zaremba_lm_small_wt", share_decoder_input_output_embed=True)),
         (model("lstm_nmt_twwt"), model("lstm_nmt", share_all_embeddings=True)),
         (model("dl4mt_twwt", share_decoder_input_output_embed=True), model("dl4mt_twwt")),
@@ -124,7 +121,9 @@ def test_the_same_by_other_words(trained: Any, now: Any) -> None:
     [
         (model("tied_lstm_lm"), model("tied_lstm_lm", sharing_method="cosine"), ("plain", "cosine")),
         (model("zaremba_lm_small_wt"), model("zaremba_lm_small"), (True, False)),
-        (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt"), (True, False)),
+        (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt", projection_bias=True), (True, False)),
+        (model("zaremba_lm_small_wt_pr"), model("zaremba_lm_small_wt_pr", no_projection_bias=True), (False, True)),
+        (model("tied_transformer", embedding_rank=4), model("tied_transformer", embedding_rank=6), ("4", "6")),
         (model("lstm_nmt_wt"), model("lstm_nmt_twwt"), (False, True)),
         (model("bengio_lm"), model("bengio_lm", activation_fn="relu"), ("tanh", "relu")),
         (model("bengio_lm", deep_output="relu"), model("bengio_lm", deep_output="linear"), ("relu", "linear")),
