@@ -121,7 +121,7 @@ def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, pat
 @torch.no_grad()
 def _effective(state: dict[str, Any], name: str, weight_VD: Tensor, *, is_output: bool, path: Path) -> Tensor:
     method = sharing_method(str(section_of(state, "model").get("sharing_method") or "plain"))
-    if not method.divides_by_norm:
+    if not method.scales:
         return weight_VD
     size, width = weight_VD.shape
     weight = nn.Parameter(weight_VD, requires_grad=False)

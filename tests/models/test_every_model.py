@@ -12,6 +12,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
+from ..crossing import crossed
 from . import attention_nmts, families, recurrent_lms
 from .common import PAD, TARGET, dictionary, grown
 from .families import ALL, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, inputs
@@ -134,8 +135,7 @@ def test_a_search_has_the_scores_of_the_model(name: str) -> None:
             assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
 
 
-@every_method
-@every_model
+@pytest.mark.parametrize(("name", "method"), crossed(MODELS, METHODS))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) -> None:
     """The padding row, which starts at zero, included: its gradient is of the size of the others."""

@@ -18,6 +18,7 @@ from ..models.families import BANDS, SHARINGS, build, options_of
 from ..test_methods_with_parameters import LEARNED
 
 PATH = Path("some.pt")
+METHODS = [*(name for name, method in SHARING_METHODS.items() if method.feature_map is None), LEARNED.name]
 DECODER = {"share_decoder_input_output_embed": True}
 
 
@@ -48,7 +49,7 @@ def output_vectors(model: Any) -> Tensor:
         return (layer(torch.eye(width)) - layer(torch.zeros(1, width))).t()
 
 
-@pytest.mark.parametrize(("sharing", "method"), crossed([*SHARINGS][::2], [*SHARING_METHODS, LEARNED.name]))
+@pytest.mark.parametrize(("sharing", "method"), crossed([*SHARINGS][::2], METHODS))
 def test_effective_vectors_are_the_models(sharing: str, method: str) -> None:
     family, options = SHARINGS[sharing]
     model = grown(build(family, sharing_method=method, **options)).eval()
