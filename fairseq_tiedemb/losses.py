@@ -1,13 +1,16 @@
 """Cross entropy from features and a table, without the N x V logits in memory."""
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ._shapes import check_loss_inputs
+from .loss_options import PLAIN_LOSS as PLAIN_LOSS
+from .loss_options import LossOptions as LossOptions
+from .loss_options import OutputLoss as OutputLoss
+from .loss_options import check_evaluated as check_evaluated
 from .squared_norms import blocks, slices
 
 # Rows of logits in memory at a time. 256 to 1,024 rows cost the same within noise. Fewer rows make thin matrix products
@@ -25,58 +28,16 @@ HALF_SCALE = 128.0
 SMALLEST_SCALE = 1e-30
 
 
-@dataclass(frozen=True)
-class LossOptions:
-    """Options of a loss over the vocabulary.
+class Objective(NamedTuple):
+    """What the loss is, beside its tensors.
 
     Attributes:
-        label_smoothing: e in [0, 1).
-        z_loss: weight of (log Z)^2, 0 or more; it keeps logits close to log-probabilities.
-        reduce: True for the sum over tokens, False for one loss per token.
-
-    Raises:
-        ValueError: if a number is out of range.
+        options: label smoothing, z-loss, and whether to sum.
+        soft_cap: c of c tanh(z / c), in place of z; None for z.
     """
 
-    label_smoothing: float = 0.0
-    z_loss: float = 0.0
-    reduce: bool = True
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.reduce, bool):
-            raise ValueError(f"reduce: needs True for the sum or False; got {self.reduce!r}. Use True.")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {self.label_smoothing}. Use 0.1, say.")
-        if not 0.0 <= self.z_loss < math.inf:
-            raise ValueError(f"--z-loss: needs a finite value, 0 or more; got {self.z_loss}. Use 1e-4, say.")
-
-
-PLAIN_LOSS = LossOptions()
-
-
-class OutputLoss(NamedTuple):
-    """Losses of the N predicted tokens in nats: sums, or shape (N,) without ``reduce``.
-
-    Attributes:
-        loss: training loss, with gradient: cross entropy with label smoothing and z-loss, or a surrogate.
-        nll_loss: negative log-likelihood of the targets, detached; None if the training loss is no likelihood.
-    """
-
-    loss: Tensor
-    nll_loss: Tensor | None
-
-
-def check_evaluated(loss: Tensor) -> None:
-    """Checks that a loss that is printed is a number. Not in training, which it would wait in: fairseq sees gradients.
-
-    Raises:
-        ValueError: for NaN.
-    """
-    if loss.isnan().any():
-        raise ValueError(
-            "validation: needs a loss that is a number; got nan. Use a checkpoint from before the training diverged, "
-            "or no --fp16."
-        )
+    options: LossOptions
+    soft_cap: float | None = None
 
 
 def output_loss(
@@ -87,6 +48,7 @@ def output_loss(
     scale: Tensor | None = None,
     offset: Tensor | None = None,
     bias: Tensor | None = None,
+    soft_cap: float | None = None,
     options: LossOptions = PLAIN_LOSS,
 ) -> OutputLoss:
     """Cross entropy, summed over tokens, of the logits z_v = scale_v (w_v . h) + offset_v + bias_v.
@@ -107,6 +69,7 @@ def output_loss(
         scale: (V,), or None for 1. A scale of 0 counts as 1e-30, so that it gets a gradient.
         offset: (V,), or None for 0.
         bias: (V,), or None for 0.
+        soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
         options: label smoothing, z-loss, and whether to sum.
 
     Raises:
@@ -123,7 +86,7 @@ def output_loss(
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
         inputs = tuple(None if tensor is None else tensor.detach() for tensor in inputs)
-    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, options))
+    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, Objective(options, soft_cap)))
 
 
 Gradients = tuple[Tensor | None, ...]
@@ -138,16 +101,16 @@ class _OutputLoss(torch.autograd.Function):
         scale: Tensor | None,
         offset: Tensor | None,
         target: Tensor,
-        options: LossOptions,
+        objective: Objective,
     ) -> OutputLoss:
         device = features.device.type
         autocast = torch.is_autocast_enabled(device) and table.dtype == torch.float32
         ctx.product_dtype = torch.get_autocast_dtype(device) if autocast else table.dtype
-        ctx.options, ctx.needs_grad = options, ctx.needs_input_grad[:4]
-        needs_grad = ctx.needs_grad if options.reduce else (False,) * 4
+        ctx.objective, ctx.needs_grad = objective, ctx.needs_input_grad[:4]
+        needs_grad = ctx.needs_grad if objective.options.reduce else (False,) * 4
         inputs: Any = (features, table, scale, offset, target)
         losses: OutputLoss
-        losses, grads = _losses_and_gradients(inputs, options, ctx.product_dtype, needs_grad)
+        losses, grads = _losses_and_gradients(inputs, objective, ctx.product_dtype, needs_grad)
         ctx.grads = grads if any(needs_grad) else None
         if any(ctx.needs_grad):
             ctx.save_for_backward(*inputs)
@@ -165,12 +128,12 @@ class _OutputLoss(torch.autograd.Function):
         # Handed out once, so that autograd may add to the gradients in place.
         grads, ctx.grads = ctx.grads, None
         weights = None
-        if not ctx.options.reduce:
+        if not ctx.objective.options.reduce:
             smallest = grad_loss.new_full((1,), torch.finfo(grad_loss.dtype).tiny)  # for N = 0, too
             largest = torch.cat((grad_loss.abs(), smallest)).amax()
             weights, grad_loss = grad_loss / largest, largest
         if grads is None:
-            _, grads = _losses_and_gradients(inputs, ctx.options, ctx.product_dtype, ctx.needs_grad, weights)
+            _, grads = _losses_and_gradients(inputs, ctx.objective, ctx.product_dtype, ctx.needs_grad, weights)
         # Without loss scaling the factor is 1; skipping the product saves a pass over V x D.
         is_one = not grad_loss.is_cuda and grad_loss.item() == 1.0
 
@@ -186,7 +149,7 @@ class _OutputLoss(torch.autograd.Function):
 
 def _losses_and_gradients(
     inputs: Any,
-    options: LossOptions,
+    objective: Objective,
     product_dtype: torch.dtype,
     needs_grad: tuple[bool, ...],
     weights: Tensor | None = None,
@@ -199,7 +162,7 @@ def _losses_and_gradients(
     features, table, scale, offset, target = inputs
     with torch.autocast(features.device.type, enabled=False):
         sums = _ChunkedLoss(
-            features.to(product_dtype), table.to(product_dtype), scale, offset, options, needs_grad, weights
+            features.to(product_dtype), table.to(product_dtype), scale, offset, objective, needs_grad, weights
         )
         chunks = max(1, math.ceil(len(target) / max(1, len(sums.scores))))  # of equal size
         for rows in slices(len(target), math.ceil(len(target) / chunks)):
@@ -216,10 +179,11 @@ class _ChunkedLoss:
         table: Tensor,
         scale: Tensor | None,
         offset: Tensor | None,
-        options: LossOptions,
+        objective: Objective,
         needs_grad: tuple[bool, ...],
         weights: Tensor | None,
     ):
+        options, self.soft_cap = objective.options, objective.soft_cap
         self.features, self.table, self.offset = features, table, offset
         self.scale = None if scale is None else scale.masked_fill(scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
         # With V = 1 no other token can receive smoothed probability.
@@ -309,6 +273,7 @@ class _ChunkedLoss:
             scores.mul_(self.scale)
         if self.offset is not None:
             scores.add_(self.offset)
+        slope = None if self.soft_cap is None else _cap(scores, self.soft_cap)
         target_scores = scores.gather(1, target)
         sum_of_scores = scores.sum(1, keepdim=True) if self.smoothing else 0.0
         largest = scores.amax(1, keepdim=True)
@@ -335,7 +300,18 @@ class _ChunkedLoss:
         if self.smoothing:
             scores.sub_(self.smoothing * unit)
         scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(unit))
+        if slope is not None:
+            scores.mul_(slope)
         if self.grad_offset is not None:
             self.grad_offset += scores.sum(0)
         if self.scale is not None:
             scores.mul_(self.scale)
+
+
+def _cap(scores: Tensor, cap: float) -> Tensor:
+    """Overwrites scores z by c tanh(z / c), but for -inf, and returns the derivative."""
+    never = scores.isneginf()
+    scores.div_(cap).tanh_()
+    slope = 1 - scores.square()
+    scores.mul_(cap).masked_fill_(never, -torch.inf)
+    return slope

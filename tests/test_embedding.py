@@ -15,6 +15,7 @@ from fairseq.optim.adam import Adam
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.averages import average
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
@@ -23,6 +24,7 @@ from .processes import in_two_processes
 
 PAD = 1
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
+CONSTANTS = Constants(embedding_scale=1.5, logit_scale=0.7, logit_soft_cap=2.0)
 START_PLAIN = ("plain", "distance", "scaled", "scaled-words", "half-swap")
 
 
@@ -276,7 +278,7 @@ def test_an_unknown_method_is_refused_by_its_name_and_no_flag() -> None:
 
 @every_method
 def test_rows_of_words_score_as_the_whole_table_does(method: str) -> None:
-    table = SharedEmbedding(9, 4, PAD, method=method, bias=True, embeds=False).double()
+    table = SharedEmbedding(9, 4, PAD, method=method, bias=True, embeds=False, constants=CONSTANTS).double()
     with torch.no_grad():
         for parameter in table.parameters():
             parameter.normal_()
@@ -292,8 +294,23 @@ def test_rows_of_words_score_as_the_whole_table_does(method: str) -> None:
 
 
 @every_method
-def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> None:
+def test_constants_are_those_of_their_equation(method: str) -> None:
+    """A scale of the vectors, one of the products alone, and a soft cap of the sum."""
     table = SharedEmbedding(9, 4, PAD, method=method, bias=True).double()
+    with torch.no_grad():
+        for parameter in table.parameters():
+            parameter.normal_()
+    features, words = torch.randn(5, 4).double(), torch.arange(9)
+    of_products, rest, vectors = table.scores(features), table.scores(0 * features), table.embed(words)
+    table.constants = CONSTANTS
+    expected = 2.0 * torch.tanh((0.7 * (of_products - rest) + rest) / 2.0)
+    torch.testing.assert_close(table.scores(features), expected)
+    torch.testing.assert_close(table.embed(words), 1.5 * vectors)
+
+
+@every_method
+def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> None:
+    table = SharedEmbedding(9, 4, PAD, method=method, bias=True, constants=CONSTANTS).double()
     with torch.no_grad():
         for parameter in table.parameters():
             parameter.normal_()

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_tiedemb import squared_norms
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions, output_loss
 from fairseq_tiedemb.sharing import SHARING_METHODS
@@ -52,6 +53,18 @@ def case(method: str, bias: bool, shortest: float = 1e-4) -> tuple[SharedEmbeddi
             table.bias.normal_()
     features = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
     return table.double(), features, torch.tensor([2, 5, 5, 0, 10, 3, 9])
+
+
+@pytest.mark.parametrize("reduce", [True, False])
+@pytest.mark.parametrize("method", ["plain", "distance", "scaled-words"])
+def test_a_soft_cap_has_the_gradients_of_the_plain_computation(method: str, reduce: bool) -> None:
+    table, features, target = case(method, bias=True)
+    table.constants = Constants(logit_scale=3.0, logit_soft_cap=0.5)
+    inputs = [features, *table.parameters()]
+    expected = torch.autograd.grad(plain_loss(table, features, target, 0.1, 0.02), inputs)
+    found = torch.autograd.grad(table.loss(features, target, LossOptions(0.1, 0.02, reduce)).loss.sum(), inputs)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 @objectives
@@ -237,7 +250,7 @@ def test_backward_twice_gives_the_same() -> None:
 
 @every_method
 def test_never_holds_all_scores(method: str) -> None:
-    table = SharedEmbedding(100, 2, 1, method=method)
+    table = SharedEmbedding(100, 2, 1, method=method, constants=Constants(logit_soft_cap=9.0))
     with Products() as products:
         table.loss(torch.randn(50, 2, requires_grad=True), torch.arange(50)).loss.backward()
     assert products.largest == 3 * 100

@@ -54,6 +54,9 @@ SHARING = (
     THREE_WAY,
     Choice("share_decoder_input_output_embed", False, implied_by=THREE_WAY),
     Choice("projection", False),
+    Choice("embedding_scale", "1.0"),
+    Choice("logit_scale", "1.0"),
+    Choice("logit_soft_cap", "none"),
 )
 # A preset may turn these on by its name alone.
 SET_BY_PRESETS = tuple(choice for choice in SHARING if isinstance(choice.unset, bool))

@@ -83,7 +83,7 @@ def make_it_end(model: Any) -> None:
             linear.weight[0, 0] = 1.0
     words = decoder.dictionary
     for own in output.table.method_parameters.values() if hasattr(output, "table") else ():
-        own.abs_().add_(0.5)
+        own.sigmoid_()
     output.weight[:, 0] = 0.0
     output.weight[words.eos(), 0], output.weight[words.pad(), 0] = 1.2, -20.0
 

@@ -11,6 +11,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb import CountedHead, LossOptions, OutputHead, register_output_layer
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, Head, OutputLayer
 
 from .common import COUNTS, HEADS, MARKS, SIZE, TARGET, WIDTH, features, gradients, numerical_gradient, table
@@ -71,6 +72,21 @@ def test_probabilities_sum_to_1_and_are_those_of_the_loss(name: str) -> None:
     torch.testing.assert_close(whole.loss, -expected.sum())
     torch.testing.assert_close(whole.nll_loss, -expected.sum())
     assert not whole.nll_loss.requires_grad
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("tree", "adaptive", "negative-sampling")])
+def test_constants_of_the_table_are_those_of_the_head(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_constants(counts: Any) -> Any:
+        head = ALL[name](counts)
+        for each in head.tables().values():
+            each.constants = Constants(logit_scale=0.7, logit_soft_cap=1.0)
+        return head
+
+    h, without = features(), build(name)
+    monkeypatch.setitem(ALL, "constant", with_constants)
+    assert not torch.allclose(build("constant").log_prob(h, TARGET), without.log_prob(h, TARGET))
+    test_probabilities_sum_to_1_and_are_those_of_the_loss("constant")
+    test_gradients_of_the_scores_are_those_of_the_loss("constant")
 
 
 def test_negative_sampling_has_no_probabilities() -> None:

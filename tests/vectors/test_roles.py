@@ -52,9 +52,10 @@ def output_vectors(model: Any) -> Tensor:
 @pytest.mark.parametrize(("sharing", "method"), crossed([*SHARINGS][::2], METHODS))
 def test_effective_vectors_are_the_models(sharing: str, method: str) -> None:
     family, options = SHARINGS[sharing]
-    model = grown(build(family, sharing_method=method, **options)).eval()
-    state = saved(model, **vars(options_of(family, sharing_method=method, **options)))
     tied = any(options.values())
+    options = {"sharing_method": method, "embedding_scale": 1.5, "logit_scale": 0.7, **options}
+    model = grown(build(family, **options)).eval()
+    state = saved(model, **vars(options_of(family, **options)))
     default = tables_by_role(state, None, path=PATH)
     assert list(default) == (["tied"] if tied else ["in", "out"])
     found = {role: tables_by_role(state, role, path=PATH)[role] for role in ("in", "out", "sum")}
