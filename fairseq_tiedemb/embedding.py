@@ -77,7 +77,7 @@ class SharedEmbedding(Head):
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.method, self.constants = method, constants
+        self.method, self.constants, self.embeds = method, constants, embeds
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
@@ -161,10 +161,12 @@ class SharedEmbedding(Head):
         ``never_V`` masks tokens whose probability is 0; see ``output_loss`` for the other arguments.
 
         Raises:
-            ValueError: for label smoothing with ``never_V``, since smoothing gives every token probability.
+            ValueError: for label smoothing or augmented loss with ``never_V``, since they give every token probability;
+                for augmented loss of a table that is no input.
         """
+        self.check_options(options)
         if never_V is not None:
-            check_unset(options, ("label_smoothing",), "a mask of tokens (never_V)")
+            check_unset(options, ("label_smoothing", "augmented_loss"), "a mask of tokens (never_V)")
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
@@ -173,11 +175,29 @@ class SharedEmbedding(Head):
         if never_V is not None:
             offset = torch.zeros_like(never_V, dtype=torch.float32) if offset is None else offset
             offset = offset.masked_fill(never_V, -torch.inf)
-        features_ND = self.mapped(features_ND)
-        cap = self.constants.logit_soft_cap
+        similar_ND = None
+        if options.augmented_loss:
+            with torch.no_grad():
+                similar_ND = self.mapped(self.embed(target_N))
         return output_loss(
-            features_ND, weight, target_N, scale=scale, offset=offset, bias=self.bias, soft_cap=cap, options=options
+            self.mapped(features_ND),
+            weight,
+            target_N,
+            scale=scale,
+            offset=offset,
+            bias=self.bias,
+            soft_cap=self.constants.logit_soft_cap,
+            similar_ND=similar_ND,
+            options=options,
         )
+
+    def check_options(self, options: LossOptions) -> None:
+        """Raises ValueError for augmented loss of a table that is no input, and so has no vectors of its words."""
+        if options.augmented_loss and not self.embeds:
+            raise ValueError(
+                f"--augmented-loss: needs one table for input and output; got {options.augmented_loss} with an output "
+                "table of its own. Use --share-decoder-input-output-embed."
+            )
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
@@ -190,7 +210,7 @@ class SharedEmbedding(Head):
 
         -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 the first target of h
         """
-        check_unset(options, ("label_smoothing", "z_loss"), "several target words a feature")
+        check_unset(options, ("label_smoothing", "z_loss", "augmented_loss"), "several target words a feature")
         check_target(target_N, len(rows_N), self.num_embeddings)
         first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
         of_first_n = self.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss

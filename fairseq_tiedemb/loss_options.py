@@ -14,6 +14,8 @@ class LossOptions:
     Attributes:
         label_smoothing: e in [0, 1).
         z_loss: weight of (log Z)^2, 0 or more; it keeps logits close to log-probabilities.
+        augmented_loss: weight alpha, 0 or more, of the divergence from soft targets, by a table's similarity of words.
+        augmented_temperature: tau of the soft targets and of the probabilities that they are compared with.
         reduce: True for the sum over tokens, False for one loss per token.
 
     Raises:
@@ -23,6 +25,8 @@ class LossOptions:
     label_smoothing: float = 0.0
     z_loss: float = 0.0
     reduce: bool = True
+    augmented_loss: float = 0.0
+    augmented_temperature: float = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.reduce, bool):
@@ -31,6 +35,13 @@ class LossOptions:
             raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {self.label_smoothing}. Use 0.1, say.")
         if not 0.0 <= self.z_loss < math.inf:
             raise ValueError(f"--z-loss: needs a finite value, 0 or more; got {self.z_loss}. Use 1e-4, say.")
+        alpha, tau = self.augmented_loss, self.augmented_temperature
+        if not 0.0 <= alpha < math.inf:
+            raise ValueError(f"--augmented-loss: needs a finite value, 0 or more; got {alpha}. Use 1, say.")
+        if not 0.0 < tau < math.inf:
+            raise ValueError(f"--augmented-temperature: needs a positive, finite value; got {tau}. Use 1, say.")
+        if tau != 1 and not alpha:
+            raise ValueError(f"--augmented-temperature: needs --augmented-loss; got {tau} alone. Use both.")
 
 
 PLAIN_LOSS = LossOptions()

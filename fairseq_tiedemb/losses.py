@@ -1,7 +1,7 @@
 """Cross entropy from features and a table, without the N x V logits in memory."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from .loss_options import PLAIN_LOSS as PLAIN_LOSS
 from .loss_options import LossOptions as LossOptions
 from .loss_options import OutputLoss as OutputLoss
 from .loss_options import check_evaluated as check_evaluated
+from .objective import Objective
 from .squared_norms import blocks, slices
 
 # Rows of logits in memory at a time. 256 to 1,024 rows cost the same within noise. Fewer rows make thin matrix products
@@ -28,18 +29,6 @@ HALF_SCALE = 128.0
 SMALLEST_SCALE = 1e-30
 
 
-class Objective(NamedTuple):
-    """What the loss is, beside its tensors.
-
-    Attributes:
-        options: label smoothing, z-loss, and whether to sum.
-        soft_cap: c of c tanh(z / c), in place of z; None for z.
-    """
-
-    options: LossOptions
-    soft_cap: float | None = None
-
-
 def output_loss(
     features_ND: Tensor,
     table_VD: Tensor,
@@ -49,6 +38,7 @@ def output_loss(
     offset: Tensor | None = None,
     bias: Tensor | None = None,
     soft_cap: float | None = None,
+    similar_ND: Tensor | None = None,
     options: LossOptions = PLAIN_LOSS,
 ) -> OutputLoss:
     """Cross entropy, summed over tokens, of the logits z_v = scale_v (w_v . h) + offset_v + bias_v.
@@ -56,6 +46,9 @@ def output_loss(
     With fairseq's label smoothing, e_i = e / (V - 1), and log Z = log sum_v exp z_v:
 
         loss = sum_n  -(1 - e - e_i) log p(target_n)  -  e_i sum_v log p_n(v)  +  z_loss (log Z_n)^2
+                      + augmented_loss KL(softmax(y_n / tau) || softmax(z_n / tau))
+
+    with y_v = scale_v (w_v . similar) + offset_v, constants without a gradient, and tau the augmented temperature.
 
     The forward pass also computes the gradients, from at most ``ROWS`` rows of logits at a time. Memory is therefore
     that of the table's gradient, not N x V. Without ``reduce``, and in a second backward pass, the gradients are
@@ -70,23 +63,29 @@ def output_loss(
         offset: (V,), or None for 0.
         bias: (V,), or None for 0.
         soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
+        similar_ND: features of the soft targets, for ``augmented_loss``.
         options: label smoothing, z-loss, and whether to sum.
 
     Raises:
-        ValueError: if shapes do not fit or, on a CPU, a target is out of range.
+        ValueError: if shapes do not fit, features of soft targets lack or, on a CPU, a target is out of range.
         RuntimeError: in the backward pass, for second derivatives.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
+    if options.augmented_loss and similar_ND is None:
+        got = f"{options.augmented_loss} without"
+        raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
+    similar_offset = None if offset is None else offset.detach().to(exact)
+    objective = Objective(options, soft_cap, None if similar_ND is None else similar_ND.detach(), similar_offset)
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
         inputs = tuple(None if tensor is None else tensor.detach() for tensor in inputs)
-    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, Objective(options, soft_cap)))
+    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective))
 
 
 Gradients = tuple[Tensor | None, ...]
@@ -183,7 +182,7 @@ class _ChunkedLoss:
         needs_grad: tuple[bool, ...],
         weights: Tensor | None,
     ):
-        options, self.soft_cap = objective.options, objective.soft_cap
+        options, self.objective = objective.options, objective
         self.features, self.table, self.offset = features, table, offset
         self.scale = None if scale is None else scale.masked_fill(scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
         # With V = 1 no other token can receive smoothed probability.
@@ -201,6 +200,7 @@ class _ChunkedLoss:
         self.nll = table.new_zeros(shape, dtype=self.exact)
         rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
         self.scores = table.new_empty(min(rows, len(features)), len(table))
+        self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
         dtype = self.exact if self.is_lifted else table.dtype
@@ -213,10 +213,12 @@ class _ChunkedLoss:
         features = self.features[rows]
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
+        similar = None if self.similar is None else torch.mm(self.similar[rows], self.table.t())
         for block in blocks(scores):
             exact = scores[block].to(self.exact)
             where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(features)))
-            self._to_gradient(exact, target[block].unsqueeze(1), where)
+            soft = None if similar is None else similar[block].to(self.exact)
+            self._to_gradient(exact, target[block].unsqueeze(1), where, soft)
             if scores.dtype != exact.dtype:
                 scores[block].copy_(exact)
         if self.grad_features is not None:
@@ -266,14 +268,17 @@ class _ChunkedLoss:
         else:
             total[where] = values.squeeze(1)
 
-    def _to_gradient(self, scores: Tensor, target: Tensor, where: slice) -> None:
+    def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
         vocabulary = scores.size(1)
         if self.scale is not None:
             scores.mul_(self.scale)
         if self.offset is not None:
             scores.add_(self.offset)
-        slope = None if self.soft_cap is None else _cap(scores, self.soft_cap)
+        slope = self.objective.cap(scores)
+        divergence, towards = 0.0, None
+        if similar is not None:
+            divergence, towards = self.objective.divergence(scores, similar, self.scale)
         target_scores = scores.gather(1, target)
         sum_of_scores = scores.sum(1, keepdim=True) if self.smoothing else 0.0
         largest = scores.amax(1, keepdim=True)
@@ -282,7 +287,7 @@ class _ChunkedLoss:
         log_partition = largest - scores.amax(1, keepdim=True).log()
         nll = log_partition - target_scores
         self._add(self.nll, nll, where)
-        loss = self.confidence * nll
+        loss = self.confidence * nll + divergence
         if self.smoothing:
             loss = loss + self.smoothing * (vocabulary * log_partition - sum_of_scores)
         if self.z_loss:
@@ -300,18 +305,11 @@ class _ChunkedLoss:
         if self.smoothing:
             scores.sub_(self.smoothing * unit)
         scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(unit))
+        if towards is not None:
+            scores.add_(towards.mul_(unit))
         if slope is not None:
             scores.mul_(slope)
         if self.grad_offset is not None:
             self.grad_offset += scores.sum(0)
         if self.scale is not None:
             scores.mul_(self.scale)
-
-
-def _cap(scores: Tensor, cap: float) -> Tensor:
-    """Overwrites scores z by c tanh(z / c), but for -inf, and returns the derivative."""
-    never = scores.isneginf()
-    scores.div_(cap).tanh_()
-    slope = 1 - scores.square()
-    scores.mul_(cap).masked_fill_(never, -torch.inf)
-    return slope

@@ -64,6 +64,12 @@ def smoothed_cross_entropy(scores: Array, target: int, epsilon: float) -> tuple[
     return -sum(w * lp for w, lp in zip(weights, log_p, strict=True)), -log_p[target]
 
 
+def augmented_loss(scores: Array, similar: Array, alpha: float, tau: float) -> float:
+    """alpha KL(softmax(y / tau) || softmax(z / tau)) of a word with scores z, whose own vector scores y (Inan 2017)."""
+    soft, p = softmax(similar / tau), softmax(scores / tau)
+    return alpha * float(sum(q * math.log(q / r) for q, r in zip(soft, p, strict=True)))
+
+
 def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 

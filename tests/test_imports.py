@@ -19,6 +19,7 @@ CORE = (
         "squared_norms",
         "norm_terms",
         "loss_options",
+        "objective",
         "losses",
         "head",
         "constants",

@@ -337,6 +337,8 @@ def test_fairseq_train_trains_them_and_p_for_translation(
     flags = (
         f"--arch {arch} {sizes} --sharing-method {method} --projection --projection-bias "
         "--criterion tied_cross_entropy "
+        "--augmented-loss 0.5 --augmented-temperature 2 --logit-soft-cap 30 --embedding-scale 1.5 "
+        "--cosine-regularization 0.1 --norm-regularization 0.01 --norm-target 2 --mean-regularization 0.1 "
         "--projection-regularization 0.15 --optimizer adam --lr 0.01 --batch-size 20 --max-update 3 "
         "--no-epoch-checkpoints"
     )

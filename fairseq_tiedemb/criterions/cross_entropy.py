@@ -32,6 +32,16 @@ class LossConfig(FairseqDataclass):
         default=0.0,
         metadata={"help": "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"},
     )
+    augmented_loss: float = field(
+        default=0.0,
+        metadata={
+            "help": "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
+            "the tied table's scores of the target word's own vector (Inan et al. 2017)"
+        },
+    )
+    augmented_temperature: float = field(
+        default=1.0, metadata={"help": "tau by which both logits of --augmented-loss are divided"}
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
@@ -55,6 +65,8 @@ class TiedCrossEntropy(FairseqCriterion):
     V logits, their logarithms and gradients are never in memory as a whole, and padding is not computed. ``--z-loss``
     adds z (log Z)^2 per token (Devlin et al. 2014; Chowdhery et al. 2022).
 
+    ``--augmented-loss`` alpha adds alpha KL(soft targets || probabilities) (Inan et al. 2017); see ``output_loss``.
+
     ``regularizers.py`` defines the penalties. With projection regularization (lambda) and L2 regularization (mu) of all
     parameters w, an update's gradient is that of
 
@@ -77,10 +89,18 @@ class TiedCrossEntropy(FairseqCriterion):
     takes_the_models_loss = True
 
     def __init__(
-        self, task: Any, sentence_avg: bool, label_smoothing: float = 0.0, z_loss: float = 0.0, **strengths: float
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        augmented_loss: float = 0.0,
+        augmented_temperature: float = 1.0,
+        **strengths: float,
     ):
         super().__init__(task)
-        self.options = LossOptions(label_smoothing, z_loss)
+        augmented = {"augmented_loss": augmented_loss, "augmented_temperature": augmented_temperature}
+        self.options = LossOptions(label_smoothing, z_loss, **augmented)
         self.sentence_avg = sentence_avg
         known = {name: default for each in REGULARIZERS.values() for name, (default, _) in each.all_options.items()}
         for name, value in (known | strengths).items():
@@ -135,7 +155,8 @@ class TiedCrossEntropy(FairseqCriterion):
         # Penalties registered after the config class have no option.
         names = [name for each in REGULARIZERS.values() for name in each.all_options]
         strengths = {name: getattr(cfg, name) for name in names if hasattr(TiedCrossEntropyConfig, name)}
-        return cls(task, cfg.sentence_avg, cfg.label_smoothing, cfg.z_loss, **strengths)
+        options = [cfg.label_smoothing, cfg.z_loss, cfg.augmented_loss, cfg.augmented_temperature]
+        return cls(task, cfg.sentence_avg, *options, **strengths)
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True

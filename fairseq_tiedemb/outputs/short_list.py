@@ -41,7 +41,7 @@ class ShortList(CountedHead):
 
     flag = "--output-layer short-list"
     by_target = True
-    refuses = ("label_smoothing",)  # the list has a z-loss of its own
+    refuses = ("label_smoothing", "augmented_loss")  # the list has a z-loss of its own
     listed: Tensor
     place_of: Tensor
 

@@ -168,7 +168,7 @@ def test_no_words_have_no_loss(name: str, training: bool) -> None:
 @every_head
 def test_losses_that_a_head_refuses(name: str) -> None:
     head = build(name)
-    for option, value in (("label_smoothing", 0.1), ("z_loss", 0.2)):
+    for option, value in (("label_smoothing", 0.1), ("z_loss", 0.2), ("augmented_loss", 0.3)):
         options = replace(LossOptions(), **{option: value})
         if option in head.refuses:
             for compute in (head.loss, lambda h, target, options: OutputLayer(head).check_training(options)):
