@@ -155,10 +155,12 @@ class SharedEmbedding(Head):
         target_N: Tensor,
         options: LossOptions = PLAIN_LOSS,
         never_V: Tensor | None = None,
+        log_prior_NK: Tensor | None = None,
     ) -> OutputLoss:
         """Cross entropy of ``scores(features)``, summed over tokens, without the N x V logits in memory.
 
-        ``never_V`` masks tokens whose probability is 0; see ``output_loss`` for the other arguments.
+        ``never_V`` masks tokens whose probability is 0; with the weights of a mixture, ``log_prior_NK``, there are K
+        features a token. See ``output_loss`` for the other arguments.
 
         Raises:
             ValueError: for label smoothing or augmented loss with ``never_V``, since they give every token probability;
@@ -188,6 +190,7 @@ class SharedEmbedding(Head):
             bias=self.bias,
             soft_cap=self.constants.logit_soft_cap,
             similar_ND=similar_ND,
+            log_prior_NK=log_prior_NK,
             options=options,
         )
 

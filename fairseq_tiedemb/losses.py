@@ -39,6 +39,7 @@ def output_loss(
     bias: Tensor | None = None,
     soft_cap: float | None = None,
     similar_ND: Tensor | None = None,
+    log_prior_NK: Tensor | None = None,
     options: LossOptions = PLAIN_LOSS,
 ) -> OutputLoss:
     """Cross entropy, summed over tokens, of the logits z_v = scale_v (w_v . h) + offset_v + bias_v.
@@ -64,6 +65,8 @@ def output_loss(
         bias: (V,), or None for 0.
         soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
         similar_ND: features of the soft targets, for ``augmented_loss``.
+        log_prior_NK: log pi of p = sum_k pi_k p_k, a mixture of K softmaxes a token, whose features (N K, D) follow one
+            another; None for one softmax. Without z-loss and augmented loss.
         options: label smoothing, z-loss, and whether to sum.
 
     Raises:
@@ -72,6 +75,8 @@ def output_loss(
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
+    if log_prior_NK is not None:
+        target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
     if options.augmented_loss and similar_ND is None:
@@ -79,13 +84,21 @@ def output_loss(
         raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
     similar_offset = None if offset is None else offset.detach().to(exact)
     objective = Objective(options, soft_cap, None if similar_ND is None else similar_ND.detach(), similar_offset)
+    if log_prior_NK is not None:
+        log_prior = log_prior_NK.detach().to(exact)
+        objective = objective._replace(log_prior_NK=log_prior, shares_NK=torch.zeros_like(log_prior))
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
         inputs = tuple(None if tensor is None else tensor.detach() for tensor in inputs)
-    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective))
+    losses = OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective))
+    if log_prior_NK is None or objective.shares_NK is None:
+        return losses
+    # Adds the gradient of the weights to a loss whose value it leaves as it is.
+    towards = (objective.shares_NK.clone() * (log_prior_NK - log_prior_NK.detach())).sum(1)
+    return losses._replace(loss=losses.loss - (towards.sum() if options.reduce else towards))
 
 
 Gradients = tuple[Tensor | None, ...]
@@ -164,7 +177,8 @@ def _losses_and_gradients(
             features.to(product_dtype), table.to(product_dtype), scale, offset, objective, needs_grad, weights
         )
         chunks = max(1, math.ceil(len(target) / max(1, len(sums.scores))))  # of equal size
-        for rows in slices(len(target), math.ceil(len(target) / chunks)):
+        together = objective.rows_a_word
+        for rows in slices(len(target), math.ceil(len(target) / chunks / together) * together):
             sums.add_rows(rows, target[rows])
         return sums.losses(), sums.gradients(table)
 
@@ -195,10 +209,12 @@ class _ChunkedLoss:
         self.is_lifted = table.dtype == torch.float16
         if self.is_lifted:
             self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
-        shape = () if options.reduce else (len(features),)
+        self.together = objective.rows_a_word
+        shape = () if options.reduce else (len(features) // self.together,)
         self.loss = table.new_zeros(shape, dtype=self.exact)
         self.nll = table.new_zeros(shape, dtype=self.exact)
         rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
+        rows = math.ceil(rows / self.together) * self.together
         self.scores = table.new_empty(min(rows, len(features)), len(table))
         self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
@@ -214,7 +230,7 @@ class _ChunkedLoss:
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
         similar = None if self.similar is None else torch.mm(self.similar[rows], self.table.t())
-        for block in blocks(scores):
+        for block in blocks(scores, self.together):
             exact = scores[block].to(self.exact)
             where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(features)))
             soft = None if similar is None else similar[block].to(self.exact)
@@ -266,16 +282,42 @@ class _ChunkedLoss:
         if self.reduce:
             total += values.sum()
         else:
-            total[where] = values.squeeze(1)
+            total[where.start // self.together : where.stop // self.together] = values.squeeze(1)
 
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
-        vocabulary = scores.size(1)
         if self.scale is not None:
             scores.mul_(self.scale)
         if self.offset is not None:
             scores.add_(self.offset)
         slope = self.objective.cap(scores)
+        if self.objective.log_prior_NK is None:
+            self._cross_entropy(scores, target, where, similar)
+        else:
+            self._mixture(scores, target, where)
+        if not self.needs_grad:
+            return
+        if slope is not None:
+            scores.mul_(slope)
+        if self.grad_offset is not None:
+            self.grad_offset += scores.sum(0)
+        if self.scale is not None:
+            scores.mul_(self.scale)
+
+    def _mixture(self, scores: Tensor, target: Tensor, where: slice) -> None:
+        """As ``_cross_entropy``, of a mixture."""
+        loss, nll = self.objective.mix(scores, target, where, (self.confidence, self.smoothing))
+        self._add(self.nll, nll, where)
+        self._add(self.loss, loss, where)
+        if self.weights is not None:
+            weights = self.weights[where.start // self.together : where.stop // self.together]
+            scores.mul_(weights.repeat_interleave(self.together).unsqueeze(1))
+        if self.is_lifted:
+            scores.mul_(self.unit)
+
+    def _cross_entropy(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
+        """Adds the losses of a block and overwrites its logits with their gradients, times ``unit``."""
+        vocabulary = scores.size(1)
         divergence, towards = 0.0, None
         if similar is not None:
             divergence, towards = self.objective.divergence(scores, similar, self.scale)
@@ -307,9 +349,3 @@ class _ChunkedLoss:
         scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(unit))
         if towards is not None:
             scores.add_(towards.mul_(unit))
-        if slope is not None:
-            scores.mul_(slope)
-        if self.grad_offset is not None:
-            self.grad_offset += scores.sum(0)
-        if self.scale is not None:
-            scores.mul_(self.scale)

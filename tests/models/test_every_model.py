@@ -71,6 +71,7 @@ CASES += [("tied_lstm_lm", "plain", P), ("lstm_nmt_twwt", "cosine", P), ("transf
 CASES += [("feedforward_lm", "distance", {"deep_output": "linear", "skip_connections": True})]
 CASES += [("transformer_lm", "l2-input", {"embedding_rank": 6}), ("dl4mt_twwt", "plain", {"decoder_layers": 2})]
 CASES += [(name, METHODS[-1 - place % len(METHODS)], CONSTANTS) for place, name in enumerate(MODELS)]
+CASES += [(name, "scaled-words", {"output_layer": "mixture"}) for name in ("tied_lstm_lm", "transformer_lm")]
 every_case = pytest.mark.parametrize(("name", "method", "options"), CASES, ids=str)
 
 

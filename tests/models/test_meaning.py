@@ -28,6 +28,7 @@ OTHER_WEIGHTS = {
     "decoder_layers",
     "decoder_out_embed_dim",
     "embedding_rank",
+    "mixtures",
     "encoder_embed_dim",
     "encoder_hidden_size",
     "encoder_layers",

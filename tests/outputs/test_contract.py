@@ -27,7 +27,7 @@ class Tempered(CountedHead):
 
 
 ALL: dict[str, Callable[[Any], Any]] = {**HEADS, "tempered": lambda counts: Tempered(table(), counts, MARKS)}
-WITHOUT_COUNTS = ("softmax", "adaptive", "negative-sampling")
+WITHOUT_COUNTS = ("softmax", "mixture", "adaptive", "negative-sampling")
 every_head = pytest.mark.parametrize("name", ALL)
 with_counts = pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_COUNTS])
 with_probabilities = pytest.mark.parametrize("name", [name for name in ALL if name != "negative-sampling"])
@@ -133,7 +133,7 @@ def test_scores_keep_the_shape_of_the_features(name: str) -> None:
     torch.testing.assert_close(head.scores(h.view(2, 4, WIDTH)).flatten(0, 1), head.scores(h))
 
 
-@pytest.mark.parametrize("name", ["softmax", "classes", "short-list", "tree", "nce", "sampled"])
+@pytest.mark.parametrize("name", ["softmax", "classes", "short-list", "tree", "nce", "sampled", "mixture"])
 def test_biases_start_as_a_distribution(name: str) -> None:
     head = build(name)
     q = COUNTS.clamp(min=1).double().index_fill(0, torch.tensor(MARKS), 0.0)
