@@ -21,11 +21,20 @@ from .models.recurrent_lms import WORDS, batch, build, text
 
 LAMBDA = 0.15
 MU = 0.3
+OF_ROWS = {
+    "cosine_regularization": 0.7,
+    "norm_regularization": 0.2,
+    "norm_target": 1.5,
+    "mean_regularization": 0.4,
+}
 
 
 def criterion(strength: float = LAMBDA, sentence_avg: bool = True, mu: float = 0.0) -> TiedCrossEntropy:
     task = SimpleNamespace(target_dictionary=WORDS)
-    return TiedCrossEntropy(task, sentence_avg, 0.0, projection_regularization=strength, l2_regularization=mu)
+    of_rows = OF_ROWS if mu else {}
+    return TiedCrossEntropy(
+        task, sentence_avg, 0.0, projection_regularization=strength, l2_regularization=mu, **of_rows
+    )
 
 
 def projected(**options: Any) -> StreamLM:
@@ -45,9 +54,24 @@ def gradient_of_definition(
     size = sum(sample["nsentences" if sentence_avg else "ntokens"] for sample in samples)
     weight = dict(model.named_parameters())["decoder.projection.weight"]
     loss = (torch.stack(losses).sum() + LAMBDA / 2 * weight.pow(2).sum()) / size
+    if mu:
+        loss = loss + of_rows(model.output.table.weight)
     names, parameters = zip(*model.named_parameters(), strict=True)
     loss = loss + mu / 2 * torch.stack([each.pow(2).sum() for each in parameters]).sum()
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def of_rows(table: torch.Tensor) -> torch.Tensor:
+    """The penalties on the rows of words, pair by pair and row by row."""
+    rows = [table[word] for word in range(len(table)) if word != WORDS.pad()]
+    cosines = [a @ b / a.norm() / b.norm() for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]
+    norms = torch.stack([(row.norm() - OF_ROWS["norm_target"]) ** 2 for row in rows])
+    mean = torch.stack(rows).mean(0)
+    return (
+        OF_ROWS["cosine_regularization"] * torch.stack(cosines).sum() / len(rows) ** 2
+        + OF_ROWS["norm_regularization"] * norms.sum()
+        + OF_ROWS["mean_regularization"] * mean @ mean
+    )
 
 
 def gradient_of_update(
@@ -178,12 +202,21 @@ def test_a_flags_help_is_the_penaltys_summary() -> None:
     assert {name: fields[name].metadata["help"] for name in REGULARIZERS} == {
         name: each.summary for name, each in REGULARIZERS.items()
     }
+    assert fields["norm_target"].default == 1.0
 
 
 @pytest.mark.parametrize("value", [-0.15, float("nan")])
 def test_a_strength_below_zero_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match=f"--projection-regularization: needs 0 or more; got {value}. Use"):
         criterion(value)
+
+
+def test_options_of_a_penalty_alone_are_refused() -> None:
+    task = SimpleNamespace(target_dictionary=WORDS)
+    with pytest.raises(ValueError, match="--norm-target: needs --norm-regularization; got 2.0 alone"):
+        TiedCrossEntropy(task, True, norm_target=2.0)
+    with pytest.raises(ValueError, match="--cosine-regularization: needs an output layer .* by a table; got 0.7"):
+        REGULARIZERS["cosine_regularization"](build(output_layer="tree"), 0.7)
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])

@@ -12,6 +12,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
+from ..crossing import crossed
 from . import attention_nmts, families, recurrent_lms
 from .common import PAD, TARGET, dictionary, grown
 from .families import ALL, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, inputs
@@ -62,12 +63,15 @@ def sentences(name: str, source: torch.Tensor, previous: torch.Tensor) -> dict[s
 
 METHODS = list(SHARING_METHODS)
 P = {"projection": True, "projection_bias": True}
+CONSTANTS = {"embedding_scale": 1.5, "logit_scale": 0.7, "logit_soft_cap": 2.0}
 # Every model by one method, every method on two models, and what else stands between features and tables.
 CASES = [(name, METHODS[place % len(METHODS)], {}) for place, name in enumerate(MODELS)]
 CASES += [(name, method, {}) for name in ("lightconv_lm", "lstm_nmt_twwt") for method in METHODS]
 CASES += [("tied_lstm_lm", "plain", P), ("lstm_nmt_twwt", "cosine", P), ("transformer", "plain", P)]
 CASES += [("feedforward_lm", "distance", {"deep_output": "linear", "skip_connections": True})]
 CASES += [("transformer_lm", "l2-input", {"embedding_rank": 6}), ("dl4mt_twwt", "plain", {"decoder_layers": 2})]
+CASES += [(name, METHODS[-1 - place % len(METHODS)], CONSTANTS) for place, name in enumerate(MODELS)]
+CASES += [(name, "scaled-words", {"output_layer": "mixture"}) for name in ("tied_lstm_lm", "transformer_lm")]
 every_case = pytest.mark.parametrize(("name", "method", "options"), CASES, ids=str)
 
 
@@ -106,7 +110,7 @@ def test_training_starts_at_a_guess(name: str, method: str, options: dict) -> No
 @every_model
 def test_a_search_has_the_scores_of_the_model(name: str) -> None:
     """Step by step with moving beams, and by beam search, whose scores of hypotheses are the model's."""
-    model = grown(build(name), 0.3).double().eval()
+    model = grown(build(name, **CONSTANTS), 0.3).double().eval()
     source, tokens = torch.randint(4, len(WORDS), (2, 3, 5))
     with torch.no_grad():
         whole = model(**sentences(name, source, tokens))[0]
@@ -134,8 +138,7 @@ def test_a_search_has_the_scores_of_the_model(name: str) -> None:
             assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
 
 
-@every_method
-@every_model
+@pytest.mark.parametrize(("name", "method"), crossed(MODELS, METHODS))
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_finite(name: str, method: str, dtype: torch.dtype) -> None:
     """The padding row, which starts at zero, included: its gradient is of the size of the others."""

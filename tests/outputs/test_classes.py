@@ -16,6 +16,7 @@ from fairseq_tiedemb.outputs import ClassBased, build_output, read_classes
 from fairseq_tiedemb.outputs.classes import frequency_bins
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
+from .. import reference
 from .oracle import assert_same_gradients, scores
 
 V, D, N = 17, 5, 9
@@ -53,7 +54,7 @@ def everything(table: SharedEmbedding, head: ClassBased) -> list[nn.Parameter]:
     return [*table.parameters(), *head.parameters()]
 
 
-@pytest.mark.parametrize("method", SHARING_METHODS)
+@pytest.mark.parametrize("method", reference.SCORES)
 @pytest.mark.parametrize("class_of", [CLASSES, None], ids=["scattered", "by frequency"])
 def test_probabilities_and_gradients(method: str, class_of: Tensor | None) -> None:
     table, head = build(method, class_of, classes=4)
