@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cells import LSTM
-from .recurrent import Recurrence
+from .cells import LSTM, without_autocast
+from .recurrence import Recurrence
 
 # Number of units H from which a layer on a CPU is faster as a Recurrence than in torch's kernel, by the dtype of its
 # products; see tests/benchmarks/test_recurrent_lm_modules.py. In bfloat16 the kernel's backward pass is slow.
@@ -66,7 +66,8 @@ def fused_lstm(
 
     ``layers`` holds input weights (4H, I), recurrent weights (4H, H) and bias (4H,) of each layer. States [h, c] are
     (L, B, 2H). Last states have the given states' dtype. Under autocast the kernel rounds h and c in every step, so
-    splitting a sequence does not change the result. Wide layers on a CPU run as ``Recurrence``, which is faster.
+    splitting a sequence does not change the result. Wide layers on a CPU run as ``Recurrence``, which is faster. So
+    does a single step without gradients, for which the kernel would arrange the weights anew.
     """
     if _is_faster_by_steps(inputs_TBI, layers[0][1]):
         return _by_steps(inputs_TBI, state_LBK, layers)
@@ -86,8 +87,19 @@ def _is_faster_by_steps(inputs: Tensor, weight_GH: Tensor) -> bool:
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight_GH.dtype
     units = BY_STEPS_FROM.get(dtype, torch.inf)
     if not torch.is_grad_enabled():
+        if dtype == torch.float32 and len(inputs) == 1:
+            return True
         units = max(units, BY_STEPS_FROM[torch.float32])
     return weight_GH.size(1) >= units
+
+
+@without_autocast
+def lstm_without_autocast(
+    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """``fused_lstm`` in the dtype of the weights, also under autocast."""
+    dtype = layers[0][0].dtype
+    return fused_lstm(inputs_TBI.to(dtype), state_LBK.to(dtype), layers)
 
 
 def _by_steps(

@@ -1,6 +1,5 @@
 """A stack of LSTM layers with variational dropout: separate masks for every gate's input and recurrent state."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from .cells import sigmoid_backward, tanh_backward, without_autocast
 from .dropout import variational_mask
-from .lstm import fused_lstm
+from .lstm import lstm_without_autocast
 
 GATES = 4  # i, f, g, o: torch's order
 
@@ -56,7 +55,7 @@ class VariationalLSTM(nn.Module):
         """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
             layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
-            return _unmasked(inputs_TBI, state_LBK, layers)
+            return lstm_without_autocast(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
         for state_BK, weight_ih, weight_hh, bias in zip(
             state_LBK, self.weight_ih, self.weight_hh, self.bias, strict=True
@@ -90,14 +89,6 @@ def masked_lstm(
     gates_4TBH = gates_4NH.unflatten(1, (steps, bsz))
     hidden_TBH, cell_BH = _MaskedRecurrence.apply(gates_4TBH, state_BK, weight_4HH, mask_h_4BH)
     return hidden_TBH, torch.cat((hidden_TBH[-1], cell_BH), 1)
-
-
-@without_autocast
-def _unmasked(
-    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[Tensor, Tensor]:
-    dtype = layers[0][0].dtype
-    return fused_lstm(inputs_TBI.to(dtype), state_LBK.to(dtype), layers)
 
 
 class _MaskedRecurrence(torch.autograd.Function):
