@@ -6,7 +6,7 @@ lines from the registry when it is imported.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ class Regularizer:
         penalty: model -> penalty before its strength, or None if the model has no such weights.
         options: further options of the criterion, by name, with default and help text, which ``penalty`` takes by name.
         needs: requirement and remedy for the error message when ``penalty`` gives None.
-        of_the_mean: whether it is added to the mean loss, or else once per update to the sum before the division.
+        added_to: "update": once per update to the sum of losses, before the division by the sample size; "mean": to the
+            mean loss; "batch": to the sum of each batch, of whose activations it is.
     """
 
     name: str
@@ -33,7 +34,7 @@ class Regularizer:
     source: str
     penalty: Callable[..., Tensor | None]
     needs: tuple[str, str] = ("", "")
-    of_the_mean: bool = False
+    added_to: Literal["update", "mean", "batch"] = "update"
     options: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     @property
@@ -126,7 +127,7 @@ register_regularizer(
         source="Gao et al. 2019 (MLE-CosReg)",
         penalty=_of_rows(_mean_cosine),
         needs=OVER_A_TABLE,
-        of_the_mean=True,
+        added_to="mean",
     )
 )
 register_regularizer(
@@ -136,7 +137,7 @@ register_regularizer(
         source="after Herold et al. 2018, whose equation was not at hand",
         penalty=_of_rows(lambda rows, norm_target: (rows.is_word * (rows.norms() - norm_target).square()).sum()),
         needs=OVER_A_TABLE,
-        of_the_mean=True,
+        added_to="mean",
         options={"norm_target": (1.0, "nu of --norm-regularization")},
     )
 )
@@ -147,7 +148,7 @@ register_regularizer(
         source="mu-loss of output embedding centering, 2026",
         penalty=_of_rows(lambda rows: (rows.sum() / rows.is_word.sum()).square().sum()),
         needs=OVER_A_TABLE,
-        of_the_mean=True,
+        added_to="mean",
     )
 )
 register_regularizer(
@@ -167,6 +168,49 @@ register_regularizer(
         penalty=lambda model: torch.stack(
             [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
         ).sum(),
-        of_the_mean=True,
+        added_to="mean",
+    )
+)
+
+
+def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any], Tensor | None]:
+    """A penalty on the last layer's outputs (T, B, H), before and after dropout; None for a model that keeps none."""
+
+    def of_model(model: Any) -> Tensor | None:
+        decoder = getattr(model, "decoder", None)
+        if not hasattr(decoder, "activations"):
+            return None
+        if not decoder.activations:
+            decoder.activations = ()  # which asks for those of the batches to come
+            return torch.zeros(())
+        return penalty(*(each.to(torch.promote_types(each.dtype, torch.float32)) for each in decoder.activations))
+
+    return of_model
+
+
+def _mean_square_of_units(values_TBH: Tensor) -> Tensor:
+    """The mean over units of the squares, summed over tokens."""
+    return values_TBH.square().mean(-1).sum()
+
+
+RECURRENT_LAYERS = ("a recurrent language model", "Use --arch tied_lstm_lm or highway_lm, or a preset of theirs")
+register_regularizer(
+    Regularizer(
+        name="activation_regularization",
+        summary="alpha of the penalty alpha ||h_t||^2 / H on each token's features after dropout; Merity et al.: 2",
+        source="Merity et al. 2018, section 4.6 (AR)",
+        penalty=_of_activations(lambda _, dropped: _mean_square_of_units(dropped)),
+        needs=RECURRENT_LAYERS,
+        added_to="batch",
+    )
+)
+register_regularizer(
+    Regularizer(
+        name="temporal_activation_regularization",
+        summary="beta of the penalty beta ||h_t - h_{t-1}||^2 / H on each token's features; Merity et al.: 1",
+        source="Merity et al. 2018, section 4.6 (TAR)",
+        penalty=_of_activations(lambda raw, _: _mean_square_of_units(raw.diff(dim=0))),
+        needs=RECURRENT_LAYERS,
+        added_to="batch",
     )
 )

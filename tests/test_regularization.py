@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,6 +122,32 @@ def test_an_update_has_each_penalty_once(
         torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10, msg=name)
 
 
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_each_batch_has_its_activations_penalised(sentence_avg: bool) -> None:
+    """alpha ||dropped h||^2 / H of each token and beta ||h_t - h_{t-1}||^2 / H, where h is that of the batch."""
+    model = grown(build(decoder_dropout_out=0.5)).double().train()
+    strengths = {"activation_regularization": 2.0, "temporal_activation_regularization": 0.7}
+    each = TiedCrossEntropy(SimpleNamespace(target_dictionary=WORDS), sentence_avg, **strengths)
+    each.begin_update(model)
+    layers = []
+    model.decoder.stack.register_forward_hook(lambda *call: layers.append(call[-1][0]))
+    model.decoder.dropout_out.register_forward_hook(lambda *call: layers.append(call[-1]))
+    for sample in micro_batches(2):
+        layers.clear()
+        torch.manual_seed(1)
+        loss, _, logged = each(model, sample)
+        raw, dropped = (each.detach() for each in layers)
+        penalty = sum(2.0 * float(h @ h) / 6 for h in dropped.flatten(0, 1))
+        penalty += sum(0.7 * float((b - a) @ (b - a)) / 6 for row in raw.unbind(1) for a, b in pairwise(row))
+        torch.manual_seed(1)
+        unpenalised = model(**sample["net_input"], target=sample["target"]).loss
+        assert float(loss - unpenalised) == pytest.approx(penalty, rel=1e-9)
+        assert float(logged["penalty"]) == pytest.approx(penalty, rel=1e-9)
+        assert torch.autograd.grad(loss - unpenalised, model.decoder.stack.weight_hh[0])[0].abs().sum() > 0
+    each.begin_batch(is_dummy=True)
+    assert float(each(model, sample)[0]) == 0
+
+
 def test_a_short_last_group_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The epoch's last update has fewer batches; what the update before left behind does not count."""
     model = projected()
@@ -195,6 +222,12 @@ def test_half_precision_sums_squares_in_float32() -> None:
 def test_a_model_without_projection_is_refused() -> None:
     with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15"):
         criterion()(build(), micro_batches(1)[0])
+
+
+def test_a_model_without_recurrent_layers_is_refused() -> None:
+    each = TiedCrossEntropy(SimpleNamespace(target_dictionary=WORDS), True, activation_regularization=2.0)
+    with pytest.raises(ValueError, match="--activation-regularization: needs a recurrent language model; got 2.0 for"):
+        each.begin_update(build("feedforward_lm"))
 
 
 def test_a_flags_help_is_the_penaltys_summary() -> None:

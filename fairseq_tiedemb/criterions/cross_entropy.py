@@ -208,14 +208,16 @@ class TiedCrossEntropy(FairseqCriterion):
 
         The trainer adds the gradients of all batches and processes of an update. A penalty on the sum is added once:
         the first batch of every process, even a dummy, adds one share per process. A penalty on the mean is weighted by
-        sample size.
+        sample size, and one on a batch's activations is 0 for a dummy.
         """
         penalty = torch.zeros((), device=next(model.parameters()).device)
         for name, regularizer in REGULARIZERS.items():
             if not getattr(self, name):
                 continue
-            if regularizer.of_the_mean:
+            if regularizer.added_to == "mean":
                 penalty = penalty + self._weighed(regularizer, model, sample_size)
+            elif regularizer.added_to == "batch":
+                penalty = penalty + self._weighed(regularizer, model, float(self._tokens_count))
             elif self._first_of_update is not False:
                 penalty = penalty + self._weighed(regularizer, model, 1) / get_data_parallel_world_size()
         if self._first_of_update:

@@ -26,14 +26,19 @@ class LSTMStack(nn.Module):
         hidden_size: H.
         num_layers: number of layers L.
         dropout: dropout of the outputs of all layers but the last.
+        weight_dropout: DropConnect, dropout of the recurrent weights, with one mask a forward pass.
 
-    Source: Zaremba et al. 2014, section 3 (dropout between layers, not on recurrent connections).
+    Source: Zaremba et al. 2014, section 3 (dropout between layers, not on recurrent connections); Merity et al. 2018,
+    section 2 (DropConnect).
     """
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float = 0.0):
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, dropout: float = 0.0, *, weight_dropout: float = 0.0
+    ):
         super().__init__()
         self.hidden_size = hidden_size
         self.dropout = dropout
+        self.weight_dropout = weight_dropout
         sizes = [input_size] + [hidden_size] * (num_layers - 1)
         self.weight_ih = nn.ParameterList(torch.empty(4 * hidden_size, size) for size in sizes)
         self.weight_hh = nn.ParameterList(torch.empty(4 * hidden_size, hidden_size) for _ in sizes)
@@ -47,7 +52,8 @@ class LSTMStack(nn.Module):
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
         """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
-        layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
+        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
+        layers = list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
         if not self.training or self.dropout == 0.0:
             return fused_lstm(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -29,16 +30,27 @@ class VariationalLSTM(nn.Module):
         layers: number of layers.
         dropout_i: probability of zero in the masks of every layer's inputs, in [0, 1).
         dropout_h: probability of zero in the masks of the previous h, in [0, 1).
+        weight_dropout: DropConnect, as in ``LSTMStack``.
 
     Source: Gal & Ghahramani 2016, section 4.2, "untied weights"; yaringal/BayesianRNN
     LM_code/main_new_dropout_SOTA_v3.lua, which has a second bias on the recurrent side.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, layers: int, *, dropout_i: float, dropout_h: float):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        layers: int,
+        *,
+        dropout_i: float,
+        dropout_h: float,
+        weight_dropout: float = 0.0,
+    ):
         super().__init__()
         self.hidden_size = hidden_size
         self.dropout_i = dropout_i
         self.dropout_h = dropout_h
+        self.weight_dropout = weight_dropout
         gates = GATES * hidden_size
         widths = [input_size] + [hidden_size] * (layers - 1)
         self.weight_ih = nn.ParameterList(torch.empty(gates, width) for width in widths)
@@ -53,13 +65,12 @@ class VariationalLSTM(nn.Module):
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
         """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
+        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
-            layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
+            layers = list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
             return lstm_without_autocast(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
-        for state_BK, weight_ih, weight_hh, bias in zip(
-            state_LBK, self.weight_ih, self.weight_hh, self.bias, strict=True
-        ):
+        for state_BK, weight_ih, weight_hh, bias in zip(state_LBK, self.weight_ih, weights_hh, self.bias, strict=True):
             bsz = len(state_BK)
             mask_i = variational_mask(self.dropout_i, GATES, bsz, weight_ih.size(1), like=weight_ih)
             mask_h = variational_mask(self.dropout_h, GATES, bsz, self.hidden_size, like=weight_hh)
