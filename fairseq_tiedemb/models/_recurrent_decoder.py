@@ -57,8 +57,8 @@ class RecurrentDecoder(StreamDecoder):
         self.word_dropout = WordDropout(word_dropout)
         self.dropout_in = dropout_in
         self.dropout_out = dropout_out
-        # The last layer's outputs (T, B, H) of the last training batch, before and after dropout; () before the first one,
-        # and None unless a penalty reads them.
+        # The last layer's outputs (T, B, H) of the last training batch, before and after dropout; () before the first.
+        # None unless a penalty reads them.
         self.activations: tuple[Tensor, ...] | None = None
 
     def output_layer(self, features: Tensor) -> Tensor:
