@@ -1,7 +1,7 @@
 """Penalties on weights, which a criterion adds to the training loss.
 
-To add a penalty, call ``register_regularizer`` at the end of this file: the criterion builds its flags, checks and log
-lines from the registry when it is imported.
+To add a penalty, add an entry to ``OURS``, or an entry point to the group ``fairseq_tiedemb.regularizers``. The
+criterion builds its flags, checks and log lines from the registry when it is imported.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .option_checks import flag_of
+from .registry import Registry
 
 
 @dataclass(frozen=True)
@@ -58,22 +59,12 @@ class Regularizer:
         return strength * penalty
 
 
-REGULARIZERS: dict[str, Regularizer] = {}
+REGULARIZERS: Registry[Regularizer] = Registry(Regularizer, "regularizer", "fairseq_tiedemb.regularizers")
 
 
 def register_regularizer(regularizer: Regularizer) -> Regularizer:
-    """Adds a penalty to the registry.
-
-    Raises:
-        ValueError: if the name is taken.
-    """
-    if regularizer.name in REGULARIZERS:
-        raise ValueError(
-            f"regularizer: needs an unused name; got {regularizer.name!r}, which is "
-            f"{REGULARIZERS[regularizer.name].summary!r}. Use another name."
-        )
-    REGULARIZERS[regularizer.name] = regularizer
-    return regularizer
+    """Adds a penalty to the registry; see ``Registry.register``."""
+    return REGULARIZERS.register(regularizer)
 
 
 def half_squared_norm(weight: Tensor) -> Tensor:
@@ -119,7 +110,7 @@ def _mean_cosine(rows: _Rows) -> Tensor:
 
 
 OVER_A_TABLE = ("an output layer that scores words by a table", "Use --output-layer softmax, say")
-register_regularizer(
+OURS = (
     Regularizer(
         name="cosine_regularization",
         summary="gamma of the penalty gamma/V^2 sum of cos(w_i, w_j) over pairs on the mean loss; Gao et al.: 1",
@@ -127,9 +118,7 @@ register_regularizer(
         penalty=_of_rows(_mean_cosine),
         needs=OVER_A_TABLE,
         of_the_mean=True,
-    )
-)
-register_regularizer(
+    ),
     Regularizer(
         name="norm_regularization",
         summary="rho of the penalty rho sum of (||w|| - nu)^2 over rows on the mean loss",
@@ -138,9 +127,7 @@ register_regularizer(
         needs=OVER_A_TABLE,
         of_the_mean=True,
         options={"norm_target": (1.0, "nu of --norm-regularization")},
-    )
-)
-register_regularizer(
+    ),
     Regularizer(
         name="mean_regularization",
         summary="gamma of the penalty gamma ||mean row||^2 on the mean loss, which keeps logits centred",
@@ -148,18 +135,14 @@ register_regularizer(
         penalty=_of_rows(lambda rows: (rows.sum() / rows.is_word.sum()).square().sum()),
         needs=OVER_A_TABLE,
         of_the_mean=True,
-    )
-)
-register_regularizer(
+    ),
     Regularizer(
         name="projection_regularization",
         summary="lambda of the penalty lambda/2 ||P||^2 on P (--projection, linear deep output); Press & Wolf: 0.15",
         source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
         penalty=lambda model: model.output.penalty(),
         needs=("a model with --projection", "Use --projection, or --deep-output linear of feedforward_lm"),
-    )
-)
-register_regularizer(
+    ),
     Regularizer(
         name="l2_regularization",
         summary="mu of the penalty mu/2 ||all parameters||^2 on the mean loss: weight decay before gradient clipping",
@@ -168,5 +151,7 @@ register_regularizer(
             [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
         ).sum(),
         of_the_mean=True,
-    )
+    ),
 )
+for _regularizer in OURS:
+    register_regularizer(_regularizer)

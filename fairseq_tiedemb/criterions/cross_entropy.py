@@ -46,6 +46,7 @@ class LossConfig(FairseqDataclass):
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
+REGULARIZERS.load()
 TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
     "TiedCrossEntropyConfig",
     [
