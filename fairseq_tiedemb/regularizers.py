@@ -140,7 +140,7 @@ OURS = (
         name="projection_regularization",
         summary="lambda of the penalty lambda/2 ||P||^2 on P (--projection, linear deep output); Press & Wolf: 0.15",
         source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
-        penalty=lambda model: model.output.penalty(),
+        penalty=lambda model: None if (p := model.output.projection) is None else half_squared_norm(p.weight),
         needs=("a model with --projection", "Use --projection, or --deep-output linear of feedforward_lm"),
     ),
     Regularizer(

@@ -170,9 +170,9 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
 
 
 def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> SharedEmbedding:
-    parameter = nn.Parameter(weight.double(), requires_grad=False)
-    method, constants = sharing_of(settings).name, constants_of(settings)
-    return SharedEmbedding(*weight.shape, PADDING_ROW, method=method, weight=parameter, constants=constants, **parts)
+    (size, width), method = weight.shape, sharing_of(settings).name
+    parameter, constants = nn.Parameter(weight.double(), requires_grad=False), constants_of(settings)
+    return SharedEmbedding(size, width, PADDING_ROW, method=method, weight=parameter, constants=constants, **parts)
 
 
 def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
