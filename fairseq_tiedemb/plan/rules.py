@@ -180,7 +180,7 @@ def check_constants(settings: Settings, head: OutputHead, constants: Constants) 
         what, got = ("input", characters) if name == "embedding_scale" else ("output", no_table)
         if got:
             raise ValueError(
-                f"{flag_of(name)}: needs one table of all words as {what}; got {value} with {got}. Omit it."
+                f"{flag_of(name)}: needs one table of all words as {what}; got {value} with {got}. Leave it out."
             )
 
 
