@@ -6,6 +6,16 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from .option_checks import Range, check_value, flag_of
+
+WEIGHT = "a finite value, 0 or more"
+RANGES = {
+    "label_smoothing": Range("a value in [0, 1)", "0.1, say", at_least=0, below=1),
+    "z_loss": Range(WEIGHT, "1e-4, say", at_least=0, below=math.inf),
+    "augmented_loss": Range(WEIGHT, "1, say", at_least=0, below=math.inf),
+    "augmented_temperature": Range("a positive, finite value", "1, say", above=0, below=math.inf),
+}
+
 
 @dataclass(frozen=True)
 class LossOptions:
@@ -31,16 +41,10 @@ class LossOptions:
     def __post_init__(self) -> None:
         if not isinstance(self.reduce, bool):
             raise ValueError(f"reduce: needs True for the sum or False; got {self.reduce!r}. Use True.")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {self.label_smoothing}. Use 0.1, say.")
-        if not 0.0 <= self.z_loss < math.inf:
-            raise ValueError(f"--z-loss: needs a finite value, 0 or more; got {self.z_loss}. Use 1e-4, say.")
-        alpha, tau = self.augmented_loss, self.augmented_temperature
-        if not 0.0 <= alpha < math.inf:
-            raise ValueError(f"--augmented-loss: needs a finite value, 0 or more; got {alpha}. Use 1, say.")
-        if not 0.0 < tau < math.inf:
-            raise ValueError(f"--augmented-temperature: needs a positive, finite value; got {tau}. Use 1, say.")
-        if tau != 1 and not alpha:
+        for name, needs in RANGES.items():
+            check_value(flag_of(name), getattr(self, name), needs)
+        tau = self.augmented_temperature
+        if tau != 1 and not self.augmented_loss:
             raise ValueError(f"--augmented-temperature: needs --augmented-loss; got {tau} alone. Use both.")
 
 

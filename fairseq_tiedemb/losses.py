@@ -79,26 +79,14 @@ def output_loss(
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
-    if options.augmented_loss and similar_ND is None:
-        got = f"{options.augmented_loss} without"
-        raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
-    similar_offset = None if offset is None else offset.detach().to(exact)
-    objective = Objective(options, soft_cap, None if similar_ND is None else similar_ND.detach(), similar_offset)
-    if log_prior_NK is not None:
-        log_prior = log_prior_NK.detach().to(exact)
-        objective = objective._replace(log_prior_NK=log_prior, shares_NK=torch.zeros_like(log_prior))
+    objective = Objective.of(options, exact, soft_cap, similar_ND, offset, log_prior_NK)
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
         inputs = tuple(None if tensor is None else tensor.detach() for tensor in inputs)
-    losses = OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective))
-    if log_prior_NK is None or objective.shares_NK is None:
-        return losses
-    # Adds the gradient of the weights to a loss whose value it leaves as it is.
-    towards = (objective.shares_NK.clone() * (log_prior_NK - log_prior_NK.detach())).sum(1)
-    return losses._replace(loss=losses.loss - (towards.sum() if options.reduce else towards))
+    return objective.with_weights(OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective)), log_prior_NK)
 
 
 Gradients = tuple[Tensor | None, ...]
@@ -318,9 +306,7 @@ class _ChunkedLoss:
     def _cross_entropy(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block and overwrites its logits with their gradients, times ``unit``."""
         vocabulary = scores.size(1)
-        divergence, towards = 0.0, None
-        if similar is not None:
-            divergence, towards = self.objective.divergence(scores, similar, self.scale)
+        soft = None if similar is None else self.objective.divergence(scores, similar, self.scale)
         target_scores = scores.gather(1, target)
         sum_of_scores = scores.sum(1, keepdim=True) if self.smoothing else 0.0
         largest = scores.amax(1, keepdim=True)
@@ -329,7 +315,9 @@ class _ChunkedLoss:
         log_partition = largest - scores.amax(1, keepdim=True).log()
         nll = log_partition - target_scores
         self._add(self.nll, nll, where)
-        loss = self.confidence * nll + divergence
+        loss = self.confidence * nll
+        if soft is not None:
+            loss = loss + soft[0]
         if self.smoothing:
             loss = loss + self.smoothing * (vocabulary * log_partition - sum_of_scores)
         if self.z_loss:
@@ -347,5 +335,5 @@ class _ChunkedLoss:
         if self.smoothing:
             scores.sub_(self.smoothing * unit)
         scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(unit))
-        if towards is not None:
-            scores.add_(towards.mul_(unit))
+        if soft is not None:
+            scores.add_(soft[1].mul_(unit))

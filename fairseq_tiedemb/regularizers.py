@@ -1,7 +1,7 @@
 """Penalties on weights, which a criterion adds to the training loss.
 
-To add a penalty, call ``register_regularizer`` at the end of this file: the criterion builds its flags, checks and log
-lines from the registry when it is imported.
+To add a penalty, add an entry to ``OURS``, or an entry point to the group ``fairseq_tiedemb.regularizers``. The
+criterion builds its flags, checks and log lines from the registry when it is imported.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .option_checks import flag_of
+from .registry import Registry
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,12 @@ class Regularizer:
         return strength * penalty
 
 
-REGULARIZERS: dict[str, Regularizer] = {}
+REGULARIZERS: Registry[Regularizer] = Registry(Regularizer, "regularizer", "fairseq_tiedemb.regularizers")
 
 
 def register_regularizer(regularizer: Regularizer) -> Regularizer:
-    """Adds a penalty to the registry.
-
-    Raises:
-        ValueError: if the name is taken.
-    """
-    if regularizer.name in REGULARIZERS:
-        raise ValueError(
-            f"regularizer: needs an unused name; got {regularizer.name!r}, which is "
-            f"{REGULARIZERS[regularizer.name].summary!r}. Use another name."
-        )
-    REGULARIZERS[regularizer.name] = regularizer
-    return regularizer
+    """Adds a penalty to the registry; see ``Registry.register``."""
+    return REGULARIZERS.register(regularizer)
 
 
 def half_squared_norm(weight: Tensor) -> Tensor:
@@ -119,60 +110,6 @@ def _mean_cosine(rows: _Rows) -> Tensor:
     return (rows.sum(1 / rows.norms().clamp(min=1e-3)).square().sum() - count) / count.square()
 
 
-OVER_A_TABLE = ("an output layer that scores words by a table", "Use --output-layer softmax, say")
-register_regularizer(
-    Regularizer(
-        name="cosine_regularization",
-        summary="gamma of the penalty gamma/V^2 sum of cos(w_i, w_j) over pairs on the mean loss; Gao et al.: 1",
-        source="Gao et al. 2019 (MLE-CosReg)",
-        penalty=_of_rows(_mean_cosine),
-        needs=OVER_A_TABLE,
-        added_to="mean",
-    )
-)
-register_regularizer(
-    Regularizer(
-        name="norm_regularization",
-        summary="rho of the penalty rho sum of (||w|| - nu)^2 over rows on the mean loss",
-        source="after Herold et al. 2018, whose equation was not at hand",
-        penalty=_of_rows(lambda rows, norm_target: (rows.is_word * (rows.norms() - norm_target).square()).sum()),
-        needs=OVER_A_TABLE,
-        added_to="mean",
-        options={"norm_target": (1.0, "nu of --norm-regularization")},
-    )
-)
-register_regularizer(
-    Regularizer(
-        name="mean_regularization",
-        summary="gamma of the penalty gamma ||mean row||^2 on the mean loss, which keeps logits centred",
-        source="mu-loss of output embedding centering, 2026",
-        penalty=_of_rows(lambda rows: (rows.sum() / rows.is_word.sum()).square().sum()),
-        needs=OVER_A_TABLE,
-        added_to="mean",
-    )
-)
-register_regularizer(
-    Regularizer(
-        name="projection_regularization",
-        summary="lambda of the penalty lambda/2 ||P||^2 on P (--projection, linear deep output); Press & Wolf: 0.15",
-        source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
-        penalty=lambda model: model.output.penalty(),
-        needs=("a model with --projection", "Use --projection, or --deep-output linear of feedforward_lm"),
-    )
-)
-register_regularizer(
-    Regularizer(
-        name="l2_regularization",
-        summary="mu of the penalty mu/2 ||all parameters||^2 on the mean loss: weight decay before gradient clipping",
-        source="Zilly et al. 2017, their code",
-        penalty=lambda model: torch.stack(
-            [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
-        ).sum(),
-        added_to="mean",
-    )
-)
-
-
 def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any], Tensor | None]:
     """A penalty on the last layer's outputs (T, B, H), before and after dropout; None for a model that keeps none."""
 
@@ -194,7 +131,49 @@ def _mean_square_of_units(values_TBH: Tensor) -> Tensor:
 
 
 RECURRENT_LAYERS = ("a recurrent language model", "Use --arch tied_lstm_lm or highway_lm, or a preset of theirs")
-register_regularizer(
+OVER_A_TABLE = ("an output layer that scores words by a table", "Use --output-layer softmax, say")
+OURS = (
+    Regularizer(
+        name="cosine_regularization",
+        summary="gamma of the penalty gamma/V^2 sum of cos(w_i, w_j) over pairs on the mean loss; Gao et al.: 1",
+        source="Gao et al. 2019 (MLE-CosReg)",
+        penalty=_of_rows(_mean_cosine),
+        needs=OVER_A_TABLE,
+        added_to="mean",
+    ),
+    Regularizer(
+        name="norm_regularization",
+        summary="rho of the penalty rho sum of (||w|| - nu)^2 over rows on the mean loss",
+        source="after Herold et al. 2018, whose equation was not at hand",
+        penalty=_of_rows(lambda rows, norm_target: (rows.is_word * (rows.norms() - norm_target).square()).sum()),
+        needs=OVER_A_TABLE,
+        added_to="mean",
+        options={"norm_target": (1.0, "nu of --norm-regularization")},
+    ),
+    Regularizer(
+        name="mean_regularization",
+        summary="gamma of the penalty gamma ||mean row||^2 on the mean loss, which keeps logits centred",
+        source="mu-loss of output embedding centering, 2026",
+        penalty=_of_rows(lambda rows: (rows.sum() / rows.is_word.sum()).square().sum()),
+        needs=OVER_A_TABLE,
+        added_to="mean",
+    ),
+    Regularizer(
+        name="projection_regularization",
+        summary="lambda of the penalty lambda/2 ||P||^2 on P (--projection, linear deep output); Press & Wolf: 0.15",
+        source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
+        penalty=lambda model: None if (p := model.output.projection) is None else half_squared_norm(p.weight),
+        needs=("a model with --projection", "Use --projection, or --deep-output linear of feedforward_lm"),
+    ),
+    Regularizer(
+        name="l2_regularization",
+        summary="mu of the penalty mu/2 ||all parameters||^2 on the mean loss: weight decay before gradient clipping",
+        source="Zilly et al. 2017, their code",
+        penalty=lambda model: torch.stack(
+            [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
+        ).sum(),
+        added_to="mean",
+    ),
     Regularizer(
         name="activation_regularization",
         summary="alpha of the penalty alpha ||h_t||^2 / H on each token's features after dropout; Merity et al.: 2",
@@ -202,9 +181,7 @@ register_regularizer(
         penalty=_of_activations(lambda _, dropped: _mean_square_of_units(dropped)),
         needs=RECURRENT_LAYERS,
         added_to="batch",
-    )
-)
-register_regularizer(
+    ),
     Regularizer(
         name="temporal_activation_regularization",
         summary="beta of the penalty beta ||h_t - h_{t-1}||^2 / H on each token's features; Merity et al.: 1",
@@ -212,5 +189,7 @@ register_regularizer(
         penalty=_of_activations(lambda raw, _: _mean_square_of_units(raw.diff(dim=0))),
         needs=RECURRENT_LAYERS,
         added_to="batch",
-    )
+    ),
 )
+for _regularizer in OURS:
+    register_regularizer(_regularizer)

@@ -148,47 +148,38 @@ def sharing_method_names() -> list[str]:
     return SHARING_METHODS.names()
 
 
-register_sharing_method(
+# To add a method of this package, add its entry here.
+OURS = (
     SharingMethod(
         name="plain",
         summary="one table, unchanged, for both",
         source="Press & Wolf 2016, section 3",
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="l2-input",
         summary="rows of norm 1 for both",
         source="Liu et al. 2020, eq. 19 (each row by its own norm)",
         input_scale=torch.rsqrt,
         scale=torch.rsqrt,
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="square-output",
         summary="scores divided by the squared norm of the row",
         source="Liu et al. 2020, eq. 22-23",
         scale=torch.reciprocal,
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="distance",
         summary="scores by Euclidean distance, -||h - w||^2 / 2 without the term common to all words",
         source="Liu et al. 2020, eq. 25-26 (with the minus sign of the derivation)",
         offset=lambda squared_norms: squared_norms * -0.5,
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="cosine",
         summary="scores divided by the norm of the row, input vectors as they are",
         source="Liu et al. 2020, eq. 27-28",
         scale=torch.rsqrt,
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="scaled",
         summary="plain, with scores times a learned number",
@@ -196,9 +187,7 @@ register_sharing_method(
         scale=lambda n, own: own["scale"],
         parameters={"scale": lambda size, width: torch.ones(())},
         starts_plain=True,
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="scaled-words",
         summary="plain, with scores times a learned number of the word",
@@ -206,18 +195,14 @@ register_sharing_method(
         scale=lambda n, own: own["scales"],
         parameters={"scales": lambda size, width: torch.ones(size)},
         starts_plain=True,
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="scaled-cosine",
         summary="cosine, with scores times a learned temperature",
         source="Liu et al. 2020, eq. 27-28, with the learned scale of Nguyen & Salazar 2019",
         scale=lambda n, own: own["temperature"] * n.rsqrt(),
         parameters={"temperature": lambda size, width: torch.ones(())},
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="fixnorm",
         summary="rows of norm 1 with a learned radius, and features of a learned length",
@@ -226,13 +211,13 @@ register_sharing_method(
         input_parameters={"radius": lambda size, width: torch.ones(())},
         scale=torch.rsqrt,
         feature_map=ScaleNorm,
-    )
-)
-register_sharing_method(
+    ),
     SharingMethod(
         name="half-swap",
         summary="plain, with the halves of the features exchanged before they score",
         source="Su 2023",
         feature_map=HalfSwap,
-    )
+    ),
 )
+for _method in OURS:
+    register_sharing_method(_method)

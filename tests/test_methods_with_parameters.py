@@ -24,6 +24,7 @@ from .models import attention_nmts, families, recurrent_lms
 from .models.common import TARGET, grown
 
 PAD, V, D = 1, 9, 4
+TABLES = [f"decoder.{name}.weight" for name in ("embed_tokens", "output", "output_projection")]
 CONFIG = Path(__file__).parent.parent / "fairseq_tiedemb" / "config"
 
 
@@ -350,6 +351,25 @@ def test_fairseq_train_trains_them_and_p_for_translation(
     [learned] = {float(value) for key, value in state.items() if key.endswith(own)}
     assert learned != pytest.approx(start, abs=1e-4)
     assert state["decoder.projection.weight"].shape == ((8, 12) if arch == "lstm_nmt_twwt" else (8, 8))
+
+
+@pytest.mark.parametrize("arch", ["tied_transformer_lm", "zaremba_lm_small_wt"])
+def test_unit_rows_have_norm_one_after_each_update(
+    arch: str, lm_data: Path, train: Callable[..., str], tmp_path: Path
+) -> None:
+    flags = "--unit-rows --optimizer adam --lr 0.05 --batch-size 4 --max-update 3 --no-epoch-checkpoints"
+    flags += " --decoder-embed-dim 8 --tokens-per-sample 5 --task language_modeling --criterion tied_cross_entropy"
+    sizes = "--decoder-attention-heads 2" if "transformer" in arch else "--decoder-hidden-size 8"
+    train(lm_data, "--arch", arch, *flags.split(), *sizes.split(), "--save-dir", tmp_path)
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
+    tables = [entry for name, entry in state.items() if name in TABLES]
+    for table in tables:
+        norms = table.norm(dim=1)
+        torch.testing.assert_close(norms, torch.ones_like(norms).index_fill(0, torch.tensor([PAD]), float(norms[PAD])))
+    assert tables
+    model = recurrent_lms.build(unit_rows=True)
+    with pytest.raises(ValueError, match="--unit-rows: needs weights in one precision; got --fp16. Add"):
+        model.end_update(are_copies=True)
 
 
 # --- from outside --------------------------------------------------------------------------------------------------

@@ -46,12 +46,13 @@ WORD2VEC = ("--decoder-embed-dim", 8, "--max-tokens", 80, "--subsampling", 0.05,
 WORD2VEC = ("--arch", "word2vec_skipgram", *WORD2VEC, "--total-num-update", 36)
 FEEDFORWARD = ("--arch", "feedforward_lm_wt", *LM[2:], "--lr", 0.02, "--total-num-update", 75, "--ngram-order")
 NOISE = ("--arch", "zaremba_lm_small_wt", *LM[2:], "--output-layer", "nce", "--noise-samples", 20)
+MIXTURE = ("--output-layer", "mixture", "--sharing-method", "fixnorm", "--unit-rows", "--cosine-regularization", 0.5)
 TWO_WORKERS = ("--num-workers", 2)
 CASES: dict[str, tuple[str, tuple, int]] = {
     "curriculum": ("parallel_data", (*NMT, "--curriculum", 1, "--update-freq", 2), 7),
     "moving average": ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--store-ema", "--ema-decay", 0.9), 14),
     "two folders": ("two_folders", (*LM, *SENTENCES), 17),
-    "n-grams": ("lm_data", (*FEEDFORWARD, 5), 25),
+    "n-grams": ("lm_data", (*FEEDFORWARD, 5, *MIXTURE), 25),
     "bigrams, several chunks": ("lm_data", (*FEEDFORWARD, 2, "--update-freq", 2, *TWO_WORKERS), 13),
     "noise": ("lm_data", NOISE, 25),
     "skip-gram": ("lm_data", (*WORD2VEC, *TWO_WORKERS), 11),

@@ -46,6 +46,7 @@ class LossConfig(FairseqDataclass):
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
+REGULARIZERS.load()
 TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
     "TiedCrossEntropyConfig",
     [
@@ -99,8 +100,9 @@ class TiedCrossEntropy(FairseqCriterion):
         **strengths: float,
     ):
         super().__init__(task)
-        augmented = {"augmented_loss": augmented_loss, "augmented_temperature": augmented_temperature}
-        self.options = LossOptions(label_smoothing, z_loss, **augmented)
+        self.options = LossOptions(
+            label_smoothing, z_loss, augmented_loss=augmented_loss, augmented_temperature=augmented_temperature
+        )
         self.sentence_avg = sentence_avg
         known = {name: default for each in REGULARIZERS.values() for name, (default, _) in each.all_options.items()}
         for name, value in (known | strengths).items():

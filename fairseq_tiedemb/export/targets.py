@@ -103,7 +103,7 @@ def _lacking_everywhere(settings: Settings) -> str | None:
     if _name(settings).startswith(("tied_transformer", "tied_lightconv")) and layer not in ("softmax", "adaptive"):
         return f"needs one softmax over all words; got --output-layer {layer}"
     cap = constants_of(settings).logit_soft_cap
-    return cap and f"needs logits that are affine in the features; got --logit-soft-cap {cap}"
+    return f"needs logits that are affine in the features; got --logit-soft-cap {cap}" if cap else None
 
 
 def _lacking_in_fairseq(settings: Settings) -> str | None:

@@ -21,7 +21,7 @@ from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 
 # fairseq's options that tie tables, and our options, which fairseq does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
-OURS = {"sharing_method", "embedding_rank", "projection", "projection_bias"}
+OURS = {"sharing_method", "unit_rows", "embedding_rank", "projection", "projection_bias"}
 OURS |= {"output_layer", "output_layer_options", "output_bias_init"}
 OURS |= {
     field.name for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE for field in dataclasses.fields(head.options)
@@ -170,9 +170,9 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
 
 
 def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> SharedEmbedding:
-    parameter = nn.Parameter(weight.double(), requires_grad=False)
-    method, constants = sharing_of(settings).name, constants_of(settings)
-    return SharedEmbedding(*weight.shape, PADDING_ROW, method=method, weight=parameter, constants=constants, **parts)
+    (size, width), method = weight.shape, sharing_of(settings).name
+    parameter, constants = nn.Parameter(weight.double(), requires_grad=False), constants_of(settings)
+    return SharedEmbedding(size, width, PADDING_ROW, method=method, weight=parameter, constants=constants, **parts)
 
 
 def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:

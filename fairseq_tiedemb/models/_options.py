@@ -49,6 +49,9 @@ class MethodConfig(Constants, FairseqDataclass):
     """The sharing method and its constants, which every family has."""
 
     sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
+    unit_rows: bool = field(
+        default=False, metadata={"help": "rows of all tables start with norm 1, and get it again after each update"}
+    )
 
 
 @dataclass

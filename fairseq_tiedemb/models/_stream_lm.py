@@ -59,9 +59,8 @@ class StreamLM(TiedModel, FairseqLanguageModel):
         rows of norm about 1, a range of sqrt(3 / D).
         """
         tables = [module for module in self.modules() if isinstance(module, SharedEmbedding)]
-        maps = [table.feature_map for table in tables if table.feature_map is not None]
-        own = {id(parameter) for table in tables for parameter in table.method_parameters.values()}
-        own |= {id(parameter) for feature_map in maps for parameter in feature_map.parameters()}
+        named = [pair for table in tables for pair in table.named_parameters()]
+        own = {id(parameter) for name, parameter in named if name not in ("weight", "bias")}
         for parameter in self.parameters():
             if id(parameter) not in own:
                 nn.init.uniform_(parameter, -cfg.init_range, cfg.init_range)

@@ -12,6 +12,7 @@ from fairseq.models.fairseq_model import BaseFairseqModel
 from torch import Tensor, nn
 
 from ..checkpoints.meaning import SHARING, Choice
+from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..option_checks import check_ranges
 from ..outputs import OutputLayer
@@ -84,7 +85,23 @@ class TiedModel(BaseFairseqModel):
     def start(self, plan: Plan, name: str) -> None:
         """Keeps the plan of a new model, and logs it; ``name`` is the model's architecture."""
         self.plan = plan
+        self.end_update()
         logger.info(describe(self, name))
+
+    @torch.no_grad()
+    def end_update(self, *, are_copies: bool = False) -> None:
+        """Trainer's hook after an update: ``--unit-rows`` divides each row by its norm (Loshchilov et al. 2024, nGPT).
+
+        Raises:
+            ValueError: for ``--unit-rows`` if the optimizer has the weights in float32, which would undo it.
+        """
+        if not self.plan.unit_rows:
+            return
+        if are_copies:
+            raise ValueError("--unit-rows: needs weights in one precision; got --fp16. Add --memory-efficient-fp16.")
+        for table in self.modules():
+            if isinstance(table, SharedEmbedding):
+                table.weight.copy_(F.normalize(table.weight.float(), dim=1))
 
     @property
     def output(self) -> OutputLayer:

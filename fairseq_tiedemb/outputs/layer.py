@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..modules.factorized import narrowing
-from ..regularizers import half_squared_norm
 
 
 class OutputLayer(nn.Module):
@@ -115,10 +114,6 @@ class OutputLayer(nn.Module):
             raise ValueError(
                 f"--raw: needs an output layer that scores words, softmax or nce; got {self.head.flag}. Leave it out."
             )
-
-    def penalty(self) -> Tensor | None:
-        """Projection regularization ||P||_F^2 / 2 (Press & Wolf 2016, section 3), at least float32; None without P."""
-        return None if self.projection is None else half_squared_norm(self.projection.weight)
 
     def check_training(self, options: LossOptions) -> None:
         """Raises ValueError if the head cannot be trained: no counts, other classes, or an unsupported loss option."""

@@ -175,10 +175,6 @@ def _marks(words: Words) -> tuple[int, int]:
     return words.bos(), words.pad()
 
 
-def _softmax(options: Any, table: SharedEmbedding, counts: Tensor | None, words: Words) -> SharedEmbedding:
-    return table
-
-
 def _classes(options: ClassesConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ClassBased:
     given, problem = _class_file(options, words)
     class_of = None if given is None else given.class_of
@@ -233,10 +229,6 @@ def _noise(options: NoiseConfig) -> dict[str, Any]:
     return {"samples": options.noise_samples, "power": options.noise_power, "shared": not options.own_noise}
 
 
-def _mixture(options: MixtureConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> Mixture:
-    return Mixture(table, options.mixtures)
-
-
 def _negative_sampling(
     options: NegativeSamplingConfig, table: SharedEmbedding, counts: Tensor | None, words: Words
 ) -> NegativeSampling:
@@ -248,7 +240,7 @@ def _negative_sampling(
 
 # To add a layer of this package, add its options above and an entry here.
 OURS = (
-    OutputHead(SOFTMAX, "the full softmax", _softmax),
+    OutputHead(SOFTMAX, "the full softmax", lambda options, table, *_: table),
     OutputHead(ADAPTIVE, "bands of words by frequency, each with a table of its own", None, AdaptiveConfig),
     OutputHead("classes", "first the word's class, then the word in it", _classes, ClassesConfig),
     OutputHead(
@@ -265,7 +257,12 @@ OURS = (
     ),
     OutputHead("nce", "noise-contrastive estimation", _nce, NCEConfig),
     OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig),
-    OutputHead("mixture", "a mixture of softmaxes over one table", _mixture, MixtureConfig),
+    OutputHead(
+        "mixture",
+        "a mixture of softmaxes over one table",
+        lambda options, table, *_: Mixture(table, options.mixtures),
+        MixtureConfig,
+    ),
     OutputHead(
         "negative-sampling",
         "word2vec's, without probabilities",

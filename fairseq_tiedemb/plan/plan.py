@@ -61,6 +61,7 @@ class Plan:
         rank: width of factorised tables; None for others.
         bands: number of words up to the end of each band of an adaptive softmax; empty for other heads.
         constants: scales of vectors and logits, and the logits' soft cap.
+        unit_rows: whether training keeps all rows at norm 1.
     """
 
     tables: tuple[Table, ...]
@@ -74,6 +75,7 @@ class Plan:
     rank: int | None = None
     bands: tuple[int, ...] = ()
     constants: Constants = field(default_factory=Constants)
+    unit_rows: bool = False
 
     @property
     def output(self) -> Table | None:
@@ -148,6 +150,7 @@ def make_plan(
         rank=settings("embedding_rank"),
         bands=rules.bands_of(settings, widths.input if tied else width, len(target)) if head.name == ADAPTIVE else (),
         constants=constants,
+        unit_rows=settings.on("unit_rows"),
     )
 
 

@@ -174,18 +174,14 @@ def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, t
 
 def check_constants(settings: Settings, head: OutputHead, constants: Constants) -> None:
     """Raises ValueError for constants of logits that are no table's scores, or of vectors that are no table's."""
-    changed = constants.changed()
-    for name in ("logit_scale", "logit_soft_cap"):
-        if name in changed and (head.name == ADAPTIVE or not head.over_table):
+    no_table = f"--output-layer {head.name}" if head.name == ADAPTIVE or not head.over_table else None
+    characters = "--character-embeddings" if settings("character_embeddings") else None
+    for name, value in constants.changed().items():
+        what, got = ("input", characters) if name == "embedding_scale" else ("output", no_table)
+        if got:
             raise ValueError(
-                f"{flag_of(name)}: needs an output layer that scores all words by one table; got {changed[name]} with "
-                f"--output-layer {head.name}. Use softmax, say."
+                f"{flag_of(name)}: needs one table of all words as {what}; got {value} with {got}. Leave it out."
             )
-    if "embedding_scale" in changed and settings("character_embeddings"):
-        raise ValueError(
-            f"--embedding-scale: needs a table of words as input; got {changed['embedding_scale']} with "
-            "--character-embeddings. Leave it out."
-        )
 
 
 def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax") -> tuple[int, ...]:

@@ -22,6 +22,7 @@ ENTRIES = (
     fit.models_check_their_training,
     updates.checkpoints_may_bring_shapes,
     updates.criterions_know_the_update,
+    updates.models_know_the_update,
     updates.tasks_gather_before_saving,
     cpu.commands_choose_products,
     cpu.resumed_products,

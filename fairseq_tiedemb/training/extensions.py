@@ -50,6 +50,9 @@ class Extensions(Protocol):
     set_sparse_gradients: Callable[[bool], None] | None = None
     """Of word2vec: whether tables get sparse gradients."""
 
+    end_update: Callable[..., None] | None = None
+    """``end_update(are_copies=...)``: called after the optimizer's step; whether that keeps the weights in float32."""
+
     # --- of a criterion ---
 
     takes_the_models_loss: bool = False

@@ -44,6 +44,20 @@ def criterions_know_the_update() -> None:
         return original(self, sample, model, criterion, optimizer, update_num, ignore_grad)
 
 
+def models_know_the_update() -> None:
+    """Call a model's ``end_update`` after the step of the optimizer, with whether the weights are but its copies.
+
+    fairseq's FP16Optimizer makes them anew from float32. Goes when fairseq has such a hook.
+    """
+
+    @wrap(FairseqTask, "optimizer_step")
+    def step(original: Any, self: Any, optimizer: Any, model: Any, update_num: int) -> None:
+        original(self, optimizer, model, update_num)
+        end_update = extensions_of(model).end_update
+        if end_update is not None:
+            end_update(are_copies=hasattr(optimizer, "fp32_params"))
+
+
 def tasks_gather_before_saving() -> None:
     """Let a task's `gather_for_checkpoint()` collect its part of a checkpoint from all processes.
 

@@ -9,13 +9,15 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
 
+from fairseq_tiedemb.constants import Constants
+from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from ..crossing import crossed
 from . import attention_nmts, families, recurrent_lms
 from .common import PAD, TARGET, dictionary, grown
-from .families import ALL, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, inputs
+from .families import ALL, BANDS, DECODER, FAMILIES, TRANSLATION, WORDS, every_method, inputs
 
 SIDES = ("encoder", "decoder")
 ATTENTION = ("lstm_nmt_twwt", "dl4mt_twwt")
@@ -63,6 +65,7 @@ def sentences(name: str, source: torch.Tensor, previous: torch.Tensor) -> dict[s
 
 METHODS = list(SHARING_METHODS)
 P = {"projection": True, "projection_bias": True}
+IN_BANDS = {**BANDS, "share_decoder_input_output_embed": False, "embedding_scale": 1.5}
 CONSTANTS = {"embedding_scale": 1.5, "logit_scale": 0.7, "logit_soft_cap": 2.0}
 # Every model by one method, every method on two models, and what else stands between features and tables.
 CASES = [(name, METHODS[place % len(METHODS)], {}) for place, name in enumerate(MODELS)]
@@ -105,6 +108,13 @@ def test_training_starts_at_a_guess(name: str, method: str, options: dict) -> No
     source, previous, target = torch.randint(4, len(words), (3, 16, 8))
     loss = model(**sentences(name, source, previous), target=target).loss
     assert abs(loss.item() / target.numel() - math.log(len(words))) < NOT_NORMALISED.get(name, 1.0)
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, CONSTANTS) for name in MODELS), ("transformer_lm", IN_BANDS)])
+def test_constants_reach_every_table(name: str, options: dict[str, Any]) -> None:
+    tables = [each for each in build(name, **options).modules() if isinstance(each, SharedEmbedding)]
+    expected = Constants(**{key: value for key, value in options.items() if key in CONSTANTS})
+    assert [each.constants for each in tables] == [expected] * (3 if options is IN_BANDS else 1)
 
 
 @every_model

@@ -52,6 +52,7 @@ TRAINING = {
     "output_bias_init",
     "own_noise",
     "transform_bias",
+    "unit_rows",
 }
 
 

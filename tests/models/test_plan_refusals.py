@@ -62,7 +62,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "transformer_lm",
         {"character_embeddings": True, "embedding_scale": 2.0},
-        "--embedding-scale: needs a table of words as input; got 2.0 with --character-embeddings",
+        "--embedding-scale: needs one table of all words as input; got 2.0 with --character-embeddings. Leave",
     ),
     # P.
     ("tied_lstm_lm", {"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use"),
