@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM
 from fairseq_tiedemb.regularizers import REGULARIZERS
 
 from .. import reference
+from ..crossing import crossed
 from ..tasks import streams
 from . import recurrent_lms
 from .common import dictionary, grown
@@ -26,17 +26,14 @@ TIED = {"share_decoder_input_output_embed": True}
 SKIP = {"skip_connections": True}
 DEEP = ("none", "linear", "tanh", "relu")
 # Every deep output with and without skip connections, tied and not, but for what has no widths to tie.
-WAYS = {
-    f"{deep}{' skip' * skip}{' tied' * tied}": {
-        "deep_output": deep,
-        "skip_connections": skip,
-        "share_decoder_input_output_embed": tied,
-        **({} if tied and deep == "none" else {"decoder_hidden_size": 8}),
-    }
+WAYS = [
+    {"deep_output": deep, "skip_connections": skip, "share_decoder_input_output_embed": tied}
+    | ({} if tied and deep == "none" else {"decoder_hidden_size": 8})
     for deep, skip, tied in itertools.product(DEEP, (False, True), (False, True))
     if not (deep == "none" and skip and tied)
-}
-every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+]
+SHAPES = [{}, {"ngram_order": 2}, {"ngram_order": 3, "activation_fn": "relu"}]
+SHAPES += [{"decoder_layers": 3, "activation_fn": "relu"}]
 every_order = pytest.mark.parametrize("order", [2, 3, 5])
 
 
@@ -65,17 +62,7 @@ def expected_scores(model: FeedForwardLM, words: list[int], cfg: dict[str, Any])
 # --- equations -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"ngram_order": 2},
-        {"ngram_order": 3, "activation_fn": "relu"},
-        {"decoder_layers": 3, "activation_fn": "relu"},
-    ],
-    ids=["n=5", "n=2", "n=3 relu", "3 layers"],
-)
-@every_way
+@pytest.mark.parametrize(("options", "more"), crossed(WAYS, SHAPES))
 def test_scores_are_those_of_the_equations(options: dict, more: dict) -> None:
     cfg = {**options, **more}
     model = grown(build(**cfg)).double().eval()
@@ -107,20 +94,6 @@ def test_a_literal_pad_in_a_sentence_is_a_word() -> None:
 
 
 # --- the context along a stream --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 3, 11, 40])
-@every_order
-def test_a_stream_in_chunks_is_the_stream_in_one(order: int, length: int, training: bool) -> None:
-    model = grown(build(ngram_order=order)).double().train(training)
-    tokens = text(3, 12)
-    expected = model.decoder.features(tokens)
-    for _ in range(2):  # the second time from the start again, as in the next epoch or split
-        pieces = [model.decoder.features(piece, stream_position=start) for start, piece in chunks(tokens, length)]
-        torch.testing.assert_close(torch.cat(pieces, 1), expected, rtol=0, atol=1e-12)
-    for name, value in ((name, value) for name, value in model.state_dict().items() if "stream" in name):
-        pytest.fail(f"{name}: {value.shape} is part of the model")
 
 
 @every_order
@@ -266,33 +239,6 @@ def test_dropout_of_every_hidden_layer() -> None:
 def test_dropout_is_that_of_both_places_unless_they_have_their_own() -> None:
     stack = build(dropout=0.25, decoder_dropout_in=0.0).decoder.stack
     assert (stack.dropout_in.p, stack.dropout_out.p) == (0.0, 0.25)
-    model = build(dropout=0.5).eval()
-    assert torch.equal(model(text(2, 5))[0], model(text(2, 5))[0])
-
-
-@every_order
-def test_beam_search_scores_are_those_of_the_model(order: int) -> None:
-    """With prefixes of different lengths, and the same with and without incremental state."""
-    model = grown(build(ngram_order=order, **TIED), std=0.4).double().eval()
-    prefix = text(2, 3)
-    prefix[1, 1:] = WORDS.pad()
-    sample = {"net_input": {"src_tokens": prefix, "src_lengths": torch.tensor([3, 1])}}
-    found = []
-    for incremental in (True, False):
-        generator = SequenceGenerator([model], WORDS, beam_size=4, max_len_b=6, normalize_scores=False)
-        assert generator.model.has_incremental
-        generator.model.has_incremental = incremental
-        found.append(generator.generate([model], sample, prefix_tokens=prefix))
-    for row, (with_state, without) in enumerate(zip(*found, strict=True)):
-        for one, other in zip(with_state, without, strict=True):
-            assert torch.equal(one["tokens"], other["tokens"])
-            assert torch.equal(one["score"], other["score"])
-            tokens = one["tokens"].unsqueeze(0)
-            length = [3, 1][row]
-            assert torch.equal(tokens[0, :length], prefix[row, :length])
-            loss = model(F.pad(tokens[:, :-1], (1, 0), value=EOS), target=tokens).loss
-            # fairseq keeps the scores of hypotheses in float32
-            assert one["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
 
 
 def test_there_is_no_longest_sentence() -> None:

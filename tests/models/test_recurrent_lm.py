@@ -15,7 +15,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from .. import reference
-from .common import dictionary, grown
+from .common import dictionary, grown, write_vectors
 from .recurrent_lms import WORDS, build, text
 
 TIED = {"share_decoder_input_output_embed": True}
@@ -69,15 +69,20 @@ def chunks(tokens: torch.Tensor, length: int) -> Iterator[tuple[int, torch.Tenso
     return ((start, tokens[:, start : start + length]) for start in range(0, tokens.size(1), length))
 
 
+STREAMS = {"projected": PROJECTED, **{f"{n}-grams": {"preset": "feedforward_lm", "ngram_order": n} for n in (2, 5)}}
+
+
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 5, 11, 12, 40])
-def test_a_stream_in_chunks_is_the_stream_in_one(length: int, training: bool) -> None:
-    model = grown(build(**PROJECTED)).double().train(training)
+@pytest.mark.parametrize("length", [1, 2, 11, 12, 40])
+@pytest.mark.parametrize("options", STREAMS.values(), ids=STREAMS)
+def test_a_stream_in_chunks_is_the_stream_in_one(options: dict[str, Any], length: int, training: bool) -> None:
+    model = grown(build(**options)).double().train(training)
     tokens = text(3, 12)
     expected = features(model, tokens)
     for _ in range(2):  # the second time from zero again, as in the next epoch or split
         found = torch.cat([features(model, piece, start) for start, piece in chunks(tokens, length)], 1)
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert model.state_dict().keys() == build(**options).state_dict().keys(), "the state is no part of the model"
 
 
 def test_without_a_position_nothing_is_carried() -> None:
@@ -232,9 +237,10 @@ for depth, units in ((8, 890), (9, 860), (10, 830)):
 
 def papers_model(preset: str, caplog: pytest.LogCaptureFixture, **options: Any) -> tuple[StreamLM, str]:
     """A preset at its own sizes, and the line it logs."""
-    width = {"decoder_embed_dim": PAPERS[preset][1], "decoder_hidden_size": PAPERS[preset][1]}
+    defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
+    widths = {name: getattr(defaults, name) for name in ("decoder_embed_dim", "decoder_hidden_size")}
     with torch.device("meta"), caplog.at_level(logging.INFO):
-        return build(preset, words=Sized(), **width, **options), caplog.messages[-1]
+        return build(preset, words=Sized(), **widths, **options), caplog.messages[-1]
 
 
 @pytest.mark.parametrize("preset", PAPERS)
@@ -259,14 +265,10 @@ def test_the_bias_of_p_has_200_parameters(preset: str, caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("preset", ZAREMBA)
-def test_a_preset_has_the_sizes_it_says(preset: str) -> None:
+def test_a_preset_has_the_dropout_and_range_of_its_size(preset: str) -> None:
     defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
-    assert defaults.decoder_embed_dim == defaults.decoder_hidden_size == PAPERS[preset][1]
-    size = preset.split("_")[2]
-    assert (defaults.dropout, defaults.init_range) == {"small": (0, 0.1), "medium": (0.5, 0.05), "large": (0.65, 0.04)}[
-        size
-    ]
-    assert defaults.decoder_layers == 2
+    expected = {"small": (0, 0.1), "medium": (0.5, 0.05), "large": (0.65, 0.04)}
+    assert (defaults.dropout, defaults.init_range) == expected[preset.split("_")[2]]
 
 
 def test_every_parameter_starts_uniform() -> None:
@@ -290,22 +292,10 @@ def test_every_word_of_a_band_starts_somewhere() -> None:
 # --- sharing, copies, checkpoints ------------------------------------------------------------------------------------
 
 
-def test_the_state_of_a_stream_is_no_part_of_the_model() -> None:
-    model = build()
-    before = set(model.state_dict())
-    features(model, text(3, 5), 0)
-    assert set(model.state_dict()) == before
-
-
 @every_stream
 def test_a_checkpoint_of_another_dictionary_is_refused(preset: str) -> None:
     with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
         build(preset, **TIED).load_state_dict(build(preset, words=dictionary(19), **TIED).state_dict())
-
-
-def write_vectors(path: Path, width: int) -> str:
-    path.write_text(f"2 {width}\n" + "".join(f"{word} {' '.join(['0.5'] * width)}\n" for word in ("word0", "other")))
-    return str(path)
 
 
 @pytest.mark.parametrize("options", [{}, TIED], ids=["untied", "tied"])
@@ -324,16 +314,6 @@ def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None
 
 
 # --- dropout, precision ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["dropout", "decoder_dropout_in", "decoder_dropout_out"])
-def test_dropout_only_while_training(place: str) -> None:
-    model, without = (grown(build(**each)) for each in ({place: 0.5}, {}))
-    without.load_state_dict(model.state_dict())
-    tokens = text(3, 5)
-    assert not torch.equal(model(tokens)[0], model(tokens)[0])
-    model.eval()
-    torch.testing.assert_close(model(tokens)[0], without(tokens)[0])
 
 
 def test_dropout_between_layers_is_not_that_of_inputs_and_outputs() -> None:
@@ -375,16 +355,6 @@ def test_variational_dropout_of_words_drops_types(preset: str) -> None:
 def test_variational_dropout_of_inputs_and_states_is_the_layers(preset: str) -> None:
     stack = build(preset, **{**ONE_PLACE, "dropout_inputs": 0.2, "dropout_states": 0.4}).decoder.stack
     assert (stack.dropout_i, stack.dropout_h) == (0.2, 0.4)
-
-
-# --- decoding --------------------------------------------------------------------------------------------------------
-
-
-def test_features_are_what_the_output_layer_takes() -> None:
-    model = grown(build(**PROJECTED)).eval()
-    tokens = text(3, 5)
-    found, _ = model.extract_features(tokens)
-    torch.testing.assert_close(model.decoder.output_layer(found), model(tokens)[0])
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
