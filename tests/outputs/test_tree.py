@@ -1,8 +1,6 @@
 """The hierarchical softmax."""
 
-import copy
 import math
-import pickle
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from fairseq_tiedemb.outputs import BY_CLASSES, TREES, NamedClasses, OutputLayer
 
 from .. import reference
 from ..models.common import grown
-from .common import COUNTS, MARKS, SIZE, TARGET, WIDTH, features, gradients
+from .common import COUNTS, MARKS, SIZE, TARGET, WIDTH, features
 
 every_tree = pytest.mark.parametrize("kind", TREES)
 
@@ -47,13 +45,6 @@ def test_probabilities_are_products_along_the_paths(kind: str) -> None:
     for word in range(2, SIZE):
         column = [row[word - 2] for row in expected]
         np.testing.assert_allclose(found.log_prob(h, torch.full_like(TARGET, word)).detach(), column, rtol=1e-10)
-    for options in (LossOptions(), LossOptions(reduce=False)):
-        loss, nll_loss = found.loss(h, TARGET, options)
-        wanted = -np.array([row[word - 2] for row, word in zip(expected, TARGET.tolist(), strict=True)])
-        np.testing.assert_allclose(loss.detach(), wanted.sum() if options.reduce else wanted, rtol=1e-10)
-        assert nll_loss is not None
-        assert not nll_loss.requires_grad
-        assert torch.equal(nll_loss, loss)
 
 
 @every_tree
@@ -108,20 +99,6 @@ def test_biases_start_finite_with_what_unigram_says() -> None:
     assert found.node_bias.isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_sums_in_float32(dtype: torch.dtype) -> None:
-    # Every path begins at the root: a thousand gradients of one row.
-    half = tree().to(dtype)
-    exact = tree().double()
-    exact.load_state_dict({k: v.double() if v.is_floating_point() else v for k, v in half.state_dict().items()})
-    h, target = (0.1 * torch.randn(1000, WIDTH)).to(dtype), torch.full((1000,), 4)
-    loss, expected = half.loss(h, target).loss, exact.loss(h.double(), target).loss
-    assert loss.dtype == torch.float32
-    for one, other in zip([loss, *gradients(loss, half)], [expected, *gradients(expected, exact)], strict=True):
-        assert (one.double() - other).norm() <= 2 * torch.finfo(dtype).eps * other.norm()
-    assert half.scores(h).dtype == torch.float32
-
-
 def test_the_structure_comes_with_the_checkpoint() -> None:
     found = tree()
     # Other counts, which would make another tree, and none at all.
@@ -137,8 +114,6 @@ def test_the_structure_comes_with_the_checkpoint() -> None:
     by_classes = tree(BY_CLASSES)
     broken.load_state_dict(by_classes.state_dict())
     assert torch.equal(broken.log_prob(h, TARGET), by_classes.log_prob(h, TARGET))
-    for copied in (copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
-        assert torch.equal(copied.log_prob(h, TARGET), found.log_prob(h, TARGET))
     layer, borrowed = OutputLayer(tree()), OutputLayer(Tree(SIZE, WIDTH, None, MARKS).double())
     state = layer.state_dict()
     assert set(state) == {"nodes", "node_bias", "parents", "turns"}
@@ -193,11 +168,7 @@ def test_paths_are_made_again_only_for_another_tree(monkeypatch: pytest.MonkeyPa
     assert made == [found]
 
 
-def test_a_tree_needs_counts_leaves_and_a_kind() -> None:
-    without = tree(counts=None)
-    for compute in (lambda: without.loss(features(), TARGET), lambda: without.scores(features())):
-        with pytest.raises(ValueError, match="--output-layer tree: needs the counts of the training text; got a data"):
-            compute()
+def test_a_tree_needs_leaves_and_a_kind() -> None:
     with pytest.raises(ValueError, match="--tree classes: needs classes of words; got none. Use --class-file"):
         Tree(SIZE, WIDTH, COUNTS, MARKS, kind=BY_CLASSES)
     with pytest.raises(ValueError, match="--output-layer tree: needs two words at least; got 1"):
