@@ -1,6 +1,5 @@
 """Models in CTranslate2's format: the engine translates, scores and continues as fairseq's beam search does."""
 
-import argparse
 import json
 import re
 import sys
@@ -15,13 +14,19 @@ from torch import Tensor, nn
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
-from .. import untrained
 from ..crossing import crossed
+from .searches import LONGEST, SEARCH, assert_alike, search, write_checkpoint
 
 needs_engine = pytest.mark.skipif(
     "not __import__('importlib.util').util.find_spec('ctranslate2')",
     reason="needs CTranslate2: pip install ctranslate2",
 )
+
+
+@pytest.fixture(scope="session")
+def ctranslate2() -> Any:
+    return pytest.importorskip("ctranslate2")
+
 
 SIZES = [
     *("--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-layers", 2, "--decoder-attention-heads", 2),
@@ -51,65 +56,6 @@ LANGUAGE_MODELS = {
     "narrow": [*NARROW, "--decoder-input-dim", 10, *PROJECTION],
     "bare": ["--decoder-normalize-before", "--no-decoder-final-norm"],
 }
-BEAM, LONGEST = 4, 50
-SEARCH: dict[str, Any] = {"beam_size": BEAM, "num_hypotheses": BEAM, "return_scores": True}
-
-
-def write_checkpoint(path: Path, data: Path, *flags: object) -> tuple[Any, Any]:
-    """Writes the checkpoint of a model whose sentences end; returns the model and its task."""
-    model, task = untrained.write_checkpoint(path, data, *flags)
-    make_it_end(model)
-    torch.save({**torch.load(path, weights_only=False), "model": model.state_dict()}, path)
-    return model, task
-
-
-@torch.no_grad()
-def make_it_end(model: Any) -> None:
-    """Makes one feature a constant that speaks for the end of sentence, and against padding.
-
-    fairseq never chooses padding, whatever its score, and ends what gets too long; the engine does neither.
-    """
-    decoder = model.decoder
-    norm = decoder.layers[-1].final_layer_norm if decoder.layer_norm is None else decoder.layer_norm
-    norm.weight[0], norm.bias[0] = 0.0, 8.0
-    output = decoder.output_projection
-    for linear in (decoder.project_out_dim, getattr(output, "projection", None), getattr(output, "factor", None)):
-        if linear is not None:
-            linear.weight[0] = linear.weight[:, 0] = 0.0
-            linear.weight[0, 0] = 1.0
-    words = decoder.dictionary
-    output.weight[:, 0] = 0.0
-    output.weight[words.eos(), 0], output.weight[words.pad(), 0] = 1.2, -20.0
-
-
-def search(model: Any, task: Any, sources: list[Tensor], **options: Any) -> list[list[tuple[list[str], float]]]:
-    """fairseq's beam search: words and score of all of its hypotheses of each sentence, the best first."""
-    settings = argparse.Namespace(beam=BEAM, min_len=0, max_len_a=0, max_len_b=LONGEST)
-    generator = task.build_generator([model], settings)
-    found = []
-    for source in sources:
-        net_input = {"src_tokens": source.unsqueeze(0), "src_lengths": torch.tensor([len(source)])}
-        hypotheses = generator.generate([model], {"net_input": net_input}, **options)[0]
-        words = task.target_dictionary.symbols
-        found.append([([words[i] for i in each["tokens"][:-1]], each["score"].item()) for each in hypotheses])
-    assert max(len(words) for hypotheses in found for words, _ in hypotheses) < LONGEST
-    return found
-
-
-def assert_alike(found: list[Any], expected: list[list[tuple[list[str], float]]], key: str) -> None:
-    """Checks all hypotheses and scores; `found` is what the engine returns.
-
-    In its last step fairseq ends as many hypotheses as are missing, and the engine all that can end, of which it keeps
-    the best: none is worse than fairseq's then, and the first is the same.
-    """
-    for each, hypotheses in zip(found, expected, strict=True):
-        scores = {tuple(words): score for words, score in hypotheses}
-        alike = [tuple(words) for words in getattr(each, key)]
-        assert alike[0] == next(iter(scores))
-        assert len(scores.keys() & alike) >= BEAM // 2
-        for words, score, least in zip(alike, each.scores, scores.values(), strict=True):
-            assert score == pytest.approx(scores.get(words, score), abs=2e-6)
-            assert score > least - 2e-6
 
 
 def export(checkpoint: Path, output: Path, *flags: str) -> None:
@@ -124,13 +70,10 @@ def encode(words: Dictionary, sentence: list[str]) -> Tensor:
     return words.encode_line(" ".join(sentence), add_if_not_exist=False).long()
 
 
-@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(TRANSLATION, SHARING_METHODS))
 def test_the_engine_translates_alike(
-    name: str, method: str, parallel_data: Path, text_folder: Path, tmp_path: Path
+    ctranslate2: Any, name: str, method: str, parallel_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
-    import ctranslate2
-
     flags = ("--arch", "tied_transformer", "--sharing-method", method, *OF_ENCODER, *SIZES, *TRANSLATION[name])
     model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
     export(tmp_path / "model.pt", tmp_path / "engine")
@@ -142,13 +85,10 @@ def test_the_engine_translates_alike(
     assert_alike(found, expected, "hypotheses")
 
 
-@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(LANGUAGE_MODELS, SHARING_METHODS))
 def test_the_engine_continues_and_scores_texts_alike(
-    name: str, method: str, lm_data: Path, text_folder: Path, tmp_path: Path
+    ctranslate2: Any, name: str, method: str, lm_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
-    import ctranslate2
-
     flags = ("--task", "language_modeling", "--arch", "tied_transformer_lm", "--sharing-method", method, *SIZES)
     flags = (*flags, "--tokens-per-sample", 60, *LANGUAGE_MODELS[name])
     model, task = write_checkpoint(tmp_path / "model.pt", lm_data, *flags)
@@ -170,10 +110,9 @@ def test_the_engine_continues_and_scores_texts_alike(
     assert_alike(continued, expected, "sequences")
 
 
-@needs_engine
-def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(parallel_data: Path, tmp_path: Path) -> None:
-    import ctranslate2
-
+def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(
+    ctranslate2: Any, parallel_data: Path, tmp_path: Path
+) -> None:
     sizes, scores = {}, {}
     sources, targets = [["a", "b", "c"], ["j"]], [["c", "b", "a"], ["a", "d"]]
     for name in ("untied", "decoder"):
@@ -200,10 +139,7 @@ def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(parallel
         assert 0 < difference < 0.01 * scores[name, "float32"].abs().max()
 
 
-@needs_engine
-def test_fairseqs_own_models_and_two_dictionaries(tmp_path: Path) -> None:
-    import ctranslate2
-
+def test_fairseqs_own_models_and_two_dictionaries(ctranslate2: Any, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for language, words in (("src", "cba"), ("tgt", "abcde")):
@@ -219,12 +155,9 @@ def test_fairseqs_own_models_and_two_dictionaries(tmp_path: Path) -> None:
     assert_alike(found, expected, "hypotheses")
 
 
-@needs_engine
 def test_a_method_with_parameters_and_a_linear_map(
-    parallel_data: Path, text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ctranslate2: Any, parallel_data: Path, text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ctranslate2
-
     own = SharingMethod(
         name="own",
         summary="",

@@ -18,8 +18,8 @@ from ..crossing import crossed
 from ..tasks import streams
 from . import recurrent_lms
 from .common import dictionary, grown
-from .recurrent_lms import WORDS, text
-from .test_recurrent_lm import Sized, chunks
+from .recurrent_lms import WORDS, chunks, text
+from .test_recurrent_lm import Sized
 
 EOS = WORDS.eos()
 TIED = {"share_decoder_input_output_embed": True}

@@ -193,7 +193,6 @@ TEXT = ("--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-p
     ("arch", "flags"),
     [
         ("tied_transformer_lm_gpt2_tiny", ("--output-layer", "classes", "--share-decoder-input-output-embed")),
-        ("tied_transformer_lm_gpt2_tiny", ("--output-layer", "tree")),
         ("tied_lightconv_lm", ("--output-layer", "nce", "--noise-samples", 7, "--decoder-kernel-size-list", "[3]")),
     ],
 )

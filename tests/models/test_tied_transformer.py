@@ -43,8 +43,8 @@ CHARACTERS = {
 EVERYTHING = {
     **SHARINGS,
     **{f"{family}-bands": (family, BANDS) for family in LANGUAGE_MODELS},
-    **{f"{family}-bands-proj": (family, {**BANDS, "tie_adaptive_proj": True}) for family in LANGUAGE_MODELS},
     **{f"{family}-cutoff": (family, {"adaptive_softmax_cutoff": "8,16"}) for family in FAMILIES},
+    "transformer_lm-bands-proj": ("transformer_lm", {**BANDS, "tie_adaptive_proj": True}),
     "transformer-final-norm": ("transformer", {**ALL, "decoder_normalize_before": True}),
     "transformer-no-final-norm": (
         "transformer",

@@ -87,22 +87,6 @@ def test_a_feature_map_comes_before_words_and_classes(monkeypatch: pytest.Monkey
     torch.testing.assert_close(head.log_prob(features, torch.full((N,), 7)), expected[:, 7])
 
 
-def test_a_tied_table_has_the_gradients_of_both_parts() -> None:
-    table, head = build()
-    words, target = torch.randint(2, V, (N,)), torch.randint(2, V, (N,))
-    head.loss(table.embed(words), target).loss.backward()
-    both = table.weight.grad.clone()
-    table.weight.grad = None
-    head.loss(table.embed(words).detach(), target).loss.backward()
-    of_output = table.weight.grad.clone()
-    features = table.embed(words).detach().requires_grad_()
-    table.weight.grad = None
-    head.loss(features, target).loss.backward()
-    table.weight.grad = None
-    table.embed(words).backward(features.grad)
-    torch.testing.assert_close(both, of_output + table.weight.grad)
-
-
 def test_autocast() -> None:
     table, head = build()
     table.float(), head.float()
