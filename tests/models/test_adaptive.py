@@ -7,32 +7,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fairseq.criterions.adaptive_loss import AdaptiveLoss
 
 from fairseq_tiedemb.sharing import SHARING_METHODS, sharing_method
 
 from .. import reference
 from ..crossing import crossed
 from . import recurrent_lms
-from .common import PAD, PREVIOUS, TARGET, dictionary, grown
+from .common import PAD, PREVIOUS, dictionary, grown
 from .families import (
     ALL,
     BANDS,
     DECODER,
     FAMILIES,
     TRANSLATION,
-    WORDS,
     build,
     every_family,
     every_method,
     inputs,
     scores,
-    task_of,
 )
 from .test_tied_transformer import steps
 
 NO_PADDING = PREVIOUS.ne(PAD)  # which is masked in the whole, but not step by step
-language_models = pytest.mark.parametrize("family", ["transformer_lm", "lightconv_lm"])
 RANK = 6
 
 
@@ -79,18 +75,6 @@ def test_each_band_has_the_vectors_and_scores_of_the_papers(family: str, method:
         model = recurrent_lms.build(family, sharing_method=method, **RECURRENT, **projection)
     decoder, sizes = grown(model).double().eval().decoder, (8, 8, 8) if family in FAMILIES else (5, 3, 9)
     assert_each_band_has_the_papers_vectors_and_scores(decoder.embed_tokens, decoder.adaptive_softmax, sizes, method)
-
-
-@language_models
-def test_fairseqs_loss_of_bands(family: str) -> None:
-    model = build(family, sharing_method="l2-input", **BANDS)
-    sample = {"net_input": inputs(family), "target": TARGET}
-    criterion = AdaptiveLoss(task_of(WORDS, WORDS), False)
-    loss = criterion(model.eval(), sample)[0]
-    log_p = model.get_normalized_probs(model(**inputs(family)), log_probs=True).detach()
-    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(TARGET.shape))
-    expected = -sum(log_p[index][TARGET[index]] for index in np.ndindex(*TARGET.shape) if TARGET[index] != PAD)
-    torch.testing.assert_close(loss[0], expected)
 
 
 @every_method

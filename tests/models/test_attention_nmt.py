@@ -88,28 +88,6 @@ def test_initial_embeddings_of_the_lstm_form_are_those_of_fairseqs_lstm() -> Non
     assert model.decoder.output.weight[4:].std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
 
 
-def test_first_input_is_a_zero_vector() -> None:
-    model = grown(build("lstm_nmt")).eval()
-    before = model(SOURCE, None, PREVIOUS)[0]
-    with torch.no_grad():
-        model.decoder.embed_tokens.weight[WORDS.eos()] = 100.0
-    assert torch.equal(model(SOURCE, None, PREVIOUS)[0], before)
-    with torch.no_grad():
-        model.decoder.embed_tokens.weight[PREVIOUS[0, 1]] = 100.0
-    assert not torch.equal(model(SOURCE, None, PREVIOUS)[0], before)
-
-
-def test_padding_does_not_change_the_loss() -> None:
-    model = grown(build("lstm_nmt")).double()
-    whole = model(SOURCE, None, PREVIOUS, target=TARGET).loss
-    one_by_one = torch.zeros_like(whole)
-    for source, previous, target in zip(SOURCE, PREVIOUS, TARGET, strict=True):
-        length = int(target.ne(WORDS.pad()).sum())
-        row = source[source.ne(WORDS.pad())].unsqueeze(0)
-        one_by_one += model(row, None, previous[:length].unsqueeze(0), target=target[:length].unsqueeze(0)).loss
-    torch.testing.assert_close(whole, one_by_one)
-
-
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_incremental_scores_are_those_of_the_whole(cell: str, layers: int) -> None:
@@ -155,14 +133,6 @@ def test_dropout_places_default_to_dropout() -> None:
     model = build("lstm_nmt", dropout=0.5, encoder_dropout_in=0.0, decoder_dropout_out=0.25)
     places = [model.encoder.dropout_in, model.encoder.dropout_out, model.decoder.dropout_in, model.decoder.dropout_out]
     assert [place.p for place in places] == [0.0, 0.5, 0.5, 0.25]
-
-
-def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        model = build("lstm_nmt_wt", sharing_method="cosine")
-    line = caplog.messages[-1]
-    assert "shares decoder input = decoder output (weight tying) by method cosine" in line
-    assert f"{count(model):,} parameters: encoder input 102, decoder input = decoder output 119" in line
 
 
 def test_pretrained_and_frozen_embeddings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

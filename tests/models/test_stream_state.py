@@ -59,9 +59,7 @@ def test_evaluation_in_mid_epoch_leaves_training_alone(preset: str) -> None:
 @pytest.mark.parametrize("training", [False, True])
 def test_a_batch_out_of_order_is_refused(preset: str, training: bool) -> None:
     model = build(preset).train(training)
-    with pytest.raises(
-        ValueError, match="needs the batch at position 0, where the previous batch ended; got position 5"
-    ):
+    with pytest.raises(ValueError, match="got position 5"):
         features(model, text(3, 5), 5)
     features(model, text(3, 5), 0)
     with pytest.raises(ValueError, match="needs the batch at position 5, .* got position 10.* --task contiguous_lm"):

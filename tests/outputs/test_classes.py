@@ -272,9 +272,7 @@ def test_classes_of_another_file_are_not_trained(options: dict, is_refused: bool
     other = layer(options)
     other.load_state_dict(layer({"class_of": CLASSES}).state_dict())
     if is_refused:
-        with pytest.raises(
-            ValueError, match="--class-file: needs the file .*, whose classification .*; got one with other"
-        ):
+        with pytest.raises(ValueError, match="--class-file: .* got one with other"):
             other.check_training(LossOptions())
     else:
         other.check_training(LossOptions())

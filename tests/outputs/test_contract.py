@@ -74,9 +74,7 @@ def test_probabilities_sum_to_1_and_are_those_of_the_loss(name: str) -> None:
 
 
 def test_negative_sampling_has_no_probabilities() -> None:
-    with pytest.raises(
-        ValueError, match="--output-layer: needs softmax or tree for word probabilities; got negative-sampling"
-    ):
+    with pytest.raises(ValueError, match="--output-layer: .* got negative-sampling"):
         build("negative-sampling").log_prob(features(), TARGET)
 
 
@@ -156,9 +154,7 @@ def test_losses_that_a_head_refuses(name: str) -> None:
         options = replace(LossOptions(), **{option: value})
         if option in head.refuses:
             for compute in (head.loss, lambda h, target, options: OutputLayer(head).check_training(options)):
-                with pytest.raises(
-                    ValueError, match=f"--{option.replace('_', '-')}: needs 0 with {head.flag}; got {value}"
-                ):
+                with pytest.raises(ValueError, match=f"--{option.replace('_', '-')}: .* got {value}"):
                     compute(features(), TARGET, options)
         else:
             assert head.loss(features(), TARGET, options).loss.isfinite()

@@ -143,9 +143,7 @@ def test_classes_of_another_file_are_not_trained(
     differs = not (class_of is FOUR and counts is COUNTS)
     assert ("the tree is that of the checkpoint, not that of the options" in caplog.text) == differs
     if is_refused:
-        with pytest.raises(
-            ValueError, match=r"--class-file: needs the file .* whose tree goes on .*; got one with other"
-        ):
+        with pytest.raises(ValueError, match=r"--class-file: .* got one with other"):
             other.check_training(LossOptions())
     else:
         other.check_training(LossOptions())
