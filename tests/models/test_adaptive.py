@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_tiedemb.sharing import SHARING_METHODS, sharing_method
+from fairseq_tiedemb.sharing import sharing_method
 
 from .. import reference
 from ..crossing import crossed
@@ -65,7 +65,7 @@ RECURRENT |= {"decoder_embed_dim": 8, "decoder_hidden_size": 8}
 
 
 @pytest.mark.parametrize(
-    ("family", "method"), crossed(["transformer_lm", "tied_lstm_lm", "lightconv_lm", "highway_lm"], SHARING_METHODS)
+    ("family", "method"), crossed(["transformer_lm", "tied_lstm_lm", "lightconv_lm", "highway_lm"], reference.SCORES)
 )
 def test_each_band_has_the_vectors_and_scores_of_the_papers(family: str, method: str) -> None:
     if family in FAMILIES:
@@ -92,7 +92,7 @@ def test_rows_of_every_band_start_with_norm_one(method: str) -> None:
             assert 0.1 < norms[PAD] < 3
 
 
-@pytest.mark.parametrize(("family", "method"), crossed(["transformer_lm", "lightconv_lm"], SHARING_METHODS))
+@pytest.mark.parametrize(("family", "method"), crossed(["transformer_lm", "lightconv_lm"], reference.SCORES))
 def test_bands_decode_step_by_step_as_in_the_whole(family: str, method: str) -> None:
     model = grown(build(family, sharing_method=method, **BANDS), 0.3).eval()
     with torch.no_grad():
@@ -135,7 +135,7 @@ def test_factorising_saves_what_it_says(options: dict, tables: int, projections:
     assert size() - size(embedding_rank=RANK) == tables * 24 * (16 - RANK) - projections * RANK * 16
 
 
-@pytest.mark.parametrize(("family", "method"), crossed(FAMILIES, SHARING_METHODS))
+@pytest.mark.parametrize(("family", "method"), crossed(FAMILIES, reference.SCORES))
 def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, method: str) -> None:
     words = dictionary(500)
     wide = {f"{side}_embed_dim": 256 for side in ("encoder", "decoder")}

@@ -9,8 +9,6 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb.sharing import SHARING_METHODS
-
 from .. import reference
 from ..crossing import crossed
 from .common import PREVIOUS, grown
@@ -146,7 +144,7 @@ def features_of(model: Any, family: str) -> torch.Tensor:
 TABLES = [(sharing, rank) for sharing in SHARINGS for rank in (None, RANK)]
 
 
-@pytest.mark.parametrize(("sharing", "method"), crossed(TABLES, SHARING_METHODS))
+@pytest.mark.parametrize(("sharing", "method"), crossed(TABLES, reference.SCORES))
 def test_vectors_and_scores_are_those_of_the_papers(sharing: tuple[str, int | None], method: str) -> None:
     (family, options), rank = SHARINGS[sharing[0]], sharing[1]
     model = grown(build(family, sharing_method=method, embedding_rank=rank, **options)).double().eval()

@@ -16,6 +16,7 @@ from fairseq_tiedemb.outputs import ClassBased, build_output, read_classes
 from fairseq_tiedemb.outputs.classes import frequency_bins
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
+from .. import reference
 from .oracle import assert_same_gradients, scores
 
 V, D, N = 17, 5, 9
@@ -49,7 +50,11 @@ def expected_log_prob(method: str, table: SharedEmbedding, head: ClassBased, fea
     return torch.stack(columns, 1)
 
 
-@pytest.mark.parametrize("method", SHARING_METHODS)
+def everything(table: SharedEmbedding, head: ClassBased) -> list[nn.Parameter]:
+    return [*table.parameters(), *head.parameters()]
+
+
+@pytest.mark.parametrize("method", reference.SCORES)
 @pytest.mark.parametrize("class_of", [CLASSES, None], ids=["scattered", "by frequency"])
 def test_probabilities_and_gradients(method: str, class_of: Tensor | None) -> None:
     table, head = build(method, class_of, classes=4)
@@ -59,7 +64,7 @@ def test_probabilities_and_gradients(method: str, class_of: Tensor | None) -> No
     expected = expected_log_prob(method, table, head, features)
     torch.testing.assert_close(expected.exp().sum(1), torch.ones(N, dtype=torch.float64))
     picked = expected.gather(1, target.unsqueeze(1)).squeeze(1)
-    parameters = [features, *table.parameters(), *head.parameters()]
+    parameters = [features, *everything(table, head)]
     weights = torch.rand(N, dtype=torch.float64)
     loss, oracle = head.loss(features, target, LossOptions(reduce=False)).loss @ weights, -(picked @ weights)
     torch.testing.assert_close(loss, oracle)

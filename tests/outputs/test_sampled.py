@@ -9,7 +9,6 @@ import torch
 
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.outputs import NoiseContrastive, OutputLayer, SampledSoftmax
-from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
 from .common import COUNTS, MARKS, SIZE, TARGET, features, table
@@ -48,7 +47,7 @@ def expected_losses(found: Any, features_ND: Any, noise: Any, method: str) -> np
     return np.array(losses)
 
 
-@pytest.mark.parametrize("method", SHARING_METHODS)
+@pytest.mark.parametrize("method", reference.SCORES)
 @shared_or_own
 @every_head
 def test_losses_are_the_papers(kind: Any, shared: bool, method: str) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding
 from fairseq_tiedemb.outputs import OutputLayer, ShortList, build_output
-from fairseq_tiedemb.sharing import SHARING_METHODS
 
+from .. import reference
 from .oracle import assert_same_gradients, scores
 
 V, D, N = 14, 5, 9
@@ -52,7 +52,7 @@ def expected_log_prob(method: str, table: SharedEmbedding, features: Tensor) -> 
     return torch.stack(columns, 1)
 
 
-@pytest.mark.parametrize("method", SHARING_METHODS)
+@pytest.mark.parametrize("method", reference.SCORES)
 @pytest.mark.parametrize("of_the_list", [False, True])
 def test_probabilities_and_gradients(method: str, of_the_list: bool) -> None:
     table, head = build(method, of_the_list=of_the_list)
