@@ -16,6 +16,9 @@ from fairseq_tiedemb.outputs import OUTPUT_HEADS, Head, OutputLayer
 from .common import COUNTS, HEADS, MARKS, SIZE, TARGET, WIDTH, features, gradients, slope, table
 
 
+SCATTERED = "classes, nowhere in a row"
+
+
 class Tempered(CountedHead):
     """A head from outside: it has scores alone."""
 
@@ -26,9 +29,9 @@ class Tempered(CountedHead):
 
 
 ALL: dict[str, Callable[[Any], Any]] = {**HEADS, "tempered": lambda counts: Tempered(table(), counts, MARKS)}
-WITHOUT_COUNTS = ("softmax", "adaptive", "negative-sampling", "classes, nowhere in a row")
+WITHOUT_COUNTS = ("softmax", "adaptive", "negative-sampling")
 every_head = pytest.mark.parametrize("name", ALL)
-with_counts = pytest.mark.parametrize("name", [name for name in ALL if name not in WITHOUT_COUNTS])
+with_counts = pytest.mark.parametrize("name", [each for each in ALL if each not in (*WITHOUT_COUNTS, SCATTERED)])
 with_probabilities = pytest.mark.parametrize("name", [name for name in ALL if name != "negative-sampling"])
 PER_WORD = LossOptions(reduce=False)
 
