@@ -1,8 +1,8 @@
 """Models in CTranslate2's format: the engine translates, scores and continues as fairseq's beam search does."""
 
+import argparse
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,13 @@ from torch import Tensor, nn
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
+from .. import untrained
 from ..crossing import crossed
-from .searches import LONGEST, SEARCH, assert_alike, search, write_checkpoint
 
 needs_engine = pytest.mark.skipif(
     "not __import__('importlib.util').util.find_spec('ctranslate2')",
     reason="needs CTranslate2: pip install ctranslate2",
 )
-
-
-@pytest.fixture(scope="session")
-def ctranslate2() -> Any:
-    return pytest.importorskip("ctranslate2")
-
 
 SIZES = [
     *("--decoder-embed-dim", 16, "--decoder-ffn-embed-dim", 16, "--decoder-layers", 2, "--decoder-attention-heads", 2),
@@ -56,6 +50,65 @@ LANGUAGE_MODELS = {
     "narrow": [*NARROW, "--decoder-input-dim", 10, *PROJECTION],
     "bare": ["--decoder-normalize-before", "--no-decoder-final-norm"],
 }
+BEAM, LONGEST = 4, 50
+SEARCH: dict[str, Any] = {"beam_size": BEAM, "num_hypotheses": BEAM, "return_scores": True}
+
+
+def write_checkpoint(path: Path, data: Path, *flags: object) -> tuple[Any, Any]:
+    """Writes the checkpoint of a model whose sentences end; returns the model and its task."""
+    model, task = untrained.write_checkpoint(path, data, *flags)
+    make_it_end(model)
+    torch.save({**torch.load(path, weights_only=False), "model": model.state_dict()}, path)
+    return model, task
+
+
+@torch.no_grad()
+def make_it_end(model: Any) -> None:
+    """Makes one feature a constant that speaks for the end of sentence, and against padding.
+
+    fairseq never chooses padding, whatever its score, and ends what gets too long; the engine does neither.
+    """
+    decoder = model.decoder
+    norm = decoder.layers[-1].final_layer_norm if decoder.layer_norm is None else decoder.layer_norm
+    norm.weight[0], norm.bias[0] = 0.0, 8.0
+    output = decoder.output_projection
+    for linear in (decoder.project_out_dim, getattr(output, "projection", None), getattr(output, "factor", None)):
+        if linear is not None:
+            linear.weight[0] = linear.weight[:, 0] = 0.0
+            linear.weight[0, 0] = 1.0
+    words = decoder.dictionary
+    output.weight[:, 0] = 0.0
+    output.weight[words.eos(), 0], output.weight[words.pad(), 0] = 1.2, -20.0
+
+
+def search(model: Any, task: Any, sources: list[Tensor], **options: Any) -> list[list[tuple[list[str], float]]]:
+    """fairseq's beam search: words and score of all of its hypotheses of each sentence, the best first."""
+    settings = argparse.Namespace(beam=BEAM, min_len=0, max_len_a=0, max_len_b=LONGEST)
+    generator = task.build_generator([model], settings)
+    found = []
+    for source in sources:
+        net_input = {"src_tokens": source.unsqueeze(0), "src_lengths": torch.tensor([len(source)])}
+        hypotheses = generator.generate([model], {"net_input": net_input}, **options)[0]
+        words = task.target_dictionary.symbols
+        found.append([([words[i] for i in each["tokens"][:-1]], each["score"].item()) for each in hypotheses])
+    assert max(len(words) for hypotheses in found for words, _ in hypotheses) < LONGEST
+    return found
+
+
+def assert_alike(found: list[Any], expected: list[list[tuple[list[str], float]]], key: str) -> None:
+    """Checks all hypotheses and scores; `found` is what the engine returns.
+
+    In its last step fairseq ends as many hypotheses as are missing, and the engine all that can end, of which it keeps
+    the best: none is worse than fairseq's then, and the first is the same.
+    """
+    for each, hypotheses in zip(found, expected, strict=True):
+        scores = {tuple(words): score for words, score in hypotheses}
+        alike = [tuple(words) for words in getattr(each, key)]
+        assert alike[0] == next(iter(scores))
+        assert len(scores.keys() & alike) >= BEAM // 2
+        for words, score, least in zip(alike, each.scores, scores.values(), strict=True):
+            assert score == pytest.approx(scores.get(words, score), abs=2e-6)
+            assert score > least - 2e-6
 
 
 def export(checkpoint: Path, output: Path, *flags: str) -> None:
@@ -70,10 +123,13 @@ def encode(words: Dictionary, sentence: list[str]) -> Tensor:
     return words.encode_line(" ".join(sentence), add_if_not_exist=False).long()
 
 
+@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(TRANSLATION, SHARING_METHODS))
 def test_the_engine_translates_alike(
-    ctranslate2: Any, name: str, method: str, parallel_data: Path, text_folder: Path, tmp_path: Path
+    name: str, method: str, parallel_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
+    import ctranslate2
+
     flags = ("--arch", "tied_transformer", "--sharing-method", method, *OF_ENCODER, *SIZES, *TRANSLATION[name])
     model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
     export(tmp_path / "model.pt", tmp_path / "engine")
@@ -85,10 +141,13 @@ def test_the_engine_translates_alike(
     assert_alike(found, expected, "hypotheses")
 
 
+@needs_engine
 @pytest.mark.parametrize(("name", "method"), crossed(LANGUAGE_MODELS, SHARING_METHODS))
 def test_the_engine_continues_and_scores_texts_alike(
-    ctranslate2: Any, name: str, method: str, lm_data: Path, text_folder: Path, tmp_path: Path
+    name: str, method: str, lm_data: Path, text_folder: Path, tmp_path: Path
 ) -> None:
+    import ctranslate2
+
     flags = ("--task", "language_modeling", "--arch", "tied_transformer_lm", "--sharing-method", method, *SIZES)
     flags = (*flags, "--tokens-per-sample", 60, *LANGUAGE_MODELS[name])
     model, task = write_checkpoint(tmp_path / "model.pt", lm_data, *flags)
@@ -110,9 +169,10 @@ def test_the_engine_continues_and_scores_texts_alike(
     assert_alike(continued, expected, "sequences")
 
 
-def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(
-    ctranslate2: Any, parallel_data: Path, tmp_path: Path
-) -> None:
+@needs_engine
+def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(parallel_data: Path, tmp_path: Path) -> None:
+    import ctranslate2
+
     sizes, scores = {}, {}
     sources, targets = [["a", "b", "c"], ["j"]], [["c", "b", "a"], ["a", "d"]]
     for name in ("untied", "decoder"):
@@ -139,7 +199,10 @@ def test_a_tied_table_is_kept_once_and_int8_is_smaller_and_scores_alike(
         assert 0 < difference < 0.01 * scores[name, "float32"].abs().max()
 
 
-def test_fairseqs_own_models_and_two_dictionaries(ctranslate2: Any, tmp_path: Path) -> None:
+@needs_engine
+def test_fairseqs_own_models_and_two_dictionaries(tmp_path: Path) -> None:
+    import ctranslate2
+
     data = tmp_path / "data"
     data.mkdir()
     for language, words in (("src", "cba"), ("tgt", "abcde")):
@@ -155,9 +218,12 @@ def test_fairseqs_own_models_and_two_dictionaries(ctranslate2: Any, tmp_path: Pa
     assert_alike(found, expected, "hypotheses")
 
 
+@needs_engine
 def test_a_method_with_parameters_and_a_linear_map(
-    ctranslate2: Any, parallel_data: Path, text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    parallel_data: Path, text_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import ctranslate2
+
     own = SharingMethod(
         name="own",
         summary="",
@@ -234,40 +300,6 @@ def test_scores_that_are_not_affine_are_refused(
 
 
 @needs_engine
-def test_other_dictionaries_than_those_of_the_weights_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = tmp_path / "dict.txt"
-    words.write_text("a 9\nb 9\nc 9\n")
-    write_checkpoint(tmp_path / "model.pt", tmp_path, "--task", "language_modeling", "--arch", "transformer_lm", *SIZES)
-    state = torch.load(tmp_path / "model.pt", weights_only=False)
-    del state["task_state"]  # as stock fairseq saves it, without the dictionary's fingerprint
-    torch.save(state, tmp_path / "model.pt")
-    for lines, message in (
-        (b"a 9\nb 9\n", r"dictionaries that fit the weights of .*model.pt; got \S+ \(.*size mismatch"),
-        (b"a 9\na 9\n", r"the dictionary of fairseq-preprocess; got \S+/dict.txt \(Duplicate word"),
-        (b"a\n", r"the dictionary of fairseq-preprocess; got \S+/dict.txt \(Incorrect dictionary format"),
-    ):
-        words.write_bytes(lines)
-        error = refused(tmp_path, capsys, "--to", "ctranslate2")
-        assert re.search(f"--data: needs {message}", error), error
-
-
-@needs_engine
-def test_weights_that_are_missing_are_named(
-    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
-    state = torch.load(tmp_path / "model.pt", weights_only=False)
-    del state["model"]["decoder.layers.0.fc1.weight"]
-    torch.save(state, tmp_path / "model.pt")
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert re.search(
-        r"CHECKPOINT: needs exactly the weights .*; got \S+/model.pt \(.*decoder.layers.0.fc1.weight", error
-    ), error
-
-
-@needs_engine
 def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors"
     vectors.write_text(f"1 16\na {' '.join(['0.1'] * 16)}\n")
@@ -281,54 +313,3 @@ def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data
     export(tmp_path / "older.pt", tmp_path / "of_older")
     for path in (tmp_path / "engine").iterdir():
         assert path.read_bytes() == (tmp_path / "of_older" / path.name).read_bytes()
-
-
-@needs_engine
-def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
-    from fairseq_tiedemb.export.to_ctranslate2 import _vocabulary
-
-    words = Dictionary()
-    words.add_symbol("a")
-    words.add_symbol("<s>", overwrite=True)
-    with pytest.raises(ValueError, match="--data: needs dictionaries without repeated words; got '<s>' twice"):
-        _vocabulary(words)
-
-
-@needs_engine
-def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
-    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    from ctranslate2.specs import model_spec
-
-    write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
-
-    def save(spec: Any, folder: str) -> None:
-        Path(folder, "model.bin").write_text("half")
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(model_spec.SequenceToSequenceModelSpec, "save", save)
-        assert main(["export", str(tmp_path / "model.pt"), str(tmp_path / "engine"), "--to", "ctranslate2"]) == 2
-    assert f"{tmp_path}/engine: needs a disk that takes" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
-    (tmp_path / "engine").mkdir()
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert f"OUT: needs the name of a new folder; got {tmp_path}/engine, which is there" in error
-
-
-def test_options_of_the_other_target_and_a_missing_engine_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.save({"model": {}}, tmp_path / "model.pt")
-    for flags, message in (
-        ("--to ctranslate2 --settings dict", "--settings: needs --to fairseq; got dict. Leave it out."),
-        ("--quantization int8", "--quantization: needs --to ctranslate2; got int8. Leave it out."),
-        ("--data bin", "--data: needs --to ctranslate2; got bin. Leave it out."),
-    ):
-        assert message in refused(tmp_path, capsys, *flags.split())
-    monkeypatch.setitem(sys.modules, "ctranslate2.converters.fairseq", None)
-    monkeypatch.delitem(sys.modules, "fairseq_tiedemb.export.to_ctranslate2", raising=False)
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert "--to ctranslate2: needs the package ctranslate2; got a Python without it" in error
-    assert "pip install ctranslate2" in error

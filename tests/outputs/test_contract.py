@@ -15,7 +15,6 @@ from fairseq_tiedemb.outputs import OUTPUT_HEADS, Head, OutputLayer
 
 from .common import COUNTS, HEADS, MARKS, SIZE, TARGET, WIDTH, features, gradients, slope, table
 
-
 SCATTERED = "classes, nowhere in a row"
 
 
