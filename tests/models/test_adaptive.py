@@ -123,18 +123,6 @@ def test_a_checkpoint_with_another_table_for_a_bands_scores_is_refused(entry: st
 # Factorised embeddings
 
 
-@pytest.mark.parametrize(
-    ("options", "tables", "projections"), [({}, 3, 3), (DECODER, 2, 3), (ALL, 1, 2)], ids=["untied", "decoder", "all"]
-)
-def test_factorising_saves_what_it_says(options: dict, tables: int, projections: int) -> None:
-    """V R for every table and R D for every projection, in the place of V D for every table."""
-
-    def size(**more: Any) -> int:
-        return sum(parameter.numel() for parameter in build("transformer", **options, **more).parameters())
-
-    assert size() - size(embedding_rank=RANK) == tables * 24 * (16 - RANK) - projections * RANK * 16
-
-
 @pytest.mark.parametrize(("family", "method"), crossed(FAMILIES, reference.SCORES))
 def test_factorised_vectors_start_with_the_lengths_of_whole_ones(family: str, method: str) -> None:
     words = dictionary(500)

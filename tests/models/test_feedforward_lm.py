@@ -15,7 +15,6 @@ from fairseq_tiedemb.regularizers import REGULARIZERS
 
 from .. import reference
 from ..crossing import crossed
-from ..tasks import streams
 from . import recurrent_lms
 from .common import dictionary, grown
 from .recurrent_lms import WORDS, chunks, text
@@ -94,38 +93,6 @@ def test_a_literal_pad_in_a_sentence_is_a_word() -> None:
 
 
 # --- the context along a stream --------------------------------------------------------------------------------------
-
-
-@every_order
-@pytest.mark.parametrize(("rows", "chunk", "workers"), [(1, 1, 0), (1, 7, 0), (4, 3, 0), (7, 5, 2), (50, 1, 0)])
-def test_every_token_of_a_stream_is_predicted_once_from_the_words_before_it(
-    order: int, rows: int, chunk: int, workers: int
-) -> None:
-    """By the real task's batches: what the input table is asked for, and what stands there in the text."""
-    stream = streams.stream(103)
-    whole = stream.tokens(0, 103).tolist()
-    model = build(words=streams.WORDS, ngram_order=order).eval()
-    asked: list[torch.Tensor] = []
-    model.decoder.embed_tokens.register_forward_pre_hook(lambda _, arguments: asked.append(arguments[0]))
-    predicted = []
-    for batch in streams.batches(streams.task_with(chunk), stream, max_sentences=rows, num_workers=workers):
-        model.extract_features(**batch["net_input"])
-        is_word = model.is_word(batch["target"], batch["net_input"])
-        for place, target, context in zip(
-            (batch["id"] % rows).unsqueeze(1).expand_as(is_word)[is_word].tolist(),
-            batch["target"][is_word].tolist(),
-            asked.pop()[is_word].tolist(),
-            strict=True,
-        ):
-            predicted.append((place, target, context))
-    by_row = [[each[1:] for each in predicted if each[0] == row] for row in range(rows)]
-    found = [target for row in by_row for target, _ in row]
-    assert found == whole
-    for row, number in zip(by_row, range(rows), strict=True):
-        start = number * 103 // rows
-        first = whole[start - 1] if start else EOS
-        before = [EOS] * (order - 2) + [first] + whole[start:]
-        assert [context for _, context in row] == [before[i : i + order - 1] for i in range(len(row))]
 
 
 @every_order

@@ -92,18 +92,6 @@ def test_a_feature_map_comes_before_words_and_classes(monkeypatch: pytest.Monkey
     torch.testing.assert_close(head.log_prob(features, torch.full((N,), 7)), expected[:, 7])
 
 
-def test_autocast() -> None:
-    table, head = build()
-    table.float(), head.float()
-    features, target = torch.randn(N, D), torch.randint(2, V, (N,))
-    expected = head.log_prob(features, target)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = head.log_prob(features, target)
-    assert found.dtype == torch.float32
-    assert not torch.equal(found, expected)
-    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.1)
-
-
 def test_only_rows_of_the_classes_of_the_targets_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

@@ -85,16 +85,6 @@ def test_every_random_number_gives_a_word_that_can_be_a_target(monkeypatch: pyte
         assert found.noise.draw((3,)).tolist() == [word] * 3
 
 
-def test_hits_are_left_out_of_the_sampled_softmax() -> None:
-    # All noise is the target: nothing is left to tell it from.
-    counts = torch.zeros(SIZE, dtype=torch.int64)
-    counts[4] = 10**12
-    found = head(SampledSoftmax, counts=counts)
-    target = torch.full((len(TARGET),), 4)
-    assert found.loss(features(), target).loss.item() == pytest.approx(0.0, abs=1e-12)
-    assert found.loss(features(), torch.full_like(target, 5)).loss.item() > 0
-
-
 @every_head
 def test_evaluation_is_exact(kind: Any) -> None:
     found, h = head(kind).eval(), features()
@@ -104,17 +94,12 @@ def test_evaluation_is_exact(kind: Any) -> None:
 
 
 @every_head
-def test_noise_follows_the_seed_alone(kind: Any) -> None:
-    found, h = head(kind), features()
-
-    def loss(seed: int) -> float:
+def test_noise_follows_the_seed(kind: Any) -> None:
+    found, h, losses = head(kind), features(), []
+    for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        return found.loss(h, TARGET).loss.item()
-
-    assert loss(1) == loss(1) != loss(2)
-    torch.manual_seed(1)
-    torch.rand(1)
-    assert found.loss(h, TARGET).loss.item() != loss(1)
+        losses.append(found.loss(h, TARGET).loss.item())
+    assert losses[0] == losses[1] != losses[2]
 
 
 @every_head

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_tiedemb.losses import LossOptions
-from fairseq_tiedemb.outputs import BY_CLASSES, TREES, NamedClasses, OutputLayer, Tree, unigram
+from fairseq_tiedemb.outputs import BY_CLASSES, TREES, NamedClasses, OutputLayer, Tree
 
 from .. import reference
 from ..models.common import grown
@@ -81,16 +81,6 @@ def test_huffmans_paths_are_short_for_frequent_words_and_a_balanced_trees_are_al
     lengths = dict(zip(COUNTS.tolist(), tree().lengths.tolist(), strict=True))
     assert lengths[30] < lengths[8] < lengths[1]
     assert set(tree("balanced").lengths[2:].tolist()) <= {3, 4}
-
-
-def test_biases_start_finite_with_what_unigram_says() -> None:
-    found = tree()
-    found.start_bias(unigram(COUNTS).log())  # where marks count once
-    with torch.no_grad():
-        p = found.scores(torch.zeros(1, WIDTH).double()).exp()[0]
-    expected = unigram(COUNTS).index_fill(0, torch.tensor(MARKS), 0.0)
-    torch.testing.assert_close(p, expected / expected.sum())
-    assert found.node_bias.isfinite().all()
 
 
 def test_the_structure_comes_with_the_checkpoint() -> None:
