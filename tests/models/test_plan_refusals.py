@@ -57,6 +57,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
     ("transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff; got none"),
     ("transformer_lm", {**BANDS, "adaptive_input_cutoff": "8,12"}, "--tie-adaptive-weights: .* got 8,12 and 8,16"),
+    ("lightconv_lm", {**BANDS, "adaptive_input_factor": 4.0}, "needs --adaptive-input-factor equal to .* 4.0 and 2.0"),
     ("transformer_lm", {**BANDS, "decoder_input_dim": 8}, "needs --decoder-input-dim equal to .* got 8 and 16"),
     (
         "transformer_lm",
@@ -71,6 +72,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     # Factorised tables.
     ("transformer", {"embedding_rank": 0}, "--embedding-rank: needs a positive whole number; got 0. Use 128"),
+    ("dynamicconv", {"embedding_rank": 4, **THEIRS}, "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16"),
     ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
     (
         "transformer",

@@ -23,7 +23,7 @@ from ..models.common import grown
 SIZE, WIDTH, MARKS = 17, 6, (0, 1)
 # The marks do not occur, and one word occurs in no text of the training.
 COUNTS = torch.tensor([0, 0, 9, 4, 30, 21, 16, 12, 10, 8, 7, 5, 4, 3, 2, 1, 0])
-TARGET = torch.tensor([4, 4, 5, 2, 16, 7, 3, 15])
+TARGET = torch.tensor([4, 4, 5, 2, 16, 9, 3, 15])
 
 
 def table(method: str = "plain") -> SharedEmbedding:
