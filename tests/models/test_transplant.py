@@ -119,18 +119,6 @@ def test_an_average_of_tied_tables_is_one(ema_fp32: bool) -> None:
     assert ema.model.decoder.embed_tokens.weight.mean().item() == pytest.approx(0.1)
 
 
-def test_a_checkpoint_of_two_tables_is_refused_by_a_model_of_one() -> None:
-    untied = build("transformer").state_dict()
-    with pytest.raises(RuntimeError, match="decoder.output_projection.weight: needs the table of the input"):
-        build("transformer", **DECODER).load_state_dict(untied)
-    two_way = build("transformer", **DECODER).state_dict()
-    with pytest.raises(ValueError, match="--share-all-embeddings: needs a checkpoint with one table .* got two"):
-        build("transformer", **ALL).load_state_dict(two_way)
-    lm = build("lightconv_lm").state_dict()
-    with pytest.raises(RuntimeError, match="Use the checkpoint without --share-decoder-input-output-embed"):
-        build("lightconv_lm", **DECODER).load_state_dict(lm)
-
-
 def test_p_starts_with_the_spread_of_its_input_and_a_bias_of_zero() -> None:
     projection = build("transformer", projection=True, projection_bias=True).projection
     assert not projection.bias.any()
