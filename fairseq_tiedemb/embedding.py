@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ._shapes import check_features, check_table_size, check_target
+from .constants import NO_CONSTANTS, Constants
 from .head import Head, check_unset
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .norm_terms import SMALLEST_SQUARED_NORM as SMALLEST_SQUARED_NORM
@@ -44,6 +45,7 @@ class SharedEmbedding(Head):
         weight: existing W, used without drawing random numbers; None creates a new one.
         embeds: whether the table is an input; if not, the method's input parameters are omitted.
         scores: whether the table is an output; if not, the method's output parameters and feature map are omitted.
+        constants: scales of vectors and logits, and a soft cap of logits; see ``Constants``.
 
     Raises:
         ValueError: if no sharing method has this name, or a size, row or weight does not fit.
@@ -68,13 +70,14 @@ class SharedEmbedding(Head):
         weight: nn.Parameter | None = None,
         embeds: bool = True,
         scores: bool = True,
+        constants: Constants = NO_CONSTANTS,
     ):
         super().__init__()
         check_table_size(num_embeddings, embedding_dim, padding_idx, weight)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.method = method
+        self.method, self.constants, self.embeds = method, constants, embeds
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
         self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
@@ -109,12 +112,12 @@ class SharedEmbedding(Head):
         """Looks up vectors: token indices of any shape (*) -> (*, D)."""
         vectors = F.embedding(tokens, self.weight, self.padding_idx, sparse=self.sparse_gradients)
         method = sharing_method(self.method)
-        if method.input_scale is None:
-            return vectors
-        # One factor per token, or a single factor.
-        own = rows_of(self.method_parameters, tokens, self.num_embeddings)
-        factor = method.input_factor(self._terms.bounded(squared_norms(vectors), tokens), own)
-        return vectors * factor.unsqueeze(-1).to(vectors.dtype)
+        if method.input_scale is not None:
+            # One factor per token, or a single factor.
+            own = rows_of(self.method_parameters, tokens, self.num_embeddings)
+            factor = method.input_factor(self._terms.bounded(squared_norms(vectors), tokens), own)
+            vectors = vectors * factor.unsqueeze(-1).to(vectors.dtype)
+        return vectors if self.constants.embedding_scale == 1 else vectors * self.constants.embedding_scale
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Same as ``embed``."""
@@ -130,7 +133,7 @@ class SharedEmbedding(Head):
         flat = self.mapped(features).reshape(-1, self.embedding_dim)
         shape = (*features.shape[:-1], self.num_embeddings)
         if not sharing_method(self.method).uses_norms:
-            return F.linear(flat, self.weight, self.bias).view(shape)
+            return self.constants.capped(F.linear(flat, self.weight, self.bias)).view(shape)
         own = self.method_parameters
         scale, offset = self._terms.cached(
             lambda: self._terms.of(self.squared_norms(), own, self.weight.dtype), (self.weight, *own.values())
@@ -144,7 +147,7 @@ class SharedEmbedding(Head):
             offset = self.bias if offset is None else offset + self.bias
         if offset is not None:
             scores = scores + offset
-        return scores.to(dtype).view(shape)
+        return self.constants.capped(scores).to(dtype).view(shape)
 
     def loss(
         self,
@@ -152,16 +155,20 @@ class SharedEmbedding(Head):
         target_N: Tensor,
         options: LossOptions = PLAIN_LOSS,
         never_V: Tensor | None = None,
+        log_prior_NK: Tensor | None = None,
     ) -> OutputLoss:
         """Cross entropy of ``scores(features)``, summed over tokens, without the N x V logits in memory.
 
-        ``never_V`` masks tokens whose probability is 0; see ``output_loss`` for the other arguments.
+        ``never_V`` masks tokens whose probability is 0; with the weights of a mixture, ``log_prior_NK``, there are K
+        features a token. See ``output_loss`` for the other arguments.
 
         Raises:
-            ValueError: for label smoothing with ``never_V``, since smoothing gives every token probability.
+            ValueError: for label smoothing or augmented loss with ``never_V``, since they give every token probability;
+                for augmented loss of a table that is no input.
         """
+        self.check_options(options)
         if never_V is not None:
-            check_unset(options, ("label_smoothing",), "a mask of tokens (never_V)")
+            check_unset(options, ("label_smoothing", "augmented_loss"), "a mask of tokens (never_V)")
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
@@ -170,8 +177,30 @@ class SharedEmbedding(Head):
         if never_V is not None:
             offset = torch.zeros_like(never_V, dtype=torch.float32) if offset is None else offset
             offset = offset.masked_fill(never_V, -torch.inf)
-        features_ND = self.mapped(features_ND)
-        return output_loss(features_ND, weight, target_N, scale=scale, offset=offset, bias=self.bias, options=options)
+        similar_ND = None
+        if options.augmented_loss:
+            with torch.no_grad():
+                similar_ND = self.mapped(self.embed(target_N))
+        return output_loss(
+            self.mapped(features_ND),
+            weight,
+            target_N,
+            scale=scale,
+            offset=offset,
+            bias=self.bias,
+            soft_cap=self.constants.logit_soft_cap,
+            similar_ND=similar_ND,
+            log_prior_NK=log_prior_NK,
+            options=options,
+        )
+
+    def check_options(self, options: LossOptions) -> None:
+        """Raises ValueError for augmented loss of a table that is no input, and so has no vectors of its words."""
+        if options.augmented_loss and not self.embeds:
+            raise ValueError(
+                f"--augmented-loss: needs one table for input and output; got {options.augmented_loss} with an output "
+                "table of its own. Use --share-decoder-input-output-embed."
+            )
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
@@ -184,7 +213,7 @@ class SharedEmbedding(Head):
 
         -log p(t | h) = -log p(t_1 | h) + s_{t_1} - s_t,  with t_1 the first target of h
         """
-        check_unset(options, ("label_smoothing", "z_loss"), "several target words a feature")
+        check_unset(options, ("label_smoothing", "z_loss", "augmented_loss"), "several target words a feature")
         check_target(target_N, len(rows_N), self.num_embeddings)
         first_n = torch.searchsorted(rows_N, torch.arange(len(features_nD), device=rows_N.device))
         of_first_n = self.loss(features_nD, target_N[first_n], LossOptions(reduce=False)).loss
@@ -194,11 +223,16 @@ class SharedEmbedding(Head):
         return OutputLoss(loss, loss.detach())
 
     def mapped(self, features: Tensor) -> Tensor:
-        """Applies the feature map f, (*, D) -> (*, D); raises ValueError if an input or output has another width."""
+        """Applies the feature map f and the scale of logits, (*, D) -> (*, D).
+
+        Raises:
+            ValueError: if an input or output has another width.
+        """
         check_features(features, self.embedding_dim)
-        if self.feature_map is None:
-            return features
-        return check_features(self.feature_map(features), self.embedding_dim, name=f"feature map of {self.method!r}")
+        if self.feature_map is not None:
+            name = f"feature map of {self.method!r}"
+            features = check_features(self.feature_map(features), self.embedding_dim, name=name)
+        return features if self.constants.logit_scale == 1 else features * self.constants.logit_scale
 
     def rows(self, words: Tensor) -> ScoredRows:
         """Rows, scales and offsets of the given tokens (K,) alone, from which ``ScoredRows`` computes logits."""
@@ -215,7 +249,7 @@ class SharedEmbedding(Head):
             scale, offset = self._terms.of(self._terms.bounded(squared_norms(rows), words), own, self.weight.dtype)
         if bias is not None:
             offset = bias if offset is None else offset + bias
-        return ScoredRows(rows, scale, offset)
+        return ScoredRows(rows, scale, offset, self.constants)
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Logit of each target token (N,), computed from the target rows alone."""

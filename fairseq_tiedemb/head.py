@@ -40,7 +40,7 @@ class Head(nn.Module):
     has_raw_scores: bool = False
     not_to_be_trained: ValueError | None = None
     scores_every_token: bool = True
-    refuses: tuple[str, ...] = ("label_smoothing", "z_loss")
+    refuses: tuple[str, ...] = ("label_smoothing", "z_loss", "augmented_loss")
     sparse_gradients: bool = False
 
     def scores(self, features: Tensor) -> Tensor:

@@ -1,13 +1,17 @@
 """Cross entropy from features and a table, without the N x V logits in memory."""
 
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ._shapes import check_loss_inputs
+from .loss_options import PLAIN_LOSS as PLAIN_LOSS
+from .loss_options import LossOptions as LossOptions
+from .loss_options import OutputLoss as OutputLoss
+from .loss_options import check_evaluated as check_evaluated
+from .objective import Objective
 from .squared_norms import blocks, slices
 
 # Rows of logits in memory at a time. 256 to 1,024 rows cost the same within noise. Fewer rows make thin matrix products
@@ -25,60 +29,6 @@ HALF_SCALE = 128.0
 SMALLEST_SCALE = 1e-30
 
 
-@dataclass(frozen=True)
-class LossOptions:
-    """Options of a loss over the vocabulary.
-
-    Attributes:
-        label_smoothing: e in [0, 1).
-        z_loss: weight of (log Z)^2, 0 or more; it keeps logits close to log-probabilities.
-        reduce: True for the sum over tokens, False for one loss per token.
-
-    Raises:
-        ValueError: if a number is out of range.
-    """
-
-    label_smoothing: float = 0.0
-    z_loss: float = 0.0
-    reduce: bool = True
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.reduce, bool):
-            raise ValueError(f"reduce: needs True for the sum or False; got {self.reduce!r}. Use True.")
-        if not 0.0 <= self.label_smoothing < 1.0:
-            raise ValueError(f"--label-smoothing: needs a value in [0, 1); got {self.label_smoothing}. Use 0.1, say.")
-        if not 0.0 <= self.z_loss < math.inf:
-            raise ValueError(f"--z-loss: needs a finite value, 0 or more; got {self.z_loss}. Use 1e-4, say.")
-
-
-PLAIN_LOSS = LossOptions()
-
-
-class OutputLoss(NamedTuple):
-    """Losses of the N predicted tokens in nats: sums, or shape (N,) without ``reduce``.
-
-    Attributes:
-        loss: training loss, with gradient: cross entropy with label smoothing and z-loss, or a surrogate.
-        nll_loss: negative log-likelihood of the targets, detached; None if the training loss is no likelihood.
-    """
-
-    loss: Tensor
-    nll_loss: Tensor | None
-
-
-def check_evaluated(loss: Tensor) -> None:
-    """Checks that a loss that is printed is a number. Not in training, which it would wait in: fairseq sees gradients.
-
-    Raises:
-        ValueError: for NaN.
-    """
-    if loss.isnan().any():
-        raise ValueError(
-            "validation: needs a loss that is a number; got nan. Use a checkpoint from before the training diverged, "
-            "or no --fp16."
-        )
-
-
 def output_loss(
     features_ND: Tensor,
     table_VD: Tensor,
@@ -87,6 +37,9 @@ def output_loss(
     scale: Tensor | None = None,
     offset: Tensor | None = None,
     bias: Tensor | None = None,
+    soft_cap: float | None = None,
+    similar_ND: Tensor | None = None,
+    log_prior_NK: Tensor | None = None,
     options: LossOptions = PLAIN_LOSS,
 ) -> OutputLoss:
     """Cross entropy, summed over tokens, of the logits z_v = scale_v (w_v . h) + offset_v + bias_v.
@@ -94,6 +47,9 @@ def output_loss(
     With fairseq's label smoothing, e_i = e / (V - 1), and log Z = log sum_v exp z_v:
 
         loss = sum_n  -(1 - e - e_i) log p(target_n)  -  e_i sum_v log p_n(v)  +  z_loss (log Z_n)^2
+                      + augmented_loss KL(softmax(y_n / tau) || softmax(z_n / tau))
+
+    with y_v = scale_v (w_v . similar) + offset_v, constants without a gradient, and tau the augmented temperature.
 
     The forward pass also computes the gradients, from at most ``ROWS`` rows of logits at a time. Memory is therefore
     that of the table's gradient, not N x V. Without ``reduce``, and in a second backward pass, the gradients are
@@ -107,23 +63,42 @@ def output_loss(
         scale: (V,), or None for 1. A scale of 0 counts as 1e-30, so that it gets a gradient.
         offset: (V,), or None for 0.
         bias: (V,), or None for 0.
+        soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
+        similar_ND: features of the soft targets, for ``augmented_loss``.
+        log_prior_NK: log pi of p = sum_k pi_k p_k, a mixture of K softmaxes a token, whose features (N K, D) follow one
+            another; None for one softmax. Without z-loss and augmented loss.
         options: label smoothing, z-loss, and whether to sum.
 
     Raises:
-        ValueError: if shapes do not fit or, on a CPU, a target is out of range.
+        ValueError: if shapes do not fit, features of soft targets lack or, on a CPU, a target is out of range.
         RuntimeError: in the backward pass, for second derivatives.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
+    if log_prior_NK is not None:
+        target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
+    if options.augmented_loss and similar_ND is None:
+        got = f"{options.augmented_loss} without"
+        raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
+    similar_offset = None if offset is None else offset.detach().to(exact)
+    objective = Objective(options, soft_cap, None if similar_ND is None else similar_ND.detach(), similar_offset)
+    if log_prior_NK is not None:
+        log_prior = log_prior_NK.detach().to(exact)
+        objective = objective._replace(log_prior_NK=log_prior, shares_NK=torch.zeros_like(log_prior))
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
     inputs: tuple[Tensor | None, ...] = (features_ND, table_VD, scale, offset)
     if not torch.is_grad_enabled():  # a Function's forward pass cannot see grad mode
         inputs = tuple(None if tensor is None else tensor.detach() for tensor in inputs)
-    return OutputLoss(*_OutputLoss.apply(*inputs, target_N, options))
+    losses = OutputLoss(*_OutputLoss.apply(*inputs, target_N, objective))
+    if log_prior_NK is None or objective.shares_NK is None:
+        return losses
+    # Adds the gradient of the weights to a loss whose value it leaves as it is.
+    towards = (objective.shares_NK.clone() * (log_prior_NK - log_prior_NK.detach())).sum(1)
+    return losses._replace(loss=losses.loss - (towards.sum() if options.reduce else towards))
 
 
 Gradients = tuple[Tensor | None, ...]
@@ -138,16 +113,16 @@ class _OutputLoss(torch.autograd.Function):
         scale: Tensor | None,
         offset: Tensor | None,
         target: Tensor,
-        options: LossOptions,
+        objective: Objective,
     ) -> OutputLoss:
         device = features.device.type
         autocast = torch.is_autocast_enabled(device) and table.dtype == torch.float32
         ctx.product_dtype = torch.get_autocast_dtype(device) if autocast else table.dtype
-        ctx.options, ctx.needs_grad = options, ctx.needs_input_grad[:4]
-        needs_grad = ctx.needs_grad if options.reduce else (False,) * 4
+        ctx.objective, ctx.needs_grad = objective, ctx.needs_input_grad[:4]
+        needs_grad = ctx.needs_grad if objective.options.reduce else (False,) * 4
         inputs: Any = (features, table, scale, offset, target)
         losses: OutputLoss
-        losses, grads = _losses_and_gradients(inputs, options, ctx.product_dtype, needs_grad)
+        losses, grads = _losses_and_gradients(inputs, objective, ctx.product_dtype, needs_grad)
         ctx.grads = grads if any(needs_grad) else None
         if any(ctx.needs_grad):
             ctx.save_for_backward(*inputs)
@@ -165,12 +140,12 @@ class _OutputLoss(torch.autograd.Function):
         # Handed out once, so that autograd may add to the gradients in place.
         grads, ctx.grads = ctx.grads, None
         weights = None
-        if not ctx.options.reduce:
+        if not ctx.objective.options.reduce:
             smallest = grad_loss.new_full((1,), torch.finfo(grad_loss.dtype).tiny)  # for N = 0, too
             largest = torch.cat((grad_loss.abs(), smallest)).amax()
             weights, grad_loss = grad_loss / largest, largest
         if grads is None:
-            _, grads = _losses_and_gradients(inputs, ctx.options, ctx.product_dtype, ctx.needs_grad, weights)
+            _, grads = _losses_and_gradients(inputs, ctx.objective, ctx.product_dtype, ctx.needs_grad, weights)
         # Without loss scaling the factor is 1; skipping the product saves a pass over V x D.
         is_one = not grad_loss.is_cuda and grad_loss.item() == 1.0
 
@@ -186,7 +161,7 @@ class _OutputLoss(torch.autograd.Function):
 
 def _losses_and_gradients(
     inputs: Any,
-    options: LossOptions,
+    objective: Objective,
     product_dtype: torch.dtype,
     needs_grad: tuple[bool, ...],
     weights: Tensor | None = None,
@@ -199,10 +174,11 @@ def _losses_and_gradients(
     features, table, scale, offset, target = inputs
     with torch.autocast(features.device.type, enabled=False):
         sums = _ChunkedLoss(
-            features.to(product_dtype), table.to(product_dtype), scale, offset, options, needs_grad, weights
+            features.to(product_dtype), table.to(product_dtype), scale, offset, objective, needs_grad, weights
         )
         chunks = max(1, math.ceil(len(target) / max(1, len(sums.scores))))  # of equal size
-        for rows in slices(len(target), math.ceil(len(target) / chunks)):
+        together = objective.rows_a_word
+        for rows in slices(len(target), math.ceil(len(target) / chunks / together) * together):
             sums.add_rows(rows, target[rows])
         return sums.losses(), sums.gradients(table)
 
@@ -216,10 +192,11 @@ class _ChunkedLoss:
         table: Tensor,
         scale: Tensor | None,
         offset: Tensor | None,
-        options: LossOptions,
+        objective: Objective,
         needs_grad: tuple[bool, ...],
         weights: Tensor | None,
     ):
+        options, self.objective = objective.options, objective
         self.features, self.table, self.offset = features, table, offset
         self.scale = None if scale is None else scale.masked_fill(scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
         # With V = 1 no other token can receive smoothed probability.
@@ -232,11 +209,14 @@ class _ChunkedLoss:
         self.is_lifted = table.dtype == torch.float16
         if self.is_lifted:
             self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
-        shape = () if options.reduce else (len(features),)
+        self.together = objective.rows_a_word
+        shape = () if options.reduce else (len(features) // self.together,)
         self.loss = table.new_zeros(shape, dtype=self.exact)
         self.nll = table.new_zeros(shape, dtype=self.exact)
         rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
+        rows = math.ceil(rows / self.together) * self.together
         self.scores = table.new_empty(min(rows, len(features)), len(table))
+        self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
         dtype = self.exact if self.is_lifted else table.dtype
@@ -249,10 +229,12 @@ class _ChunkedLoss:
         features = self.features[rows]
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
-        for block in blocks(scores):
+        similar = None if self.similar is None else torch.mm(self.similar[rows], self.table.t())
+        for block in blocks(scores, self.together):
             exact = scores[block].to(self.exact)
             where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(features)))
-            self._to_gradient(exact, target[block].unsqueeze(1), where)
+            soft = None if similar is None else similar[block].to(self.exact)
+            self._to_gradient(exact, target[block].unsqueeze(1), where, soft)
             if scores.dtype != exact.dtype:
                 scores[block].copy_(exact)
         if self.grad_features is not None:
@@ -300,15 +282,45 @@ class _ChunkedLoss:
         if self.reduce:
             total += values.sum()
         else:
-            total[where] = values.squeeze(1)
+            total[where.start // self.together : where.stop // self.together] = values.squeeze(1)
 
-    def _to_gradient(self, scores: Tensor, target: Tensor, where: slice) -> None:
+    def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
-        vocabulary = scores.size(1)
         if self.scale is not None:
             scores.mul_(self.scale)
         if self.offset is not None:
             scores.add_(self.offset)
+        slope = self.objective.cap(scores)
+        if self.objective.log_prior_NK is None:
+            self._cross_entropy(scores, target, where, similar)
+        else:
+            self._mixture(scores, target, where)
+        if not self.needs_grad:
+            return
+        if slope is not None:
+            scores.mul_(slope)
+        if self.grad_offset is not None:
+            self.grad_offset += scores.sum(0)
+        if self.scale is not None:
+            scores.mul_(self.scale)
+
+    def _mixture(self, scores: Tensor, target: Tensor, where: slice) -> None:
+        """As ``_cross_entropy``, of a mixture."""
+        loss, nll = self.objective.mix(scores, target, where, (self.confidence, self.smoothing))
+        self._add(self.nll, nll, where)
+        self._add(self.loss, loss, where)
+        if self.weights is not None:
+            weights = self.weights[where.start // self.together : where.stop // self.together]
+            scores.mul_(weights.repeat_interleave(self.together).unsqueeze(1))
+        if self.is_lifted:
+            scores.mul_(self.unit)
+
+    def _cross_entropy(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
+        """Adds the losses of a block and overwrites its logits with their gradients, times ``unit``."""
+        vocabulary = scores.size(1)
+        divergence, towards = 0.0, None
+        if similar is not None:
+            divergence, towards = self.objective.divergence(scores, similar, self.scale)
         target_scores = scores.gather(1, target)
         sum_of_scores = scores.sum(1, keepdim=True) if self.smoothing else 0.0
         largest = scores.amax(1, keepdim=True)
@@ -317,7 +329,7 @@ class _ChunkedLoss:
         log_partition = largest - scores.amax(1, keepdim=True).log()
         nll = log_partition - target_scores
         self._add(self.nll, nll, where)
-        loss = self.confidence * nll
+        loss = self.confidence * nll + divergence
         if self.smoothing:
             loss = loss + self.smoothing * (vocabulary * log_partition - sum_of_scores)
         if self.z_loss:
@@ -335,7 +347,5 @@ class _ChunkedLoss:
         if self.smoothing:
             scores.sub_(self.smoothing * unit)
         scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(unit))
-        if self.grad_offset is not None:
-            self.grad_offset += scores.sum(0)
-        if self.scale is not None:
-            scores.mul_(self.scale)
+        if towards is not None:
+            scores.add_(towards.mul_(unit))

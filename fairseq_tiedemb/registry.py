@@ -3,6 +3,7 @@
 import functools
 import logging
 import re
+from collections.abc import Collection
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -20,11 +21,13 @@ class Registry(dict[str, Entry], Generic[Entry]):
         kind: class of the entries.
         noun: what an entry is called in messages.
         group: entry points of installed packages, each an entry or a module that registers one.
+        yields: names of entries whose place another entry may take once.
     """
 
-    def __init__(self, kind: type[Entry], noun: str, group: str):
+    def __init__(self, kind: type[Entry], noun: str, group: str, *, yields: Collection[str] = ()):
         super().__init__()
         self.kind, self.noun, self.group = kind, noun, group
+        self.yields = set(yields)
         self.word = noun.rpartition(" ")[2]
         # Once a process: which packages are installed does not change meanwhile.
         self.load = functools.cache(self._load)
@@ -43,7 +46,9 @@ class Registry(dict[str, Entry], Generic[Entry]):
             raise ValueError(
                 f"{self.noun}: needs a name of letters, digits and . + - _; got {name!r}. Use 'my-own', say."
             )
-        if name in self:
+        if name in self and name in self.yields:
+            self.yields.remove(name)
+        elif name in self:
             taken = self[name].summary  # type: ignore[attr-defined]
             raise ValueError(f"{self.noun}: needs an unused name; got {name!r}, which is {taken!r}. Use another name.")
         self[name] = entry

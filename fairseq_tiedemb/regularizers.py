@@ -4,9 +4,9 @@ To add a penalty, call ``register_regularizer`` at the end of this file: the cri
 lines from the registry when it is imported.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,29 +23,37 @@ class Regularizer:
         summary: help text of the flag.
         source: paper and section.
         penalty: model -> penalty before its strength, or None if the model has no such weights.
+        options: further options of the criterion, by name, with default and help text, which ``penalty`` takes by name.
         needs: requirement and remedy for the error message when ``penalty`` gives None.
-        of_the_mean: whether it is added to the mean loss, or else once per update to the sum before the division.
+        added_to: "update": once per update to the sum of losses, before the division by the sample size; "mean": to the
+            mean loss; "batch": to the sum of each batch, of whose activations it is.
     """
 
     name: str
     summary: str
     source: str
-    penalty: Callable[[Any], Tensor | None]
+    penalty: Callable[..., Tensor | None]
     needs: tuple[str, str] = ("", "")
-    of_the_mean: bool = False
+    added_to: Literal["update", "mean", "batch"] = "update"
+    options: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
     @property
     def flag(self) -> str:
         """The option as spelled on the command line."""
         return flag_of(self.name)
 
-    def __call__(self, model: Any, strength: float) -> Tensor:
-        """Strength times the model's penalty, in float32 or more precise.
+    @property
+    def all_options(self) -> dict[str, tuple[float, str]]:
+        """Options of the criterion, by name, with default and help text: the strength, 0, and further ones."""
+        return {self.name: (0.0, self.summary), **self.options}
+
+    def __call__(self, model: Any, strength: float, **options: float) -> Tensor:
+        """Strength times the model's penalty with these options, in float32 or more precise.
 
         Raises:
             ValueError: if the model has no weights to penalise.
         """
-        penalty = self.penalty(model)
+        penalty = self.penalty(model, **options)
         if penalty is None:
             raise ValueError(f"{self.flag}: needs {self.needs[0]}; got {strength} for one without. {self.needs[1]}.")
         return strength * penalty
@@ -74,6 +82,75 @@ def half_squared_norm(weight: Tensor) -> Tensor:
     return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum() / 2
 
 
+class _Rows(NamedTuple):
+    """The rows of an output table, (V, D) in float32 or more precise, and which of them are words, (V,) of 1 and 0."""
+
+    w: Tensor
+    is_word: Tensor
+
+    def norms(self) -> Tensor:
+        """||w_v|| (V,), with a gradient of 0 for a row of 0."""
+        return torch.linalg.vector_norm(self.w, dim=1)
+
+    def sum(self, factors: Tensor | float = 1.0) -> Tensor:
+        """The sum (D,) of the words' rows times factors (V,)."""
+        return (self.is_word * factors) @ self.w
+
+
+def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
+    """The sum of a penalty over the tables of a model's output; None without a table."""
+
+    def of_model(model: Any, **options: float) -> Tensor | None:
+        found = []
+        for table in model.output.tables().values():
+            w = table.weight.to(torch.promote_types(table.weight.dtype, torch.float32))
+            is_word = torch.ones_like(w[:, 0])
+            if table.padding_idx is not None:
+                is_word[table.padding_idx] = 0.0
+            found.append(penalty(_Rows(w, is_word), **options))
+        return torch.stack(found).sum() if found else None
+
+    return of_model
+
+
+def _mean_cosine(rows: _Rows) -> Tensor:
+    """Sum of the cosines of all pairs of different words, over V^2, as (||sum of w/||w|| ||^2 - V) / V^2: O(V D)."""
+    count = rows.is_word.sum()
+    return (rows.sum(1 / rows.norms().clamp(min=1e-3)).square().sum() - count) / count.square()
+
+
+OVER_A_TABLE = ("an output layer that scores words by a table", "Use --output-layer softmax, say")
+register_regularizer(
+    Regularizer(
+        name="cosine_regularization",
+        summary="gamma of the penalty gamma/V^2 sum of cos(w_i, w_j) over pairs on the mean loss; Gao et al.: 1",
+        source="Gao et al. 2019 (MLE-CosReg)",
+        penalty=_of_rows(_mean_cosine),
+        needs=OVER_A_TABLE,
+        added_to="mean",
+    )
+)
+register_regularizer(
+    Regularizer(
+        name="norm_regularization",
+        summary="rho of the penalty rho sum of (||w|| - nu)^2 over rows on the mean loss",
+        source="after Herold et al. 2018, whose equation was not at hand",
+        penalty=_of_rows(lambda rows, norm_target: (rows.is_word * (rows.norms() - norm_target).square()).sum()),
+        needs=OVER_A_TABLE,
+        added_to="mean",
+        options={"norm_target": (1.0, "nu of --norm-regularization")},
+    )
+)
+register_regularizer(
+    Regularizer(
+        name="mean_regularization",
+        summary="gamma of the penalty gamma ||mean row||^2 on the mean loss, which keeps logits centred",
+        source="mu-loss of output embedding centering, 2026",
+        penalty=_of_rows(lambda rows: (rows.sum() / rows.is_word.sum()).square().sum()),
+        needs=OVER_A_TABLE,
+        added_to="mean",
+    )
+)
 register_regularizer(
     Regularizer(
         name="projection_regularization",
@@ -91,6 +168,49 @@ register_regularizer(
         penalty=lambda model: torch.stack(
             [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
         ).sum(),
-        of_the_mean=True,
+        added_to="mean",
+    )
+)
+
+
+def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any], Tensor | None]:
+    """A penalty on the last layer's outputs (T, B, H), before and after dropout; None for a model that keeps none."""
+
+    def of_model(model: Any) -> Tensor | None:
+        decoder = getattr(model, "decoder", None)
+        if not hasattr(decoder, "activations"):
+            return None
+        if not decoder.activations:
+            decoder.activations = ()  # which asks for those of the batches to come
+            return torch.zeros(())
+        return penalty(*(each.to(torch.promote_types(each.dtype, torch.float32)) for each in decoder.activations))
+
+    return of_model
+
+
+def _mean_square_of_units(values_TBH: Tensor) -> Tensor:
+    """The mean over units of the squares, summed over tokens."""
+    return values_TBH.square().mean(-1).sum()
+
+
+RECURRENT_LAYERS = ("a recurrent language model", "Use --arch tied_lstm_lm or highway_lm, or a preset of theirs")
+register_regularizer(
+    Regularizer(
+        name="activation_regularization",
+        summary="alpha of the penalty alpha ||h_t||^2 / H on each token's features after dropout; Merity et al.: 2",
+        source="Merity et al. 2018, section 4.6 (AR)",
+        penalty=_of_activations(lambda _, dropped: _mean_square_of_units(dropped)),
+        needs=RECURRENT_LAYERS,
+        added_to="batch",
+    )
+)
+register_regularizer(
+    Regularizer(
+        name="temporal_activation_regularization",
+        summary="beta of the penalty beta ||h_t - h_{t-1}||^2 / H on each token's features; Merity et al.: 1",
+        source="Merity et al. 2018, section 4.6 (TAR)",
+        penalty=_of_activations(lambda raw, _: _mean_square_of_units(raw.diff(dim=0))),
+        needs=RECURRENT_LAYERS,
+        added_to="batch",
     )
 )

@@ -1,24 +1,29 @@
 """Logits of a few tokens, from their rows of a table alone."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .constants import NO_CONSTANTS, Constants
+
 
 class ScoredRows(NamedTuple):
-    """Rows, scale and offset of K tokens, whose logits are scale_k (w_k . f(h)) + offset_k.
+    """Rows, scale and offset of K tokens, whose logits are scale_k (w_k . f(h)) + offset_k, or this with a soft cap.
 
     Attributes:
         rows: w (K, D).
         scale: (K,), or None for 1.
         offset: (K,) with the output bias included, or None for 0.
+        constants: of the table.
     """
 
     rows: Tensor
     scale: Tensor | None
     offset: Tensor | None
+    constants: Constants = NO_CONSTANTS
 
     def scores(self, mapped_ND: Tensor) -> Tensor:
         """Logits (N, K) of every token for every mapped feature f(h), in float32 or more precise."""
@@ -34,24 +39,26 @@ class ScoredRows(NamedTuple):
         groups = len(mapped_GBD)  # which may be 0
         words_GMD = self.rows.view(groups, len(self.rows) // max(groups, 1), self.rows.size(-1))
         scores = torch.bmm(words_GMD, mapped_GBD.transpose(1, 2))
-        columns_K1 = ScoredRows(
-            self.rows, *(None if term is None else term.unsqueeze(1) for term in (self.scale, self.offset))
-        )
+        columns_K1 = self._each(lambda term: term if term is self.rows else term.unsqueeze(1))
         return columns_K1._affine(scores.flatten(0, 1)).view(scores.shape)
 
     def part(self, words: slice) -> "ScoredRows":
         """The rows, scales and offsets of a slice of the tokens."""
-        return ScoredRows(*(None if term is None else term[words] for term in self))  # type: ignore[arg-type]
+        return self._each(lambda term: term[words])
 
     def take(self, places_M: Tensor) -> "ScoredRows":
         """The rows, scales and offsets at the given positions (M,), which may repeat."""
         # `index_select`, because the gradient of advanced indexing takes twice as long.
-        return ScoredRows(*(None if term is None else term.index_select(0, places_M) for term in self))  # type: ignore[arg-type]
+        return self._each(lambda term: term.index_select(0, places_M))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "ScoredRows":
+        scale, offset = (None if term is None else change(term) for term in (self.scale, self.offset))
+        return ScoredRows(change(self.rows), scale, offset, self.constants)
 
     def _affine(self, products: Tensor) -> Tensor:
         scores = products.to(torch.promote_types(products.dtype, torch.float32))
         scores = scores if self.scale is None else scores * self.scale
-        return scores if self.offset is None else scores + self.offset
+        return self.constants.capped(scores if self.offset is None else scores + self.offset)
 
 
 def gather_rows(table: Tensor, words: Tensor, *, sparse: bool = False) -> Tensor:

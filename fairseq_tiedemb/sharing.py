@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .feature_maps import HalfSwap, ScaleNorm
 from .registry import Registry
 
 # n (V,) -> (V,); a method with parameters takes n and its parameters by name.
@@ -42,6 +43,7 @@ class SharingMethod:
             parameters, ``scale`` and ``offset`` are called as ``function(n, parameters)``.
         input_parameters: the same for ``input_scale``; a name in both mappings is one parameter. A table that is only
             input or only output has only that side's parameters, so every parameter is trained.
+        starts_plain: whether new tables start as those of ``plain`` do, because no function divides by a norm.
 
     n is at least 1e-6, and 1 for the padding row; float32, or float64 where a square overflows float32.
     """
@@ -55,16 +57,22 @@ class SharingMethod:
     feature_map: Callable[[int], nn.Module] | None = None
     parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
     input_parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
+    starts_plain: bool = False
+
+    @property
+    def scales(self) -> bool:
+        """Whether vectors or logits have a factor."""
+        return self.input_scale is not None or self.scale is not None
 
     @property
     def divides_by_norm(self) -> bool:
         """Whether logits or vectors are divided by a norm, so that tables must start with rows of norm about 1."""
-        return self.input_scale is not None or self.scale is not None
+        return self.scales and not self.starts_plain
 
     @property
     def uses_norms(self) -> bool:
-        """Whether the vectors or logits depend on the norms."""
-        return self.divides_by_norm or self.offset is not None
+        """Whether the vectors or logits have a factor or an offset, which are functions of the norms."""
+        return self.scales or self.offset is not None
 
     @property
     def is_plain(self) -> bool:
@@ -116,7 +124,13 @@ class SharingMethod:
         return initial
 
 
-SHARING_METHODS: Registry[SharingMethod] = Registry(SharingMethod, "sharing method", "fairseq_tiedemb.sharing_methods")
+SHARING_METHODS: Registry[SharingMethod] = Registry(
+    SharingMethod,
+    "sharing method",
+    "fairseq_tiedemb.sharing_methods",
+    # README's example of a method of one's own had this name until version 0.1.11.
+    yields=("scaled-cosine",),
+)
 
 
 def register_sharing_method(method: SharingMethod) -> SharingMethod:
@@ -172,5 +186,53 @@ register_sharing_method(
         summary="scores divided by the norm of the row, input vectors as they are",
         source="Liu et al. 2020, eq. 27-28",
         scale=torch.rsqrt,
+    )
+)
+register_sharing_method(
+    SharingMethod(
+        name="scaled",
+        summary="plain, with scores times a learned number",
+        source="Loshchilov et al. 2024, with one scale for all words",
+        scale=lambda n, own: own["scale"],
+        parameters={"scale": lambda size, width: torch.ones(())},
+        starts_plain=True,
+    )
+)
+register_sharing_method(
+    SharingMethod(
+        name="scaled-words",
+        summary="plain, with scores times a learned number of the word",
+        source="Loshchilov et al. 2024 (nGPT), the scale s_z of the logits",
+        scale=lambda n, own: own["scales"],
+        parameters={"scales": lambda size, width: torch.ones(size)},
+        starts_plain=True,
+    )
+)
+register_sharing_method(
+    SharingMethod(
+        name="scaled-cosine",
+        summary="cosine, with scores times a learned temperature",
+        source="Liu et al. 2020, eq. 27-28, with the learned scale of Nguyen & Salazar 2019",
+        scale=lambda n, own: own["temperature"] * n.rsqrt(),
+        parameters={"temperature": lambda size, width: torch.ones(())},
+    )
+)
+register_sharing_method(
+    SharingMethod(
+        name="fixnorm",
+        summary="rows of norm 1 with a learned radius, and features of a learned length",
+        source="Nguyen & Chiang 2018; Nguyen & Salazar 2019 (FixNorm and ScaleNorm)",
+        input_scale=lambda n, own: own["radius"] * n.rsqrt(),
+        input_parameters={"radius": lambda size, width: torch.ones(())},
+        scale=torch.rsqrt,
+        feature_map=ScaleNorm,
+    )
+)
+register_sharing_method(
+    SharingMethod(
+        name="half-swap",
+        summary="plain, with the halves of the features exchanged before they score",
+        source="Su 2023",
+        feature_map=HalfSwap,
     )
 )

@@ -78,10 +78,10 @@ def _norms_of_table(table: Tensor) -> Tensor:
     return torch.cat(parts).square()
 
 
-def blocks(matrix: Tensor) -> Iterator[slice]:
-    """Slices of rows, sized so that several passes over one block stay in the cache."""
+def blocks(matrix: Tensor, together: int = 1) -> Iterator[slice]:
+    """Slices of rows, sized so that several passes over one block stay in the cache; multiples of ``together`` rows."""
     elements = CACHED_ELEMENTS if matrix.device.type == "cpu" else ELEMENTS
-    return slices(len(matrix), max(1, elements // matrix.size(1)))
+    return slices(len(matrix), max(1, elements // matrix.size(1) // together) * together)
 
 
 def slices(length: int, size: int) -> Iterator[slice]:

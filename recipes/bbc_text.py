@@ -9,10 +9,10 @@ neither is published. This script follows the PTB text of their other tables:
   both training and test set. Two stories are the same if the first 200 letters after their titles are.
 - The stories are shuffled with a fixed seed; 5% are for validation, 5% for the test, 90% for training. The sentences of
   a story stay in order, since a language model's state is carried across sentences. A title is a sentence.
-- Sentences end at . ! ? before a capital, a digit, a currency sign or a quotation mark. - Text is in lower case;
-numbers become N, also inside words (25-year-old is N-year-old, £11bn is £ Nbn). - Tokens: words with their hyphens;
-n't, 's, 're, ... split off; every other sign by itself. Punctuation is kept. - The 9,998 most frequent words of the
-training set are kept (ties in alphabetical order); others become <unk>. With
+- Sentences end at . ! ? before a capital, a digit, a currency sign or a quotation mark.
+- Text is in lower case; numbers become N, also inside words (25-year-old is N-year-old, £11bn is £ Nbn).
+- Tokens: words with their hyphens; n't, 's, 're, ... split off; every other sign by itself. Punctuation is kept.
+- The 9,998 most frequent words of the training set are kept (ties in alphabetical order); others become <unk>. With
   <unk> and the end of the sentence that makes 10,000 types, as in PTB.
 """
 

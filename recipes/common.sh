@@ -2,13 +2,16 @@
 # Functions and settings of all recipes, which source this file; it runs nothing.
 #
 # DRY_RUN=1   print the commands, one per line, ready to be pasted, without running them
-# SMOKE=1     a test that everything runs: the same commands in a minute, on a few lines and with tiny sizes
+# SMOKE=1     a test that everything runs: the same commands in a minute, on a few lines and with tiny sizes. Without FROM the
+#             text is made up, and nothing is downloaded
 # RUNS        folder for corpora, checkpoints and logs; the default is runs/ of the checkout, which git ignores
 # PLUGIN      value of --user-dir; the default is the checkout's plugin
 # RESULTS     folder of recorded figures; the default is results/ beside this file. SMOKE=1 records only if it is set
-# GPUS        in recipes that support it: 0 trains on the CPU, N on N GPUs of this machine with --fp16; the default is
-#             one process in float32, on a GPU if the machine has one
+# GPUS        0 trains on the CPU in float32, N on N GPUs of this machine with --fp16; the default is all GPUs that
+#             `nvidia-smi` lists, and the CPU where there is none. The batch is the same, spread over them
 # PRECISION   of training: float32, bf16 or fp16, where the default is not meant
+# NODES       the number of machines, by torchrun; the default is 1. On each, NODE is its number, from 0 on, and MASTER is
+#             HOST:PORT of the first, which alone scores and records. Each needs the corpus: run the recipe's prepare-*.sh before
 # OMP_NUM_THREADS  threads of torch; the default is the number of cores, at most 8. Recorded CPU minutes are those of 1
 set -euo pipefail
 
@@ -17,6 +20,7 @@ repository=$(dirname "$recipes")
 DRY_RUN=${DRY_RUN:-}
 SMOKE=${SMOKE:-}
 GPUS=${GPUS:-}
+NODES=${NODES:-1} NODE=${NODE:-0}
 RUNS=${RUNS:-$repository/runs}
 PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 
@@ -25,9 +29,9 @@ PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 recipe_command='' variant='' training_variant=''
 of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
 of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY PRECISION"
-for setting in SMOKE PLUGIN GPUS CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS $of_corpus $of_training $of_scores; do
+for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS $of_corpus $of_training $of_scores; do
     value=${!setting:-}
-    [[ $value && $value != "$repository/fairseq_tiedemb" ]] || continue
+    [[ $value && $value != "$repository/fairseq_tiedemb" && $setting=$value != NODES=1 ]] || continue
     case $setting in FROM | SETS | QUESTIONS) value=$(basename "$value") ;; esac # which, not where on this machine
     printf -v recipe_command '%s%s=%q ' "$recipe_command" "$setting" "$value"
     [[ " $of_corpus $of_training $of_scores " != *" $setting "* ]] || variant+=",$setting=$value"
@@ -73,22 +77,42 @@ need_row() {
     done
 }
 
-# use_devices: translates GPUS and PRECISION for fairseq-train: number of processes, and options in the array device.
-# shellcheck disable=SC2034 # the callers use them
+# use_devices: translates GPUS, PRECISION and NODES for fairseq-train: the array launch, the number of all processes, which share
+# the recipe's batch, and options in the array device.
 use_devices() {
-    local precision=${PRECISION:-float32}
-    processes=1 device=()
-    case $GPUS in
-        '') ;;
-        0) device=(--cpu) ;;
-        *[!0-9]*) stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU." ;;
-        *) processes=$GPUS precision=${PRECISION:-fp16} ;;
-    esac
+    local each=$GPUS precision=${PRECISION:-float32}
+    [[ $GPUS ]] || each=$({ nvidia-smi --list-gpus 2>/dev/null || true; } | wc -l)
+    [[ $each =~ ^[0-9]+$ ]] || stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU."
+    device=() launch=(fairseq-train)
+    if ((each > 0)); then
+        precision=${PRECISION:-fp16}
+    elif [[ $GPUS ]]; then
+        device=(--cpu)
+    fi
+    processes=$((each > 0 ? each : 1))
     case $precision in
         float32) ;;
         bf16 | fp16) device+=("--$precision") ;;
         *) stop "PRECISION: needs float32, bf16 or fp16; got $precision. Use bf16 on a CPU that has its products." ;;
     esac
+    [[ $NODES != 1 ]] || return 0
+    [[ $NODES =~ ^[1-9][0-9]*$ ]] || stop "NODES: needs a number from 1 on; got $NODES. Use 1 for one machine."
+    [[ $NODE =~ ^[0-9]+$ && $NODE -lt $NODES ]] || stop "NODE: needs 0 to $((NODES - 1)), of NODES=$NODES; got $NODE. Use 0 on the first machine."
+    [[ ${MASTER:-} == *:* ]] || stop "MASTER: needs HOST:PORT of the first machine; got '${MASTER:-}'. Use MASTER=\$HOSTNAME:29500 there."
+    launch=(torchrun --nnodes "$NODES" --node-rank "$NODE" --nproc-per-node "$processes"
+        --master-addr "${MASTER%:*}" --master-port "${MASTER##*:}" -m fairseq_cli.train)
+    processes=$((processes * NODES))
+}
+
+# run_training FOLDER DATA OPTION...: trains on DATA with these options into FOLDER, after use_devices. An interrupted training
+# resumes. Of several machines the first one goes on.
+run_training() {
+    local folder=$1
+    run mkdir -p "$folder"
+    run_measured "$folder/usage.jsonl" "${launch[@]}" "$2" --user-dir "$PLUGIN" "${@:3}" --seed "$SEED" \
+        --distributed-world-size "$processes" "${device[@]}" \
+        --save-dir "$folder" --log-file "$folder/train.log" --log-format simple
+    ((NODE == 0)) || exit 0
 }
 
 # need COMMAND...: stops if a command is missing, before any work.
@@ -223,10 +247,19 @@ log_tiedemb() {
     run_log "$file" "${tiedemb[@]}" "$@"
 }
 
+# made_up CORPUS [FILE]: with SMOKE=1 and no FROM, makes up a small corpus in the form of the real one, and sets FROM to its
+# folder or a file in it: nothing is downloaded.
+is_made_up=''
+made_up() {
+    [[ $SMOKE && -z ${FROM:-} ]] || return 0
+    is_made_up=1 FROM=$WORK/made-up${2:+/$2}
+    run python "$recipes/made_up.py" "$1" "$WORK/made-up"
+}
+
 # need_sha256 FILE SHA256: stops if FILE has another checksum; prints FILE's checksum if SHA256 is empty.
 need_sha256() {
     local found
-    [[ $DRY_RUN ]] && return
+    [[ $DRY_RUN || $is_made_up ]] && return
     [[ -f $1 ]] || stop "FROM: needs the file $1; found none. Use FROM=... with the place where it is."
     found=$(sha256sum <"$1")
     if [[ -z $2 ]]; then
@@ -285,7 +318,9 @@ english_german() {
 prepared() {
     local script=$1
     shift
-    [[ -d $WORK/bin ]] || WORK=$WORK "$recipes/$script" "$@"
+    [[ -d $WORK/bin ]] && return
+    [[ $NODES == 1 ]] || stop "NODES: needs $WORK/bin on every machine; got none. Use $script before."
+    WORK=$WORK "$recipes/$script" "$@"
 }
 
 # need_lines FILE COUNT REMEDY: stops if FILE has another number of lines. Translations are compared line by line.

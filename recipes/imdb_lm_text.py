@@ -7,11 +7,11 @@ neither is published. This script follows the BBC news of the same table (bbc_te
 
 - Training is on the labelled reviews of train/neg and train/pos, or on the first COUNT of them; validation and test are
   on 1,000 reviews each of test/neg and test/pos, which are of other films. Unlabelled reviews are left out.
-- A repeated review is left out, so that no text is in two sets. - The reviews of a part are shuffled with a fixed seed,
-since file names sort by sentiment and film. The sentences of a
+- A repeated review is left out, so that no text is in two sets.
+- The reviews of a part are shuffled with a fixed seed, since file names sort by sentiment and film. The sentences of a
   review stay in order.
-- A <br /> ends a line and a sentence; sentences, numbers and tokens are those of bbc_text.py. - The 9,998 most frequent
-words of the training set are kept (ties in alphabetical order); others become <unk>.
+- A <br /> ends a line and a sentence; sentences, numbers and tokens are those of bbc_text.py.
+- The 9,998 most frequent words of the training set are kept (ties in alphabetical order); others become <unk>.
 """
 
 import argparse

@@ -54,22 +54,16 @@ need_tokens() {
 # interrupted training resumes.
 train_and_score() {
     local prepare=$1 folder=$2 checkpoint=$2/checkpoint_$3.pt split
-    local training scoring=(--distributed-world-size 1)
+    local training=() scoring=(--distributed-world-size 1)
     shift 3
     use_devices
-    training=(--distributed-world-size "$processes" "${device[@]}")
-    case $GPUS in
-        '') ;;
-        0) scoring+=(--cpu) ;;
-        *) training+=(--batch-size "$(((text_rows + GPUS - 1) / GPUS))") ;;
-    esac
+    [[ $GPUS != 0 ]] || scoring+=(--cpu)
+    ((processes == 1)) || training+=(--batch-size "$(((text_rows + processes - 1) / processes))")
     [[ -z $SMOKE ]] || training+=(--max-epoch 1 --decoder-embed-dim 100 --decoder-hidden-size 100)
 
     need fairseq-train fairseq-eval-lm python
     prepared "$prepare"
-    run mkdir -p "$folder"
-    run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --seed "$SEED" "${training[@]}" \
-        --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
+    run_training "$folder" "$WORK/bin" "$@" "${training[@]}" --no-epoch-checkpoints
     for split in $SPLITS; do
         # One stream from the first token to the last: every token is predicted once, with all that came before it.
         run_log "$folder/score-$split.log" fairseq-eval-lm "$WORK/bin" --user-dir "$PLUGIN" --path "$checkpoint" \

@@ -23,11 +23,9 @@ train() {
         batches=1
     fi
     need fairseq-train python
-    run mkdir -p "$folder"
-    run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "$@" --criterion "$criterion" --label-smoothing 0.1 \
-        --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-8 --clip-norm 0 --seed "$SEED" \
-        --distributed-world-size "$processes" "${device[@]}" --update-freq "$(((batches + processes - 1) / processes))" \
-        --save-dir "$folder" --log-file "$folder/train.log" --log-format simple
+    run_training "$folder" "$WORK/bin" "$@" --criterion "$criterion" --label-smoothing 0.1 \
+        --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-8 --clip-norm 0 \
+        --update-freq "$(((batches + processes - 1) / processes))"
 }
 
 # average FOLDER: makes FOLDER/average.pt from the last 10 epochs' checkpoints.

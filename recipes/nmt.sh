@@ -14,15 +14,13 @@ fi
 # The learning rate falls linearly to 0 at the last update: the best use of a fixed budget. The multiple of 1 allows any
 # number of sentences in a batch.
 train_small_nmt() {
-    local folder=$1 embed=${EMBED:-256} hidden=${HIDDEN:-256}
+    local embed=${EMBED:-256} hidden=${HIDDEN:-256}
     use_devices
-    run mkdir -p "$folder"
-    run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" --source-lang "$2" --target-lang en "${@:3}" \
-        --distributed-world-size "$processes" "${device[@]}" \
+    run_training "$1" "$WORK/bin" --source-lang "$2" --target-lang en "${@:3}" \
         --encoder-embed-dim "$embed" --decoder-embed-dim "$embed" --decoder-out-embed-dim "$embed" \
         --encoder-hidden-size "$hidden" --decoder-hidden-size "$hidden" \
         --dropout "$DROPOUT" --label-smoothing 0.1 --clip-norm 1 \
         --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 20))" --total-num-update "$UPDATES" \
-        --max-update "$UPDATES" --max-tokens "${MAX_TOKENS:-1000}" --required-batch-size-multiple 1 --seed "$SEED" \
-        --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple --log-interval 100
+        --max-update "$UPDATES" --max-tokens "$((${MAX_TOKENS:-1000} / processes))" --required-batch-size-multiple 1 \
+        --no-epoch-checkpoints --log-interval 100
 }

@@ -23,20 +23,21 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
+REVIEWS=${REVIEWS:-}
+[[ $REVIEWS =~ ^([1-9][0-9]*)?$ ]] || stop "REVIEWS: needs a positive number; got $REVIEWS. Use 6250, or nothing for all."
+WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}${SMOKE:+-smoke}}
+made_up imdb aclImdb.tar.gz
 FROM=${FROM:-https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz}
 SHA256=${SHA256:-}
-REVIEWS=${REVIEWS:-}
 case $REVIEWS in
     '') known='7035223 265847 286397 9998' ;;
     6250) known='1783104 265847 286397 9998' ;;
     *) known='' ;;
 esac
 COUNTS=${COUNTS-$known}
-WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}${SMOKE:+-smoke}}
 
 reviews=${REVIEWS:-${SMOKE:+40}}
 
-[[ $REVIEWS =~ ^([1-9][0-9]*)?$ ]] || stop "REVIEWS: needs a positive number; got $REVIEWS. Use 6250, or nothing for all."
 need python fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl
 read -ra counts <<<"$COUNTS"

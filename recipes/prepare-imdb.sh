@@ -19,10 +19,11 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
+WORK=${WORK:-$RUNS/imdb${SMOKE:+-smoke}}
+made_up imdb aclImdb.tar.gz
 FROM=${FROM:-https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz}
 SHA256=${SHA256:-}
 COUNTS=${COUNTS:-17876506 229304 47159}
-WORK=${WORK:-$RUNS/imdb${SMOKE:+-smoke}}
 
 need python fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl

@@ -31,11 +31,12 @@ case $source in
     es | ro) valid=TED.dev2010 tests=(TED.tst2010 TED.tst2011 TED.tst2012) joined=() ;;
     *) stop "LANGUAGE: needs de, es or ro; got $source." ;;
 esac
+WORK=${WORK:-$RUNS/iwslt14-$source${SMOKE:+-smoke}}
+made_up "iwslt14-$source" "$source-en.tgz"
 if [[ -z ${FROM:-} ]]; then
     [[ $source == de ]] || stop "FROM: needs the file $source-en.tgz, which no mirror has; got none. Use FROM=/path/to/$source-en.tgz."
     FROM=http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz
 fi
-WORK=${WORK:-$RUNS/iwslt14-$source${SMOKE:+-smoke}}
 merges=10000
 [[ -z $SMOKE ]] || merges=200
 

@@ -16,8 +16,9 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-FROM=${FROM:-https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/tok}
 WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+made_up multi30k
+FROM=${FROM:-https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/tok}
 MERGES=${MERGES:-${SMOKE:+200}}
 MERGES=${MERGES:-6000}
 

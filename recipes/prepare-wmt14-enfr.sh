@@ -21,8 +21,9 @@
 # MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 
-FROM=${FROM:-}
 WORK=${WORK:-$RUNS/wmt14-enfr${SMOKE:+-smoke}}
+made_up wmt-fr
+FROM=${FROM:-}
 address=http://www-lium.univ-lemans.fr/~schwenk/cslm_joint_paper/data
 held_out=3000
 

@@ -21,8 +21,9 @@
 # JOBS, MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 
-FROM=${FROM:-}
 WORK=${WORK:-$RUNS/wmt15-ende${SMOKE:+-smoke}}
+made_up wmt-de
+FROM=${FROM:-}
 
 need python subword-nmt fairseq-preprocess sha256sum sacrebleu sacremoses
 [[ $FROM && $FROM != *://* ]] || need curl

@@ -22,8 +22,9 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-FROM=${FROM:-}
 WORK=${WORK:-$RUNS/wmt16-ende${SMOKE:+-smoke}}
+made_up wmt-de
+FROM=${FROM:-}
 pieces=32000
 [[ -z $SMOKE ]] || pieces=400
 

@@ -56,15 +56,14 @@ need fairseq-train python
 prepared "prepare-$CORPUS.sh"
 folder=$WORK/$prefix$1${SEED:+-$SEED}$training_variant
 checkpoint=$folder/checkpoint_last.pt
-run mkdir -p "$folder"
 if [[ $1 == counts ]]; then
+    run mkdir -p "$folder"
     run_measured "$folder/usage.jsonl" env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli counts "$WORK/bin" \
         --window 5 --dim "$dim" --output "$folder/vectors.txt"
 else
-    run_measured "$folder/usage.jsonl" fairseq-train "$WORK/bin" --user-dir "$PLUGIN" "${options[@]}" \
-        --subsampling 1e-4 --max-tokens 2000 --max-epoch "$EPOCHS" --max-update "$updates" --seed "$SEED" \
-        --distributed-world-size 1 --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" \
-        --log-format simple
+    use_devices
+    run_training "$folder" "$WORK/bin" "${options[@]}" --subsampling 1e-4 --max-tokens "$((2000 / processes))" \
+        --max-epoch "$EPOCHS" --max-update "$updates" --no-epoch-checkpoints
     run_tiedemb norms "$checkpoint"
 fi
 [[ $SETS ]] || exit 0

@@ -46,10 +46,8 @@ fi
 
 need fairseq-train python
 prepared "prepare-$corpus.sh"
-run mkdir -p "$folder"
-run_measured "$folder/usage.jsonl" fairseq-train "$WORK/$data" --user-dir "$PLUGIN" --source-lang en --target-lang "$target" \
-    --arch "$preset" "${changes[@]}" --seed "$SEED" --distributed-world-size "$processes" "${device[@]}" \
-    --save-dir "$folder" --no-epoch-checkpoints --log-file "$folder/train.log" --log-format simple
+run_training "$folder" "$WORK/$data" --source-lang en --target-lang "$target" --arch "$preset" "${changes[@]}" \
+    --no-epoch-checkpoints
 for split in valid "${tests[@]}"; do
     # The test set has longer sentences than training.
     OVERRIDES="{'max_source_positions': 1024, 'max_target_positions': 1024}" \

@@ -27,6 +27,18 @@ SCORES: dict[str, Callable[[Any, Any], Any]] = {
     "cosine": lambda inner, norm: inner / norm,
 }
 INPUT_VECTORS: dict[str, Callable[[Any, Any], Any]] = {"l2-input": lambda row, norm: row / norm}
+# The same of methods with parameters or a feature map: functions of the row, the feature and, by their names, the
+# parameters' values for the word.
+LEARNED_SCORES: dict[str, Callable[[Array, Array, Any], float]] = {
+    "scaled": lambda row, h, own: own["scale"] * (row @ h),
+    "scaled-words": lambda row, h, own: own["scales"] * (row @ h),
+    "scaled-cosine": lambda row, h, own: own["temperature"] * (row @ h) / norm(row),
+    "fixnorm": lambda row, h, own: own["g"] * (row @ h) / (norm(row) * norm(h)),
+    "half-swap": lambda row, h, own: row @ np.concatenate([h[-(len(h) // 2) :], h[: -(len(h) // 2)]]),
+}
+LEARNED_VECTORS: dict[str, Callable[[Array, Any], Array]] = {
+    "fixnorm": lambda row, own: own["radius"] * row / norm(row)
+}
 
 
 def input_vector(method: str, row: Array) -> Array:
@@ -50,6 +62,12 @@ def smoothed_cross_entropy(scores: Array, target: int, epsilon: float) -> tuple[
     wrong = epsilon / (len(scores) - 1)
     weights = [1 - epsilon if word == target else wrong for word in range(len(scores))]
     return -sum(w * lp for w, lp in zip(weights, log_p, strict=True)), -log_p[target]
+
+
+def augmented_loss(scores: Array, similar: Array, alpha: float, tau: float) -> float:
+    """alpha KL(softmax(y / tau) || softmax(z / tau)) of a word with scores z, whose own vector scores y (Inan 2017)."""
+    soft, p = softmax(similar / tau), softmax(scores / tau)
+    return alpha * float(sum(q * math.log(q / r) for q, r in zip(soft, p, strict=True)))
 
 
 def sigmoid(x: Array) -> Array:

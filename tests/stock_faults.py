@@ -107,6 +107,11 @@ def tied_adaptive_softmax() -> None:
     softmax.get_log_prob(table(torch.arange(28).view(2, 14)), None)
 
 
+def adaptive_log_probabilities() -> None:
+    softmax = AdaptiveSoftmax(30, 16, [6, 10], 0.0)
+    softmax.get_log_prob(torch.randn(2, 14, 16, requires_grad=True), None).sum().backward()
+
+
 FAULTS: dict[str, Callable[[], object]] = {
     "Weights only load failed": load_checkpoint,
     "Unsupported global: GLOBAL argparse.Namespace was not an allowed global by default": load_checkpoint,
@@ -125,6 +130,10 @@ FAULTS: dict[str, Callable[[], object]] = {
     "world size is 2 but have 0 available devices": start_two_processes,
     "integer modulo by zero": start_under_torchrun,
     "mat1 and mat2 shapes cannot be multiplied": tied_adaptive_softmax,
+    "one of the variables needed for gradient computation has been modified by an inplace operation": (
+        adaptive_log_probabilities
+    ),
+    "KeyError: None": lambda: options.parse_args_and_arch(options.get_validation_parser(), [DATA, "--path", "a.pt"]),
     "negative seek position -1": preprocess_latin_1,
     "cannot mmap an empty file": read_an_empty_split,
     "Each element of `refs` should be a sequence of strings": lambda: score("--sacrebleu"),

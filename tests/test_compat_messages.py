@@ -36,6 +36,8 @@ ANSWERS = {
     "world size is 2 but have 0 available devices": "test_compat.py::test_two_cpu_processes_are_started",
     "integer modulo by zero": "test_compat.py::test_a_process_of_torchrun_knows_its_place",
     "mat1 and mat2 shapes cannot be multiplied": "fine",
+    "one of the variables needed for gradient computation has been modified by an inplace operation": "fine",
+    "KeyError: None": "fine",
     "negative seek position -1": "whose line 1 has the byte 0xe9",
     "cannot mmap an empty file": "train.bin: needs at least one sentence; got an empty file",
     "Each element of `refs` should be a sequence of strings": SACREBLEU,

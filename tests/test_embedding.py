@@ -15,6 +15,7 @@ from fairseq.optim.adam import Adam
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.averages import average
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
@@ -23,6 +24,8 @@ from .processes import in_two_processes
 
 PAD = 1
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
+CONSTANTS = Constants(embedding_scale=1.5, logit_scale=0.7, logit_soft_cap=2.0)
+START_PLAIN = ("plain", "distance", "scaled", "scaled-words", "half-swap")
 
 
 class TwoPlaces(torch.nn.Module):
@@ -93,13 +96,14 @@ def test_sharing_survives(travel, method: str) -> None:
     original = TwoPlaces(method)
     model = travel(copy.deepcopy(original))
     assert model.source.weight is model.output.weight
-    assert sum(1 for _ in model.parameters()) == 2
+    assert len([*model.parameters()]) == len([*original.parameters()])
     torch.testing.assert_close(model.source.weight.float(), original.source.weight, atol=1e-3, rtol=1e-3)
     with torch.no_grad():  # written through one role, read through the other
         model.source.weight[3] = torch.tensor([1.0, 0.0, 0.0, 0.0])
         scores = model.output.scores(torch.eye(4, dtype=model.output.weight.dtype))
-    assert scores[0, 3] > 0.4
-    assert scores[1:, 3].abs().max() < 1e-6 or method == "distance"
+    feature = 2 if method == "half-swap" else 0
+    assert scores[feature, 3] > 0.4
+    assert scores[:, 3].index_fill(0, torch.tensor(feature), 0).abs().max() < 1e-6 or method == "distance"
     assert (original.source.weight[3] != torch.tensor([1.0, 0.0, 0.0, 0.0])).any()
 
 
@@ -147,7 +151,7 @@ def test_padding_row_gets_the_softmax_gradient_as_an_output() -> None:
 @every_method
 def test_rows_start_with_norm_one_where_a_method_divides_by_it(method: str) -> None:
     table = SharedEmbedding(500, 64, PAD, method=method, std=0.01)
-    expected = 0.08 if method in ("plain", "distance") else 1.0
+    expected = 0.08 if method in START_PLAIN else 1.0
     assert table.weight.norm(dim=1).mean().item() == pytest.approx(expected, rel=0.1)
 
 
@@ -157,7 +161,7 @@ def test_rows_drawn_anew_have_norm_one_where_a_method_divides_by_it(method: str)
     before = table.weight.detach().clone()
     table.reset_rows_of_norm_one()
     assert not table.weight[PAD].any()
-    if method in ("plain", "distance"):
+    if method in START_PLAIN:
         assert torch.equal(table.weight, before)
     else:
         assert table.weight.norm(dim=1).mean().item() == pytest.approx(1.0, rel=0.1)
@@ -274,7 +278,7 @@ def test_an_unknown_method_is_refused_by_its_name_and_no_flag() -> None:
 
 @every_method
 def test_rows_of_words_score_as_the_whole_table_does(method: str) -> None:
-    table = SharedEmbedding(9, 4, PAD, method=method, bias=True).double()
+    table = SharedEmbedding(9, 4, PAD, method=method, bias=True, embeds=False, constants=CONSTANTS).double()
     with torch.no_grad():
         for parameter in table.parameters():
             parameter.normal_()
@@ -290,8 +294,23 @@ def test_rows_of_words_score_as_the_whole_table_does(method: str) -> None:
 
 
 @every_method
-def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> None:
+def test_constants_are_those_of_their_equation(method: str) -> None:
+    """A scale of the vectors, one of the products alone, and a soft cap of the sum."""
     table = SharedEmbedding(9, 4, PAD, method=method, bias=True).double()
+    with torch.no_grad():
+        for parameter in table.parameters():
+            parameter.normal_()
+    features, words = torch.randn(5, 4).double(), torch.arange(9)
+    of_products, rest, vectors = table.scores(features), table.scores(0 * features), table.embed(words)
+    table.constants = CONSTANTS
+    expected = 2.0 * torch.tanh((0.7 * (of_products - rest) + rest) / 2.0)
+    torch.testing.assert_close(table.scores(features), expected)
+    torch.testing.assert_close(table.embed(words), 1.5 * vectors)
+
+
+@every_method
+def test_words_that_never_come_have_no_share_of_the_normaliser(method: str) -> None:
+    table = SharedEmbedding(9, 4, PAD, method=method, bias=True, constants=CONSTANTS).double()
     with torch.no_grad():
         for parameter in table.parameters():
             parameter.normal_()

@@ -11,7 +11,20 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it. The package itself imports names on first
 # use, and the plugin in a process that has fairseq.
 CORE = (
-    *("_shapes", "registry", "sharing", "squared_norms", "norm_terms", "losses", "head", "scored_rows"),
+    *(
+        "_shapes",
+        "registry",
+        "feature_maps",
+        "sharing",
+        "squared_norms",
+        "norm_terms",
+        "loss_options",
+        "objective",
+        "losses",
+        "head",
+        "constants",
+        "scored_rows",
+    ),
     *("regularizers", "embedding", "modules", "outputs"),
 )
 LAYERS = [

@@ -10,12 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_tiedemb import squared_norms
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions, output_loss
+from fairseq_tiedemb.outputs import OutputLayer
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
@@ -42,8 +44,10 @@ def plain_loss(table: SharedEmbedding, features: Tensor, target: Tensor, epsilon
     return loss + z * scores.logsumexp(-1).square().sum()
 
 
-def case(method: str, bias: bool, shortest: float = 1e-4) -> tuple[SharedEmbedding, Tensor, Tensor]:
-    table = SharedEmbedding(11, 5, 1, method=method, bias=bias)
+def case(
+    method: str, bias: bool, shortest: float = 1e-4, embeds: bool = False
+) -> tuple[SharedEmbedding, Tensor, Tensor]:
+    table = SharedEmbedding(11, 5, 1, method=method, bias=bias, embeds=embeds)
     with torch.no_grad():
         table.weight.mul_(torch.rand(11, 1) + 0.5)
         # By default below the smallest norm that is divided by.
@@ -52,6 +56,60 @@ def case(method: str, bias: bool, shortest: float = 1e-4) -> tuple[SharedEmbeddi
             table.bias.normal_()
     features = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
     return table.double(), features, torch.tensor([2, 5, 5, 0, 10, 3, 9])
+
+
+@pytest.mark.parametrize(("method", "reduce"), [("plain", True), ("distance", True), ("fixnorm", False)])
+def test_augmented_loss_is_that_of_the_equation(method: str, reduce: bool) -> None:
+    table, features, target = case(method, bias=True, embeds=True)
+    table.constants = Constants(logit_soft_cap=2.0)
+    without = copy.deepcopy(table)  # soft targets know no bias and no cap
+    without.constants = Constants()
+    nn.init.zeros_(without.bias)
+    scores, similar = table.scores(features), without.scores(without.embed(target)).detach()
+    options = LossOptions(0.1, reduce=reduce, augmented_loss=0.7, augmented_temperature=1.6)
+    found = table.loss(features, target, options).loss
+    parts = [
+        reference.augmented_loss(*each, 0.7, 1.6) for each in zip(scores.detach().numpy(), similar.numpy(), strict=True)
+    ]
+    extra = found - table.loss(features, target, LossOptions(0.1, reduce=reduce)).loss
+    np.testing.assert_allclose(extra.detach(), sum(parts) if reduce else parts, rtol=1e-9)
+    divergence = F.kl_div((scores / 1.6).log_softmax(-1), (similar / 1.6).softmax(-1), reduction="sum")
+    inputs = [features, *(each for name, each in table.named_parameters() if "radius" not in name)]
+    expected = torch.autograd.grad(plain_loss(table, features, target, 0.1) + 0.7 * divergence, inputs)
+    for ours, theirs in zip(torch.autograd.grad(found.sum(), inputs), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "got"),
+    [
+        ({"augmented_loss": -1.0}, "--augmented-loss: needs a finite value, 0 or more; got -1.0"),
+        (
+            {"augmented_loss": 1.0, "augmented_temperature": 0.0},
+            "--augmented-temperature: needs a positive, .*; got 0.0",
+        ),
+        ({"augmented_temperature": 2.0}, "--augmented-temperature: needs --augmented-loss; got 2.0 alone"),
+        ({"augmented_loss": 0.5}, "--augmented-loss: needs one table for input and output; got 0.5 with"),
+    ],
+)
+def test_augmented_loss_that_cannot_be_is_refused(options: dict[str, float], got: str) -> None:
+    table, _, _ = case("plain", bias=True)
+    with pytest.raises(ValueError, match=got):
+        OutputLayer(table).check_training(LossOptions(**options))
+    with pytest.raises(ValueError, match="--augmented-loss: needs features of the soft targets; got 0.5 without"):
+        output_loss(torch.ones(1, 5), torch.ones(3, 5), torch.tensor([2]), options=LossOptions(augmented_loss=0.5))
+
+
+@pytest.mark.parametrize("reduce", [True, False])
+@pytest.mark.parametrize("method", ["plain", "distance", "scaled-words"])
+def test_a_soft_cap_has_the_gradients_of_the_plain_computation(method: str, reduce: bool) -> None:
+    table, features, target = case(method, bias=True)
+    table.constants = Constants(logit_scale=3.0, logit_soft_cap=0.5)
+    inputs = [features, *table.parameters()]
+    expected = torch.autograd.grad(plain_loss(table, features, target, 0.1, 0.02), inputs)
+    found = torch.autograd.grad(table.loss(features, target, LossOptions(0.1, 0.02, reduce)).loss.sum(), inputs)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 @objectives
@@ -117,7 +175,7 @@ def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype:
     """At most the plain computation's error in the same precision and four of its roundings."""
     # Divided by 3e-4, times `HALF_SCALE`, fp16 would overflow.
     exact, features, target = case(method, bias=True, shortest=0.02)
-    half = SharedEmbedding(11, 5, 1, method=method, bias=True).to(dtype)
+    half = SharedEmbedding(11, 5, 1, method=method, bias=True, embeds=False).to(dtype)
     half.load_state_dict(exact.state_dict())
     half_features = features.detach().to(dtype).requires_grad_()
     truth = torch.autograd.grad(plain_loss(exact, features, target, 0.1, 0.02), [features, exact.weight])
@@ -237,9 +295,10 @@ def test_backward_twice_gives_the_same() -> None:
 
 @every_method
 def test_never_holds_all_scores(method: str) -> None:
-    table = SharedEmbedding(100, 2, 1, method=method)
+    table = SharedEmbedding(100, 2, 1, method=method, constants=Constants(logit_soft_cap=9.0))
+    options = LossOptions(augmented_loss=1.0)
     with Products() as products:
-        table.loss(torch.randn(50, 2, requires_grad=True), torch.arange(50)).loss.backward()
+        table.loss(torch.randn(50, 2, requires_grad=True), torch.arange(50), options).loss.backward()
     assert products.largest == 3 * 100
 
 

@@ -337,6 +337,8 @@ def test_fairseq_train_trains_them_and_p_for_translation(
     flags = (
         f"--arch {arch} {sizes} --sharing-method {method} --projection --projection-bias "
         "--criterion tied_cross_entropy "
+        "--augmented-loss 0.5 --augmented-temperature 2 --logit-soft-cap 30 --embedding-scale 1.5 "
+        "--cosine-regularization 0.1 --norm-regularization 0.01 --norm-target 2 --mean-regularization 0.1 "
         "--projection-regularization 0.15 --optimizer adam --lr 0.01 --batch-size 20 --max-update 3 "
         "--no-epoch-checkpoints"
     )
@@ -393,7 +395,7 @@ def test_hydra_takes_a_method_from_outside(
     plugin.mkdir()
     (plugin / "__init__.py").write_text(readme_method())
     settings = (
-        f"--config-dir {CONFIG} --config-name zaremba_lm_small_wt model.sharing_method=scaled-cosine "
+        f"--config-dir {CONFIG} --config-name zaremba_lm_small_wt model.sharing_method=scaled-distance "
         f"model.decoder_embed_dim=8 model.decoder_hidden_size=8 task.data={lm_data} optimization.max_update=3 "
         f"checkpoint.save_dir={tmp_path}/run common.user_dir={plugin}"
     )
@@ -447,7 +449,7 @@ def test_methods_of_installed_packages(run_command: Callable[..., Any], tmp_path
     environment = {"PYTHONPATH": f"{tmp_path}:{CONFIG.parent.parent}"}
     printed = run_command("train", "--arch", "tied_lstm_lm", "--help", fresh=True, env=environment).stdout
     assert "half (50% of it)" in " ".join(printed.split())
-    assert "cosine,half,fourths}" in printed
+    assert "half-swap,half,fourths}" in printed
 
 
 def install(folder: Path, name: str, entry_points: str) -> None:

@@ -37,6 +37,7 @@ LAYERS = {
     "tied-short-list": (*TIED, "--output-layer", "short-list", "--short-list", 6),
     "nce": (*TIED, "--output-layer", "nce", "--noise-samples", 20, *ZERO),
     "sampled": (*TIED, "--output-layer", "sampled", "--noise-samples", 5, "--own-noise", *ZERO),
+    "mixture": (*TIED, "--output-layer", "mixture", "--mixtures", 2, "--sharing-method", "scaled-words", *ZERO),
     "tree": (*UNTIED, "--output-layer", "tree", *ZERO),
     "class-tree": (*UNTIED, "--output-layer", "tree", "--tree", "classes", "--class-file", "CLASSES", *ZERO),
 }

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +22,20 @@ from .models.recurrent_lms import WORDS, batch, build, text
 
 LAMBDA = 0.15
 MU = 0.3
+OF_ROWS = {
+    "cosine_regularization": 0.7,
+    "norm_regularization": 0.2,
+    "norm_target": 1.5,
+    "mean_regularization": 0.4,
+}
 
 
 def criterion(strength: float = LAMBDA, sentence_avg: bool = True, mu: float = 0.0) -> TiedCrossEntropy:
     task = SimpleNamespace(target_dictionary=WORDS)
-    return TiedCrossEntropy(task, sentence_avg, 0.0, projection_regularization=strength, l2_regularization=mu)
+    of_rows = OF_ROWS if mu else {}
+    return TiedCrossEntropy(
+        task, sentence_avg, 0.0, projection_regularization=strength, l2_regularization=mu, **of_rows
+    )
 
 
 def projected(**options: Any) -> StreamLM:
@@ -45,9 +55,24 @@ def gradient_of_definition(
     size = sum(sample["nsentences" if sentence_avg else "ntokens"] for sample in samples)
     weight = dict(model.named_parameters())["decoder.projection.weight"]
     loss = (torch.stack(losses).sum() + LAMBDA / 2 * weight.pow(2).sum()) / size
+    if mu:
+        loss = loss + of_rows(model.output.table.weight)
     names, parameters = zip(*model.named_parameters(), strict=True)
     loss = loss + mu / 2 * torch.stack([each.pow(2).sum() for each in parameters]).sum()
     return dict(zip(names, torch.autograd.grad(loss, parameters), strict=True))
+
+
+def of_rows(table: torch.Tensor) -> torch.Tensor:
+    """The penalties on the rows of words, pair by pair and row by row."""
+    rows = [table[word] for word in range(len(table)) if word != WORDS.pad()]
+    cosines = [a @ b / a.norm() / b.norm() for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j]
+    norms = torch.stack([(row.norm() - OF_ROWS["norm_target"]) ** 2 for row in rows])
+    mean = torch.stack(rows).mean(0)
+    return (
+        OF_ROWS["cosine_regularization"] * torch.stack(cosines).sum() / len(rows) ** 2
+        + OF_ROWS["norm_regularization"] * norms.sum()
+        + OF_ROWS["mean_regularization"] * mean @ mean
+    )
 
 
 def gradient_of_update(
@@ -95,6 +120,32 @@ def test_an_update_has_each_penalty_once(
     found = gradient_of_update(model, parts, sentence_avg, monkeypatch, mu)
     for name, expected in gradient_of_definition(model, samples, sentence_avg, mu).items():
         torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+def test_each_batch_has_its_activations_penalised(sentence_avg: bool) -> None:
+    """alpha ||dropped h||^2 / H of each token and beta ||h_t - h_{t-1}||^2 / H, where h is that of the batch."""
+    model = grown(build(decoder_dropout_out=0.5)).double().train()
+    strengths = {"activation_regularization": 2.0, "temporal_activation_regularization": 0.7}
+    each = TiedCrossEntropy(SimpleNamespace(target_dictionary=WORDS), sentence_avg, **strengths)
+    each.begin_update(model)
+    layers = []
+    model.decoder.stack.register_forward_hook(lambda *call: layers.append(call[-1][0]))
+    model.decoder.dropout_out.register_forward_hook(lambda *call: layers.append(call[-1]))
+    for sample in micro_batches(2):
+        layers.clear()
+        torch.manual_seed(1)
+        loss, _, logged = each(model, sample)
+        raw, dropped = (each.detach() for each in layers)
+        penalty = sum(2.0 * float(h @ h) / 6 for h in dropped.flatten(0, 1))
+        penalty += sum(0.7 * float((b - a) @ (b - a)) / 6 for row in raw.unbind(1) for a, b in pairwise(row))
+        torch.manual_seed(1)
+        unpenalised = model(**sample["net_input"], target=sample["target"]).loss
+        assert float(loss - unpenalised) == pytest.approx(penalty, rel=1e-9)
+        assert float(logged["penalty"]) == pytest.approx(penalty, rel=1e-9)
+        assert torch.autograd.grad(loss - unpenalised, model.decoder.stack.weight_hh[0])[0].abs().sum() > 0
+    each.begin_batch(is_dummy=True)
+    assert float(each(model, sample)[0]) == 0
 
 
 def test_a_short_last_group_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,17 +224,32 @@ def test_a_model_without_projection_is_refused() -> None:
         criterion()(build(), micro_batches(1)[0])
 
 
+def test_a_model_without_recurrent_layers_is_refused() -> None:
+    each = TiedCrossEntropy(SimpleNamespace(target_dictionary=WORDS), True, activation_regularization=2.0)
+    with pytest.raises(ValueError, match="--activation-regularization: needs a recurrent language model; got 2.0 for"):
+        each.begin_update(build("feedforward_lm"))
+
+
 def test_a_flags_help_is_the_penaltys_summary() -> None:
     fields = TiedCrossEntropyConfig.__dataclass_fields__
     assert {name: fields[name].metadata["help"] for name in REGULARIZERS} == {
         name: each.summary for name, each in REGULARIZERS.items()
     }
+    assert fields["norm_target"].default == 1.0
 
 
 @pytest.mark.parametrize("value", [-0.15, float("nan")])
 def test_a_strength_below_zero_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match=f"--projection-regularization: needs 0 or more; got {value}. Use"):
         criterion(value)
+
+
+def test_options_of_a_penalty_alone_are_refused() -> None:
+    task = SimpleNamespace(target_dictionary=WORDS)
+    with pytest.raises(ValueError, match="--norm-target: needs --norm-regularization; got 2.0 alone"):
+        TiedCrossEntropy(task, True, norm_target=2.0)
+    with pytest.raises(ValueError, match="--cosine-regularization: needs an output layer .* by a table; got 0.7"):
+        REGULARIZERS["cosine_regularization"](build(output_layer="tree"), 0.7)
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])

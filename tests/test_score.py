@@ -12,6 +12,8 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_tiedemb.analysis import continuous_cache
+from fairseq_tiedemb.analysis.language_models import load_language_model
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.ngram import read_word_scores
 
@@ -122,6 +124,37 @@ def test_one_stream_is_what_eval_lm_reads(
     differences = np.abs(found[3][1] - found[0][1])
     assert differences[:first].max() < 1e-5
     assert differences[first:].max() > 1e-4
+
+
+def test_a_cache_has_a_perplexity_of_its_own(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the stream is cut; place by place in float64, from the model's features."""
+    monkeypatch.setattr(continuous_cache, "BLOCK", 5)
+    (tmp_path / "text").write_text("a b a c a b\nb b a d\na c\n")
+    command = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data), "--stream"]
+    assert main(command) == 0
+    plain = capsys.readouterr()
+    model, task = load_language_model(checkpoint, lm_data)
+    words = torch.cat([task.source_dictionary.encode_line(line) for line in (tmp_path / "text").open()]).long()
+    previous = torch.cat((torch.tensor([task.source_dictionary.eos()]), words[:-1])).unsqueeze(0)
+    with torch.no_grad():
+        h = model.extract_features(previous, stream_position=0)[0][0].double().numpy()
+        log_p = model.log_prob(words.unsqueeze(0), src_tokens=previous, stream_position=0)[0].double().numpy()
+    size, theta, share = 4, 2.5, 0.3
+    logs = [log_p[0]]
+    for t in range(1, len(words)):
+        places = range(max(0, t - size), t)
+        weights = np.exp([theta * h[t] @ h[i] for i in places])
+        cached = sum(weight for weight, i in zip(weights, places, strict=True) if words[i] == words[t]) / weights.sum()
+        logs.append(np.log((1 - share) * np.exp(log_p[t]) + share * cached))
+    expected = f"; {np.exp(-np.mean(logs)):.2f} with a cache of 4 words, theta 2.5, lambda 0.3\n"
+    cache = ["--cache", "4", "--cache-theta", "2.5", "--cache-lambda", "0.3"]
+    for cut in ("4000", "3"):
+        assert main([*command, *cache, "--max-tokens", cut]) == 0
+        out, err = capsys.readouterr()
+        assert err == plain.err.rstrip("\n") + expected
+        assert [row[0] for row in rows(out)] == pytest.approx([row[0] for row in rows(plain.out)])
 
 
 def test_a_diverged_model_has_an_infinite_perplexity_or_is_refused(
@@ -264,6 +297,10 @@ def test_refuses_files_and_options(
         (b"a\n", ("--per-word", "words", "--raw"), "--per-word: needs logarithms of probabilities; got --raw"),
         (b"a\n", ("--raw-sample", "5"), "--raw-sample: needs --raw, whose log Z it is of; got 5"),
         (b"a\n", ("--raw-sample", "0"), "--raw-sample: needs 1 or more; got 0"),
+        (b"a\n", ("--cache", "5"), "--cache: needs --stream, of which it holds the last words; got 5"),
+        (b"a\n", ("--cache-theta", "1"), "--cache-theta: needs --cache; got 1.0"),
+        (b"a\n", ("--stream", "--raw", "--cache", "5"), "--cache: needs logarithms of probabilities; got --raw"),
+        (b"a\n", ("--cache-lambda", "2"), "--cache-lambda: needs 0 to 1; got 2. Use 0.1, say."),
         (b"a\n", ("--max-tokens", "0"), "--max-tokens: needs 1 or more; got 0. Use 4000, say."),
     ):
         assert message.replace("TEXT", f"{tmp_path}/text") in refused(checkpoint, text, *flags)

@@ -12,6 +12,7 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod, register_sharing_method, sharing_method
 
 from . import reference
+from .models.common import grown
 
 PAD = 1
 every_method = pytest.mark.parametrize("method", SHARING_METHODS)
@@ -30,7 +31,7 @@ def words(table: SharedEmbedding) -> list[int]:
 
 def test_the_papers_methods_are_registered_and_every_method_has_its_equation() -> None:
     assert list(SHARING_METHODS)[:5] == ["plain", "l2-input", "square-output", "distance", "cosine"]
-    assert SHARING_METHODS.keys() == reference.SCORES.keys()
+    assert SHARING_METHODS.keys() == reference.SCORES.keys() | reference.LEARNED_SCORES.keys()
 
 
 def test_unknown_method_is_refused_with_those_that_exist() -> None:
@@ -84,7 +85,30 @@ def test_parameters_are_tensors_of_floating_point_numbers(value: Any, monkeypatc
         SharedEmbedding(12, 5, PAD, method="wrong")
 
 
-@every_method
+def test_the_name_of_readmes_former_example_may_be_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = SharingMethod(name="scaled-cosine", summary="mine", source="")
+    monkeypatch.setitem(SHARING_METHODS, "scaled-cosine", SHARING_METHODS["scaled-cosine"])
+    monkeypatch.setattr(SHARING_METHODS, "yields", {"scaled-cosine"})
+    assert register_sharing_method(mine) is sharing_method("scaled-cosine")
+    with pytest.raises(ValueError, match="got 'scaled-cosine', which is 'mine'"):
+        register_sharing_method(mine)
+
+
+@pytest.mark.parametrize("method", reference.LEARNED_SCORES)
+def test_equations_with_parameters(method: str) -> None:
+    table, features = grown(embedding(method, bias=True)), torch.randn(3, 5, dtype=torch.float64)
+    vectors, scores = table.embed(torch.arange(12)).detach(), table.scores(features).detach()
+    learned = {name.rpartition(".")[2]: each.detach().numpy() for name, each in table.named_parameters()}
+    rows, bias = learned.pop("weight"), learned.pop("bias")
+    for word in words(table):
+        own = {name: values[word] if values.ndim else float(values) for name, values in learned.items()}
+        expected = reference.LEARNED_VECTORS.get(method, lambda row, own: row)(rows[word], own)
+        np.testing.assert_allclose(vectors[word], expected, rtol=1e-10)
+        expected = [reference.LEARNED_SCORES[method](rows[word], h, own) + bias[word] for h in features.numpy()]
+        np.testing.assert_allclose(scores[:, word], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", reference.SCORES)
 def test_equations(method: str) -> None:
     table, features = embedding(method), torch.randn(3, 5, dtype=torch.float64)
     vectors, scores = table.embed(torch.arange(12)), table.scores(features)

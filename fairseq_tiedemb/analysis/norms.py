@@ -32,6 +32,7 @@ class Norms:
         rows: dictionary rows of the norms, in [0, V).
         values: ||w_v|| of these rows.
         size: V.
+        words_VD: the rows themselves.
     """
 
     label: str
@@ -39,6 +40,7 @@ class Norms:
     rows: np.ndarray
     values: np.ndarray
     size: int
+    words_VD: Tensor
 
 
 def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
@@ -66,8 +68,9 @@ def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Te
     if listed is not None and counts is not None and len(listed) == size:
         rows, size = listed.numpy(), len(counts)
     if has_padding_row(names[0]):
-        values, rows = values[rows != PADDING_ROW], rows[rows != PADDING_ROW]
-    return Norms(label, names, rows, values, size)
+        is_word = rows != PADDING_ROW
+        values, rows, table_VD = values[is_word], rows[is_word], table_VD[torch.from_numpy(is_word)]
+    return Norms(label, names, rows, values, size, table_VD)
 
 
 def parameter_norms(model: dict[str, Any]) -> str:

@@ -54,6 +54,13 @@ SHARING = (
     THREE_WAY,
     Choice("share_decoder_input_output_embed", False, implied_by=THREE_WAY),
     Choice("projection", False),
+    Choice("embedding_scale", "1.0"),
+    Choice("logit_scale", "1.0"),
+    Choice("logit_soft_cap", "none"),
+    # These change shapes, too, of which fairseq does not say the cause.
+    Choice("projection_bias", False),
+    Choice("no_projection_bias", False),
+    Choice("embedding_rank", "none"),
 )
 # A preset may turn these on by its name alone.
 SET_BY_PRESETS = tuple(choice for choice in SHARING if isinstance(choice.unset, bool))

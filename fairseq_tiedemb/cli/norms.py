@@ -11,10 +11,13 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the checkpoint, the dictionary, the extra table, and the picture."""
+    """Adds the checkpoint, the dictionary, the extra tables, and the picture."""
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of fairseq-train")
     parser.add_argument(
         "--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for word counts"
+    )
+    parser.add_argument(
+        "--isotropy", action="store_true", help="also print how evenly the rows point in all directions"
     )
     parser.add_argument("--parameters", action="store_true", help="also print the norm of every parameter")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
@@ -37,6 +40,10 @@ def run(arguments: argparse.Namespace) -> None:
     print(norms.summary(tables))
     if counted:
         print(norms.by_frequency(counted))
+    if arguments.isotropy:
+        from fairseq_tiedemb.analysis.isotropy import isotropy
+
+        print(isotropy(tables))
     if arguments.parameters:
         print(norms.parameter_norms(state["model"]))
     if picture is not None:

@@ -9,6 +9,8 @@ Sentences are scored separately. With --stream they are one text, in which every
 before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream need this. --per-word writes the
 log-probability of every token, for fairseq-tiedemb ngram --interpolate.
 
+With --cache the summary has a second perplexity, of the model beside a cache of the last words; all else is without it.
+
 --raw prints the target words' logits instead of log-probabilities, at the cost of one word instead of the whole
 vocabulary. Logits are no probabilities; the summary shows how far they are from log-probabilities.
 """
@@ -26,6 +28,7 @@ from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 EXACT = True
 RAW_SAMPLE = 1000  # where --raw is given without a number
+THETA, LAMBDA = 0.3, 0.1  # of --cache
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +51,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=at_least(1, use=4000), default=4000, help="tokens of a batch, padding included"
     )
+    parser.add_argument(
+        "--cache",
+        type=at_least(1, use=500),
+        metavar="N",
+        help="with --stream, also report the perplexity with a continuous cache of N words (Grave et al. 2017)",
+    )
+    parser.add_argument(
+        "--cache-theta",
+        type=at_least(0.0, use=THETA),
+        metavar="T",
+        help=f"how far the cache prefers places whose features are alike (default: {THETA})",
+    )
+    parser.add_argument(
+        "--cache-lambda",
+        type=at_least(0.0, most=1, use=LAMBDA),
+        metavar="L",
+        help=f"share of the cache in the probabilities (default: {LAMBDA})",
+    )
     parser.add_argument("--raw", action="store_true", help="print logits without softmax, for a self-normalised model")
     parser.add_argument(
         "--raw-sample",
@@ -69,6 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     import torch  # takes seconds, with fairseq: too slow for a help text
 
+    from fairseq_tiedemb.analysis.continuous_cache import ContinuousCache
     from fairseq_tiedemb.analysis.normalisers import RawScorer
     from fairseq_tiedemb.analysis.sentence_scores import predicted_words
     from fairseq_tiedemb.ngram import write_word_scores
@@ -80,6 +102,12 @@ def run(arguments: argparse.Namespace) -> None:
     predicted = predicted_words(task, torch.cat(sentences))
     if arguments.raw:
         model = RawScorer(model, len(predicted), arguments.raw_sample or RAW_SAMPLE)
+    elif arguments.cache is not None:
+        theta, weight = (
+            default if given is None else given
+            for given, default in ((arguments.cache_theta, THETA), (arguments.cache_lambda, LAMBDA))
+        )
+        model = ContinuousCache(model, size=arguments.cache, theta=theta, weight=weight)
     scores = _scores(arguments, model, task, sentences)
     totals = [of_tokens.sum().item() for of_tokens in scores]
     for text, value, of_tokens in zip(texts, totals, scores, strict=True):
@@ -90,6 +118,8 @@ def run(arguments: argparse.Namespace) -> None:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
     counted = f"{len(predicted):,} tokens ({int(predicted.eq(dictionary.unk()).sum()):,} unknown)"
     summary = (_of_raw_scores if arguments.raw else _of_probabilities)(model, predicted, sum(totals))
+    if arguments.cache is not None:
+        summary += f"; {model.summary()}"
     note(f"{len(texts):,} sentences, {counted}, {summary}")
 
 
@@ -101,9 +131,13 @@ def _check(arguments: argparse.Namespace) -> None:
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
     if arguments.raw:
         needs = "logarithms of probabilities"
-        refuse_options(arguments, ["per_word"], needs=needs, got="--raw, whose scores are none")
+        refuse_options(arguments, ["per_word", "cache"], needs=needs, got="--raw, whose scores are none")
     else:
         refuse_options(arguments, ["raw_sample"], needs="--raw, whose log Z it is of")
+    if not arguments.stream:
+        refuse_options(arguments, ["cache"], needs="--stream, of which it holds the last words")
+    if arguments.cache is None:
+        refuse_options(arguments, ["cache_theta", "cache_lambda"], needs="--cache")
     if arguments.per_word is not None:
         inputs = [arguments.checkpoint, arguments.data / "dict.txt", *texts]
         check_output(arguments.per_word, flag="--per-word", inputs=inputs)

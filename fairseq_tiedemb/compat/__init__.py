@@ -12,6 +12,7 @@ nothing, and `apply` may be called again. The files:
     text         UTF-8                     archives    unpacking of models
     resume       batches to come           user_dir    one copy of this package
     refusals     without a traceback       interactive soft alignment
+    flags        that cannot be followed
 
 .. include:: README.md
 """
@@ -24,6 +25,7 @@ from . import (
     arrays,
     batches,
     checkpoints,
+    flags,
     interactive,
     literals,
     processes,
@@ -43,6 +45,7 @@ ENTRIES = (
     checkpoints.checkpoint_classes,
     checkpoints.one_way_to_read,
     checkpoints.checkpoint_errors,
+    checkpoints.shared_tables_beside_adaptive_softmax,
     archives.archives_stay_in_their_folder,
     interactive.interactive_alignment,
     literals.literal_settings,
@@ -60,12 +63,16 @@ ENTRIES = (
     resume.resumed_batches,
     resume.each_epochs_order,
     resume.finished_trainings_stay,
+    flags.validation_needs_no_task,
+    flags.beams_have_hypotheses,
+    flags.asynchronous_writing_needs_iopath,
     trainer.bf16_without_tpu,
     trainer.ema_decays_once,
     trainer.decay_follows_max_update,
     trainer.decay_needs_its_updates,
     trainer.tied_adaptive_width,
     trainer.adaptive_loss_counts_every_word,
+    trainer.adaptive_softmax_has_gradients,
     trainer.dynamic_convolution_without_bias,
     trainer.half_precision_needs_a_gpu,
     trainer.reason_for_refusing_a_checkpoint,

@@ -9,6 +9,7 @@ import fairseq
 import torch
 from fairseq import checkpoint_utils
 from fairseq.models.speech_to_text import xm_transformer
+from fairseq.models.transformer import TransformerDecoderBase
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -100,3 +101,20 @@ def checkpoint_errors() -> None:
 
     for name in ("load_checkpoint_to_cpu", "load_ema_from_checkpoint"):
         wrap(checkpoint_utils, name)(load)
+
+
+def shared_tables_beside_adaptive_softmax() -> None:
+    """Load Transformers that share their input table and have an adaptive softmax, which has rows of its own.
+
+    Without it: fairseq adds an output projection, which the model does not have (transformer_decoder.py:402), and
+    refuses the weights. Goes when fairseq looks for the projection first.
+    """
+
+    @wrap(TransformerDecoderBase, "upgrade_state_dict_named")
+    def upgrade(original: Any, self: Any, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
+        key = f"{name}.output_projection.weight"
+        was_there = key in state_dict
+        state = original(self, state_dict, name)
+        if self.output_projection is None and not was_there:
+            state.pop(key, None)
+        return state

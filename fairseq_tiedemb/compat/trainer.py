@@ -157,6 +157,28 @@ def adaptive_loss_counts_every_word() -> None:
         return loss, sample_size, {"loss": loss.detach(), **sizes}
 
 
+class CopiedLogSoftmax(torch.nn.LogSoftmax):
+    """Logarithms of probabilities that may be changed in place: the gradient needs those that are kept here."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        log_probs = super().forward(input)
+        return log_probs.clone() if log_probs.requires_grad else log_probs
+
+
+def adaptive_softmax_has_gradients() -> None:
+    """Let criterions that ask a model for all log-probabilities train an adaptive softmax.
+
+    Without it: `--adaptive-softmax-cutoff` with `--criterion cross_entropy` ends in RuntimeError, since what the
+    gradient needs has been modified in place (modules/adaptive_softmax.py:251). Goes when fairseq adds the head's
+    probability to a copy.
+    """
+
+    @wrap(AdaptiveSoftmax, "__init__")
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.lsm = CopiedLogSoftmax(dim=1)
+
+
 def dynamic_convolution_without_bias() -> None:
     """Set DynamicConv's unused bias to 0 and exclude it from training.
 

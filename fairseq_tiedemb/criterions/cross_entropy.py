@@ -16,7 +16,8 @@ from omegaconf import II
 from torch import Tensor
 
 from ..losses import LossOptions, check_evaluated
-from ..regularizers import REGULARIZERS
+from ..option_checks import flag_of
+from ..regularizers import REGULARIZERS, Regularizer
 from ..training.extensions import extensions_of
 
 
@@ -31,13 +32,27 @@ class LossConfig(FairseqDataclass):
         default=0.0,
         metadata={"help": "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"},
     )
+    augmented_loss: float = field(
+        default=0.0,
+        metadata={
+            "help": "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
+            "the tied table's scores of the target word's own vector (Inan et al. 2017)"
+        },
+    )
+    augmented_temperature: float = field(
+        default=1.0, metadata={"help": "tau by which both logits of --augmented-loss are divided"}
+    )
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
 TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
     "TiedCrossEntropyConfig",
-    [(each.name, float, field(default=0.0, metadata={"help": each.summary})) for each in REGULARIZERS.values()],
+    [
+        (name, float, field(default=default, metadata={"help": about}))
+        for each in REGULARIZERS.values()
+        for name, (default, about) in each.all_options.items()
+    ],
     bases=(LossConfig,),
 )
 
@@ -50,11 +65,14 @@ class TiedCrossEntropy(FairseqCriterion):
     V logits, their logarithms and gradients are never in memory as a whole, and padding is not computed. ``--z-loss``
     adds z (log Z)^2 per token (Devlin et al. 2014; Chowdhery et al. 2022).
 
+    ``--augmented-loss`` alpha adds alpha KL(soft targets || probabilities) (Inan et al. 2017); see ``output_loss``.
+
     ``regularizers.py`` defines the penalties. With projection regularization (lambda) and L2 regularization (mu) of all
     parameters w, an update's gradient is that of
 
         (sum of all token losses + lambda/2 * ||P||_F^2) / sample size + mu/2 * ||w||^2
 
+    Penalties on rows, such as ``--cosine-regularization``, are added to the mean like the last.
     Loss and perplexity are logged without penalties; ``penalty`` is logged in bits per unit of sample size, like
     ``loss``. An output layer with a surrogate loss (``--output-layer nce``) has no perplexity in training and the exact
     one in validation. With ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the
@@ -71,23 +89,34 @@ class TiedCrossEntropy(FairseqCriterion):
     takes_the_models_loss = True
 
     def __init__(
-        self, task: Any, sentence_avg: bool, label_smoothing: float = 0.0, z_loss: float = 0.0, **strengths: float
+        self,
+        task: Any,
+        sentence_avg: bool,
+        label_smoothing: float = 0.0,
+        z_loss: float = 0.0,
+        augmented_loss: float = 0.0,
+        augmented_temperature: float = 1.0,
+        **strengths: float,
     ):
         super().__init__(task)
-        self.options = LossOptions(label_smoothing, z_loss)
+        augmented = {"augmented_loss": augmented_loss, "augmented_temperature": augmented_temperature}
+        self.options = LossOptions(label_smoothing, z_loss, **augmented)
         self.sentence_avg = sentence_avg
-        for name in strengths:
-            if name not in REGULARIZERS:
+        known = {name: default for each in REGULARIZERS.values() for name, (default, _) in each.all_options.items()}
+        for name, value in (known | strengths).items():
+            if name not in known:
                 raise TypeError(
-                    f"tied_cross_entropy: needs an option that exists; got {name!r}. Use {', '.join(REGULARIZERS)}."
+                    f"tied_cross_entropy: needs an option that exists; got {name!r}. Use {', '.join(known)}."
                 )
-        for name, regularizer in REGULARIZERS.items():
-            value = strengths.get(name, 0.0)
             if not 0.0 <= value < math.inf:
                 raise ValueError(
-                    f"{regularizer.flag}: needs 0 or more; got {value}. Use a positive number, or leave it out."
+                    f"{flag_of(name)}: needs 0 or more; got {value}. Use a positive number, or leave it out."
                 )
             setattr(self, name, value)
+        for each in REGULARIZERS.values():
+            for name in each.options:
+                if getattr(self, name) != known[name] and not getattr(self, each.name):
+                    raise ValueError(f"{flag_of(name)}: needs {each.flag}; got {getattr(self, name)} alone. Use both.")
         # Set by the trainer; None without one, when every batch is an update.
         self._first_of_update: bool | None = None
         self._tokens_count = True
@@ -104,7 +133,7 @@ class TiedCrossEntropy(FairseqCriterion):
                 model.output.check_training(self.options)
             for name, regularizer in REGULARIZERS.items():
                 if getattr(self, name):
-                    regularizer(model, getattr(self, name))
+                    self._weighed(regularizer, model, 1)
         self._first_of_update = True
 
     def begin_batch(self, *, is_dummy: bool) -> None:
@@ -124,8 +153,10 @@ class TiedCrossEntropy(FairseqCriterion):
                 "fully_sharded. Use --ddp-backend pytorch_ddp."
             )
         # Penalties registered after the config class have no option.
-        strengths = {name: getattr(cfg, name) for name in REGULARIZERS if hasattr(TiedCrossEntropyConfig, name)}
-        return cls(task, cfg.sentence_avg, cfg.label_smoothing, cfg.z_loss, **strengths)
+        names = [name for each in REGULARIZERS.values() for name in each.all_options]
+        strengths = {name: getattr(cfg, name) for name in names if hasattr(TiedCrossEntropyConfig, name)}
+        options = [cfg.label_smoothing, cfg.z_loss, cfg.augmented_loss, cfg.augmented_temperature]
+        return cls(task, cfg.sentence_avg, *options, **strengths)
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
@@ -168,22 +199,27 @@ class TiedCrossEntropy(FairseqCriterion):
         self._tokens_count = True
         return loss, sample_size, logging_output
 
+    def _weighed(self, regularizer: Regularizer, model: Any, weight: float) -> Tensor:
+        options = {name: getattr(self, name) for name in regularizer.options}
+        return regularizer(model, weight * getattr(self, regularizer.name), **options)
+
     def _penalty(self, model: Any, sample_size: int) -> Tensor:
         """This batch's share of the penalties, in a sum that the trainer divides by the total sample size.
 
         The trainer adds the gradients of all batches and processes of an update. A penalty on the sum is added once:
         the first batch of every process, even a dummy, adds one share per process. A penalty on the mean is weighted by
-        sample size.
+        sample size, and one on a batch's activations is 0 for a dummy.
         """
         penalty = torch.zeros((), device=next(model.parameters()).device)
         for name, regularizer in REGULARIZERS.items():
-            strength = getattr(self, name)
-            if not strength:
+            if not getattr(self, name):
                 continue
-            if regularizer.of_the_mean:
-                penalty = penalty + regularizer(model, sample_size * strength)
+            if regularizer.added_to == "mean":
+                penalty = penalty + self._weighed(regularizer, model, sample_size)
+            elif regularizer.added_to == "batch":
+                penalty = penalty + self._weighed(regularizer, model, float(self._tokens_count))
             elif self._first_of_update is not False:
-                penalty = penalty + regularizer(model, strength) / get_data_parallel_world_size()
+                penalty = penalty + self._weighed(regularizer, model, 1) / get_data_parallel_world_size()
         if self._first_of_update:
             self._first_of_update = False
         return penalty

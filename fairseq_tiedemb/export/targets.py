@@ -8,6 +8,7 @@ from fairseq_tiedemb.export.settings import as_dict
 from fairseq_tiedemb.option_checks import flag_of
 
 if TYPE_CHECKING:
+    from fairseq_tiedemb.constants import Constants
     from fairseq_tiedemb.sharing import SharingMethod
 
 Settings = Mapping[str, Any]
@@ -63,10 +64,17 @@ def sharing_of(settings: Settings) -> "SharingMethod":
     return sharing_method(str(as_dict(settings["model"]).get("sharing_method") or "plain"))
 
 
+def constants_of(settings: Settings) -> "Constants":
+    """Returns the constants of the model's tables."""
+    from fairseq_tiedemb.constants import Constants  # imports torch, too
+
+    return Constants.of(as_dict(settings["model"]))
+
+
 def stays_tied(settings: Settings) -> bool:
     """Whether tied tables are still one table after folding."""
     options, method = as_dict(settings["model"]), sharing_of(settings)
-    own = method.parameters or method.input_parameters or method.feature_map
+    own = method.parameters or method.input_parameters or method.feature_map or constants_of(settings).changed()
     narrowed = options.get("embedding_rank") or options.get("projection")
     return method.input_scale is method.scale and not own and not narrowed
 
@@ -94,7 +102,8 @@ def _lacking_everywhere(settings: Settings) -> str | None:
     layer = as_dict(settings["model"]).get("output_layer") or "softmax"
     if _name(settings).startswith(("tied_transformer", "tied_lightconv")) and layer not in ("softmax", "adaptive"):
         return f"needs one softmax over all words; got --output-layer {layer}"
-    return None
+    cap = constants_of(settings).logit_soft_cap
+    return cap and f"needs logits that are affine in the features; got --logit-soft-cap {cap}"
 
 
 def _lacking_in_fairseq(settings: Settings) -> str | None:
@@ -115,11 +124,13 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     if options.get("projection_bias"):
         return needs_bias("a projection without a bias", "--projection-bias")
     for option in ("adaptive_input", "adaptive_softmax_cutoff"):
-        if options.get(option) and not method.is_plain:
-            return (
-                f"needs one table as wide as the model; got {flag_of(option)} {options[option]}, with "
-                f"--sharing-method {method.name}"
-            )
+        changed = {} if method.is_plain else {"sharing_method": method.name}
+        for name, value in (changed | constants_of(settings).changed()).items():
+            if options.get(option):
+                return (
+                    f"needs one table as wide as the model; got {flag_of(option)} {options[option]}, with "
+                    f"{flag_of(name)} {value}"
+                )
     task = as_dict(settings["task"])
     if options.get("merge_src_tgt_embed") and not stays_tied(settings) and not _has_one_dictionary(task):
         return (

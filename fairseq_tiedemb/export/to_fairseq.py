@@ -10,14 +10,14 @@ import numpy as np
 from torch import Tensor, nn
 
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_input, fold_output
 from fairseq_tiedemb.export.settings import as_dict, settings_of
-from fairseq_tiedemb.export.targets import instead_of, needs_bias, require, sharing_of, stays_tied
+from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
 from fairseq_tiedemb.export.weights import require_weights
 from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
-from fairseq_tiedemb.sharing import SharingMethod
 
 # fairseq's options that tie tables, and our options, which fairseq does not know.
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
@@ -26,6 +26,7 @@ OURS |= {"output_layer", "output_layer_options", "output_bias_init"}
 OURS |= {
     field.name for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE for field in dataclasses.fields(head.options)
 }
+OURS |= {field.name for field in dataclasses.fields(Constants)}
 P = "decoder.projection."
 
 
@@ -114,7 +115,7 @@ def _fold(model: dict[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Te
     for key in INPUTS:
         entries = _below(model, key)
         if "weight" in entries or "table.weight" in entries:  # else adaptive, or computed from characters
-            tables[key] = _input_table(entries, method)
+            tables[key] = _input_table(entries, settings)
     folded = {P.removesuffix("."), *(key.removesuffix(".weight") for key in tables)}
     rest = {key: value for key, value in model.items() if not key.startswith(tuple(f"{name}." for name in folded))}
     return {**rest, **tables}
@@ -126,11 +127,11 @@ def _below(model: dict[str, Tensor], table: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in model.items() if key.startswith(prefix)}
 
 
-def _input_table(entries: dict[str, Tensor], method: SharingMethod) -> Tensor:
+def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
     """Returns the input vectors (V, D)."""
     factor = entries.get("projection.weight")
     narrow = entries["weight" if factor is None else "table.weight"]
-    table = _table(narrow, method, scores=False)
+    table = _table(narrow, settings, scores=False)
     embed: nn.Module = table if factor is None else FactorizedInput(table, len(factor))
     return fold_input(_loaded(embed, entries), len(narrow)).to(narrow.dtype)
 
@@ -149,7 +150,7 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
             f"CHECKPOINT: needs an output embedding; got an incomplete model without {OUTPUT}. Use the checkpoint of "
             "the training as it was saved."
         )
-    table = _table(weight, method, embeds=False)
+    table = _table(weight, settings, embeds=False)
     width = weight.size(1)
     of_factor = next((entries[name] for name in ("factor.weight", "projection.weight") if name in entries), None)
     if of_factor is not None:
@@ -168,10 +169,10 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
     return scores.matrix_VD.to(weight.dtype)
 
 
-def _table(weight: Tensor, method: SharingMethod, **parts: bool) -> SharedEmbedding:
-    size, width = weight.shape
+def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> SharedEmbedding:
     parameter = nn.Parameter(weight.double(), requires_grad=False)
-    return SharedEmbedding(size, width, PADDING_ROW, method=method.name, weight=parameter, **parts)
+    method, constants = sharing_of(settings).name, constants_of(settings)
+    return SharedEmbedding(*weight.shape, PADDING_ROW, method=method, weight=parameter, constants=constants, **parts)
 
 
 def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 
+from ..constants import Constants
 from ..option_checks import POSITIVE, PROBABILITY, OneOf, Range
 from ..outputs import OUTPUT_HEADS, SOFTMAX
 from ..outputs.ours import OURS, AdaptiveConfig
@@ -44,8 +45,8 @@ def first_given(*values: Any) -> Any:
 
 
 @dataclass
-class MethodConfig(FairseqDataclass):
-    """The sharing method, which every family has."""
+class MethodConfig(Constants, FairseqDataclass):
+    """The sharing method and its constants, which every family has."""
 
     sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
 

@@ -57,6 +57,9 @@ class RecurrentDecoder(StreamDecoder):
         self.word_dropout = WordDropout(word_dropout)
         self.dropout_in = dropout_in
         self.dropout_out = dropout_out
+        # The last layer's outputs (T, B, H) of the last training batch, before and after dropout; () before the first.
+        # None unless a penalty reads them.
+        self.activations: tuple[Tensor, ...] | None = None
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Logits (*, V); for an adaptive softmax its input features, as fairseq expects."""
@@ -82,7 +85,10 @@ class RecurrentDecoder(StreamDecoder):
             self.carry(stream_position + prev_output_tokens.size(1), state)
         elif incremental_state is not None:
             self.set_incremental_state(incremental_state, "recurrent", {"state": state})
-        return self.dropout_out(hidden).transpose(0, 1)
+        outputs = self.dropout_out(hidden)
+        if self.training and self.activations is not None:
+            self.activations = (hidden, outputs)
+        return outputs.transpose(0, 1)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Reorders the cached states along with the beams."""

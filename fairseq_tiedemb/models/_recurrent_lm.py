@@ -38,7 +38,7 @@ def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
     return needs, f"{widths.input} and {widths.features}", "--projection"
 
 
-RECURRENT = Family(_widths, _unequal)
+RECURRENT = Family(_widths, _unequal, equal_widths=("decoder_embed_dim", "decoder_hidden_size"))
 
 
 def recurrent_decoder(

@@ -82,7 +82,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     Source: Press & Wolf 2016, section 4 and table 8.
     """
 
-    family = Family(_widths, _unequal, translates=True, heads=(SOFTMAX,))
+    equal_widths = ("decoder_embed_dim", "decoder_out_embed_dim")
+    family = Family(_widths, _unequal, translates=True, equal_widths=equal_widths, heads=(SOFTMAX,))
     recipe: ClassVar[dict[str, Any]] = training_options("lstm_nmt")
     recipe_yields: ClassVar[bool] = True
     # Standard deviation of fairseq's lstm, uniform in +-0.1. With DL4MT's 0.01, chosen for Adadelta, Adam at 3e-3 had

@@ -31,6 +31,9 @@ class TiedLSTMLMConfig(RecurrentLMConfig):
     decoder_dropout_in: Optional[float] = own_dropout("of the embeddings")
     decoder_dropout_out: Optional[float] = own_dropout("of the last layer's outputs")
     decoder_layers: int = size(2, "number of layers")
+    weight_dropout: float = probability(
+        0.0, "DropConnect: probability of dropping a recurrent weight (Merity et al. 2018)"
+    )
 
 
 @register_model("tied_lstm_lm", dataclass=TiedLSTMLMConfig)
@@ -50,15 +53,16 @@ class TiedLSTMLM(StreamLM):
         if not _variational(cfg):
             places = (first_given(place, cfg.dropout) for place in (cfg.decoder_dropout_in, cfg.decoder_dropout_out))
             dropouts = (FairseqDropout(probability, cls.__name__) for probability in places)
-            return recurrent_decoder(cfg, words, tables, LSTMStack(*sizes, cfg.dropout), *dropouts)
+            stack = LSTMStack(*sizes, cfg.dropout, weight_dropout=cfg.weight_dropout)
+            return recurrent_decoder(cfg, words, tables, stack, *dropouts)
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):
                 raise ValueError(
                     f"{flag_of(name)}: needs 0 with variational dropout (--dropout-inputs, ...); got "
                     f"{getattr(cfg, name)}. Use one kind of dropout."
                 )
-        stack = VariationalLSTM(*sizes, dropout_i=cfg.dropout_inputs, dropout_h=cfg.dropout_states)
-        return recurrent_decoder(cfg, words, tables, stack)
+        rates = {"dropout_i": cfg.dropout_inputs, "dropout_h": cfg.dropout_states, "weight_dropout": cfg.weight_dropout}
+        return recurrent_decoder(cfg, words, tables, VariationalLSTM(*sizes, **rates))
 
 
 def _variational(cfg: Any) -> bool:

@@ -1,20 +1,22 @@
 """One time step of a GRU and of an LSTM, forward and backward, on plain tensors.
 
-The package's recurrent layers are autograd Functions over whole sequences (``recurrent.py``, ``conditional_cell.py``).
+The package's recurrent layers are autograd Functions over whole sequences (``recurrence.py``, ``conditional_cell.py``).
 Only what the recurrence needs is done step by step. The weights' gradients are one matrix product over all steps, and
 the derivatives of the gates are taken for all steps at once. Both cells have the same functions in the same order.
 
-Products have the dtype of the weights. States, gates and their gradients have at least float32 (``state_dtype``).
+Products have the dtype of the weights. States, gates and their gradients have at least float32 (``state_dtype``). What
+products take of them is rounded once, into tensors of ``for_products``, which are views of them where dtypes are equal.
 
 Arguments, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
 
     inputs_BG    the input's share of the gates, x W_ih^T + b_ih, computed for all steps at once
-    state_BK     the previous state: h, or [h, c]
+    state_BK     the previous state: h, or [h, c]; hidden_BH its h for products
     weight_GH    recurrent weights W_hh; bias_G the recurrent bias b_hh, or None for zero
     saved        (B, ``kept`` * H), written by ``step``, read by ``derivatives``
     grads        (B, ``kept`` * H): derivatives of the next state, which ``step_backward`` multiplies by its gradient
 
-Gates are stacked in torch's order, so ``torch.gru`` and ``torch.lstm`` take the same weights.
+Gates are stacked in torch's order, so ``torch.gru`` and ``torch.lstm`` take the same weights. Only ``of_recurrent`` has
+them rolled, by ``rolled`` gates: a part of the gradients, it needs no copy; ``step_backward`` takes rolled weights.
 """
 
 import functools
@@ -49,11 +51,27 @@ def state_dtype(weight: Tensor) -> torch.dtype:
     return torch.promote_types(weight.dtype, torch.float32)
 
 
-def _recurrent_share(state_BH: Tensor, weight_GH: Tensor, bias_G: Tensor | None) -> Tensor:
-    state_BH = state_BH.to(weight_GH.dtype)
+def for_products(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Where ``rounded`` puts values for products in ``dtype``: the values themselves if they have it."""
+    return values if values.dtype == dtype else values.new_empty(values.shape, dtype=dtype)
+
+
+def rounded(values: Tensor, out: Tensor) -> Tensor:
+    """Rounds values into ``out``, a part of ``for_products``; returns it."""
+    return out if out.dtype == values.dtype else out.copy_(values)
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor, factor: float = 1.0) -> Tensor:
+    """Adds the product of two matrices in one dtype, times a factor, to ``total``, which may have another."""
+    if total.dtype == left.dtype:
+        return total.addmm_(left, right, alpha=factor)
+    return total.add_(torch.mm(left, right), alpha=factor)
+
+
+def _recurrent_share(hidden_BH: Tensor, weight_GH: Tensor, bias_G: Tensor | None) -> Tensor:
     if bias_G is None:
-        return torch.mm(state_BH, weight_GH.t())
-    return torch.addmm(bias_G, state_BH, weight_GH.t())
+        return torch.mm(hidden_BH, weight_GH.t())
+    return torch.addmm(bias_G, hidden_BH, weight_GH.t())
 
 
 class GRU:
@@ -69,27 +87,36 @@ class GRU:
     gates = 3
     states = 1
     kept = 4  # r, z, n, recurrent_n
+    rolled = 1
 
     @staticmethod
     def step(
-        inputs_BG: Tensor, state_BK: Tensor, weight_GH: Tensor, bias_G: Tensor | None, saved: Tensor, out: Tensor
+        inputs_BG: Tensor,
+        state_BK: Tensor,
+        hidden_BH: Tensor,
+        weight_GH: Tensor,
+        bias_G: Tensor | None,
+        saved: Tensor,
+        out: Tensor,
+        out_hidden: Tensor,
     ) -> None:
-        """Writes the next state to ``out`` (B, K)."""
+        """Writes the next state to ``out`` (B, K), and its h for products to ``out_hidden``."""
         size = state_BK.size(1)
-        recurrent = _recurrent_share(state_BK, weight_GH, bias_G)
+        recurrent = _recurrent_share(hidden_BH, weight_GH, bias_G)
         reset_update, update = saved[:, : 2 * size], saved[:, size : 2 * size]
         candidate, recurrent_n = saved[:, 2 * size : 3 * size], saved[:, 3 * size :]
         torch.add(inputs_BG[:, : 2 * size], recurrent[:, : 2 * size], out=reset_update).sigmoid_()
         recurrent_n.copy_(recurrent[:, 2 * size :])
         torch.addcmul(inputs_BG[:, 2 * size :], saved[:, :size], recurrent_n, out=candidate).tanh_()
         torch.addcmul(candidate, update, state_BK - candidate, out=out)
+        rounded(out, out_hidden)
 
     @staticmethod
     def derivatives(saved_TBS: Tensor, states_TBK: Tensor) -> Tensor:
-        """Derivatives of the next states by n, r, z and recurrent_n before their nonlinearities, for all steps."""
+        """Derivatives of the next states by recurrent_n, r, z and n before their nonlinearities, for all steps."""
         reset, update, candidate, recurrent_n = saved_TBS.chunk(4, 2)
         derivatives = torch.empty_like(saved_TBS)
-        by_candidate, by_reset, by_update, by_recurrent_n = derivatives.chunk(4, 2)
+        by_recurrent_n, by_reset, by_update, by_candidate = derivatives.chunk(4, 2)
         tanh_backward(1 - update, candidate, grad_input=by_candidate)
         sigmoid_backward(by_candidate * recurrent_n, reset, grad_input=by_reset)
         sigmoid_backward(states_TBK - candidate, update, grad_input=by_update)
@@ -97,23 +124,24 @@ class GRU:
         return derivatives
 
     @staticmethod
-    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor) -> Tensor:
-        """Turns derivatives into gradients in place; returns the previous state's gradient."""
+    def step_backward(
+        grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out_grads: Tensor
+    ) -> Tensor:
+        """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1)
         grads.unflatten(1, (4, size)).mul_(grad_state_BK.unsqueeze(1))
         kept = grad_state_BK * saved[:, size : 2 * size]
-        return kept.add_(grads[:, size:].to(weight_GH.dtype) @ weight_GH)
+        return add_product(kept, rounded(grads, out_grads)[:, : 3 * size], weight_GH)
 
     @staticmethod
     def of_inputs(grads: Tensor) -> Tensor:
         """The gradient of the inputs' share."""
-        size = grads.size(-1) // 4
-        return torch.cat((grads[..., size : 3 * size], grads[..., :size]), -1)
+        return grads[..., grads.size(-1) // 4 :]
 
     @staticmethod
     def of_recurrent(grads: Tensor) -> Tensor:
-        """The gradient of the recurrent share."""
-        return grads[..., grads.size(-1) // 4 :]
+        """The gradient of the recurrent share, with the gates n, r, z."""
+        return grads[..., : grads.size(-1) // 4 * 3]
 
 
 class LSTM:
@@ -128,22 +156,30 @@ class LSTM:
     gates = 4
     states = 2
     kept = 5  # i, f, g, o, tanh(c')
+    rolled = 0
 
     @staticmethod
     def step(
-        inputs_BG: Tensor, state_BK: Tensor, weight_GH: Tensor, bias_G: Tensor | None, saved: Tensor, out: Tensor
+        inputs_BG: Tensor,
+        state_BK: Tensor,
+        hidden_BH: Tensor,
+        weight_GH: Tensor,
+        bias_G: Tensor | None,
+        saved: Tensor,
+        out: Tensor,
+        out_hidden: Tensor,
     ) -> None:
-        """Writes the next state to ``out`` (B, K)."""
+        """Writes the next state to ``out`` (B, K), and its h for products to ``out_hidden``."""
         size = state_BK.size(1) // 2
         gates, tanh_cell = saved[:, : 4 * size], saved[:, 4 * size :]
-        torch.add(inputs_BG, _recurrent_share(state_BK[:, :size], weight_GH, bias_G), out=gates)
+        torch.add(inputs_BG, _recurrent_share(hidden_BH, weight_GH, bias_G), out=gates)
         gates[:, : 2 * size].sigmoid_()
         candidate = gates[:, 2 * size : 3 * size].tanh_()
         output = gates[:, 3 * size :].sigmoid_()
         cell = out[:, size:]
         torch.mul(gates[:, size : 2 * size], state_BK[:, size:], out=cell).addcmul_(gates[:, :size], candidate)
         torch.tanh(cell, out=tanh_cell)
-        torch.mul(output, tanh_cell, out=out[:, :size])
+        rounded(torch.mul(output, tanh_cell, out=out[:, :size]), out_hidden)
 
     @staticmethod
     def derivatives(saved_TBS: Tensor, states_TBK: Tensor) -> Tensor:
@@ -159,15 +195,17 @@ class LSTM:
         return derivatives
 
     @staticmethod
-    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor) -> Tensor:
-        """Turns derivatives into gradients in place; returns the previous state's gradient."""
+    def step_backward(
+        grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out_grads: Tensor
+    ) -> Tensor:
+        """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1) // 2
         grad_hidden, grad_cell = grad_state_BK.split(size, 1)
         grad_cell = torch.addcmul(grad_cell, grad_hidden, grads[:, 4 * size :])
         grads[:, : 3 * size].unflatten(1, (3, size)).mul_(grad_cell.unsqueeze(1))
         grads[:, 3 * size : 4 * size].mul_(grad_hidden)
         previous = torch.empty_like(grad_state_BK)
-        previous[:, :size] = grads[:, : 4 * size].to(weight_GH.dtype) @ weight_GH
+        previous[:, :size] = rounded(grads, out_grads)[:, : 4 * size] @ weight_GH
         torch.mul(grad_cell, saved[:, size : 2 * size], out=previous[:, size:])
         return previous
 

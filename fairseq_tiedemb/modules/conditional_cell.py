@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .attention import AttentionGradients, Source, attend
-from .cells import Cell, state_dtype, without_autocast
+from .cells import Cell, add_product, for_products, rounded, state_dtype, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
 
 
@@ -65,7 +65,7 @@ class ConditionalLayer(nn.Module):
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
         """
-        states, contexts, weights = _ConditionalRecurrence.apply(
+        return _ConditionalRecurrence.apply(
             self.cell,
             F.linear(inputs_TBI, self.weight_input, self.bias_input),
             state_BK,
@@ -78,7 +78,6 @@ class ConditionalLayer(nn.Module):
             self.bias_hidden2,
             *source,
         )
-        return states[..., : self.hidden_size], contexts, weights, states[-1]
 
 
 class _ConditionalRecurrence(torch.autograd.Function):
@@ -99,73 +98,81 @@ class _ConditionalRecurrence(torch.autograd.Function):
         annotations_nSC: Tensor,
         keys_nSA: Tensor,
         padding_nS: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = hidden1_GH.dtype
-        gates_TBG, state_BK = gates_TBG.to(state_dtype(hidden1_GH)), state_BK.to(state_dtype(hidden1_GH))
-        source = Source(annotations_nSC.to(dtype), keys_nSA.to(dtype), padding_nS)
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        size, dtype, exact = hidden1_GH.size(1), hidden1_GH.dtype, state_dtype(hidden1_GH)
+        gates_TBG = gates_TBG.to(exact)
+        source = Source(annotations_nSC.to(dtype), keys_nSA.to(exact), padding_nS)
         steps, bsz, _ = gates_TBG.shape
-        size = hidden1_GH.size(1)
-        states = state_BK.new_empty(steps + 1, *state_BK.shape)
+        states = gates_TBG.new_empty(steps + 1, *state_BK.shape)
         states[0] = state_BK
+        hidden = for_products(states[..., :size], dtype)
+        rounded(states[0, :, :size], hidden[0])
         middle = torch.empty_like(states[1:])
-        saved1 = state_BK.new_empty(steps, bsz, cell.kept * size)
+        middle_hidden = for_products(middle[..., :size], dtype)
+        saved1 = gates_TBG.new_empty(steps, bsz, cell.kept * size)
         saved2 = torch.empty_like(saved1)
         contexts = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(2))
         weights = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(1))
         queries = hidden1_GH.new_empty(steps, bsz, len(energy_A))
         for t in range(steps):
-            cell.step(gates_TBG[t], states[t], hidden1_GH, None, saved1[t], middle[t])
-            torch.mm(middle[t, :, :size].to(dtype), query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
+            state, between = (states[t], hidden[t]), (middle[t], middle_hidden[t])
+            cell.step(gates_TBG[t], *state, hidden1_GH, None, saved1[t], *between)
+            torch.mm(middle_hidden[t], query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
             gates = contexts[t, :, : len(hidden2_GH)] if context_GC is None else torch.mm(contexts[t], context_GC.t())
-            cell.step(gates, middle[t], hidden2_GH, bias2_G, saved2[t], states[t + 1])
+            cell.step(gates, *between, hidden2_GH, bias2_G, saved2[t], states[t + 1], hidden[t + 1])
         ctx.cell = cell
         ctx.save_for_backward(
-            states, middle, saved1, saved2, contexts, weights, queries, *source,
+            states, hidden, middle, middle_hidden, saved1, saved2, contexts, weights, queries, *source,
             hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH,
         )  # fmt: skip
         ctx.mark_non_differentiable(weights)
-        return states[1:].to(dtype), contexts, weights
+        # A copy of the last state, since two outputs that share memory are refused.
+        return hidden[1:], contexts, weights, states[-1].to(dtype, copy=True)
 
     @staticmethod
     @without_autocast
     @once_differentiable
-    def backward(ctx: Any, grad_states_TBK: Tensor, grad_contexts_TBC: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        (states, middle, saved1, saved2, contexts, weights, queries, annotations_BSC, keys_BSA, padding_BS,
+    def backward(
+        ctx: Any, grad_hidden_TBH: Tensor, grad_contexts_TBC: Tensor, _: Tensor, grad_last_BK: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        (states, hidden, middle, middle_hidden, saved1, saved2, contexts, weights, queries, *source,
          hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH) = ctx.saved_tensors  # fmt: skip
-        source = Source(annotations_BSC, keys_BSA, padding_BS)
         cell, size, dtype = ctx.cell, hidden1_GH.size(1), hidden1_GH.dtype
-        attention = AttentionGradients(source, energy_A)
+        rolled1_GH, rolled2_GH = (weight.roll(cell.rolled * size, 0) for weight in (hidden1_GH, hidden2_GH))
+        attention = AttentionGradients(Source(*source), energy_A)
         grads1, grads2 = cell.derivatives(saved1, states[:-1]), cell.derivatives(saved2, middle)
+        products1, products2 = for_products(grads1, dtype), for_products(grads2, dtype)
         grad_contexts = torch.empty_like(contexts)
         grad_queries = torch.empty_like(queries)
-        grad_state = torch.zeros_like(states[0])
+        grad_state = grad_last_BK.to(states.dtype, copy=True)
         for t in reversed(range(len(saved1))):
-            grad_state += grad_states_TBK[t]
-            grad_state = cell.step_backward(grad_state, saved2[t], hidden2_GH, grads2[t])
-            grad_gates = cell.of_inputs(grads2[t]).to(dtype)
-            torch.addmm(grad_contexts_TBC[t], grad_gates, context_GC, out=grad_contexts[t])
+            grad_state[:, :size] += grad_hidden_TBH[t]
+            grad_state = cell.step_backward(grad_state, saved2[t], rolled2_GH, grads2[t], products2[t])
+            torch.addmm(grad_contexts_TBC[t], cell.of_inputs(products2[t]), context_GC, out=grad_contexts[t])
             grad_queries[t] = attention.step(queries[t], weights[t], grad_contexts[t])
-            grad_state[:, :size] += (grad_queries[t] @ query_AH).mul_(2)
-            grad_state = cell.step_backward(grad_state, saved1[t], hidden1_GH, grads1[t])
+            add_product(grad_state[:, :size], grad_queries[t], query_AH, 2)
+            grad_state = cell.step_backward(grad_state, saved1[t], rolled1_GH, grads1[t], products1[t])
 
         grad_energy, grad_keys = attention.finish()
 
         def over_all_steps(grads_TBG: Tensor, inputs_TBI: Tensor) -> Tensor:
-            return grads_TBG.to(dtype).flatten(0, 1).t() @ inputs_TBI.to(dtype).flatten(0, 1)
+            return grads_TBG.flatten(0, 1).t() @ inputs_TBI.flatten(0, 1)
 
-        grad_recurrent2 = cell.of_recurrent(grads2)
+        def over_recurrent_steps(grads_TBG: Tensor, inputs_TBH: Tensor) -> Tensor:
+            return over_all_steps(cell.of_recurrent(grads_TBG), inputs_TBH).roll(-cell.rolled * size, 0)
+
         return (
             None,
-            cell.of_inputs(grads1),
+            cell.of_inputs(products1),
             grad_state,
-            over_all_steps(cell.of_recurrent(grads1), states[:-1, :, :size]),
-            over_all_steps(grad_queries, middle[..., :size]).mul_(2),
+            over_recurrent_steps(products1, hidden[:-1]),
+            over_all_steps(grad_queries, middle_hidden).mul_(2),
             grad_energy,
             torch.zeros_like(energy_A[:1]),
-            over_all_steps(cell.of_inputs(grads2), contexts),
-            over_all_steps(grad_recurrent2, middle[..., :size]),
-            grad_recurrent2.sum((0, 1)).to(dtype),
+            over_all_steps(cell.of_inputs(products2), contexts),
+            over_recurrent_steps(products2, middle_hidden),
+            cell.of_recurrent(grads2).sum((0, 1)).roll(-cell.rolled * size, 0).to(dtype),
             torch.bmm(weights.permute(1, 2, 0), grad_contexts.transpose(0, 1)),
             grad_keys,
             None,

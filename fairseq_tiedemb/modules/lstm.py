@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cells import LSTM
-from .recurrent import Recurrence
+from .cells import LSTM, without_autocast
+from .recurrence import Recurrence
 
 # Number of units H from which a layer on a CPU is faster as a Recurrence than in torch's kernel, by the dtype of its
 # products; see tests/benchmarks/test_recurrent_lm_modules.py. In bfloat16 the kernel's backward pass is slow.
@@ -26,14 +26,19 @@ class LSTMStack(nn.Module):
         hidden_size: H.
         num_layers: number of layers L.
         dropout: dropout of the outputs of all layers but the last.
+        weight_dropout: DropConnect, dropout of the recurrent weights, with one mask a forward pass.
 
-    Source: Zaremba et al. 2014, section 3 (dropout between layers, not on recurrent connections).
+    Source: Zaremba et al. 2014, section 3 (dropout between layers, not on recurrent connections); Merity et al. 2018,
+    section 2 (DropConnect).
     """
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int, dropout: float = 0.0):
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, dropout: float = 0.0, *, weight_dropout: float = 0.0
+    ):
         super().__init__()
         self.hidden_size = hidden_size
         self.dropout = dropout
+        self.weight_dropout = weight_dropout
         sizes = [input_size] + [hidden_size] * (num_layers - 1)
         self.weight_ih = nn.ParameterList(torch.empty(4 * hidden_size, size) for size in sizes)
         self.weight_hh = nn.ParameterList(torch.empty(4 * hidden_size, hidden_size) for _ in sizes)
@@ -47,7 +52,8 @@ class LSTMStack(nn.Module):
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
         """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
-        layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
+        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
+        layers = list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
         if not self.training or self.dropout == 0.0:
             return fused_lstm(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
@@ -66,7 +72,8 @@ def fused_lstm(
 
     ``layers`` holds input weights (4H, I), recurrent weights (4H, H) and bias (4H,) of each layer. States [h, c] are
     (L, B, 2H). Last states have the given states' dtype. Under autocast the kernel rounds h and c in every step, so
-    splitting a sequence does not change the result. Wide layers on a CPU run as ``Recurrence``, which is faster.
+    splitting a sequence does not change the result. Wide layers on a CPU run as ``Recurrence``, which is faster. So
+    does a single step without gradients, for which the kernel would arrange the weights anew.
     """
     if _is_faster_by_steps(inputs_TBI, layers[0][1]):
         return _by_steps(inputs_TBI, state_LBK, layers)
@@ -86,8 +93,19 @@ def _is_faster_by_steps(inputs: Tensor, weight_GH: Tensor) -> bool:
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight_GH.dtype
     units = BY_STEPS_FROM.get(dtype, torch.inf)
     if not torch.is_grad_enabled():
+        if dtype == torch.float32 and len(inputs) == 1:
+            return True
         units = max(units, BY_STEPS_FROM[torch.float32])
     return weight_GH.size(1) >= units
+
+
+@without_autocast
+def lstm_without_autocast(
+    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """``fused_lstm`` in the dtype of the weights, also under autocast."""
+    dtype = layers[0][0].dtype
+    return fused_lstm(inputs_TBI.to(dtype), state_LBK.to(dtype), layers)
 
 
 def _by_steps(

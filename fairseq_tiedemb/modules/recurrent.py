@@ -1,21 +1,19 @@
 """A recurrent layer over whole sequences, and a bidirectional encoder layer made of two."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from .cells import LSTM, Cell, state_dtype, without_autocast
+from .cells import LSTM, Cell
 from .initialization import gaussian_or_orthogonal_
+from .lstm import lstm_without_autocast
+from .recurrence import Recurrence
 
 
 class RecurrentLayer(nn.Module):
     """One GRU or LSTM layer in one direction, with one bias per gate.
 
-    The input's share of the gates is one matrix product over all steps. On a CPU an autograd Function runs the steps
-    and computes the weights' gradients after the loop; on a GPU cuDNN does. The layer ignores padding: sequences start
-    at step 0, and padding after them has no effect on their outputs.
+    On a GPU cuDNN runs the steps. On a CPU ``fused_lstm`` runs an LSTM, and an autograd Function a GRU. The layer
+    ignores padding: sequences start at step 0, and padding after them has no effect on their outputs.
 
     Args:
         input_size: width of the inputs.
@@ -37,6 +35,10 @@ class RecurrentLayer(nn.Module):
         """Runs all steps from a state h or [h, c] (B, K); returns the outputs h (T, B, H) and the last state."""
         if inputs_TBI.is_cuda:
             return self._cudnn(inputs_TBI, state_BK)
+        if self.cell is LSTM:
+            layer = (self.weight_ih, self.weight_hh, self.bias)
+            outputs, states = lstm_without_autocast(inputs_TBI, state_BK.unsqueeze(0), [layer])
+            return outputs, states[0]
         gates_TBG = nn.functional.linear(inputs_TBI, self.weight_ih, self.bias)
         return Recurrence.apply(self.cell, gates_TBG, state_BK, self.weight_hh)
 
@@ -89,42 +91,3 @@ class BidirectionalLayer(nn.Module):
 
 def _take(values_BSI: Tensor, order_BS: Tensor) -> Tensor:
     return values_BSI.gather(1, order_BS.unsqueeze(-1).expand(-1, -1, values_BSI.size(-1)))
-
-
-class Recurrence(torch.autograd.Function):
-    """The steps of a recurrent layer, from the input's share of the gates (T, B, G) and a first state (B, K).
-
-    Returns h of all steps (T, B, H) in the dtype of the recurrent weights, and the last state in the first one's.
-    """
-
-    @staticmethod
-    @without_autocast
-    def forward(ctx: Any, cell: Cell, gates_TBG: Tensor, state_BK: Tensor, weight_GH: Tensor) -> tuple[Tensor, Tensor]:
-        size = weight_GH.size(1)
-        gates_TBG = gates_TBG.to(state_dtype(weight_GH))
-        steps, bsz, _ = gates_TBG.shape
-        states = gates_TBG.new_empty(steps + 1, *state_BK.shape)
-        states[0] = state_BK
-        saved = gates_TBG.new_empty(steps, bsz, cell.kept * size)
-        for t in range(steps):
-            cell.step(gates_TBG[t], states[t], weight_GH, None, saved[t], states[t + 1])
-        ctx.cell = cell
-        ctx.save_for_backward(states, saved, weight_GH)
-        # A copy of the last state, since two outputs that share memory are refused.
-        return states[1:, :, :size].to(weight_GH.dtype), states[-1].to(state_BK.dtype, copy=True)
-
-    @staticmethod
-    @without_autocast
-    @once_differentiable
-    def backward(ctx: Any, grad_hidden_TBH: Tensor, grad_last_BK: Tensor) -> tuple[Tensor | None, ...]:
-        states, saved, weight_GH = ctx.saved_tensors
-        size = weight_GH.size(1)
-        grads = ctx.cell.derivatives(saved, states[:-1])
-        grad_state = grad_last_BK.to(states.dtype, copy=True)
-        for t in reversed(range(len(saved))):
-            grad_state[:, :size] += grad_hidden_TBH[t]
-            grad_state = ctx.cell.step_backward(grad_state, saved[t], weight_GH, grads[t])
-        grads = grads.to(weight_GH.dtype)
-        hidden = states[:-1, :, :size].to(weight_GH.dtype)
-        grad_weight = ctx.cell.of_recurrent(grads).flatten(0, 1).t() @ hidden.flatten(0, 1)
-        return None, ctx.cell.of_inputs(grads), grad_state, grad_weight

@@ -1,15 +1,15 @@
 """A stack of LSTM layers with variational dropout: separate masks for every gate's input and recurrent state."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .cells import sigmoid_backward, tanh_backward, without_autocast
 from .dropout import variational_mask
-from .lstm import fused_lstm
+from .lstm import lstm_without_autocast
 
 GATES = 4  # i, f, g, o: torch's order
 
@@ -30,16 +30,27 @@ class VariationalLSTM(nn.Module):
         layers: number of layers.
         dropout_i: probability of zero in the masks of every layer's inputs, in [0, 1).
         dropout_h: probability of zero in the masks of the previous h, in [0, 1).
+        weight_dropout: DropConnect, as in ``LSTMStack``.
 
     Source: Gal & Ghahramani 2016, section 4.2, "untied weights"; yaringal/BayesianRNN
     LM_code/main_new_dropout_SOTA_v3.lua, which has a second bias on the recurrent side.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, layers: int, *, dropout_i: float, dropout_h: float):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        layers: int,
+        *,
+        dropout_i: float,
+        dropout_h: float,
+        weight_dropout: float = 0.0,
+    ):
         super().__init__()
         self.hidden_size = hidden_size
         self.dropout_i = dropout_i
         self.dropout_h = dropout_h
+        self.weight_dropout = weight_dropout
         gates = GATES * hidden_size
         widths = [input_size] + [hidden_size] * (layers - 1)
         self.weight_ih = nn.ParameterList(torch.empty(gates, width) for width in widths)
@@ -54,13 +65,12 @@ class VariationalLSTM(nn.Module):
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
         """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
+        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
-            layers = list(zip(self.weight_ih, self.weight_hh, self.bias, strict=True))
-            return _unmasked(inputs_TBI, state_LBK, layers)
+            layers = list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
+            return lstm_without_autocast(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
-        for state_BK, weight_ih, weight_hh, bias in zip(
-            state_LBK, self.weight_ih, self.weight_hh, self.bias, strict=True
-        ):
+        for state_BK, weight_ih, weight_hh, bias in zip(state_LBK, self.weight_ih, weights_hh, self.bias, strict=True):
             bsz = len(state_BK)
             mask_i = variational_mask(self.dropout_i, GATES, bsz, weight_ih.size(1), like=weight_ih)
             mask_h = variational_mask(self.dropout_h, GATES, bsz, self.hidden_size, like=weight_hh)
@@ -90,14 +100,6 @@ def masked_lstm(
     gates_4TBH = gates_4NH.unflatten(1, (steps, bsz))
     hidden_TBH, cell_BH = _MaskedRecurrence.apply(gates_4TBH, state_BK, weight_4HH, mask_h_4BH)
     return hidden_TBH, torch.cat((hidden_TBH[-1], cell_BH), 1)
-
-
-@without_autocast
-def _unmasked(
-    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[Tensor, Tensor]:
-    dtype = layers[0][0].dtype
-    return fused_lstm(inputs_TBI.to(dtype), state_LBK.to(dtype), layers)
 
 
 class _MaskedRecurrence(torch.autograd.Function):

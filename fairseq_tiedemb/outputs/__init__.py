@@ -4,8 +4,8 @@
 
 A model holds an ``OutputLayer``, whichever head it has. The contract of heads is ``fairseq_tiedemb.head.Head``. The
 heads are siblings: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), ``Tree``
-(hierarchical softmax), ``ClassBased``, ``ShortList``, ``NoiseContrastive``, ``SampledSoftmax`` and
-``NegativeSampling``. ``registry`` has those that ``--output-layer`` can name, and takes heads of users.
+(hierarchical softmax), ``ClassBased``, ``ShortList``, ``NoiseContrastive``, ``SampledSoftmax``,
+``Mixture`` and ``NegativeSampling``. ``registry`` has those that ``--output-layer`` can name, and takes heads of users.
 """
 
 from ..head import Head as Head
@@ -19,6 +19,7 @@ from .counted import CountedHead as CountedHead
 from .counted import unigram as unigram
 from .layer import OutputLayer as OutputLayer
 from .layer import build_output as build_output
+from .mixture import Mixture as Mixture
 from .negative_sampling import NegativeSampling as NegativeSampling
 from .ours import ADAPTIVE as ADAPTIVE
 from .ours import SOFTMAX as SOFTMAX

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .._shapes import check_target
+from ..constants import NO_CONSTANTS, Constants
 from ..embedding import SharedEmbedding, draw_norm_one_
 from ..head import Head
 from ..sharing import sharing_method
@@ -66,7 +67,7 @@ class Bands(Head):
         return found
 
 
-def embed_bands(adaptive_input: Any, method: str) -> None:
+def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONSTANTS) -> None:
     """Replaces the table of every band in fairseq's ``AdaptiveInput`` by a ``SharedEmbedding`` with the same weight.
 
     fairseq zeroes row ``padding_idx`` in every band, but in later bands that row is a token. Methods that divide by
@@ -77,7 +78,7 @@ def embed_bands(adaptive_input: Any, method: str) -> None:
         size, width = table.weight.shape
         if padding_idx is None and sharing_method(method).divides_by_norm and adaptive_input.padding_idx < size:
             draw_norm_one_(table.weight[adaptive_input.padding_idx])
-        band[0] = SharedEmbedding(size, width, padding_idx, method=method, weight=table.weight)
+        band[0] = SharedEmbedding(size, width, padding_idx, method=method, weight=table.weight, constants=constants)
 
 
 def tie_bands(adaptive_softmax: Any, adaptive_input: Any) -> None:

@@ -12,6 +12,7 @@ from ..embedding import SharedEmbedding
 from ..option_checks import OneOf, Range
 from .class_file import NamedClasses, read_classes
 from .classes import ClassBased
+from .mixture import Mixture
 from .negative_sampling import NOISE_FOR, NegativeSampling
 from .registry import OutputHead, Words, register_output_layer
 from .sampled import NoiseContrastive, SampledSoftmax
@@ -156,6 +157,19 @@ class NegativeSamplingConfig:
     )
 
 
+@dataclass
+class MixtureConfig:
+    """Options of ``--output-layer mixture``."""
+
+    mixtures: int = field(
+        default=3,
+        metadata={
+            "help": "for mixture: number K of softmaxes over the one table",
+            "needs": Range("1 to 100", "3, say", at_least=1, at_most=100, whole=True),
+        },
+    )
+
+
 def _marks(words: Words) -> tuple[int, int]:
     """fairseq's special symbols that are never predicted, ``<s>`` and ``<pad>``."""
     return words.bos(), words.pad()
@@ -219,6 +233,10 @@ def _noise(options: NoiseConfig) -> dict[str, Any]:
     return {"samples": options.noise_samples, "power": options.noise_power, "shared": not options.own_noise}
 
 
+def _mixture(options: MixtureConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> Mixture:
+    return Mixture(table, options.mixtures)
+
+
 def _negative_sampling(
     options: NegativeSamplingConfig, table: SharedEmbedding, counts: Tensor | None, words: Words
 ) -> NegativeSampling:
@@ -247,6 +265,7 @@ OURS = (
     ),
     OutputHead("nce", "noise-contrastive estimation", _nce, NCEConfig),
     OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig),
+    OutputHead("mixture", "a mixture of softmaxes over one table", _mixture, MixtureConfig),
     OutputHead(
         "negative-sampling",
         "word2vec's, without probabilities",

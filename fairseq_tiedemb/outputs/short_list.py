@@ -41,7 +41,7 @@ class ShortList(CountedHead):
 
     flag = "--output-layer short-list"
     by_target = True
-    refuses = ("label_smoothing",)  # the list has a z-loss of its own
+    refuses = ("label_smoothing", "augmented_loss")  # the list has a z-loss of its own
     listed: Tensor
     place_of: Tensor
 
@@ -115,7 +115,10 @@ class ShortList(CountedHead):
         self.check_options(options)
         check_target(target_N, len(features_ND), len(self.place_of))
         list_, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of.index_select(0, target_N)
-        found = output_loss(mapped, list_.rows, place_N, scale=list_.scale, offset=list_.offset, options=options)
+        cap = list_.constants.logit_soft_cap
+        found = output_loss(
+            mapped, list_.rows, place_N, scale=list_.scale, offset=list_.offset, soft_cap=cap, options=options
+        )
         share = self.log_share[target_N].to(found.loss.dtype)
         share = share.sum() if options.reduce else share
         return OutputLoss(found.loss - share, found.nll_loss - share)  # type: ignore[operator]

@@ -1,9 +1,10 @@
 """The plan of a model's tables and its output layer, and how it is made."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ..constants import Constants
 from ..outputs import ADAPTIVE, SOFTMAX, OutputHead
 from ..sharing import sharing_method
 from . import rules
@@ -59,6 +60,7 @@ class Plan:
         bias: whether the scores have a bias; adaptive layers have none.
         rank: width of factorised tables; None for others.
         bands: number of words up to the end of each band of an adaptive softmax; empty for other heads.
+        constants: scales of vectors and logits, and the logits' soft cap.
     """
 
     tables: tuple[Table, ...]
@@ -71,6 +73,7 @@ class Plan:
     bias: bool = True
     rank: int | None = None
     bands: tuple[int, ...] = ()
+    constants: Constants = field(default_factory=Constants)
 
     @property
     def output(self) -> Table | None:
@@ -129,6 +132,8 @@ def make_plan(
     tied = rules.is_tied(settings, head)
     rules.check_widths(settings, widths, width)
     rules.check_head(settings, head, method, tied=tied)
+    constants = Constants.of(options)
+    rules.check_constants(settings, head, constants)
     chosen = head.options_of(options)
     return Plan(
         tables=tuple(_tables(settings, widths._replace(features=width), head, chosen, source, target, tied=tied)),
@@ -142,6 +147,7 @@ def make_plan(
         bias=head.name != ADAPTIVE and (family.bias or head.name != SOFTMAX and not family.heads),
         rank=settings("embedding_rank"),
         bands=rules.bands_of(settings, widths.input if tied else width, len(target)) if head.name == ADAPTIVE else (),
+        constants=constants,
     )
 
 

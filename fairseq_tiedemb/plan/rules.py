@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from ..checkpoints.meaning import FORMER_OUTPUTS
+from ..constants import Constants
 from ..option_checks import POSITIVE, check_value, flag_of
 from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead
 from ..sharing import SharingMethod
@@ -168,6 +169,22 @@ def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, t
         raise ValueError(
             "--decoder-embed-path, --decoder-freeze-embed: need one input table for all words; got tied bands, by "
             f"{flag_of(CUTOFF)} {settings(CUTOFF)}. Use one or the other."
+        )
+
+
+def check_constants(settings: Settings, head: OutputHead, constants: Constants) -> None:
+    """Raises ValueError for constants of logits that are no table's scores, or of vectors that are no table's."""
+    changed = constants.changed()
+    for name in ("logit_scale", "logit_soft_cap"):
+        if name in changed and (head.name == ADAPTIVE or not head.over_table):
+            raise ValueError(
+                f"{flag_of(name)}: needs an output layer that scores all words by one table; got {changed[name]} with "
+                f"--output-layer {head.name}. Use softmax, say."
+            )
+    if "embedding_scale" in changed and settings("character_embeddings"):
+        raise ValueError(
+            f"--embedding-scale: needs a table of words as input; got {changed['embedding_scale']} with "
+            "--character-embeddings. Leave it out."
         )
 
 

@@ -72,6 +72,13 @@ class Settings:
         """Whether encoder and decoder read one table."""
         return self.family.translates and self.shares in (THREE_WAY, MERGED)
 
+    @property
+    def equal_widths(self) -> tuple[str, ...]:
+        """Options of widths that must be equal."""
+        if self.shares is None or self.on("projection"):
+            return ()
+        return (*self.family.equal_widths, *(["encoder_embed_dim"] if self.shares_inputs else []))
+
 
 def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
     use = f"--decoder-output-dim {widths.input}, or --projection"
@@ -88,6 +95,8 @@ class Family:
         translates: whether the model has an encoder and two dictionaries.
         bias: whether output tables have a bias.
         fairseqs: whether fairseq builds the model, with its own options of adaptive layers.
+        equal_widths: options that tying needs to be equal, unless there is P; on the command line, those that are left
+            out follow the one that is given. Three-way tying adds ``encoder_embed_dim``.
         heads: values of ``--output-layer``; empty for all that give words probabilities.
         implies: options that other options turn on.
     """
@@ -97,5 +106,6 @@ class Family:
     translates: bool = False
     bias: bool = True
     fairseqs: bool = False
+    equal_widths: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
     implies: Callable[[Settings], Collection[str]] = lambda settings: ()

@@ -167,17 +167,33 @@ class TokenStream(FairseqDataset):
         return torch.cat((target.new_tensor([self.eos]), target[:-1])), target
 
 
+def random_lengths(chunk: int, length: int, seed: tuple[int, ...]) -> list[int]:
+    """Ends of chunks of random lengths, of which the last is ``length`` or more.
+
+    A chunk has about ``chunk`` tokens, one of twenty about half of them: drawn with a standard deviation of 5, and at
+    least 5.
+
+    Source: Merity et al. 2018, section 4.1.
+    """
+    rng, ends = np.random.default_rng(seed), [0]
+    while ends[-1] < length:
+        mean = chunk if rng.random() < 0.95 else chunk / 2
+        ends.append(ends[-1] + max(5, round(rng.normal(mean, 5))))
+    return ends[1:]
+
+
 class StreamRows(FairseqDataset):
     """A stream cut into rows of equal length (within one token), and the rows into chunks of ``chunk`` tokens.
 
     Item ``step * rows + row`` is chunk ``step`` of a row. Every token of the stream is the target of exactly one item.
-    The last chunk of a shorter row is padded, or empty. ``rows`` counts the rows of all processes.
+    The last chunk of a shorter row is padded, or empty. ``rows`` counts the rows of all processes. With ``random_by``,
+    a seed, ``random_lengths`` draws the chunks.
 
     Raises:
         ValueError: if the stream has fewer tokens than rows.
     """
 
-    def __init__(self, stream: TokenStream, rows: int, chunk: int):
+    def __init__(self, stream: TokenStream, rows: int, chunk: int, *, random_by: tuple[int, ...] | None = None):
         if len(stream) < rows:
             raise ValueError(
                 f"--batch-size: needs at most {len(stream)} rows over all processes, the number of tokens in split "
@@ -186,18 +202,19 @@ class StreamRows(FairseqDataset):
         self.stream, self.rows, self.chunk = stream, rows, chunk
         self.bounds = [row * len(stream) // rows for row in range(rows + 1)]
         longest = max(stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False))
-        self.steps = -(-longest // chunk)
+        ends = range(chunk, longest + chunk, chunk) if random_by is None else random_lengths(chunk, longest, random_by)
+        self.starts = [0, *(min(end, longest) for end in ends)]
+        self.steps = len(self.starts) - 1
 
     def __len__(self) -> int:
         return self.steps * self.rows
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         step, row = divmod(index, self.rows)
-        start = min(self.bounds[row] + step * self.chunk, self.bounds[row + 1])
-        stop = min(start + self.chunk, self.bounds[row + 1])
+        start, stop = (min(self.bounds[row] + self.starts[end], self.bounds[row + 1]) for end in (step, step + 1))
         source, target = self.stream.pair(start, stop) if start < stop else 2 * (torch.empty(0, dtype=torch.long),)
         is_last = step == self.steps - 1
-        return {"id": index, "position": step * self.chunk, "is_last": is_last, "source": source, "target": target}
+        return {"id": index, "position": self.starts[step], "is_last": is_last, "source": source, "target": target}
 
     def num_tokens(self, index: int) -> int:
         return self.chunk

@@ -3,7 +3,7 @@
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 import torch
@@ -35,8 +35,15 @@ MADE_FOR_SAMPLES: dict[str, Any] = {
 
 @dataclass
 class ContiguousLMConfig(LanguageModelingConfig):
-    """Options of ``contiguous_lm``: those of fairseq's ``language_modeling``."""
+    """Options of ``contiguous_lm``: those of fairseq's ``language_modeling``, and the lengths of its batches."""
 
+    random_length: bool = field(
+        default=False,
+        metadata={
+            "help": "train on batches of random lengths about --tokens-per-sample, drawn anew in every epoch (Merity "
+            "et al. 2018)"
+        },
+    )
     post_process: Optional[str] = II("common_eval.post_process")
     train_subset: str = II("dataset.train_subset")
 
@@ -50,6 +57,9 @@ class ContiguousLMTask(LanguageModelingTask):
     recurrent layers, or the last tokens of an n-gram. The state is reset in every epoch and split. Every token is
     predicted exactly once: the first token of the text from ``</s>``, other tokens from the previous token and the
     state. fairseq-eval-lm reads one row unless ``--batch-size`` is given.
+
+    With ``--random-length`` training batches have random lengths; a loss that is summed over a row's tokens, as with
+    ``--sentence-avg``, weighs each by its length, as Merity et al.'s learning rate does.
 
     With ``--sample-break-mode eos`` a sample is a sentence with a new state, as in fairseq's ``language_modeling``.
 
@@ -153,6 +163,8 @@ class ContiguousLMTask(LanguageModelingTask):
         max_sentences: int | None = None,
         *,
         num_shards: int = 1,
+        seed: int = 1,
+        epoch: int = 1,
         **options: Any,
     ) -> iterators.EpochBatchIterator:
         if max_tokens is not None and max_sentences is None:
@@ -166,8 +178,10 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"--max-tokens: needs at least {rows_here * chunk}, the tokens of {rows_here} rows (--batch-size) "
                 f"of {chunk} tokens (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
             )
-        rows = StreamRows(stream, rows_here * num_shards, chunk)
-        return epoch_batches(rows, rows.batches(num_shards), shuffles=False, num_shards=num_shards, **options)
+        is_random = getattr(self.args, "random_length", False) and stream.split == self.args.train_subset
+        rows = StreamRows(stream, rows_here * num_shards, chunk, random_by=(seed, epoch) if is_random else None)
+        options |= {"num_shards": num_shards, "seed": seed, "epoch": epoch}
+        return epoch_batches(rows, rows.batches(num_shards), shuffles=False, **options)
 
     def eval_lm_dataloader(
         self, dataset: FairseqDataset, *, batch_size: int | None = None, context_window: int = 0, **kwargs: Any

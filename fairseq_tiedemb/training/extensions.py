@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from ..checkpoints.meaning import Choice
+from ..plan.settings import Family
 
 
 class Extensions(Protocol):
@@ -20,6 +21,12 @@ class Extensions(Protocol):
 
     predicts_centre: bool | None = None
     """Of word2vec: True for CBOW, False for skip-gram."""
+
+    family: Family | None = None
+    """Where the plan finds the model's settings."""
+
+    turned_on: Sequence[str] = ()
+    """Options that the preset turns on by its name."""
 
     meaning: Sequence[Choice] = ()
     """Options that change what trained weights mean but no shape; they are compared when weights are loaded."""

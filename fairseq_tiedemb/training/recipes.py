@@ -10,6 +10,8 @@ from fairseq import checkpoint_utils, models, options
 from fairseq.registry import REGISTRIES
 from fairseq.trainer import Trainer
 
+from ..option_checks import flag_of
+from ..plan.settings import THREE_WAY, TYING, Settings
 from ..wrapping import wrap
 from .extensions import extensions_of
 
@@ -35,6 +37,7 @@ def recipes_are_defaults() -> None:
         def with_recipe(parser: argparse.ArgumentParser) -> None:
             # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
             parser.set_defaults(**_recipe(input_args))
+            parser.set_defaults(**_equal_widths(input_args))
             if modify_parser is not None:
                 modify_parser(parser)
 
@@ -62,6 +65,22 @@ def _recipe(input_args: Any) -> dict[str, Any]:
     REGISTRIES["optimizer"]["registry"][recipe["optimizer"]].add_args(of_recipe)
     left_out = {action.dest for action in of_recipe._actions}
     return {name: value for name, value in recipe.items() if name not in left_out}
+
+
+def _equal_widths(input_args: Any) -> dict[str, str]:
+    """Return the widths that the command's tied model needs to be equal, if the command sets one of them."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--arch", "-a")
+    model = extensions_of(models.ARCH_MODEL_REGISTRY.get(parser.parse_known_args(input_args)[0].arch))
+    if model.family is None:
+        return {}
+    for name in (*model.family.equal_widths, "encoder_embed_dim"):
+        parser.add_argument(flag_of(name))
+    for name in (TYING, THREE_WAY, "projection"):
+        parser.add_argument(flag_of(name), action="store_true")
+    settings = Settings(parser.parse_known_args(input_args)[0], model.family, model.turned_on)
+    given = {settings(name) for name in settings.equal_widths} - {None}
+    return dict.fromkeys(settings.equal_widths, given.pop()) if len(given) == 1 else {}
 
 
 @functools.cache  # a command parses its options more than once

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from fairseq_tiedemb.checkpoints.reading import section_of
 from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, ROLES, is_table
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.sharing import sharing_method
 
@@ -115,13 +116,16 @@ def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, pat
     weight = state["model"][name]
     if weight.dim() != 2:
         raise _missing(state, part, path)
-    return _effective(state, name, weight.float(), is_output=is_output, path=path)
+    constants = Constants.of(section_of(state, "model"))
+    constant = constants.logit_scale if is_output else constants.embedding_scale
+    vectors = _effective(state, name, weight.float(), is_output=is_output, path=path)
+    return vectors if constant == 1 else vectors * constant
 
 
 @torch.no_grad()
 def _effective(state: dict[str, Any], name: str, weight_VD: Tensor, *, is_output: bool, path: Path) -> Tensor:
     method = sharing_method(str(section_of(state, "model").get("sharing_method") or "plain"))
-    if not method.divides_by_norm:
+    if not method.scales:
         return weight_VD
     size, width = weight_VD.shape
     weight = nn.Parameter(weight_VD, requires_grad=False)

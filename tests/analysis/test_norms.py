@@ -88,6 +88,20 @@ def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {name: printed[name] for name in expected} == {name: [f"{each:.4g}"] for name, each in expected.items()}
 
 
+def test_isotropy_is_that_of_the_definitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = table(9, 4) / 3
+    assert command(save(tmp_path / "x.pt", embed_tokens__weight=rows), "--isotropy") == 0
+    printed = {line[:22].strip(): float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()[-6:]}
+    words = [row for number, row in enumerate(rows.numpy()) if number != PADDING_ROW]
+    cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for i, a in enumerate(words) for b in words[:i]]
+    _, values, directions = np.linalg.svd(np.array(words))
+    z = [sum(np.exp(a @ word) for word in words) for a in (*directions, *-directions)]
+    assert printed["mean cosine"] == pytest.approx(np.mean(cosines), rel=1e-3)
+    assert printed["partition ratio"] == pytest.approx(min(z) / max(z), rel=1e-3)
+    chosen = [printed[f"singular value, {place}"] for place in ("1st", "2nd", "median", "last")]
+    assert chosen == pytest.approx(values[[0, 1, 2, 3]], rel=1e-3)
+
+
 def test_norms_of_all_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     embedding, square, bias = table(), torch.full((2, 2), 3.0), torch.tensor([3.0, 4.0], dtype=torch.float16)
     tables = {"embed_tokens__weight": embedding, "output__weight": embedding.clone()}

@@ -26,7 +26,7 @@ from ..crossing import crossed
 from ..models.common import dictionary, grown
 from ..models.families import ALL, DECODER, FAMILIES, SHARINGS, WORDS, build, options_of, scores, task_of
 
-FOLDED = [name for name, method in SHARING_METHODS.items() if method.offset is None]
+FOLDED = [name for name in SHARING_METHODS if name not in ("distance", "fixnorm")]
 
 
 def checkpoint(options: dict[str, Any], model: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def exported(family: str, options: dict[str, Any], ours: Any) -> tuple[dict[str,
     state = export(checkpoint(saved, ours), name="ours.pt")
     settings = OmegaConf.create(state["cfg"]["model"])  # as fairseq does
     assert (settings.get("_name") or settings["arch"]) == stock_name
-    assert not settings.keys() & {"sharing_method", "embedding_rank", "projection", "projection_bias"}
+    assert not settings.keys() & {"sharing_method", "embedding_rank", "projection", "projection_bias", "logit_scale"}
     stock = ARCH_MODEL_REGISTRY[stock_name].build_model(settings, task_of(WORDS, WORDS)).eval()
     assert "fairseq_tiedemb" not in type(stock).__module__
     stock.load_state_dict(state["model"], strict=True)
@@ -74,6 +74,7 @@ NARROWED: dict[str, dict[str, Any]] = {
     "rank": {"embedding_rank": 5},
     "projection": {"projection": True},
     "both": {"embedding_rank": 5, "projection": True},
+    "constants": {"embedding_scale": 1.5, "logit_scale": 0.7},
 }
 TIED: dict[str, dict[str, Any]] = {"transformer": ALL, "dynamicconv": DECODER, "transformer_lm": DECODER}
 
@@ -176,6 +177,8 @@ OTHER = "Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's comm
         ({"projection": True, "projection_bias": True}, "a projection without a bias; got --projection-bias"),
         ({"arch": "tied_lstm_lm"}, "a model that fairseq also has, .* got tied_lstm_lm. Use --user-dir"),
         ({"arch": "dl4mt"}, "got dl4mt. Use --user-dir"),
+        ({"logit_soft_cap": 30.0}, "logits that are affine in the features; got --logit-soft-cap 30.0. Use --user-dir"),
+        ({"embedding_scale": 2.0, "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --embedding-scale 2.0"),
         ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it as it is. Use --user-dir"),
         ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
         (

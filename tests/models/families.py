@@ -9,8 +9,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-from fairseq_tiedemb.sharing import SHARING_METHODS
-
+from .. import reference
 from .common import LENGTHS, PAD, PREVIOUS, SOURCE, dictionary
 
 WORDS = dictionary(24)
@@ -66,7 +65,8 @@ SHARINGS = {f"{family}-decoder": (family, DECODER) for family in FAMILIES}
 SHARINGS |= {f"{family}-all": (family, ALL) for family in TRANSLATION}
 SHARINGS |= {f"{family}-untied": (family, {}) for family in FAMILIES}
 
-every_method = pytest.mark.parametrize("method", SHARING_METHODS)
+# Those that are functions of norms; tests/test_sharing.py has the equations of the others.
+every_method = pytest.mark.parametrize("method", reference.SCORES)
 every_family = pytest.mark.parametrize("family", FAMILIES)
 every_sharing = pytest.mark.parametrize(("family", "options"), SHARINGS.values(), ids=SHARINGS)
 

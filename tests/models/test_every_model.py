@@ -57,6 +57,7 @@ def sentences(name: str, source: torch.Tensor, previous: torch.Tensor) -> dict[s
 
 METHODS = list(SHARING_METHODS)
 P = {"projection": True, "projection_bias": True}
+CONSTANTS = {"embedding_scale": 1.5, "logit_scale": 0.7, "logit_soft_cap": 2.0}
 # Every model by one method, every method on two models, and what else stands between features and tables.
 TWO = ("lightconv_lm", "lstm_nmt_twwt")
 CASES = [(name, METHODS[place % len(METHODS)], {}) for place, name in enumerate(MODELS) if name not in TWO]
@@ -65,6 +66,8 @@ CASES += [("tied_lstm_lm", "plain", P), ("lstm_nmt_twwt", "cosine", P), ("transf
 CASES += [("feedforward_lm", "distance", {"deep_output": "linear", "skip_connections": True})]
 CASES += [("feedforward_lm", "plain", {"ngram_order": 2})]  # with no word to carry
 CASES += [("transformer_lm", "l2-input", {"embedding_rank": 6}), ("dl4mt_twwt", "plain", {"decoder_layers": 2})]
+CASES += [(name, METHODS[-1 - place % len(METHODS)], CONSTANTS) for place, name in enumerate(MODELS)]
+CASES += [(name, "scaled-words", {"output_layer": "mixture"}) for name in ("tied_lstm_lm", "transformer_lm")]
 every_case = pytest.mark.parametrize(("name", "method", "options"), CASES, ids=str)
 
 

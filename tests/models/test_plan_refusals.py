@@ -42,6 +42,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "needs one file of vectors for the shared table; got .*'a.txt' and .*'b.txt'",
     ),
     ("feedforward_lm", {"output_layer": "adaptive"}, "needs a recurrent language model, .* got --arch feedforward_lm"),
+    # Constants.
+    ("tied_lstm_lm", {"logit_soft_cap": 0.0}, "--logit-soft-cap: needs a positive, finite number; got 0.0. Use 30"),
+    ("transformer", {"embedding_scale": -1.0}, "--embedding-scale: needs a positive, finite number; got -1.0. Use 1"),
+    (
+        "tied_lstm_lm",
+        {"output_layer": "tree", "logit_scale": 0.1},
+        "--logit-scale: .* 0.1 with --output-layer tree",
+    ),
+    ("transformer", {**THEIRS, "logit_soft_cap": 9.0}, "--logit-soft-cap: .*; got 9.0 with --output-layer adaptive"),
+    (
+        "transformer_lm",
+        {"character_embeddings": True, "embedding_scale": 2.0},
+        "--embedding-scale: needs a table of words as input; got 2.0 with --character-embeddings",
+    ),
     # P.
     ("tied_lstm_lm", {"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use"),
     ("tied_lstm_lm", {"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use"),

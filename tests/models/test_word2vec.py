@@ -151,7 +151,8 @@ def test_scores_are_those_of_the_loss(what: str) -> None:
 @pytest.mark.parametrize("method", SHARING_METHODS)
 @pytest.mark.parametrize("what", ["negative", "full"])
 def test_sharing_methods_score_some_words_as_they_score_all(method: str, what: str) -> None:
-    model = build(word2vec_output=what, sharing_method=method, share_decoder_input_output_embed=True)
+    constants = {"embedding_scale": 1.5, "logit_scale": 0.7, "logit_soft_cap": 2.0}
+    model = build(word2vec_output=what, sharing_method=method, share_decoder_input_output_embed=True, **constants)
     inputs = batch(model)
     scores = model(inputs["src_tokens"])[inputs["centres"]]
     of_target = scores.gather(1, inputs["target"].unsqueeze(1)).squeeze(1)

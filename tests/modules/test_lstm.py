@@ -74,3 +74,13 @@ def test_wide_layers_run_by_steps(size: int, dtype: torch.dtype, grad: bool, exp
     with torch.set_grad_enabled(grad):
         assert lstm._is_faster_by_steps(weight, weight) == expected
     assert not lstm._is_faster_by_steps(weight.to("meta"), weight)
+
+
+@pytest.mark.parametrize(
+    ("steps", "dtype", "expected"), [(1, torch.float32, True), (2, torch.float32, False), (1, torch.bfloat16, False)]
+)
+def test_one_step_of_decoding_runs_by_steps(steps: int, dtype: torch.dtype, expected: bool) -> None:
+    inputs, weight = torch.empty(steps, 2, 8, dtype=dtype), torch.empty(32, 8, dtype=dtype)
+    assert not lstm._is_faster_by_steps(inputs, weight)
+    with torch.no_grad():
+        assert lstm._is_faster_by_steps(inputs, weight) == expected

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_tiedemb.modules.dropout import variational_mask
+from fairseq_tiedemb.modules.lstm import LSTMStack
 from fairseq_tiedemb.modules.variational_lstm import VariationalLSTM, masked_lstm
 from tests import reference
 
@@ -54,6 +55,26 @@ def test_layer_follows_its_equations() -> None:
             expected = reference.masked_lstm(x, expected, *arrays, mask_i[:, row].numpy(), mask_h[:, row].numpy())
             np.testing.assert_allclose(outputs[t, row].detach(), expected[:H], rtol=1e-10)
         np.testing.assert_allclose(last[row].detach(), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("masks_too", [False, True])
+def test_dropped_weights_are_those_of_a_pass(masks_too: bool) -> None:
+    """DropConnect: recurrent weights that are 0 or twice as large, the same in all steps; the gradient sees them so."""
+    lstm = VariationalLSTM(D, H, 1, dropout_i=0.0, dropout_h=1e-9 * masks_too, weight_dropout=0.5).double()
+    plain = LSTMStack(D, H, 1, weight_dropout=0.5).double()
+    plain.load_state_dict(lstm.state_dict())
+    for module in (lstm, plain):
+        inputs, state = inputs_and_state(1)
+        torch.manual_seed(3)
+        outputs, _ = module(inputs, state)
+        outputs.sum().backward()
+        torch.manual_seed(3)
+        dropped = torch.nn.functional.dropout(module.weight_hh[0].detach(), 0.5)
+        assert torch.equal(module.weight_hh[0].grad.eq(0), dropped.eq(0))
+        with torch.no_grad():
+            assert not torch.equal(module.eval()(inputs, state)[0], outputs), "evaluation has all weights"
+            module.weight_hh[0].copy_(dropped)
+            torch.testing.assert_close(module(inputs, state)[0], outputs)
 
 
 @pytest.mark.parametrize("steps", [1, 3])

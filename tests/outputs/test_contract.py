@@ -11,6 +11,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb import CountedHead, LossOptions, OutputHead, register_output_layer
+from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, Head, OutputLayer
 
 from .common import COUNTS, HEADS, MARKS, SIZE, TARGET, WIDTH, features, gradients, slope, table
@@ -28,7 +29,7 @@ class Tempered(CountedHead):
 
 
 ALL: dict[str, Callable[[Any], Any]] = {**HEADS, "tempered": lambda counts: Tempered(table(), counts, MARKS)}
-WITHOUT_COUNTS = ("softmax", "adaptive", "negative-sampling")
+WITHOUT_COUNTS = ("softmax", "mixture", "adaptive", "negative-sampling")
 every_head = pytest.mark.parametrize("name", ALL)
 with_counts = pytest.mark.parametrize("name", [each for each in ALL if each not in (*WITHOUT_COUNTS, SCATTERED)])
 with_probabilities = pytest.mark.parametrize("name", [name for name in ALL if name != "negative-sampling"])
@@ -75,6 +76,21 @@ def test_probabilities_sum_to_1_and_are_those_of_the_loss(name: str) -> None:
     assert not whole.nll_loss.requires_grad
 
 
+@pytest.mark.parametrize("name", [name for name in ALL if name not in ("tree", "adaptive", "negative-sampling")])
+def test_constants_of_the_table_are_those_of_the_head(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_constants(counts: Any) -> Any:
+        head = ALL[name](counts)
+        for each in head.tables().values():
+            each.constants = Constants(logit_scale=0.7, logit_soft_cap=1.0)
+        return head
+
+    h, without = features(), build(name)
+    monkeypatch.setitem(ALL, "constant", with_constants)
+    assert not torch.allclose(build("constant").log_prob(h, TARGET), without.log_prob(h, TARGET))
+    test_probabilities_sum_to_1_and_are_those_of_the_loss("constant")
+    test_gradients_of_the_scores_are_those_of_the_loss("constant")
+
+
 def test_negative_sampling_has_no_probabilities() -> None:
     with pytest.raises(ValueError, match="--output-layer: .* got negative-sampling"):
         build("negative-sampling").log_prob(features(), TARGET)
@@ -117,7 +133,7 @@ def test_scores_keep_the_shape_of_the_features(name: str) -> None:
     torch.testing.assert_close(head.scores(h.view(2, 4, WIDTH)).flatten(0, 1), head.scores(h))
 
 
-@pytest.mark.parametrize("name", ["softmax", "classes", "short-list", "tree", "nce", "sampled"])
+@pytest.mark.parametrize("name", ["softmax", "classes", "short-list", "tree", "nce", "sampled", "mixture"])
 def test_biases_start_as_a_distribution(name: str) -> None:
     head = build(name)
     q = COUNTS.clamp(min=1).double().index_fill(0, torch.tensor(MARKS), 0.0)
@@ -152,7 +168,7 @@ def test_no_words_have_no_loss(name: str, training: bool) -> None:
 @every_head
 def test_losses_that_a_head_refuses(name: str) -> None:
     head = build(name)
-    for option, value in (("label_smoothing", 0.1), ("z_loss", 0.2)):
+    for option, value in (("label_smoothing", 0.1), ("z_loss", 0.2), ("augmented_loss", 0.3)):
         options = replace(LossOptions(), **{option: value})
         if option in head.refuses:
             for compute in (head.loss, lambda h, target, options: OutputLayer(head).check_training(options)):

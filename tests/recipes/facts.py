@@ -160,7 +160,7 @@ FEEDFORWARD = {"task": "contiguous_lm", "batch_size": 50, "tokens_per_sample": 5
 SMALL_NMT = {
     "label_smoothing": 0.1,
     "clip_norm": 1.0,
-    "max_tokens": 1000,
+    "max_tokens": 250,  # on each of four GPUs
     "encoder_hidden_size": 256,
     "optimizer": "adam",
 }

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from made_up import write_multi30k
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb.ngram import SMOOTHINGS
 
-from .corpora import write_multi30k
 from .shell import (
     RECIPES,
     REPOSITORY,
@@ -88,7 +88,7 @@ def test_settings(words: list[str], variables: dict[str, object], changed: str, 
     ("words", "devices", "given"),
     [
         ("train-table5-large.sh large", {"GPUS": 0}, "--distributed-world-size 1 --cpu"),
-        ("train-table5-large.sh large", {"GPUS": 1}, "--distributed-world-size 1 --fp16 --batch-size 20"),
+        ("train-table5-large.sh large", {"GPUS": 1}, "--distributed-world-size 1 --fp16"),
         ("train-table5-large.sh large", {"GPUS": 8}, "--distributed-world-size 8 --fp16 --batch-size 3"),
         (
             "train-liu-table1-transformer-wmt16.sh plain",
@@ -105,15 +105,31 @@ def test_settings(words: list[str], variables: dict[str, object], changed: str, 
         ("train-table6-small.sh wt-pr", {"PRECISION": "bf16"}, "--distributed-world-size 1 --bf16"),
         ("train-multi30k.sh twwt", {"PRECISION": "bf16"}, "--distributed-world-size 1 --bf16"),
         ("train-multi30k.sh twwt", {"GPUS": 0, "PRECISION": "fp16"}, "--distributed-world-size 1 --cpu --fp16"),
+        ("train-multi30k.sh twwt", {"GPUS": 2}, "--max-tokens 500 --distributed-world-size 2 --fp16"),
+        ("train-table2.sh tied", {"GPUS": 2}, "--max-tokens 1000 --distributed-world-size 2 --fp16"),
+        # Two machines, of which the second has no part in what comes after the training.
+        (
+            "train-table5-large.sh large",
+            {"NODES": 2, "NODE": 1, "MASTER": "host:29500"},
+            "--nnodes 2 --node-rank 1 --nproc-per-node 1 --master-addr host --master-port 29500 -m fairseq_cli.train "
+            "--batch-size 10 --distributed-world-size 2",
+        ),
     ],
 )
 def test_devices(words: str, devices: dict[str, object], given: str, tmp_path: Path) -> None:
     commands = dry_run(*words.split(), RUNS=prepared(tmp_path), **devices)
-    assert f" {given} " in " ".join(command_of(commands, "fairseq-train"))
+    trains = " ".join(next(words for words in commands if words[0] in ("fairseq-train", "torchrun")))
+    assert [each for each in re.split(" (?=-)", given) if f"{each} " not in trains] == []
     for score in (words for words in commands if words[0] == "fairseq-eval-lm"):
         assert score[score.index("200") + 1 : score.index(">")] == ["--distributed-world-size", "1"] + ["--cpu"] * (
             devices.get("GPUS") == 0
         )
+
+
+def test_all_gpus_train_unless_told_otherwise(tmp_path: Path) -> None:
+    path = write_programs(tmp_path / "programs", {"nvidia-smi": "echo GPU 0; echo GPU 1"})
+    train = command_of(dry_run("train-multi30k.sh", "twwt", RUNS=prepared(tmp_path), PATH=path), "fairseq-train")
+    assert (option(train, "--distributed-world-size"), "--fp16" in train) == ("2", True)
 
 
 PREPARED = [
@@ -237,6 +253,9 @@ REFUSED = [
     (["train-table2.sh", "tied"], {"QUESTIONS": "{folder}"}, "QUESTIONS: needs SETS, too; got none"),
     (["train-table5-large.sh", "rhn"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
     (["train-liu-table4-dynamicconv-iwslt14.sh", "plain"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
+    (["train-multi30k.sh", "wt"], {"NODES": "two"}, "NODES: needs a number from 1 on; got two"),
+    (["train-multi30k.sh", "wt"], {"NODES": 2, "NODE": 2}, "NODE: needs 0 to 1, of NODES=2; got 2"),
+    (["train-multi30k.sh", "wt"], {"NODES": 2, "MASTER": "host"}, "MASTER: needs HOST:PORT of .*; got 'host'"),
     (["train-multi30k.sh", "wt"], {"PRECISION": "bf32"}, "PRECISION: needs float32, bf16 or fp16; got bf32"),
     (["prepare-imdb.sh"], {"COUNTS": "1 2"}, "COUNTS: needs tokens of train and valid, and types; got 1 2"),
     (["prepare-imdb-lm.sh"], {"COUNTS": "1 2"}, "COUNTS: needs tokens of train, valid and test, and types; got 1 2."),

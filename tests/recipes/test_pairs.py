@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from made_up import sentence_pairs, write_iwslt, write_tatoeba
 
-from .corpora import sentence_pairs, write_iwslt, write_tatoeba
 from .shell import assert_refused, lines, run
 
 SPLITS = ("train", "valid", "test")

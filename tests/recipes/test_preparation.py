@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from made_up import write_ptb, write_stories, write_text8
 
-from .corpora import write_ptb, write_stories, write_text8
 from .shell import RECIPES, SHARED_DATA, run_recipe, write_programs
 
 # Stands for fairseq-preprocess, which takes 8 seconds: counts as it does, and fails in the middle if told to.

@@ -14,8 +14,8 @@ from pathlib import Path
 import bbc_text
 import imdb_text
 import pytest
+from made_up import write_reviews, write_stories, write_text8
 
-from .corpora import write_reviews, write_stories, write_text8
 from .shell import SHARED_DATA, assert_refused, lines, run
 
 SPLITS = ("train", "valid", "test")

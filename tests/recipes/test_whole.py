@@ -2,24 +2,19 @@
 
 import json
 import re
+import socket
 import subprocess
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up import write_iwslt, write_multi30k, write_ptb, write_reviews, write_tatoeba, write_text8, write_wmt
 
 from ..export.test_to_ctranslate2 import needs_engine
-from .corpora import (
-    real_pairs,
-    write_iwslt,
-    write_multi30k,
-    write_ptb,
-    write_reviews,
-    write_tatoeba,
-    write_text8,
-    write_wmt,
-)
+from .corpora import real_pairs
 from .shell import SHARED_DATA, needs_sacremoses, run_recipe
 
 pytestmark = pytest.mark.slow
@@ -82,6 +77,21 @@ def test_language_model(script: str, row: str, smoke: Smoke, ptb: dict[str, obje
     assert "Loaded checkpoint" in again.stdout
     assert "begin training epoch" not in again.stdout
     assert perplexities(again) == perplexities(process) != []
+
+
+def test_two_machines(smoke: Smoke) -> None:
+    """Each runs the recipe; they meet at an address, and the first one alone scores."""
+    smoke.run("prepare-ptb.sh")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        master = f"localhost:{free.getsockname()[1]}"
+    with ThreadPoolExecutor() as pool:
+        run = partial(smoke.run, "train-table6-small.sh", "wt", NODES=2, MASTER=master)
+        first, second = pool.map(lambda node: run(NODE=node), range(2))
+    assert "distributed_world_size': 2" in first.stdout
+    assert perplexities(first)
+    assert not perplexities(second)
+    assert "NODES=2" in smoke.result("table6/wt-1")["command"]
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,31 @@ def test_processes_have_equally_many_batches_at_equal_positions(
         assert torch.equal(words, words.sort(1, descending=True)[0])
 
 
+def test_lengths_are_drawn_anew_in_every_epoch_of_training() -> None:
+    """About as long as asked for, a few of half the length; all processes and a resumed training draw the same."""
+    task = task_with(30, random_length=True, train_subset="train")
+    drawn = {}
+    for epoch in (1, 2):
+        for shard in (0, 1):
+            read = batches(task, stream(9000), max_sentences=1, num_shards=2, shard_id=shard, epoch=epoch)
+            drawn[epoch, shard] = [batch["target"].size(1) for batch in read]
+            assert [batch["net_input"]["stream_position"] for batch in read] == [
+                sum(drawn[epoch, shard][:step]) for step in range(len(read))
+            ]
+            assert [batch["is_last"] for batch in read] == [*[False] * (len(read) - 1), True]
+        assert drawn[epoch, 0] == drawn[epoch, 1]
+        assert sum(drawn[epoch, 0]) == 4500
+    lengths = np.array(drawn[1, 0][:-1] + drawn[2, 0][:-1])
+    assert drawn[1, 0] != drawn[2, 0]
+    assert 25 < lengths[lengths > 22].mean() < 33
+    assert 0 < np.mean(lengths <= 22) < 0.2
+    assert lengths.min() >= 5
+    for split, random in (("valid", True), ("train", False)):
+        text = TokenStream(sentences(900), WORDS, split)
+        read = batches(task_with(30, random_length=random, train_subset="train"), text)
+        assert {batch["target"].size(1) for batch in read} == {30}
+
+
 @pytest.mark.parametrize(("length", "chunk"), [(400, 20), (397, 7), (41, 2)])
 def test_two_processes_of_ten_rows_read_what_one_of_twenty_reads(length: int, chunk: int) -> None:
     (one,), two = read_rows(length, 20, chunk, 1), read_rows(length, 20, chunk, 2)

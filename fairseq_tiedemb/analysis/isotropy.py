@@ -1,0 +1,47 @@
+"""How evenly the rows of embedding tables point in all directions, and the singular values of the tables."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fairseq_tiedemb.analysis.columns import aligned
+from fairseq_tiedemb.analysis.norms import Norms
+
+
+def mean_cosine(rows_VD: Tensor) -> float:
+    """Returns the mean cosine of two different rows, 0 for even directions and 1 for one direction; O(V D).
+
+    Source: Gao et al. 2019, whose regularization is of this number.
+    """
+    total, count = torch.nn.functional.normalize(rows_VD, dim=1).sum(0), len(rows_VD)
+    return float(total.square().sum() - count) / (count * (count - 1))
+
+
+def partition_ratio(rows_VD: Tensor, directions_DD: Tensor) -> float:
+    """Returns the least Z(a) = sum_v exp(a . w_v) by the largest, over the columns a of `directions_DD` and -a.
+
+    It is 1 if all directions are alike. Source: Arora et al. 2016 (Z); Mu & Viswanath 2018 (the ratio, over the
+    eigenvectors of W^T W, whose signs are free).
+    """
+    products = rows_VD @ directions_DD
+    log_z = torch.cat((products, -products), 1).logsumexp(0)
+    return float((log_z.min() - log_z.max()).exp())
+
+
+def isotropy(tables: Sequence[Norms]) -> str:
+    """Formats the measures, one column per table; singular values fall from the first to the last."""
+    names = [
+        "mean cosine",
+        "partition ratio",
+        *(f"singular value, {place}" for place in ("1st", "2nd", "median", "last")),
+    ]
+    columns = [["", *names]]
+    for one in tables:
+        rows = one.words_VD.double()
+        squares, directions = torch.linalg.eigh(rows.t() @ rows)
+        values = squares.clamp(min=0).sqrt().flip(0).tolist()
+        chosen = [values[0], values[min(1, len(values) - 1)], values[len(values) // 2], values[-1]]
+        measures = [mean_cosine(rows), partition_ratio(rows, directions), *chosen]
+        columns.append([one.label, *(f"{number:.4g}" for number in measures)])
+    return "\n".join(aligned(list(zip(*columns, strict=True))))

@@ -1,0 +1,71 @@
+"""Constants that scale vectors and logits, whatever the sharing method."""
+
+# ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from torch import Tensor
+
+from .option_checks import Range
+
+SCALE = Range("a positive, finite number", "1 for none", above=0, below=math.inf)
+
+
+@dataclass
+class Constants:
+    """Constants of a table, and the options that set them; by default they change nothing.
+
+        vector of token v  = embedding_scale * embed(v)
+        logit of token v   = c tanh(z_v / c)    with z_v = scale(n_v) * (w_v . logit_scale f(h)) + offset(n_v) + bias_v
+        c                  = logit_soft_cap, or infinity
+
+    Source: Gemma Team 2024 (Gemma 2; soft cap, and sqrt(D) times the vectors); Raffel et al. 2020 (T5; features times
+    D^-0.5 before a tied table); Cohere's and IBM's Granite models (a constant times the logits).
+    """
+
+    embedding_scale: float = field(
+        default=1.0,
+        metadata={
+            "help": "input vectors times this constant, beside the sqrt(D) that fairseq's Transformers and "
+            "convolutional models multiply by unless --no-scale-embedding; Gemma: sqrt(D)",
+            "needs": SCALE,
+        },
+    )
+    logit_scale: float = field(
+        default=1.0,
+        metadata={
+            "help": "products of features and rows times this constant; T5: D^-0.5, Cohere: 0.0625",
+            "needs": SCALE,
+        },
+    )
+    logit_soft_cap: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "logits z become c tanh(z / c) with this c, which none exceeds; Gemma 2: 30",
+            "needs": dataclasses.replace(SCALE, use="30, say, or leave it out"),
+        },
+    )
+
+    @classmethod
+    def of(cls, options: Any) -> "Constants":
+        """The constants among a model's options, where checkpoints of older versions have none."""
+        names = [each.name for each in dataclasses.fields(Constants)]
+        is_dict = isinstance(options, dict)
+        given = {name: options.get(name) if is_dict else getattr(options, name, None) for name in names}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def changed(self) -> dict[str, float]:
+        """The options that are not at their defaults, with their values."""
+        values = ((each, getattr(self, each.name)) for each in dataclasses.fields(Constants))
+        return {each.name: value for each, value in values if value != each.default}
+
+    def capped(self, scores: Tensor) -> Tensor:
+        """c tanh(z / c) of scores z, or z."""
+        c = self.logit_soft_cap
+        return scores if c is None else scores.div(c).tanh() * c
+
+
+NO_CONSTANTS = Constants()

@@ -1,0 +1,98 @@
+"""What the loss makes of a block of logits, beside cross entropy: a soft cap, soft targets, and mixtures."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .loss_options import LossOptions
+
+
+class Objective(NamedTuple):
+    """What the loss is, beside its tensors with gradients.
+
+    Attributes:
+        options: options of the loss.
+        soft_cap: c of c tanh(z / c), in place of z; None for z.
+        similar_ND: features whose logits y, without the output bias and the cap, give the soft targets; None without.
+        similar_offset: offset of y (V,), or None for 0.
+        log_prior_NK: log-weights of the K softmaxes of each word, whose rows follow one another; None for one softmax.
+        shares_NK: filled with minus the gradient of the log-weights.
+    """
+
+    options: LossOptions
+    soft_cap: float | None = None
+    similar_ND: Tensor | None = None
+    similar_offset: Tensor | None = None
+    log_prior_NK: Tensor | None = None
+    shares_NK: Tensor | None = None
+
+    @property
+    def rows_a_word(self) -> int:
+        """K, or 1 without a mixture."""
+        return 1 if self.log_prior_NK is None else self.log_prior_NK.size(1)
+
+    def cap(self, scores: Tensor) -> Tensor | None:
+        """Overwrites scores z by c tanh(z / c), but for -inf, and returns the derivative; None without a cap."""
+        if self.soft_cap is None:
+            return None
+        never = scores.isneginf()
+        scores.div_(self.soft_cap).tanh_()
+        slope = 1 - scores.square()
+        scores.mul_(self.soft_cap).masked_fill_(never, -torch.inf)
+        return slope
+
+    def divergence(self, scores: Tensor, products: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+        """alpha KL(softmax(y / tau) || softmax(z / tau)) of each row (n, 1), and its gradient of the scores z (n, V).
+
+        Args:
+            scores: z.
+            products: w . h of the similar features.
+            scale: of y, (V,) or None.
+
+        Source: Inan et al. 2017, section 4 (soft targets); they get no gradient here.
+        """
+        alpha, tau = self.options.augmented_loss, self.options.augmented_temperature
+        y = products if scale is None else products * scale
+        y = (y if self.similar_offset is None else y + self.similar_offset) / tau
+        z = scores / tau
+        soft = y.softmax(1)
+        divergence = (soft * (y - z)).sum(1, keepdim=True) - y.logsumexp(1, True) + z.logsumexp(1, True)
+        return alpha * divergence, z.softmax(1).sub_(soft).mul_(alpha / tau)
+
+    def mix(self, scores: Tensor, target: Tensor, where: slice, q: tuple[float, float]) -> tuple[Tensor, Tensor]:
+        """Loss and negative log-likelihood (n / K, 1) of a block's words; overwrites scores (n, V) by their gradients.
+
+        With p(v) = sum_k pi_k p_k(v) and the shares r_k(v) = q(v) pi_k p_k(v) / p(v), summed r_k,
+
+            loss = -sum_v q(v) log p(v)        d loss / d z_k(v) = r_k p_k(v) - r_k(v)        d loss / d log pi_k = -r_k
+
+        Args:
+            scores: z.
+            target: target tokens (n, 1), each K times.
+            where: the block's rows among all.
+            q: what the target has more than others, and what every token has.
+
+        Source: Yang et al. 2018, section 2.4.
+        """
+        assert self.log_prior_NK is not None
+        assert self.shares_NK is not None
+        parts, (more, each) = self.rows_a_word, q
+        prior = self.log_prior_NK.view(-1, 1)[where]
+        torch.log_softmax(scores, 1, out=scores)
+        if each:
+            joint = (scores + prior).unflatten(0, (-1, parts))
+            mixed = joint.logsumexp(1)
+            nll = -mixed.gather(1, target[::parts])
+            loss = more * nll - each * mixed.sum(1, keepdim=True)
+            of_words = torch.full_like(mixed, each).scatter_add_(1, target[::parts], torch.full_like(nll, more))
+            shares = joint.sub_(mixed.unsqueeze(1)).exp_().mul_(of_words.unsqueeze(1)).flatten(0, 1)
+            total = shares.sum(1, keepdim=True)
+            scores.exp_().mul_(total).sub_(shares)
+        else:
+            of_target = (scores.gather(1, target) + prior).view(-1, parts)
+            loss = nll = -of_target.logsumexp(1, keepdim=True)
+            total = (of_target + nll).exp().view(-1, 1)
+            scores.exp_().mul_(total).scatter_add_(1, target, -total)
+        self.shares_NK.view(-1, 1)[where] = total
+        return loss, nll

@@ -1,0 +1,74 @@
+"""The mixture of softmaxes over one table."""
+
+import torch
+from torch import Tensor, nn
+
+from .._shapes import check_features, check_target
+from ..embedding import SharedEmbedding
+from ..head import Head
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+
+
+class Mixture(Head):
+    """A mixture of K softmaxes over one table, whose features and weights are functions of the features.
+
+        p(v | h) = sum_k pi_k softmax(scores(h_k))_v        h_k = tanh(L_k h + b_k)        pi = softmax(G h)
+
+    The logarithms of p have a higher rank than D, which bounds those of one softmax. The loss holds the logits of a few
+    tokens at a time and takes K times as long as one softmax's. The table may be shared with any sharing method.
+
+    Args:
+        table: output embedding, owned by another module.
+        mixtures: K.
+
+    Source: Yang et al. 2018, section 2.4.
+    """
+
+    flag = "--output-layer mixture"
+    refuses = ("z_loss", "augmented_loss")
+
+    def __init__(self, table: SharedEmbedding, mixtures: int):
+        super().__init__()
+        self._table = (table,)  # a tuple hides the module from torch's registry
+        self.mixtures = mixtures
+        self.latent = nn.Linear(table.embedding_dim, mixtures * table.embedding_dim)
+        self.prior = nn.Linear(table.embedding_dim, mixtures, bias=False)
+        nn.init.zeros_(self.latent.bias)
+
+    @property
+    def table(self) -> SharedEmbedding:
+        """The output embedding."""
+        return self._table[0]
+
+    def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """h_k (*, K, D) and log pi (*, K) of features (*, D); the latter in float32 or more precise."""
+        check_features(features, self.table.embedding_dim)
+        weights = self.prior(features)
+        log_prior = weights.to(torch.promote_types(weights.dtype, torch.float32)).log_softmax(-1)
+        return self.latent(features).tanh().unflatten(-1, (self.mixtures, -1)), log_prior
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""
+        of_parts, log_prior = self.parts(features)
+        scores = self.table.scores(of_parts)
+        return (scores.to(log_prior.dtype).log_softmax(-1) + log_prior.unsqueeze(-1)).logsumexp(-2)
+
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """Cross entropy, with label smoothing; raises ValueError for z-loss and augmented loss."""
+        self.check_options(options)
+        check_target(target_N, len(features_ND), self.table.num_embeddings)
+        features_NKD, log_prior_NK = self.parts(features_ND)
+        return self.table.loss(features_NKD.flatten(0, 1), target_N, options, log_prior_NK=log_prior_NK)
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
+        return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
+        nn.init.zeros_(self.latent.bias)
+        self.table.start_bias(log_prob_V)
+
+    def tables(self) -> dict[str, SharedEmbedding]:
+        """The output embeddings by the name of their tokens."""
+        return {"words": self.table}

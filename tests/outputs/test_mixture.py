@@ -1,0 +1,71 @@
+"""The mixture of softmaxes against its equation in float64: values, gradients, chunks."""
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+
+from fairseq_tiedemb import LossOptions, SharedEmbedding, squared_norms
+from fairseq_tiedemb.outputs import Mixture
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .. import reference
+from ..models.common import grown
+from ..test_losses import Products
+from .common import SIZE, TARGET, WIDTH, features, table
+from .oracle import PAD
+
+losses = importlib.import_module("fairseq_tiedemb.losses")
+K = 3
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "ROWS", 7)  # nine rows of logits, of three words, at a time
+    monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 70)  # three rows of logits
+
+
+def head(method: str = "plain") -> Mixture:
+    return grown(Mixture(table(method), K).double(), std=0.5)
+
+
+@pytest.mark.parametrize("method", reference.SCORES)
+def test_probabilities_are_those_of_the_equation(method: str) -> None:
+    found, h = head(method), features()
+    weights = {name: each.detach().numpy() for name, each in found.named_parameters()}
+    rows, bias = found.table.weight.detach().numpy(), found.table.bias.detach().numpy()
+    log_p = found.scores(h).detach().numpy()
+    for row, feature in zip(log_p, h.detach().numpy(), strict=True):
+        parts = np.tanh(weights["latent.weight"] @ feature + weights["latent.bias"]).reshape(K, WIDTH)
+        prior = reference.softmax(weights["prior.weight"] @ feature)
+        norms = [1.0 if word == PAD else reference.norm(rows[word]) for word in range(SIZE)]
+        scores = [[reference.SCORES[method](w @ part, n) for w, n in zip(rows, norms, strict=True)] for part in parts]
+        expected = sum(pi * reference.softmax(np.array(each) + bias) for pi, each in zip(prior, scores, strict=True))
+        np.testing.assert_allclose(np.exp(row), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", SHARING_METHODS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_is_that_of_the_scores_with_its_gradients(method: str, smoothing: float) -> None:
+    found, h, weights = head(method), features(), torch.rand(len(TARGET), dtype=torch.float64)
+    wanted = [h, *found.parameters(), *(each for name, each in found.table.named_parameters() if "radius" not in name)]
+    log_p = found.scores(h)
+    each = torch.stack([label_smoothed_nll_loss(log_p[n : n + 1], TARGET[n : n + 1], smoothing)[0] for n in range(8)])
+    for reduce, expected in ((True, each.sum()), (False, (each * weights).sum())):
+        result = found.loss(h, TARGET, LossOptions(smoothing, reduce=reduce))
+        loss = result.loss if reduce else (result.loss * weights).sum()
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(result.nll_loss.sum(), F.nll_loss(log_p, TARGET, reduction="sum"))
+        theirs = torch.autograd.grad(expected, wanted, retain_graph=True)
+        for ours, other in zip(torch.autograd.grad(loss, wanted), theirs, strict=True):
+            torch.testing.assert_close(ours, other, rtol=1e-9, atol=1e-12)
+
+
+def test_never_holds_all_scores() -> None:
+    found, h = Mixture(SharedEmbedding(300, 2, PAD), K), torch.randn(40, 2, requires_grad=True)
+    with Products() as products:
+        found.loss(h, torch.full((40,), 4), LossOptions(0.1)).loss.backward()
+    assert products.largest == 9 * 300

@@ -1,0 +1,94 @@
+"""Flags of fairseq's commands that stopped it, or left a model half described."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
+from fairseq.modules import AdaptiveSoftmax
+from fairseq.sequence_generator import SequenceGenerator
+
+import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq)
+
+from .conftest import USER_DIR, RunCommand
+from .untrained import write_checkpoint
+
+
+def parsed(*words: str) -> Any:
+    return options.parse_args_and_arch(options.get_training_parser(), ["data", *words])
+
+
+@pytest.mark.parametrize(
+    ("flags", "widths"),
+    [
+        ("--arch lstm_nmt_twwt --decoder-embed-dim 32", (32, 32, 32)),
+        ("--arch lstm_nmt_twwt --encoder-embed-dim 32", (32, 32, 32)),
+        ("--arch dl4mt --share-decoder-input-output-embed --decoder-out-embed-dim 32", (500, 32, 32)),
+        ("--arch lstm_nmt_wt --decoder-embed-dim 32 --decoder-out-embed-dim 16", (512, 32, 16)),
+        ("--arch lstm_nmt_wt --decoder-embed-dim 32 --projection", (512, 32, 512)),
+        ("--arch lstm_nmt --decoder-embed-dim 32", (512, 32, 512)),
+    ],
+)
+def test_widths_of_shared_tables_follow_the_one_that_is_given(flags: str, widths: tuple[int, ...]) -> None:
+    model = convert_namespace_to_omegaconf(parsed(*flags.split())).model
+    assert (model.encoder_embed_dim, model.decoder_embed_dim, model.decoder_out_embed_dim) == widths
+
+
+def test_so_do_those_of_a_language_model() -> None:
+    for arch, width in (("zaremba_lm_small_wt", 32), ("zaremba_lm_small_wt_pr", 200)):
+        args = parsed("--arch", arch, "--decoder-hidden-size", "32")
+        assert convert_namespace_to_omegaconf(args).model.decoder_embed_dim == width
+
+
+def test_a_beam_without_hypotheses_is_refused(words: Dictionary) -> None:
+    with pytest.raises(ValueError, match="--beam: needs 1 or more; got 0. Use 1 for greedy search."):
+        SequenceGenerator([], words, beam_size=0)
+
+
+def test_writing_in_the_background_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = ("--arch", "lstm_nmt", "--write-checkpoints-asynchronously")
+    monkeypatch.setattr("fairseq_tiedemb.compat.flags.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="--write-checkpoints-asynchronously: needs the package iopath; got a Python"):
+        parsed(*flags)
+    monkeypatch.setattr("fairseq_tiedemb.compat.flags.find_spec", lambda name: name)
+    assert parsed(*flags).write_checkpoints_asynchronously
+
+
+def test_validation_takes_the_task_of_the_checkpoint(run_command: RunCommand, lm_data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    write_checkpoint(path, lm_data, *"--arch zaremba_lm_small --decoder-embed-dim 8 --decoder-hidden-size 8".split())
+    process = run_command("fairseq_cli.validate", lm_data, "--user-dir", USER_DIR, "--path", path, "--batch-size", 4)
+    assert "valid on 'valid' subset | loss " in process.stdout + process.stderr
+
+
+def test_gradients_of_all_log_probabilities_of_an_adaptive_softmax() -> None:
+    torch.manual_seed(1)
+    softmax = AdaptiveSoftmax(12, 8, [4, 8], dropout=0.0).double()
+    features = torch.randn(2, 3, 8, dtype=torch.double, requires_grad=True)
+    log_probs = softmax.get_log_prob(features, None)
+    torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(2, 3, dtype=torch.double))
+    assert torch.autograd.gradcheck(lambda each: softmax.get_log_prob(each, None), features)
+
+
+def test_a_shared_input_table_beside_an_adaptive_softmax_loads(words: Dictionary) -> None:
+    cfg = TransformerConfig()
+    cfg.decoder.embed_dim = cfg.decoder.input_dim = cfg.decoder.output_dim = 8
+    cfg.decoder.layers, cfg.share_decoder_input_output_embed = 0, True
+    cfg.adaptive_softmax_cutoff, cfg.max_target_positions = "4,6", 10
+    decoder = TransformerDecoderBase(cfg, words, torch.nn.Embedding(len(words), 8, padding_idx=1))
+    state = {f"decoder.{name}": value for name, value in decoder.state_dict().items()}
+    names = sorted(state)
+    decoder.upgrade_state_dict_named(state, "decoder")
+    assert sorted(state) == names
+
+
+@pytest.fixture
+def words() -> Dictionary:
+    dictionary = Dictionary()
+    for word in "abcdefgh":
+        dictionary.add_symbol(word)
+    return dictionary
