@@ -138,9 +138,7 @@ def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, capsys: pyt
         assert command(path, "--dictionary", tmp_path / words) == 0
         heads = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("mean norm")]
         assert heads == [["mean", "norm,", "words", "by", "frequency", label]]
-    with pytest.raises(
-        ValueError, match="--dictionary: needs the 6 words that the model .*; got .*dc, with other words"
-    ):
+    with pytest.raises(ValueError, match="--dictionary: .* got .*dc, with other words"):
         command(path, "--dictionary", tmp_path / "dc")
     torch.save({"model": dict.fromkeys(model, table(SPECIAL + 2)), "task_state": state["task_state"]}, path)
     assert command(path, "--dictionary", tmp_path / "cd") == 0  # of a table that both sides share

@@ -3,7 +3,6 @@
 import argparse
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -305,40 +304,6 @@ def test_scores_that_are_not_affine_are_refused(
 
 
 @needs_engine
-def test_other_dictionaries_than_those_of_the_weights_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = tmp_path / "dict.txt"
-    words.write_text("a 9\nb 9\nc 9\n")
-    write_checkpoint(tmp_path / "model.pt", tmp_path, "--task", "language_modeling", "--arch", "transformer_lm", *SIZES)
-    state = torch.load(tmp_path / "model.pt", weights_only=False)
-    del state["task_state"]  # as stock fairseq saves it, without the dictionary's fingerprint
-    torch.save(state, tmp_path / "model.pt")
-    for lines, message in (
-        (b"a 9\nb 9\n", r"dictionaries that fit the weights of .*model.pt; got \S+ \(.*size mismatch"),
-        (b"a 9\na 9\n", r"the dictionary of fairseq-preprocess; got \S+/dict.txt \(Duplicate word"),
-        (b"a\n", r"the dictionary of fairseq-preprocess; got \S+/dict.txt \(Incorrect dictionary format"),
-    ):
-        words.write_bytes(lines)
-        error = refused(tmp_path, capsys, "--to", "ctranslate2")
-        assert re.search(f"--data: needs {message}", error), error
-
-
-@needs_engine
-def test_weights_that_are_missing_are_named(
-    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
-    state = torch.load(tmp_path / "model.pt", weights_only=False)
-    del state["model"]["decoder.layers.0.fc1.weight"]
-    torch.save(state, tmp_path / "model.pt")
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert re.search(
-        r"CHECKPOINT: needs exactly the weights .*; got \S+/model.pt \(.*decoder.layers.0.fc1.weight", error
-    ), error
-
-
-@needs_engine
 def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors"
     vectors.write_text(f"1 16\na {' '.join(['0.1'] * 16)}\n")
@@ -352,54 +317,3 @@ def test_a_training_that_began_with_vectors_or_before_fairseq_0_10(parallel_data
     export(tmp_path / "older.pt", tmp_path / "of_older")
     for path in (tmp_path / "engine").iterdir():
         assert path.read_bytes() == (tmp_path / "of_older" / path.name).read_bytes()
-
-
-@needs_engine
-def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
-    from fairseq_tiedemb.export.to_ctranslate2 import _vocabulary
-
-    words = Dictionary()
-    words.add_symbol("a")
-    words.add_symbol("<s>", overwrite=True)
-    with pytest.raises(ValueError, match="--data: needs dictionaries without repeated words; got '<s>' twice"):
-        _vocabulary(words)
-
-
-@needs_engine
-def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
-    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    from ctranslate2.specs import model_spec
-
-    write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
-
-    def save(spec: Any, folder: str) -> None:
-        Path(folder, "model.bin").write_text("half")
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(model_spec.SequenceToSequenceModelSpec, "save", save)
-        assert main(["export", str(tmp_path / "model.pt"), str(tmp_path / "engine"), "--to", "ctranslate2"]) == 2
-    assert f"{tmp_path}/engine: needs a disk that takes" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
-    (tmp_path / "engine").mkdir()
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert f"OUT: needs the name of a new folder; got {tmp_path}/engine, which is there" in error
-
-
-def test_options_of_the_other_target_and_a_missing_engine_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torch.save({"model": {}}, tmp_path / "model.pt")
-    for flags, message in (
-        ("--to ctranslate2 --settings dict", "--settings: needs --to fairseq; got dict. Leave it out."),
-        ("--quantization int8", "--quantization: needs --to ctranslate2; got int8. Leave it out."),
-        ("--data bin", "--data: needs --to ctranslate2; got bin. Leave it out."),
-    ):
-        assert message in refused(tmp_path, capsys, *flags.split())
-    monkeypatch.setitem(sys.modules, "ctranslate2.converters.fairseq", None)
-    monkeypatch.delitem(sys.modules, "fairseq_tiedemb.export.to_ctranslate2", raising=False)
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert "--to ctranslate2: needs the package ctranslate2; got a Python without it" in error
-    assert "pip install ctranslate2" in error

@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
+from .. import untrained
 from ..conftest import RunCommand
 from ..crossing import crossed
 from ..models.common import dictionary, grown
@@ -284,28 +286,20 @@ def test_the_form_of_the_settings_is_a_flag(tmp_path: Path, capsys: pytest.Captu
         assert type(read_checkpoint(tmp_path / "out.pt", flag="X")["cfg"]["model"]) is kind
 
 
-def test_commands(
-    run_command: RunCommand, parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_stock_fairseq_generates_the_same(
+    run_command: RunCommand, generate: Callable[..., str], parallel_data: Path, tmp_path: Path
 ) -> None:
-    run_command(
-        *("train", parallel_data, "--arch", "tied_transformer_tiny", "--sharing-method", "square-output"),
-        *("--share-all-embeddings", "--criterion", "tied_cross_entropy", "--optimizer", "adam", "--lr", 0.01),
-        *("--max-tokens", 300, "--max-update", 10, "--disable-validation", "--no-epoch-checkpoints"),
-        *("--save-dir", tmp_path),
-    )
-    exported = tmp_path / "stock.pt"
-    assert main(["export", str(tmp_path / "checkpoint_last.pt"), str(exported)]) == 0
-    assert "transformer_tiny" in capsys.readouterr().out
-    hypotheses = []
-    for path, extra in ((tmp_path / "checkpoint_last.pt", {}), (exported, {"user_dir": None})):
-        arguments = ("generate", parallel_data, "--path", path, "--beam", 2, "--required-batch-size-multiple", 1)
-        lines = run_command(*arguments, **extra).stdout.splitlines()
-        hypotheses.append({line.split("\t")[0]: line.split("\t")[1:] for line in lines if line.startswith("H-")})
-    ours, stock = hypotheses
-    common = ours.keys() & stock.keys()  # stock fairseq leaves out what does not fill a batch
-    assert len(common) > 90
-    for key in common:
-        assert float(ours[key][0]) == pytest.approx(float(stock[key][0]), abs=1e-4)
+    path, exported = tmp_path / "ours.pt", tmp_path / "stock.pt"
+    flags = ("--arch", "tied_transformer_tiny", "--sharing-method", "square-output", "--share-all-embeddings")
+    untrained.write_checkpoint(path, parallel_data, *flags)
+    assert main(["export", str(path), str(exported)]) == 0
+    options = ("--beam", 2, "--max-len-b", 9, "--required-batch-size-multiple", 1, "--path")
+    printed = generate(parallel_data, *options, path)
+    stocks = run_command("generate", parallel_data, *options, exported, user_dir=None).stdout
+    lines = [[line.split("\t") for line in text.splitlines() if line.startswith("H-")] for text in (printed, stocks)]
+    ours, stock = ({name: float(score) for name, score, *_ in each} for each in lines)
+    assert len(stock) > 90  # stock fairseq leaves out what does not fill a batch
+    assert stock == pytest.approx({name: ours[name] for name in stock}, abs=1e-4)
 
 
 def test_a_method_of_a_users_own_comes_from_the_folder_that_is_given(

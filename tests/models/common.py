@@ -1,5 +1,6 @@
 """What the tests of all models share: a dictionary, a batch of sentences, and weights that matter."""
 
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -30,3 +31,9 @@ def grown(model: Model, std: float = 0.7) -> Model:
         for parameter in model.parameters():
             parameter.normal_(std=std)
     return model
+
+
+def write_vectors(path: Path, width: int) -> str:
+    """Vectors of 0.5 for the first word and for one that no dictionary has."""
+    path.write_text(f"2 {width}\n" + "".join(f"{word} {' '.join(['0.5'] * width)}\n" for word in ("word0", "other")))
+    return str(path)

@@ -1,5 +1,6 @@
 """Small recurrent language models for tests, built as fairseq builds them."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,6 +30,11 @@ def text(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
     """Random words, (rows, columns)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(4, len(WORDS), (rows, columns), generator=generator)
+
+
+def chunks(tokens: torch.Tensor, length: int) -> Iterator[tuple[int, torch.Tensor]]:
+    """Positions and pieces of a text."""
+    return ((start, tokens[:, start : start + length]) for start in range(0, tokens.size(1), length))
 
 
 def batch(tokens: torch.Tensor, position: int | None = None) -> dict[str, Any]:

@@ -13,10 +13,9 @@ from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 
 from .. import reference
 from .attention_nmts import WORDS, build
-from .common import PREVIOUS, SOURCE, TARGET, dictionary, grown
+from .common import PREVIOUS, SOURCE, TARGET, grown, write_vectors
 
-PRESETS = {"lstm_nmt": "none", "lstm_nmt_wt": "decoder", "lstm_nmt_twwt": "all"}
-PRESETS |= {name.replace("lstm_nmt", "dl4mt"): sharing for name, sharing in PRESETS.items()}
+PRESETS = {"dl4mt": "none", "dl4mt_wt": "decoder", "dl4mt_twwt": "all"}
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -40,24 +39,6 @@ def test_scores_are_those_of_the_equations(preset: str, cell: str, layers: int) 
 
 def count(model: AttentionNMTModel) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-@pytest.mark.parametrize(("e", "d"), [(6, 5), (4, 8), (7, 7)])
-@pytest.mark.parametrize("preset", [preset for preset in PRESETS if "dl4mt" in preset])
-def test_parameter_count_is_the_closed_formula(preset: str, e: int, d: int) -> None:
-    source = WORDS if PRESETS[preset] == "all" else dictionary(23)
-    model = build(
-        preset,
-        source=source,
-        encoder_embed_dim=e,
-        decoder_embed_dim=e,
-        decoder_out_embed_dim=e,
-        encoder_hidden_size=d,
-        decoder_hidden_size=d,
-    )
-    assert count(model) == reference.dl4mt_parameters(
-        e, d, source=len(source), target=len(WORDS), sharing=PRESETS[preset]
-    )
 
 
 @pytest.mark.parametrize(
@@ -84,6 +65,10 @@ def test_sizes_of_the_papers_table_8(preset: str, source_size: int, target_size:
     with torch.device("meta"):
         model = build(preset, source=Sized(source_size), target=Sized(target_size), **sizes)
     assert round(count(model) / 1e6, 1) == millions
+    width, hidden = defaults.encoder_embed_dim, defaults.encoder_hidden_size
+    assert count(model) == reference.dl4mt_parameters(
+        width, hidden, source=source_size, target=target_size, sharing=PRESETS[preset]
+    )
 
 
 def test_initial_weights_are_dl4mts() -> None:
@@ -101,28 +86,6 @@ def test_initial_weights_are_dl4mts() -> None:
 def test_initial_embeddings_of_the_lstm_form_are_those_of_fairseqs_lstm() -> None:
     model = build("lstm_nmt", encoder_embed_dim=400, decoder_embed_dim=400, decoder_out_embed_dim=400)
     assert model.decoder.output.weight[4:].std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
-
-
-def test_first_input_is_a_zero_vector() -> None:
-    model = grown(build("lstm_nmt")).eval()
-    before = model(SOURCE, None, PREVIOUS)[0]
-    with torch.no_grad():
-        model.decoder.embed_tokens.weight[WORDS.eos()] = 100.0
-    assert torch.equal(model(SOURCE, None, PREVIOUS)[0], before)
-    with torch.no_grad():
-        model.decoder.embed_tokens.weight[PREVIOUS[0, 1]] = 100.0
-    assert not torch.equal(model(SOURCE, None, PREVIOUS)[0], before)
-
-
-def test_padding_does_not_change_the_loss() -> None:
-    model = grown(build("lstm_nmt")).double()
-    whole = model(SOURCE, None, PREVIOUS, target=TARGET).loss
-    one_by_one = torch.zeros_like(whole)
-    for source, previous, target in zip(SOURCE, PREVIOUS, TARGET, strict=True):
-        length = int(target.ne(WORDS.pad()).sum())
-        row = source[source.ne(WORDS.pad())].unsqueeze(0)
-        one_by_one += model(row, None, previous[:length].unsqueeze(0), target=target[:length].unsqueeze(0)).loss
-    torch.testing.assert_close(whole, one_by_one)
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -166,41 +129,18 @@ def test_the_longest_and_shortest_sentences_work() -> None:
     assert scores.isfinite().all()
 
 
-def test_dropout_only_while_training() -> None:
-    model = grown(build("lstm_nmt", dropout=0.5))
-    assert not torch.equal(*(model(SOURCE, None, PREVIOUS)[0] for _ in range(2)))
-    model.eval()
-    assert torch.equal(*(model(SOURCE, None, PREVIOUS)[0] for _ in range(2)))
-
-
 def test_dropout_places_default_to_dropout() -> None:
     model = build("lstm_nmt", dropout=0.5, encoder_dropout_in=0.0, decoder_dropout_out=0.25)
     places = [model.encoder.dropout_in, model.encoder.dropout_out, model.decoder.dropout_in, model.decoder.dropout_out]
     assert [place.p for place in places] == [0.0, 0.5, 0.5, 0.25]
 
 
-def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
+def test_pretrained_and_frozen_embeddings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write_vectors(tmp_path / "vectors.txt", 6)
+    paths = {"encoder_embed_path": path, "decoder_embed_path": path}
     with caplog.at_level(logging.INFO):
-        model = build("lstm_nmt_wt", sharing_method="cosine")
-    line = caplog.messages[-1]
-    assert "shares decoder input = decoder output (weight tying) by method cosine" in line
-    assert f"{count(model):,} parameters: encoder input 102, decoder input = decoder output 119" in line
-
-
-def write_vectors(path: Path, width: int) -> Path:
-    path.write_text(f"2 {width}\n" + "".join(f"{word} {' '.join(['0.5'] * width)}\n" for word in ("word0", "other")))
-    return path
-
-
-def test_pretrained_and_frozen_embeddings(tmp_path: Path) -> None:
-    path = str(write_vectors(tmp_path / "vectors.txt", 6))
-    model = build(
-        "lstm_nmt",
-        encoder_embed_path=path,
-        decoder_embed_path=path,
-        encoder_freeze_embed=True,
-        decoder_freeze_embed=True,
-    )
+        model = build("lstm_nmt", **paths, encoder_freeze_embed=True, decoder_freeze_embed=True)
+    assert "encoder input (frozen) 102" in caplog.messages[-1]
     for table in (model.encoder.embed_tokens, model.decoder.embed_tokens):
         assert table.weight[WORDS.index("word0")].eq(0.5).all()
         assert not table.weight[WORDS.index("word1")].eq(0.5).any()
@@ -218,53 +158,16 @@ def test_a_target_padded_on_the_left_is_refused() -> None:
     ("text", "message"),
     [
         ("word0 1 2 3 4\n", "needs vectors of width 6, the table's; got 4 in '.*vectors.txt'"),
-        (
-            "word0 1 2 3 4 5 6\nword1 1 2 three 4 5 6\n",
-            "needs a word and 6 finite .*; got 'word1 1 2 three 4 5 6' in li",
-        ),
-        (
-            "word0 1 2 3 4 5 6\nword1 1 2 nan 4 5 6\n",
-            "needs .* finite .*; got 'word1 1 2 nan 4 5 6' in line 2 of .*vec",
-        ),
-        (
-            "word0 1 2 3 4 5 6\nword1 1 2 1e39 4 5 6\n",
-            "needs .* finite numbers a line; got 'word1 1 2 1e39 4 5 6' in li",
-        ),
-        ("3 6\nword0 1 2 3 4 5 6\n", "needs the 3 words of its header; got 1 in .*vectors.txt"),
-        ("", "needs a word at least; got .*vectors.txt, which has none"),
         (None, "needs a text file of word vectors; got '.*vectors.txt'"),
         ("Word0 1 2 3 4 5 6\n", "needs words of the dictionary; got '.*vectors.txt', which has none of its 1. words"),
-        (b"\xff\xfe 1 2 3 4 5 6\n", "needs word vectors as text, in UTF-8; got .*vectors.txt"),
     ],
 )
-def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str | bytes | None, message: str) -> None:
+def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "vectors.txt"
     if text is not None:
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        path.write_text(text)
     with pytest.raises(ValueError, match=f"--decoder-embed-path: {message}"):
         build("lstm_nmt", decoder_embed_path=str(path))
-
-
-def test_of_a_word_that_comes_twice_the_first_vector_counts(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    path.write_text("word0 1 2 3 4 5 6\nword0 6 5 4 3 2 1\n")
-    table = build("lstm_nmt", decoder_embed_path=str(path)).decoder.embed_tokens
-    assert table.weight[WORDS.index("word0")].tolist() == [1, 2, 3, 4, 5, 6]
-
-
-def test_vectors_without_a_header_are_all_read(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    # With a byte-order mark, which is no letter of the first word.
-    path.write_text("\ufeffword0 1 2 3 4 5 6\nword1 6 5 4 3 2 1\n", encoding="utf-8")
-    table = build("lstm_nmt", encoder_embed_path=str(path)).encoder.embed_tokens
-    assert table.weight[WORDS.index("word0")].tolist() == [1, 2, 3, 4, 5, 6]
-    assert table.weight[WORDS.index("word1")].tolist() == [6, 5, 4, 3, 2, 1]
-
-
-def test_start_up_says_that_a_table_is_frozen(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        build("lstm_nmt_wt", encoder_freeze_embed=True)
-    assert "encoder input (frozen) 102" in caplog.messages[-1]
 
 
 def test_an_empty_source_sentence_harms_nobody() -> None:
@@ -275,15 +178,6 @@ def test_an_empty_source_sentence_harms_nobody() -> None:
     torch.testing.assert_close(scores[:3], model(SOURCE, None, PREVIOUS)[0])
     model(empty, None, previous, target=target).loss.backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
-
-
-def test_features_and_output_layer_keep_fairseqs_contract() -> None:
-    model = grown(build("lstm_nmt_wt")).eval()
-    features, extra = model.extract_features(SOURCE, None, PREVIOUS)
-    scores, _ = model(SOURCE, None, PREVIOUS)
-    torch.testing.assert_close(model.output_layer(features), scores)
-    torch.testing.assert_close(model(SOURCE, None, PREVIOUS, features_only=True)[0], features)
-    assert extra["attn"][0].shape == (3, 4, 5)
 
 
 def test_decoding_step_by_step_leaves_the_encoding_fit_for_training() -> None:

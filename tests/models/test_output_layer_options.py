@@ -14,7 +14,6 @@ from fairseq import options as fairseq_options
 from fairseq import tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_tiedemb.models._counts import training_counts
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
@@ -22,6 +21,7 @@ from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
 from ..conftest import MadeOnce, RunCommand, configuration
 from . import families, recurrent_lms
 from .common import grown
+from .plans import family_and_settings
 
 TEXTS = (["a b b", "b", "c"], ["a a <pad>"])
 
@@ -49,13 +49,8 @@ def task(folders: list[Path]) -> Any:
 
 
 def build(task: Any, arch: str = "tied_lstm_lm", **options: Any) -> Any:
-    if arch in families.FAMILIES:
-        model = ARCH_MODEL_REGISTRY[f"tied_{families.FAMILIES[arch][0]}"]
-        return model.build_model(families.options_of(arch, sharing_method="plain", **options), task)
-    model = ARCH_MODEL_REGISTRY[arch]
-    cfg = getattr(model, "__dataclass")(**{"decoder_embed_dim": 6, "decoder_hidden_size": 6, **options})
-    cfg._name = arch
-    return model.build_model(cfg, task)
+    model_class, cfg = family_and_settings(arch, options)
+    return model_class.build_model(cfg, task)
 
 
 def test_counts_are_those_of_all_binarised_texts_with_their_ends(folders: list[Path]) -> None:
@@ -193,7 +188,6 @@ TEXT = ("--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-p
     ("arch", "flags"),
     [
         ("tied_transformer_lm_gpt2_tiny", ("--output-layer", "classes", "--share-decoder-input-output-embed")),
-        ("tied_transformer_lm_gpt2_tiny", ("--output-layer", "tree")),
         ("tied_lightconv_lm", ("--output-layer", "nce", "--noise-samples", 7, "--decoder-kernel-size-list", "[3]")),
     ],
 )

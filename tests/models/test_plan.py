@@ -25,173 +25,123 @@ def table(roles: str, rows: int = V, width: int = 6, pad: int | None = PAD, band
     return Table(tuple(names[role] for role in roles), rows, width, pad, bands)
 
 
-# preset, options, dictionaries, tables, attributes of the plan
-PLANS: dict[str, tuple[str, dict[str, Any], tuple, list[Table], dict[str, Any]]] = {
-    "NMT": ("lstm_nmt", {}, (MORE, WORDS), [table("e", V + 2), table("d"), table("p")], {"features": 6}),
-    "NMT, tied": ("lstm_nmt_wt", {"sharing_method": "cosine"}, (), [table("e"), table("dp")], {"method": "cosine"}),
-    "NMT, three ways": ("dl4mt_twwt", {}, (), [table("edp")], {}),
-    "NMT, P": (
+def case(preset: str, tables: list[Table], options: Any = None, words: tuple = (), **attributes: Any) -> tuple:
+    """A preset, options, dictionaries, and what follows: tables and attributes of the plan."""
+    return preset, options or {}, words, tables, attributes
+
+
+P = {"projection": 6, "projection_bias": True}
+ADAPTIVE = {"head": "adaptive", "bands": (5, 8, V)}
+THEIR_BANDS = {"head": "adaptive", "bands": (8, 16, V)}
+CHARACTERS = {"character_embeddings": True, "character_embedding_dim": 4, "character_filters": "[(1, 8)]"}
+CHARACTERS |= {"char_embedder_highway_layers": 1}
+PLANS: dict[str, tuple] = {
+    "NMT": case("lstm_nmt", [table("e", V + 2), table("d"), table("p")], words=(MORE, WORDS), features=6),
+    "NMT, tied": case("lstm_nmt_wt", [table("e"), table("dp")], {"sharing_method": "cosine"}, method="cosine"),
+    "NMT, three ways": case("dl4mt_twwt", [table("edp")]),
+    "NMT, P": case(
         "dl4mt",
-        {**DECODER, "projection": True, "projection_bias": True, "decoder_out_embed_dim": 7},
-        (),
         [table("e"), table("dp")],
-        {"features": 7, "projection": 6, "projection_bias": True},
+        {**DECODER, "projection": True, "projection_bias": True, "decoder_out_embed_dim": 7},
+        features=7,
+        **P,
     ),
-    "LSTM, two widths": ("tied_lstm_lm", {"decoder_hidden_size": 8}, (), [table("i"), table("o", width=8)], {}),
-    "LSTM, tied": ("zaremba_lm_small_wt", {}, (), [table("io")], {"projection": None}),
-    "LSTM, P": (
-        "zaremba_lm_small_wt_pr",
-        {"decoder_hidden_size": 8},
-        (),
-        [table("io")],
-        {"features": 8, "projection": 6, "projection_bias": True},
-    ),
-    "LSTM, P without its bias": (
+    "LSTM, two widths": case("tied_lstm_lm", [table("i"), table("o", width=8)], {"decoder_hidden_size": 8}),
+    "LSTM, tied": case("zaremba_lm_small_wt", [table("io")], projection=None),
+    "LSTM, P": case("zaremba_lm_small_wt_pr", [table("io")], {"decoder_hidden_size": 8}, features=8, **P),
+    "LSTM, P without its bias": case(
         "zaremba_lm_small_pr",
-        {"no_projection_bias": True},
-        (),
         [table("i"), table("o")],
-        {"projection": 6, "projection_bias": False},
+        {"no_projection_bias": True},
+        projection=6,
+        projection_bias=False,
     ),
-    "LSTM, short-list": (
+    "LSTM, short-list": case(
         "tied_lstm_lm",
-        {"output_layer": "short-list", "short_list": 4},
-        (),
         [table("i"), table("o", 5, pad=None)],
-        {"head": "short-list"},
-    ),
-    "LSTM, short-list, tied": (
-        "zaremba_lm_small_wt",
         {"output_layer": "short-list", "short_list": 4},
-        (),
-        [table("io")],
-        {"head": "short-list"},
+        head="short-list",
     ),
-    "LSTM, tree": ("tied_lstm_lm", {"output_layer": "tree"}, (), [table("i")], {"head": "tree"}),
-    "LSTM, bands": (
-        "tied_lstm_lm",
-        {**CUTOFF, "output_layer": "adaptive"},
-        (),
-        [table("i")],
-        {"head": "adaptive", "bands": (5, 8, V), "bias": False},
+    "LSTM, short-list, tied": case(
+        "zaremba_lm_small_wt", [table("io")], {"output_layer": "short-list", "short_list": 4}, head="short-list"
     ),
-    "RHN, tied bands": (
+    "LSTM, tree": case("tied_lstm_lm", [table("i")], {"output_layer": "tree"}, head="tree"),
+    "LSTM, bands": case("tied_lstm_lm", [table("i")], {**CUTOFF, "output_layer": "adaptive"}, **ADAPTIVE, bias=False),
+    "RHN, tied bands": case(
         "highway_lm",
-        {**CUTOFF, **DECODER, "projection": True},
-        (),
         [table("io", bands=(5, 8, V))],
-        {"head": "adaptive", "bands": (5, 8, V), "projection": 6},
+        {**CUTOFF, **DECODER, "projection": True},
+        **ADAPTIVE,
+        projection=6,
     ),
-    "n-gram": ("bengio_lm", {}, (), [table("i"), table("o", width=30)], {"features": 30}),
-    "n-gram, P": (
-        "feedforward_lm_wt",
-        {"skip_connections": True},
-        (),
-        [table("io")],
-        {"features": 30, "projection": 6, "projection_bias": True},
-    ),
-    "n-gram, deep": (
+    "n-gram": case("bengio_lm", [table("i"), table("o", width=30)], features=30),
+    "n-gram, P": case("feedforward_lm_wt", [table("io")], {"skip_connections": True}, features=30, **P),
+    "n-gram, deep": case(
         "feedforward_lm",
+        [table("io")],
         {**DECODER, "deep_output": "relu", "decoder_hidden_size": 9},
-        (),
-        [table("io")],
-        {"features": 6, "projection": None},
+        features=6,
+        projection=None,
     ),
-    "skip-gram": ("word2vec_skipgram", {}, (), [table("i"), table("o")], {"head": "negative-sampling", "bias": False}),
-    "skip-gram, full": (
-        "word2vec_skipgram",
-        {**DECODER, "word2vec_output": "full"},
-        (),
-        [table("io")],
-        {"head": "softmax", "bias": False},
+    "skip-gram": case("word2vec_skipgram", [table("i"), table("o")], head="negative-sampling", bias=False),
+    "skip-gram, full": case(
+        "word2vec_skipgram", [table("io")], {**DECODER, "word2vec_output": "full"}, head="softmax", bias=False
     ),
-    "CBOW, tree": ("word2vec_cbow", {"output_layer": "tree"}, (), [table("i")], {"head": "tree", "bias": False}),
-    "Transformer": (
+    "CBOW, tree": case("word2vec_cbow", [table("i")], {"output_layer": "tree"}, head="tree", bias=False),
+    "Transformer": case(
         "transformer",
-        DECODER,
-        (MORE, WORDS),
         [table("e", V + 2, 16), table("dp", width=16)],
-        {"bias": False, "features": 16},
+        DECODER,
+        words=(MORE, WORDS),
+        bias=False,
+        features=16,
     ),
-    "Transformer, merged": (
-        "transformer",
-        {"merge_src_tgt_embed": True},
-        (dictionary(V - 2), dictionary(V)),
-        [table("edp", width=16)],
-        {},
+    "Transformer, merged": case(
+        "transformer", [table("edp", width=16)], {"merge_src_tgt_embed": True}, words=(dictionary(V - 2), dictionary(V))
     ),
-    "Transformer, bands": (
-        "transformer",
-        {**ALL, **THEIRS, "sharing_method": "plain"},
-        (),
-        [table("ed", width=16)],
-        {"head": "adaptive", "bands": (8, 16, V)},
+    "Transformer, bands": case(
+        "transformer", [table("ed", width=16)], {**ALL, **THEIRS, "sharing_method": "plain"}, **THEIR_BANDS
     ),
-    "LightConv, factorised": (
-        "lightconv",
-        {**ALL, "embedding_rank": 4, "projection": True},
-        (),
-        [table("edp", width=16)],
-        {"rank": 4, "projection": 16},
+    "LightConv, factorised": case(
+        "lightconv", [table("edp", width=16)], {**ALL, "embedding_rank": 4, "projection": True}, rank=4, projection=16
     ),
-    "Transformer LM, P": (
+    "Transformer LM, P": case(
         "transformer_lm",
+        [table("io", width=8)],
         {**DECODER, "decoder_input_dim": 8, "projection": True},
-        (),
-        [table("io", width=8)],
-        {"features": 16, "projection": 8},
+        features=16,
+        projection=8,
     ),
-    "Transformer, the last band ends the dictionary": (
-        "transformer",
-        {"adaptive_softmax_cutoff": f"8,{V}"},
-        (),
-        [table("e", width=16), table("d", width=16)],
-        {"bands": (8, V)},
+    "Transformer, the last band ends the dictionary": case(
+        "transformer", [table("e", width=16), table("d", width=16)], {"adaptive_softmax_cutoff": f"8,{V}"}, bands=(8, V)
     ),
-    "Transformer LM, factorised, two widths": (
+    "Transformer LM, factorised, two widths": case(
         "transformer_lm",
+        [table("io", width=8)],
         {**DECODER, "embedding_rank": 4, "decoder_input_dim": 8},
-        (),
-        [table("io", width=8)],
-        {"features": 16, "rank": 4},
+        features=16,
+        rank=4,
     ),
-    "Transformer LM, tied bands": (
+    "Transformer LM, tied bands": case(
         "transformer_lm",
-        {**BANDS, "sharing_method": "l2-input"},
-        (),
         [table("io", width=16, bands=(8, 16, V))],
-        {"head": "adaptive", "bands": (8, 16, V), "method": "l2-input"},
+        {**BANDS, "sharing_method": "l2-input"},
+        **THEIR_BANDS,
+        method="l2-input",
     ),
-    "Transformer LM, bands of the input": (
+    "Transformer LM, bands of the input": case(
         "transformer_lm",
-        {**BANDS, "tie_adaptive_weights": False, "adaptive_softmax_cutoff": None},
-        (),
         [table("i", width=16, bands=(8, 16, V)), table("o", width=16)],
-        {"bands": ()},
+        {**BANDS, "tie_adaptive_weights": False, "adaptive_softmax_cutoff": None},
+        bands=(),
     ),
-    "Transformer LM, NCE": (
-        "transformer_lm",
-        {**DECODER, "output_layer": "nce"},
-        (),
-        [table("io", width=16)],
-        {"head": "nce", "bias": True},
+    "Transformer LM, NCE": case(
+        "transformer_lm", [table("io", width=16)], {**DECODER, "output_layer": "nce"}, head="nce", bias=True
     ),
-    "LightConv LM, tree": ("lightconv_lm", {"output_layer": "tree"}, (), [table("i", width=16)], {"head": "tree"}),
-    "LightConv LM, characters": (
-        "lightconv_lm",
-        {"character_embeddings": True, "character_embedding_dim": 4, "character_filters": "[(1, 8)]"}
-        | {"char_embedder_highway_layers": 1},
-        (),
-        [table("o", width=16)],
-        {},
-    ),
-    "LightConv LM, characters and a tree": (
-        "lightconv_lm",
-        {"character_embeddings": True, "character_embedding_dim": 4, "character_filters": "[(1, 8)]"}
-        | {"char_embedder_highway_layers": 1, "output_layer": "tree"},
-        (),
-        [],
-        {"head": "tree", "output": None},
+    "LightConv LM, tree": case("lightconv_lm", [table("i", width=16)], {"output_layer": "tree"}, head="tree"),
+    "LightConv LM, characters": case("lightconv_lm", [table("o", width=16)], CHARACTERS),
+    "LightConv LM, characters and a tree": case(
+        "lightconv_lm", [], {**CHARACTERS, "output_layer": "tree"}, head="tree", output=None
     ),
 }
 every_plan = pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)

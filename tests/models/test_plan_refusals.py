@@ -17,27 +17,19 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lstm_nmt_twwt", {"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* 8 and 6"),
     ("lstm_nmt", {**DECODER, "decoder_out_embed_dim": 7}, f"{TIED}: needs .* 6 and 7. Use --decoder-out-embed-dim 6"),
     ("lstm_nmt_wt", {**ALL, "decoder_out_embed_dim": 7}, "--share-all-embeddings: needs .* got 6 and 7"),
-    ("lstm_nmt_wt", {**DECODER, "decoder_out_embed_dim": 7}, "--arch lstm_nmt_wt: needs .* got 6 and 7"),
     (
         "tied_lstm_lm",
         {**DECODER, "decoder_hidden_size": 8},
         f"{TIED}: .*, or --projection; got 6 and 8. Use --projection",
     ),
-    ("feedforward_lm_wt", {"deep_output": "none", "decoder_hidden_size": 8}, "--arch feedforward_lm_wt: .* 6 and 8"),
-    (
-        "bengio_lm",
-        DECODER,
-        f"{TIED}: needs a deep output with --skip-connections, .*; got --deep-output none. Use --deep-output linear.",
-    ),
+    ("bengio_lm", DECODER, f"{TIED}: .* got --deep-output none. Use --deep-output linear."),
     (
         "transformer_lm",
         {**DECODER, "decoder_input_dim": 16, "decoder_output_dim": 8},
         f"{TIED}: needs input vectors as wide as features; got 16 and 8. Use --decoder-output-dim 16, or --projection",
     ),
-    ("dynamicconv", {**ALL, "decoder_embed_dim": 32}, "--share-all-embeddings: needs --encoder-embed-dim equal .* 16"),
     # Dictionaries, and files of vectors.
     ("lstm_nmt_twwt", {"source": MORE}, "got dictionaries of 22 and 20 words. Use the data folder of the training"),
-    ("transformer", {**ALL, "target": MORE}, "--share-all-embeddings: needs one dictionary .* 20 and 22"),
     ("dl4mt_twwt", {"target": OTHERS}, "--arch dl4mt_twwt: .* differ at entry 4 .'word0' and 'wort0'"),
     (
         "transformer",
@@ -72,19 +64,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"projection": True, "projection_bias": True, "no_projection_bias": True},
         "--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them",
     ),
-    ("transformer", {"projection_bias": True}, "--projection-bias: needs --projection; got a model without one"),
     ("transformer", {**THEIRS, "projection": True}, "--projection: needs one table .* --adaptive-softmax-cutoff 8,16"),
     # fairseq's own options.
     ("transformer_lm", {"quant_noise_scalar": 0.1}, "--quant-noise-scalar: needs fairseq's own embeddings; got 0.1"),
     ("transformer", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs a language model"),
     ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
-    ("lightconv_lm", {**BANDS, "adaptive_input": False}, "--tie-adaptive-weights: needs --adaptive-input"),
     ("transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff; got none"),
-    (
-        "transformer_lm",
-        {**BANDS, "adaptive_input_cutoff": "8,12"},
-        "--tie-adaptive-weights: needs --adaptive-input-cutoff equal to .* got 8,12 and 8,16",
-    ),
+    ("transformer_lm", {**BANDS, "adaptive_input_cutoff": "8,12"}, "--tie-adaptive-weights: .* got 8,12 and 8,16"),
     ("lightconv_lm", {**BANDS, "adaptive_input_factor": 4.0}, "needs --adaptive-input-factor equal to .* 4.0 and 2.0"),
     ("transformer_lm", {**BANDS, "decoder_input_dim": 8}, "needs --decoder-input-dim equal to .* got 8 and 16"),
     (
@@ -92,11 +78,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {**DECODER, "adaptive_input": True, "adaptive_input_cutoff": "8,16"},
         f"{TIED}: needs one table of words as input; got --adaptive-input",
     ),
-    (
-        "lightconv_lm",
-        {**DECODER, "character_embeddings": True},
-        f"{TIED}: needs one table of words as input; got --character-embeddings",
-    ),
+    ("lightconv_lm", {**DECODER, "character_embeddings": True}, f"{TIED}: .* got --character-embeddings"),
     (
         "lightconv_lm",
         {"sharing_method": "cosine", "character_embeddings": True},
@@ -104,8 +86,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     # Factorised tables.
     ("transformer", {"embedding_rank": 0}, "--embedding-rank: needs a positive whole number; got 0. Use 128"),
-    ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
     ("dynamicconv", {"embedding_rank": 4, **THEIRS}, "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16"),
+    ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
     (
         "transformer",
         {"embedding_rank": 4, "encoder_embed_path": "v.txt"},
@@ -126,11 +108,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"adaptive_input": True, "adaptive_input_cutoff": "16,8"},
         "--adaptive-input-cutoff: needs rising whole numbers between 0 and 20, .*; got 16,8",
     ),
-    (
-        "tied_lstm_lm",
-        {**CUTOFF, "adaptive_softmax_factor": 40.0},
-        r"--adaptive-softmax-factor: needs 1 or more, and a last band, of 6 / factor\^2, at least .* got 40.0. Use",
-    ),
+    ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 40.0}, r"--adaptive-softmax-factor: .* got 40.0. Use"),
     ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 0.5}, "--adaptive-softmax-factor: .* got 0.5"),
     (
         "lightconv_lm",
@@ -154,17 +132,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     # Output layers.
     ("tied_lstm_lm", {"output_layer": "softmaks"}, "--output-layer: needs a registered layer; got 'softmaks'"),
-    ("transformer_lm", {"output_layer": "softmaks"}, "--output-layer: needs a registered layer; got 'softmaks'"),
-    (
-        "tied_lstm_lm",
-        {"output_layer": "adaptive"},
-        "--output-layer adaptive: needs --adaptive-softmax-cutoff; got none",
-    ),
-    (
-        "tied_lstm_lm",
-        {"output_layer": "nce", **CUTOFF},
-        "--output-layer nce: needs one table for all words; got --adaptive-softmax-cutoff 5,8",
-    ),
+    ("tied_lstm_lm", {"output_layer": "adaptive"}, "--output-layer adaptive: .* got none"),
+    ("tied_lstm_lm", {"output_layer": "nce", **CUTOFF}, "--output-layer nce: .* got --adaptive-softmax-cutoff 5,8"),
     (
         "transformer_lm",
         {"output_layer": "negative-sampling"},
@@ -181,21 +150,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "--word2vec-output: needs one of negative, full, tree, and no other --output-layer; got tree with .* softmax",
     ),
     ("word2vec_skipgram", {"word2vec_output": "half"}, "--word2vec-output: needs one of negative, full, .*; got half"),
-    (
-        "word2vec_skipgram",
-        {**DECODER, "word2vec_output": "tree"},
-        f"--output-layer tree: needs input embeddings of their own, .* got {TIED}. Use",
-    ),
+    ("word2vec_skipgram", {**DECODER, "word2vec_output": "tree"}, f"--output-layer tree: .* got {TIED}. Use"),
     (
         "zaremba_lm_small_wt",
         {"output_layer": "tree"},
         "--output-layer tree: needs .* got --arch zaremba_lm_small_wt, which ties its embeddings",
     ),
-    (
-        "transformer_lm",
-        {"output_layer": "tree", "sharing_method": "cosine"},
-        "--output-layer tree: needs --sharing-method plain, since it scores words by no table; got cosine",
-    ),
+    ("transformer_lm", {"output_layer": "tree", "sharing_method": "cosine"}, "--output-layer tree: .* got cosine"),
     ("tied_lstm_lm", {"output_layer": "tree", "tree": "classes"}, "--tree classes: needs --class-file; got none"),
     ("tied_lstm_lm", {"output_layer": "short-list"}, "--short-list: needs 1 word or more with .* short-list; got 0"),
     (
@@ -203,22 +164,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"output_bias_init": "zero", **CUTOFF},
         "--output-bias-init: needs an output layer with biases; got zero with --adaptive-softmax-cutoff 5,8",
     ),
-    (
-        "transformer_lm",
-        {"output_bias_init": "zero"},
-        "--output-bias-init: needs an output layer with biases; got zero with --output-layer softmax",
-    ),
+    ("transformer_lm", {"output_bias_init": "zero"}, "--output-bias-init: .* got zero with --output-layer softmax"),
     # Ranges.
     ("lstm_nmt", {"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
     ("lstm_nmt", {"decoder_hidden_size": -5}, "--decoder-hidden-size: needs a positive whole number; got -5"),
+    ("lstm_nmt", {"decoder_dropout_in": -0.1}, r"--decoder-dropout-in: .* got -0.1"),
     ("lstm_nmt", {"dropout": 1.5}, r"--dropout: needs a probability in \[0, 1\); got 1.5"),
-    ("lstm_nmt", {"decoder_dropout_in": -0.1}, r"--decoder-dropout-in: needs a probability in \[0, 1\); got -0.1"),
-    ("tied_lstm_lm", {"decoder_layers": 0}, "--decoder-layers: needs a positive whole number; got 0"),
     ("tied_lstm_lm", {"dropout_states": 1.0}, r"--dropout-states: needs a probability in \[0, 1\); got 1.0"),
     ("tied_lstm_lm", {"init_range": math.inf}, "--init-range: needs a positive, finite number; got inf"),
     ("highway_lm", {"decoder_depth": 0}, "--decoder-depth: needs a positive whole number; got 0. Use 10"),
     ("feedforward_lm", {"ngram_order": 1}, "--ngram-order: needs 2 or more; got 1. Use 5"),
-    ("feedforward_lm", {"decoder_dropout_in": 1.0}, "--decoder-dropout-in: needs a probability .*; got 1.0"),
     ("word2vec_cbow", {"negatives": 10**12}, "--negatives: needs 1 to 10,000; got 1000000000000"),
     ("word2vec_cbow", {"noise_power": 1.5}, r"--noise-power: needs a number in \[0, 1\]; got 1.5"),
     ("word2vec_cbow", {"noise_for": "all"}, "--noise-for: needs one of block, centre, pair; got all"),
@@ -244,38 +199,18 @@ def test_what_cannot_work_is_refused(preset: str, options: dict[str, Any], messa
     ("preset", "options", "message"),
     [
         ("tied_lstm_lm", {"classes": 7}, "--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
-        (
-            "transformer_lm",
-            {"noise_samples": 7},
-            "--noise-samples: needs --output-layer nce or sampled; got 7 with --output-layer softmax. Use .* nce",
-        ),
+        ("transformer_lm", {"noise_samples": 7}, "--noise-samples: .* got 7 with --output-layer softmax. Use .* nce"),
         (
             "feedforward_lm",
             {"output_layer": "tree", "noise_power": 0.5},
             "--noise-power: .* nce or sampled; .* with .* tree",
         ),
         ("lightconv_lm", {"own_noise": True}, "--own-noise: needs --output-layer nce or sampled; got True"),
-        (
-            "tied_lstm_lm",
-            {"output_layer": "sampled", "noise_log_z": 9.0},
-            "--noise-log-z: needs --output-layer nce; got 9",
-        ),
-        (
-            "tied_lstm_lm",
-            {"output_layer": "nce", "tree": "balanced"},
-            "--tree: needs --output-layer tree; got balanced",
-        ),
-        (
-            "tied_lstm_lm",
-            {"adaptive_softmax_factor": 2.0},
-            "--adaptive-softmax-factor: needs --output-layer adaptive; got 2",
-        ),
+        ("tied_lstm_lm", {"output_layer": "sampled", "noise_log_z": 9.0}, "--noise-log-z: .* got 9"),
+        ("tied_lstm_lm", {"output_layer": "nce", "tree": "balanced"}, "--tree: .* got balanced"),
+        ("tied_lstm_lm", {"adaptive_softmax_factor": 2.0}, "--adaptive-softmax-factor: .* got 2"),
         ("tied_lstm_lm", {"class_file": "c.txt"}, "--class-file: needs --output-layer classes or tree; got c.txt with"),
-        (
-            "tied_lstm_lm",
-            {"class_file": "c.txt", "output_layer": "tree"},
-            "--class-file: needs --tree classes; got .* huff",
-        ),
+        ("tied_lstm_lm", {"class_file": "c.txt", "output_layer": "tree"}, "--class-file: .* got .* huff"),
         (
             "tied_lstm_lm",
             {"output_layer_options": "a=1"},
@@ -286,11 +221,7 @@ def test_what_cannot_work_is_refused(preset: str, options: dict[str, Any], messa
             {"word2vec_output": "tree", "negatives": 7},
             "--negatives: needs --output-layer negative-sampling; got 7 with --output-layer tree",
         ),
-        (
-            "word2vec_cbow",
-            {"output_layer": "softmax", "noise_for": "pair"},
-            "--noise-for: needs .* got pair with .* softmax",
-        ),
+        ("word2vec_cbow", {"output_layer": "softmax", "noise_for": "pair"}, "--noise-for: .* got pair with .* softmax"),
     ],
 )
 def test_trains_with_no_option_that_has_no_use(preset: str, options: dict[str, Any], message: str) -> None:

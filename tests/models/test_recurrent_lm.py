@@ -1,8 +1,7 @@
-"""LSTM language models: equations, the state carried along a stream, sizes, sharing, decoding, and what is refused."""
+"""LSTM language models: equations, sizes, sharing, dropout, and what is refused."""
 
 import copy
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,13 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from .. import reference
-from .common import dictionary, grown
+from .common import dictionary, grown, write_vectors
 from .recurrent_lms import WORDS, build, text
 
 TIED = {"share_decoder_input_output_embed": True}
 PROJECTED = {"projection": True, "projection_bias": True}
 WAYS = {"untied": {}, "tied": TIED, "projected": PROJECTED, "tied, projected": {**TIED, **PROJECTED}}
 every_way = pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
-
-
-every_stream = pytest.mark.parametrize("preset", ["tied_lstm_lm", "feedforward_lm"])
-
-
-def features(model: StreamLM, tokens: torch.Tensor, position: int | None = None) -> torch.Tensor:
-    return model.decoder.features(tokens, stream_position=position)
 
 
 def count(model: StreamLM) -> int:
@@ -48,157 +40,6 @@ def test_scores_are_those_of_the_equations(options: dict) -> None:
     for row, words in enumerate(tokens.tolist()):
         expected = reference.language_model_scores(words, weights, layers=2)
         np.testing.assert_allclose(scores[row].detach(), expected, rtol=1e-9)
-
-
-@every_stream
-def test_a_batch_of_padding_alone_is_worth_nothing(preset: str) -> None:
-    """As in the last step of a process whose rows have ended."""
-    model = grown(build(preset, **TIED))
-    pad = torch.full((2, 1), WORDS.pad())
-    loss = model(pad, target=pad, stream_position=0).loss
-    loss.backward()
-    assert loss == 0
-    assert all(not parameter.grad.any() for parameter in model.parameters())
-
-
-# --- the state carried along a stream --------------------------------------------------------------------------------
-
-
-def chunks(tokens: torch.Tensor, length: int) -> Iterator[tuple[int, torch.Tensor]]:
-    """Positions and pieces of a text."""
-    return ((start, tokens[:, start : start + length]) for start in range(0, tokens.size(1), length))
-
-
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("length", [1, 2, 5, 11, 12, 40])
-def test_a_stream_in_chunks_is_the_stream_in_one(length: int, training: bool) -> None:
-    model = grown(build(**PROJECTED)).double().train(training)
-    tokens = text(3, 12)
-    expected = features(model, tokens)
-    for _ in range(2):  # the second time from zero again, as in the next epoch or split
-        found = torch.cat([features(model, piece, start) for start, piece in chunks(tokens, length)], 1)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
-def test_without_a_position_nothing_is_carried() -> None:
-    model = grown(build()).eval()
-    first = features(model, text(3, 5))
-    assert torch.equal(features(model, text(3, 5)), first)
-    assert model.decoder.streams[False].states == {}
-
-
-@every_stream
-def test_evaluation_in_mid_epoch_leaves_training_alone(preset: str) -> None:
-    model = grown(build(preset)).double()
-    tokens = text(3, 12)
-    expected = features(model, tokens)[:, 5:]
-    features(model, tokens[:, :5], 0)
-    model.eval()
-    for start, piece in chunks(text(7, 12, seed=2), 4):
-        features(model, piece, start)
-    model.train()
-    torch.testing.assert_close(features(model, tokens[:, 5:], 5), expected)
-
-
-@every_stream
-@pytest.mark.parametrize("training", [False, True])
-def test_a_batch_out_of_order_is_refused(preset: str, training: bool) -> None:
-    model = build(preset).train(training)
-    with pytest.raises(
-        ValueError, match="needs the batch at position 0, where the previous batch ended; got position 5"
-    ):
-        features(model, text(3, 5), 5)
-    features(model, text(3, 5), 0)
-    with pytest.raises(ValueError, match="needs the batch at position 5, .* got position 10.* --task contiguous_lm"):
-        features(model, text(3, 5), 10)
-
-
-@every_stream
-def test_another_number_of_rows_is_refused(preset: str) -> None:
-    model = build(preset)
-    features(model, text(3, 5), 0)
-    with pytest.raises(ValueError, match="--batch-size: needs the 3 rows of the previous batch; got 4. Use the same"):
-        features(model, text(4, 5), 5)
-
-
-@every_stream
-def test_a_batch_may_come_again_in_its_update_only(preset: str) -> None:
-    """Automatic mixed precision feeds the batches of an update again when their gradients overflow."""
-    model = grown(build(preset)).double()
-    pieces = dict(chunks(text(3, 15), 5))
-    model.set_num_updates(0)
-    first = [features(model, pieces[start], start) for start in (0, 5)]  # an update of two batches
-    model.set_num_updates(0)
-    again = [features(model, pieces[start], start) for start in (0, 5)]
-    assert all(map(torch.equal, first, again))
-    model.set_num_updates(1)
-    with pytest.raises(ValueError, match="position 10, .* got position 5"):
-        features(model, pieces[5], 5)
-    features(model, pieces[10], 10)
-    assert set(model.decoder.streams[True].states) == {10, 15}
-
-
-@every_stream
-def test_where_updates_are_not_counted_few_states_are_kept(preset: str) -> None:
-    model = grown(build(preset))
-    tokens = text(2, 200)
-    for start, piece in chunks(tokens, 2):
-        found = features(model, piece, start)
-        assert len(model.decoder.streams[True].states) <= 2
-    assert torch.equal(features(model, piece, start), found)  # the last batch again
-    for start, piece in chunks(tokens[:, :4], 2):  # from the start again
-        features(model, piece, start)
-    assert set(model.decoder.streams[True].states) == {2, 4}
-
-
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"preset": "highway_lm"}, {"dropout_states": 0.5}])
-def test_under_autocast_the_state_is_carried_in_float32(options: dict[str, Any], training: bool) -> None:
-    model = grown(build(**options)).train(training)
-    tokens = text(3, 12)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        for start, piece in chunks(tokens, 4):
-            found = features(model, piece, start)
-    stream = model.decoder.streams[training]
-    assert stream.states[stream.position].dtype == torch.float32
-    if not training:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert torch.equal(features(model, tokens)[:, 8:], found)
-
-
-def test_evaluation_keeps_one_state() -> None:
-    model = build().eval()
-    for start, piece in chunks(text(1, 40), 2):
-        features(model, piece, start)
-    assert set(model.decoder.streams[False].states) == {40}
-
-
-def test_no_gradient_passes_from_batch_to_batch() -> None:
-    model = grown(build())
-    features(model, text(3, 5), 0)
-    position, state = model.carried_state()
-    assert (position, state.shape) == (5, (2, 3, 12))
-    assert not state.requires_grad
-    features(model, text(3, 5), 5).sum().backward()
-
-
-@every_stream
-def test_a_restored_state_goes_on_where_it_stood(preset: str) -> None:
-    model, other = (grown(build(preset)).double() for _ in range(2))
-    other.load_state_dict(model.state_dict())
-    tokens = text(3, 12)
-    expected = features(model, tokens)[:, 5:]
-    features(model, tokens[:, :5], 0)
-    other.restore_state(*model.carried_state())
-    other.set_num_updates(7)
-    torch.testing.assert_close(features(other, tokens[:, 5:], 5), expected)
-
-
-def test_a_state_follows_the_models_precision() -> None:
-    model = build().eval()
-    features(model, text(3, 5), 0)
-    model.double()
-    assert features(model, text(3, 5), 5).dtype == torch.float64
 
 
 # --- sizes and presets -----------------------------------------------------------------------------------------------
@@ -232,9 +73,10 @@ for depth, units in ((8, 890), (9, 860), (10, 830)):
 
 def papers_model(preset: str, caplog: pytest.LogCaptureFixture, **options: Any) -> tuple[StreamLM, str]:
     """A preset at its own sizes, and the line it logs."""
-    width = {"decoder_embed_dim": PAPERS[preset][1], "decoder_hidden_size": PAPERS[preset][1]}
+    defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
+    widths = {name: getattr(defaults, name) for name in ("decoder_embed_dim", "decoder_hidden_size")}
     with torch.device("meta"), caplog.at_level(logging.INFO):
-        return build(preset, words=Sized(), **width, **options), caplog.messages[-1]
+        return build(preset, words=Sized(), **widths, **options), caplog.messages[-1]
 
 
 @pytest.mark.parametrize("preset", PAPERS)
@@ -259,14 +101,10 @@ def test_the_bias_of_p_has_200_parameters(preset: str, caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("preset", ZAREMBA)
-def test_a_preset_has_the_sizes_it_says(preset: str) -> None:
+def test_a_preset_has_the_dropout_and_range_of_its_size(preset: str) -> None:
     defaults = getattr(ARCH_MODEL_REGISTRY[preset], "__dataclass")()
-    assert defaults.decoder_embed_dim == defaults.decoder_hidden_size == PAPERS[preset][1]
-    size = preset.split("_")[2]
-    assert (defaults.dropout, defaults.init_range) == {"small": (0, 0.1), "medium": (0.5, 0.05), "large": (0.65, 0.04)}[
-        size
-    ]
-    assert defaults.decoder_layers == 2
+    expected = {"small": (0, 0.1), "medium": (0.5, 0.05), "large": (0.65, 0.04)}
+    assert (defaults.dropout, defaults.init_range) == expected[preset.split("_")[2]]
 
 
 def test_every_parameter_starts_uniform() -> None:
@@ -290,22 +128,10 @@ def test_every_word_of_a_band_starts_somewhere() -> None:
 # --- sharing, copies, checkpoints ------------------------------------------------------------------------------------
 
 
-def test_the_state_of_a_stream_is_no_part_of_the_model() -> None:
-    model = build()
-    before = set(model.state_dict())
-    features(model, text(3, 5), 0)
-    assert set(model.state_dict()) == before
-
-
-@every_stream
+@pytest.mark.parametrize("preset", ["tied_lstm_lm", "feedforward_lm"])
 def test_a_checkpoint_of_another_dictionary_is_refused(preset: str) -> None:
     with pytest.raises(ValueError, match="dict.txt: needs the 19 words .* that the model was trained with; got 17. Us"):
         build(preset, **TIED).load_state_dict(build(preset, words=dictionary(19), **TIED).state_dict())
-
-
-def write_vectors(path: Path, width: int) -> str:
-    path.write_text(f"2 {width}\n" + "".join(f"{word} {' '.join(['0.5'] * width)}\n" for word in ("word0", "other")))
-    return str(path)
 
 
 @pytest.mark.parametrize("options", [{}, TIED], ids=["untied", "tied"])
@@ -324,16 +150,6 @@ def test_pretrained_and_frozen_embeddings(options: dict, tmp_path: Path) -> None
 
 
 # --- dropout, precision ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["dropout", "decoder_dropout_in", "decoder_dropout_out"])
-def test_dropout_only_while_training(place: str) -> None:
-    model, without = (grown(build(**each)) for each in ({place: 0.5}, {}))
-    without.load_state_dict(model.state_dict())
-    tokens = text(3, 5)
-    assert not torch.equal(model(tokens)[0], model(tokens)[0])
-    model.eval()
-    torch.testing.assert_close(model(tokens)[0], without(tokens)[0])
 
 
 def test_dropout_between_layers_is_not_that_of_inputs_and_outputs() -> None:
@@ -375,16 +191,6 @@ def test_variational_dropout_of_words_drops_types(preset: str) -> None:
 def test_variational_dropout_of_inputs_and_states_is_the_layers(preset: str) -> None:
     stack = build(preset, **{**ONE_PLACE, "dropout_inputs": 0.2, "dropout_states": 0.4}).decoder.stack
     assert (stack.dropout_i, stack.dropout_h) == (0.2, 0.4)
-
-
-# --- decoding --------------------------------------------------------------------------------------------------------
-
-
-def test_features_are_what_the_output_layer_takes() -> None:
-    model = grown(build(**PROJECTED)).eval()
-    tokens = text(3, 5)
-    found, _ = model.extract_features(tokens)
-    torch.testing.assert_close(model.decoder.output_layer(found), model(tokens)[0])
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

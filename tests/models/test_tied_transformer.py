@@ -10,6 +10,7 @@ import torch
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
 
 from .. import reference
+from ..crossing import crossed
 from .common import PREVIOUS, grown
 from .families import (
     ALL,
@@ -21,8 +22,6 @@ from .families import (
     WORDS,
     build,
     every_family,
-    every_method,
-    every_sharing,
     inputs,
     scores,
 )
@@ -30,6 +29,8 @@ from .families import (
 # a tensor of adaptive input that fairseq neither initialises nor reads
 UNUSED = "_float_tensor"
 LANGUAGE_MODELS = ("transformer_lm", "lightconv_lm")
+VOCABULARY = [word for word in range(len(WORDS)) if word != WORDS.pad()]
+RANK = 6
 CHARACTERS = {
     "character_embeddings": True,
     "character_embedding_dim": 4,
@@ -40,8 +41,8 @@ CHARACTERS = {
 EVERYTHING = {
     **SHARINGS,
     **{f"{family}-bands": (family, BANDS) for family in LANGUAGE_MODELS},
-    **{f"{family}-bands-proj": (family, {**BANDS, "tie_adaptive_proj": True}) for family in LANGUAGE_MODELS},
     **{f"{family}-cutoff": (family, {"adaptive_softmax_cutoff": "8,16"}) for family in FAMILIES},
+    "transformer_lm-bands-proj": ("transformer_lm", {**BANDS, "tie_adaptive_proj": True}),
     "transformer-final-norm": ("transformer", {**ALL, "decoder_normalize_before": True}),
     "transformer-no-final-norm": (
         "transformer",
@@ -94,13 +95,16 @@ def test_plain_is_fairseqs_model_bit_for_bit(family: str, options: dict) -> None
 
 
 @everything
-def test_checkpoints_load_both_ways(family: str, options: dict) -> None:
+def test_checkpoints_load_both_ways_and_copies_compute_the_same(family: str, options: dict) -> None:
     theirs = grown(theirs_of(family, options)).eval()
     ours = build(family, seed=4, **options).eval()
     expected = scores(theirs, family).detach()
     assert not torch.equal(scores(ours, family), expected)
     ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
-    assert torch.equal(scores(ours, family), expected)
+    copies = [ours, copy.deepcopy(ours)]
+    if "quant_noise_pq" not in options:  # whose hooks cannot be pickled
+        copies.append(pickle.loads(pickle.dumps(ours)))
+    assert all(torch.equal(scores(model, family), expected) for model in copies)
     back = theirs_of(family, options, seed=5).eval()
     back.load_state_dict(copy.deepcopy(ours.state_dict()))
     assert torch.equal(scores(back, family), expected)
@@ -127,20 +131,6 @@ def steps(model: Any, family: str) -> list[torch.Tensor]:
         ]
 
 
-# padding inside a row is masked in the whole, but not step by step
-NO_PADDING = PREVIOUS.ne(WORDS.pad())
-
-
-@every_method
-@every_sharing
-def test_incremental_scores_are_those_of_the_whole(family: str, options: dict, method: str) -> None:
-    model = grown(build(family, sharing_method=method, **options), 0.3).double().eval()
-    with torch.no_grad():
-        whole = scores(model, family)
-    found = torch.stack(steps(model, family), 1)
-    torch.testing.assert_close(found[NO_PADDING], whole[NO_PADDING])
-
-
 def features_of(model: Any, family: str) -> torch.Tensor:
     """What goes into the output layer."""
     seen: list[torch.Tensor] = []
@@ -150,44 +140,31 @@ def features_of(model: Any, family: str) -> torch.Tensor:
     return seen[0].detach()
 
 
-@every_method
-@every_sharing
-def test_scores_are_those_of_the_papers_given_the_features(family: str, options: dict, method: str) -> None:
-    model = grown(build(family, sharing_method=method, **options)).double().eval()
-    found, features = scores(model, family).detach(), features_of(model, family)
-    table = model.decoder.output_projection.weight.detach().numpy()
+# Every way to share, whole and factorised.
+TABLES = [(sharing, rank) for sharing in SHARINGS for rank in (None, RANK)]
+
+
+@pytest.mark.parametrize(("sharing", "method"), crossed(TABLES, reference.SCORES))
+def test_vectors_and_scores_are_those_of_the_papers(sharing: tuple[str, int | None], method: str) -> None:
+    (family, options), rank = SHARINGS[sharing[0]], sharing[1]
+    model = grown(build(family, sharing_method=method, embedding_rank=rank, **options)).double().eval()
+    output = model.decoder.output_projection
+    assert (model.decoder.embed_tokens.weight is output.weight) == bool(options)
+    for part in (getattr(model, "encoder", model.decoder), model.decoder):
+        rows, factor = part.embed_tokens.weight.detach(), np.eye(16)
+        assert rows.shape == (len(WORDS), rank or 16)
+        if rank is not None:
+            factor = part.embed_tokens.projection.weight.detach().numpy()
+        vectors = part.embed_tokens(torch.tensor(VOCABULARY)).detach()
+        expected = [factor @ reference.input_vector(method, rows[word].numpy()) for word in VOCABULARY]
+        np.testing.assert_allclose(vectors, expected, rtol=1e-9)
+    found, features = scores(model, family).detach(), features_of(model, family).numpy()
+    table, factor = output.weight.detach().numpy(), np.eye(16)
+    if rank is not None:
+        factor = output.factor.weight.detach().numpy()
     for index in np.ndindex(*PREVIOUS.shape):
-        expected = [reference.score(method, row, features[index].numpy()) for row in table]
-        words = [word for word in range(len(table)) if word != WORDS.pad()]
-        np.testing.assert_allclose(found[index][words], np.array(expected)[words], rtol=1e-9)
-
-
-@every_method
-@every_sharing
-def test_vectors_are_those_of_the_papers(family: str, options: dict, method: str) -> None:
-    model = grown(build(family, sharing_method=method, **options)).double()
-    for part in (getattr(model, "encoder", None), model.decoder):
-        if part is None:
-            continue
-        table = part.embed_tokens.weight.detach().numpy()
-        vectors = part.embed_tokens(torch.arange(len(WORDS))).detach()
-        for word in range(len(WORDS)):
-            if word != WORDS.pad():
-                np.testing.assert_allclose(vectors[word], reference.input_vector(method, table[word]), rtol=1e-9)
-
-
-def through_pickle(model: Any) -> Any:
-    return pickle.loads(pickle.dumps(model))
-
-
-@everything
-def test_copies_compute_the_same(family: str, options: dict) -> None:
-    model = grown(build(family, **options)).eval()
-    copies = [copy.deepcopy(model)]
-    if "quant_noise_pq" not in options:  # whose hooks cannot be pickled
-        copies.append(through_pickle(model))
-    for copied in copies:
-        assert torch.equal(scores(copied, family), scores(model, family))
+        expected = [reference.score(method, table[word], factor @ features[index]) for word in VOCABULARY]
+        np.testing.assert_allclose(found[index][VOCABULARY], expected, rtol=1e-9, atol=1e-12)
 
 
 def test_every_architecture_of_fairseq_has_ours() -> None:

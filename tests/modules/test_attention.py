@@ -96,7 +96,7 @@ def test_gradcheck(cell: str) -> None:
         )
         return states, contexts, last
 
-    assert torch.autograd.gradcheck(run, (inputs, state, *source[:2], *layer.parameters()))
+    assert torch.autograd.gradcheck(run, (inputs, state, *source[:2], *layer.parameters()), fast_mode=True)
 
 
 @every_cell

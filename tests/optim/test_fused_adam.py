@@ -154,12 +154,12 @@ def losses(log: str) -> list[float]:
 
 
 def test_the_command_trains_as_with_adam(parallel_data: Path, train: Callable[..., str]) -> None:
-    arguments = "--arch lstm_nmt_twwt --criterion tied_cross_entropy --lr 0.01 --max-epoch 2 --weight-decay 0.01 --cpu"
+    arguments = "--arch lstm_nmt_twwt --criterion tied_cross_entropy --lr 0.01 --max-epoch 1 --weight-decay 0.01 --cpu"
     arguments += " --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
     arguments += " --decoder-out-embed-dim 8 --max-tokens 400 --no-save --disable-validation --log-format json"
     command = (parallel_data, *arguments.split(), "--adam-betas", "(0.9, 0.98)", "--optimizer")
     adam, fused_adam = (losses(train(*command, name)) for name in ("adam", "fused_adam"))
-    assert len(adam) == 2
+    assert len(adam) == 1
     assert fused_adam == adam
 
 

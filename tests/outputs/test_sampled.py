@@ -11,7 +11,7 @@ from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.outputs import NoiseContrastive, OutputLayer, SampledSoftmax
 
 from .. import reference
-from .common import COUNTS, MARKS, SIZE, TARGET, WIDTH, features, gradients, numerical_gradient, table
+from .common import COUNTS, MARKS, SIZE, TARGET, features, table
 
 HEADS = [NoiseContrastive, SampledSoftmax]
 every_head = pytest.mark.parametrize("kind", HEADS)
@@ -54,16 +54,7 @@ def test_losses_are_the_papers(kind: Any, shared: bool, method: str) -> None:
     found = head(kind, method, shared=shared, power=0.75, **({"log_z": 0.5} if kind is NoiseContrastive else {}))
     h = features()
     torch.manual_seed(5)
-    noise = (
-        found.noise.draw((5,))
-        if shared
-        else found.noise.draw(
-            (
-                len(TARGET),
-                5,
-            )
-        )
-    )
+    noise = found.noise.draw((5,) if shared else (len(TARGET), 5))
     torch.manual_seed(5)
     losses = found.loss(h, TARGET, LossOptions(reduce=False)).loss
     np.testing.assert_allclose(losses.detach(), expected_losses(found, h, noise, method), rtol=1e-10)
@@ -72,30 +63,10 @@ def test_losses_are_the_papers(kind: Any, shared: bool, method: str) -> None:
     assert found.loss(h, TARGET).nll_loss is None
 
 
-@shared_or_own
-@every_head
-def test_gradients_are_those_of_the_losses(kind: Any, shared: bool) -> None:
-    found, h = head(kind, "cosine", shared=shared), features()
-
-    def loss() -> Any:
-        torch.manual_seed(5)
-        return found.loss(h, TARGET).loss
-
-    parameters = [found.table.weight, found.table.bias, h]
-    for analytical, parameter in zip(gradients(loss(), *parameters), parameters, strict=True):
-        numerical = numerical_gradient(lambda: loss().item(), parameter)
-        torch.testing.assert_close(analytical, numerical, rtol=1e-5, atol=1e-7)
-
-
 @pytest.mark.parametrize("power", [0.0, 0.75, 1.0])
 def test_noise_is_drawn_by_its_probabilities(power: float) -> None:
     found = head(power=power)
-    drawn = found.noise.draw(
-        (
-            100,
-            2000,
-        )
-    )
+    drawn = found.noise.draw((100, 2000))
     assert drawn.shape == (100, 2000)
     frequencies = torch.bincount(drawn.flatten(), minlength=SIZE).double() / drawn.numel()
     q = noise_probabilities(power)
@@ -114,91 +85,21 @@ def test_every_random_number_gives_a_word_that_can_be_a_target(monkeypatch: pyte
         assert found.noise.draw((3,)).tolist() == [word] * 3
 
 
-def maximum_likelihood(found: Any, h: Any) -> list[torch.Tensor]:
-    """The gradient of the exact cross entropy over the words that can be targets."""
-    found.eval()
-    expected = gradients(found.loss(h, TARGET).loss, found.table.weight, found.table.bias)
-    found.train()
-    return expected
-
-
-@every_head
-def test_with_more_noise_the_gradient_tends_to_that_of_maximum_likelihood(kind: Any) -> None:
-    h, distances = features(), []
-    for samples in (10, 1_000, 100_000):
-        found = head(kind, samples=samples)
-        with torch.no_grad():  # log-probabilities but for features: NCE's gradient does not tend there with others
-            found.table.weight *= 0.2
-            found.table.bias[2:] -= found.scores(torch.zeros_like(h[:1])).logsumexp(1)
-            found.table.bias[:2] = -50.0
-            h[:] = h / 100
-        expected = torch.cat([each.flatten() for each in maximum_likelihood(found, h)])
-        by_noise = gradients(found.loss(h, TARGET).loss, found.table.weight, found.table.bias)
-        distance = (torch.cat([each.flatten() for each in by_noise]) - expected).norm() / expected.norm()
-        distances.append(distance.item())
-    assert distances[0] > 5 * distances[1] > 25 * distances[2]
-    assert distances[2] < 0.02
-
-
-def test_hits_are_left_out_of_the_sampled_softmax() -> None:
-    # All noise is the target: nothing is left to tell it from.
-    counts = torch.zeros(SIZE, dtype=torch.int64)
-    counts[4] = 10**12
-    found = head(SampledSoftmax, counts=counts)
-    target = torch.full((len(TARGET),), 4)
-    assert found.loss(features(), target).loss.item() == pytest.approx(0.0, abs=1e-12)
-    assert found.loss(features(), torch.full_like(target, 5)).loss.item() > 0
-
-
 @every_head
 def test_evaluation_is_exact(kind: Any) -> None:
     found, h = head(kind).eval(), features()
     scores = h @ found.table.weight.t() + found.table.bias
     scores[:, list(MARKS)] = -torch.inf
-    exact = scores.log_softmax(1)
-    expected = exact.gather(1, TARGET.unsqueeze(1)).squeeze(1)
-    losses = found.loss(h, TARGET, LossOptions(reduce=False))
-    torch.testing.assert_close(losses.loss, -expected)
-    torch.testing.assert_close(losses.nll_loss, -expected.detach())
-    torch.testing.assert_close(found.log_prob(h, TARGET), expected)
-    torch.testing.assert_close(found.scores(h).log_softmax(1), exact)
-    assert exact.exp().sum(1).tolist() == pytest.approx([1.0] * len(TARGET))
+    torch.testing.assert_close(found.scores(h).log_softmax(1), scores.log_softmax(1))
 
 
 @every_head
-def test_noise_follows_the_seed_alone(kind: Any) -> None:
-    found, h = head(kind), features()
-
-    def loss(seed: int) -> float:
+def test_noise_follows_the_seed(kind: Any) -> None:
+    found, h, losses = head(kind), features(), []
+    for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        return found.loss(h, TARGET).loss.item()
-
-    assert loss(1) == loss(1) != loss(2)
-    torch.manual_seed(1)
-    torch.rand(1)
-    assert found.loss(h, TARGET).loss.item() != loss(1)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@shared_or_own
-@every_head
-def test_half_precision_sums_in_float32(kind: Any, shared: bool, dtype: torch.dtype) -> None:
-    # One word a thousand times: a sum in half precision would stand still.
-    target = torch.full((1000,), 4)
-    h = (0.1 * torch.randn(1000, WIDTH)).to(dtype)
-    half, exact = (head(kind, shared=shared) for _ in range(2))
-    half.table.to(dtype)
-    half.to(dtype)
-    exact.table.load_state_dict({name: each.double() for name, each in half.table.state_dict().items()})
-    found, expected = [], []
-    for each, inputs, into in ((half, h, found), (exact, h.double(), expected)):
-        torch.manual_seed(3)
-        loss = each.loss(inputs, target).loss
-        into += [loss, *gradients(loss, each.table)]
-    assert found[0].dtype == torch.float32
-    for one, other in zip(found, expected, strict=True):
-        assert (one.double() - other).norm() <= 2 * torch.finfo(dtype).eps * other.norm()
-    assert half.noise.q.dtype == torch.float64
+        losses.append(found.loss(h, TARGET).loss.item())
+    assert losses[0] == losses[1] != losses[2]
 
 
 @every_head

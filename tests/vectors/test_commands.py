@@ -1,5 +1,6 @@
 """The commands on word vectors as they are run: on checkpoints of stock fairseq's and ours, safetensors files, text."""
 
+import functools
 import hashlib
 import json
 from collections.abc import Callable
@@ -33,6 +34,7 @@ def stock(lm_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[.
     """`stock(arch, *flags)` is a checkpoint as fairseq alone saves it, which does not tell its words."""
     folder = tmp_path_factory.mktemp("stock")
 
+    @functools.cache
     def stock(arch: str, *flags: str) -> Path:
         path = folder / f"{arch}-{len(flags)}.pt"
         untrained.write_checkpoint(path, lm_data, *UPDATE, *STOCK[arch], *flags)

@@ -71,6 +71,7 @@ def test_words_with_spaces_and_numbers(tmp_path: Path) -> None:
         ("3 4\na 1 2 3\n", "needs a word and 4 finite numbers a line, as the header 3 4 says; got 'a 1 2 3' in line 2"),
         ("a 1 2 x\n", "got 'a 1 2 x' in line 1"),
         ("a 1 nan 3\n", "got 'a 1 nan 3' in line 1"),
+        ("a 1 1e39 3\n", "got 'a 1 1e39 3' in line 1"),
         ("hello\n", "needs a word and some finite numbers a line; got 'hello' in line 1"),
         ("3\t4\na 1 2 3\n", "needs a word and 4 finite numbers a line, as the header 3 4 says; got 'a 1 2 3'"),
         ("3 2\na 1 2\nb 3 4\n", "needs the 3 words of its header; got 2 in .*x.vec"),
