@@ -11,7 +11,17 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 # From the bottom up; a layer may import itself and what stands before it. The package itself imports names on first
 # use, and the plugin in a process that has fairseq.
 CORE = (
-    *("_shapes", "registry", "sharing", "squared_norms", "norm_terms", "losses", "head", "scored_rows"),
+    *(
+        "_shapes",
+        "registry",
+        "sharing",
+        "squared_norms",
+        "norm_terms",
+        "loss_by_words",
+        "losses",
+        "head",
+        "scored_rows",
+    ),
     *("regularizers", "embedding", "modules", "outputs"),
 )
 LAYERS = [

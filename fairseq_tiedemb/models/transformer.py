@@ -23,8 +23,8 @@ SHORT = 48
 class TiedTransformerModel(TiedModel, TransformerModel):
     """fairseq's ``transformer`` with a sharing method, factorised embeddings, and a loss without all logits in memory.
 
-    ``--sharing-method plain`` computes exactly what ``transformer`` does, but for the rounding in bfloat16. Every method
-    keeps the factor sqrt(D) of input vectors. Presets are fairseq's with the prefix ``tied_``.
+    ``--sharing-method plain`` computes exactly what ``transformer`` does, but for the rounding in bfloat16. Every
+    method keeps the factor sqrt(D) of input vectors. Presets are fairseq's with the prefix ``tied_``.
 
     Source: Vaswani et al. 2017; Liu et al. 2020, section 4.
     """
