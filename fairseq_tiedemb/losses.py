@@ -17,8 +17,8 @@ ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES = 2**24
 FEWEST_ROWS = 64
-# Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times as
-# long. V = 250,000, D = 128: 7 MB beyond the gradient instead of 309, in 0.9 of the time.
+# Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times
+# as long. V = 250,000, D = 128: 7 MB beyond the gradient instead of 309, in 0.9 of the time.
 BY_WORDS, BY_WORDS_BELOW = {torch.bfloat16}, 128
 # Gradients of logits are below 1, or below the largest scale. They are multiplied up to this bound before they are
 # rounded to fp16, which has nothing below 6e-8, and products with features must not overflow. A row of tiny

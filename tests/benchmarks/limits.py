@@ -2,11 +2,12 @@
 
     limit = floating point operations / rate of a product + bytes / bandwidth of an addition
 
-Both rates are measured in the rounds of the step itself. The product is of 2048 x 2048 matrices in the step's precision,
-in float32 by the fastest of torch's exact libraries, whichever the step uses: as fast as torch multiplies on this core. The addition is
-in place, of numbers far more than caches hold, every byte of which is moved. Left out, so that the limit is one:
-activations and scores, which may stay in a cache; exponentials and tanh; reading a recurrent weight again at each time
-step. A core may move bytes while it multiplies, so the arithmetic alone is shown too: that nothing can beat.
+Both rates are measured in the rounds of the step itself. The product is of 2048 x 2048 matrices in the precision of the
+step, in float32 by the fastest of torch's exact libraries, whichever the step uses: as fast as torch multiplies on this
+core. The addition is in place, of numbers far more than caches hold, every byte of which is moved. Left out, so that
+the limit is one: activations and scores, which may stay in a cache; exponentials and tanh; reading a recurrent weight
+again at each time step. A core may move bytes while it multiplies, so the arithmetic alone is shown too: that nothing
+can beat.
 """
 
 from collections.abc import Callable, Mapping
