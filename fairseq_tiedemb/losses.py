@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ._shapes import check_loss_inputs
+from .loss_by_words import Logits, loss_by_words
 from .loss_options import PLAIN_LOSS as PLAIN_LOSS
 from .loss_options import LossOptions as LossOptions
 from .loss_options import OutputLoss as OutputLoss
@@ -19,7 +20,10 @@ from .squared_norms import blocks, slices
 ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES = 2**24
-FEWEST_ROWS = 128
+FEWEST_ROWS = 64
+# Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times
+# as long. V = 250,000, D = 128: 7 MB beyond the gradient instead of 309, in 0.9 of the time.
+BY_WORDS, BY_WORDS_BELOW = {torch.bfloat16}, 128
 # Gradients of logits are below 1, or below the largest scale. They are multiplied up to this bound before they are
 # rounded to fp16, which has nothing below 6e-8, and products with features must not overflow. A row of tiny
 # norm, with a method that divides by the squared norm, therefore costs other rows' gradients precision: 1.5 % at a
@@ -161,6 +165,12 @@ def _losses_and_gradients(
     """
     features, table, scale, offset, target = inputs
     with torch.autocast(features.device.type, enabled=False):
+        few = len(table) * min(len(target), BY_WORDS_BELOW) > SCORES
+        if few and product_dtype in BY_WORDS and not table.is_cuda and objective.is_plain:
+            logits, options = Logits(features.to(product_dtype), *inputs[1:]), objective.options
+            chosen = options.label_smoothing, options.z_loss
+            losses, grads = loss_by_words(logits, *chosen, needs_grad, weights, reduce=options.reduce)
+            return OutputLoss(*losses), grads
         sums = _ChunkedLoss(
             features.to(product_dtype), table.to(product_dtype), scale, offset, objective, needs_grad, weights
         )

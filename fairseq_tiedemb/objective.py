@@ -53,6 +53,11 @@ class Objective(NamedTuple):
         return losses._replace(loss=losses.loss - (towards.sum() if self.options.reduce else towards))
 
     @property
+    def is_plain(self) -> bool:
+        """Whether there is neither a cap nor soft targets nor a mixture."""
+        return self.soft_cap is None and not self.options.augmented_loss and self.log_prior_NK is None
+
+    @property
     def rows_a_word(self) -> int:
         """K, or 1 without a mixture."""
         return 1 if self.log_prior_NK is None else self.log_prior_NK.size(1)

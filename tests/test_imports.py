@@ -18,6 +18,7 @@ CORE = (
         "sharing",
         "squared_norms",
         "norm_terms",
+        "loss_by_words",
         "loss_options",
         "objective",
         "losses",

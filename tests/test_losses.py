@@ -13,7 +13,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_tiedemb import squared_norms
+from fairseq_tiedemb import loss_by_words, squared_norms
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions, output_loss
@@ -38,6 +38,18 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 22)  # two rows of eleven scores, four rows of the table
 
 
+@pytest.fixture(params=["rows", "words"])
+def by_rows_and_by_words(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "words":  # eleven words in three blocks, the last one short
+        monkeypatch.setattr(module, "SCORES", 1)
+        monkeypatch.setattr(module, "BY_WORDS", {torch.float64, torch.float32, torch.bfloat16})
+        monkeypatch.setattr(loss_by_words, "ELEMENTS", 1)
+        monkeypatch.setattr(loss_by_words, "FEWEST_WORDS", 4)
+
+
+both_ways = pytest.mark.usefixtures("by_rows_and_by_words")
+
+
 def plain_loss(table: SharedEmbedding, features: Tensor, target: Tensor, epsilon: float, z: float = 0.0) -> Tensor:
     scores = table.scores(features).to(torch.promote_types(features.dtype, torch.float32))
     loss, _ = label_smoothed_nll_loss(F.log_softmax(scores, -1), target, epsilon)
@@ -58,6 +70,7 @@ def case(
     return table.double(), features, torch.tensor([2, 5, 5, 0, 10, 3, 9])
 
 
+@both_ways
 @pytest.mark.parametrize(("method", "reduce"), [("plain", True), ("distance", True), ("fixnorm", False)])
 def test_augmented_loss_is_that_of_the_equation(method: str, reduce: bool) -> None:
     table, features, target = case(method, bias=True, embeds=True)
@@ -100,6 +113,7 @@ def test_augmented_loss_that_cannot_be_is_refused(options: dict[str, float], got
         output_loss(torch.ones(1, 5), torch.ones(3, 5), torch.tensor([2]), options=LossOptions(augmented_loss=0.5))
 
 
+@both_ways
 @pytest.mark.parametrize("reduce", [True, False])
 @pytest.mark.parametrize("method", ["plain", "distance", "scaled-words"])
 def test_a_soft_cap_has_the_gradients_of_the_plain_computation(method: str, reduce: bool) -> None:
@@ -112,6 +126,7 @@ def test_a_soft_cap_has_the_gradients_of_the_plain_computation(method: str, redu
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
+@both_ways
 @objectives
 def test_values_against_the_equations(method: str, epsilon: float, z: float) -> None:
     table, features, target = case(method, bias=True)
@@ -126,6 +141,7 @@ def test_values_against_the_equations(method: str, epsilon: float, z: float) -> 
     assert not result.nll_loss.requires_grad
 
 
+@both_ways
 @objectives
 @pytest.mark.parametrize("bias", [False, True])
 def test_gradients_are_those_of_the_plain_computation(method: str, epsilon: float, z: float, bias: bool) -> None:
@@ -138,6 +154,7 @@ def test_gradients_are_those_of_the_plain_computation(method: str, epsilon: floa
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
+@both_ways
 @objectives
 def test_one_number_a_word_and_gradients_of_weighted_words(method: str, epsilon: float, z: float) -> None:
     table, features, target = case(method, bias=True)
@@ -169,6 +186,7 @@ def test_against_torchs_linear_cross_entropy(method: str) -> None:
         torch.testing.assert_close(our_grad, their_grad)
 
 
+@both_ways
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @every_method
 def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype: torch.dtype) -> None:
@@ -188,6 +206,7 @@ def test_half_precision_is_as_exact_as_the_plain_computation(method: str, dtype:
         assert error <= their_error + 4 * torch.finfo(dtype).eps * true_grad.abs().max()
 
 
+@both_ways
 def test_gradients_of_many_words_are_summed_in_float32() -> None:
     """In bfloat16 a sum of ones ends at 256."""
     table = SharedEmbedding(11, 5, 1, bias=True, std=0.0).bfloat16()
@@ -206,6 +225,7 @@ def test_small_gradients_reach_the_loss_scaling_of_fp16() -> None:
     torch.testing.assert_close(weight.grad[1].item(), 256.0 / (2 * math.exp(17) + 1), rtol=0.05, atol=0.0)
 
 
+@both_ways
 @every_method
 def test_autocast_multiplies_in_its_precision_and_adds_in_float32(method: str) -> None:
     exact, features, target = case(method, bias=True)
@@ -267,6 +287,7 @@ def test_a_frozen_table_costs_no_gradient_and_leaves_the_features_theirs(method:
     torch.testing.assert_close(torch.autograd.grad(loss, features)[0], expected)
 
 
+@both_ways
 @every_method
 def test_a_table_alone_gets_its_gradient(method: str) -> None:
     table, features, target = case(method, bias=True)
@@ -312,6 +333,16 @@ def test_a_large_vocabulary_has_fewer_rows_at_a_time(scores: int, rows: int, mon
         loss = table.loss(features, torch.arange(50)).loss
     assert products.largest == rows * 100
     torch.testing.assert_close(loss, F.cross_entropy(table.scores(features), torch.arange(50), reduction="sum"))
+
+
+def test_of_a_vocabulary_too_large_for_that_only_a_block_of_words_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCORES", 100 * module.BY_WORDS_BELOW - 1)
+    monkeypatch.setattr(loss_by_words, "ELEMENTS", 200 * 2)
+    monkeypatch.setattr(loss_by_words, "FEWEST_WORDS", 3)
+    table = SharedEmbedding(100, 1, 1).bfloat16()
+    with Products() as products:
+        table.loss(torch.randn(200, 1).bfloat16().requires_grad_(), torch.arange(200) // 2).loss.backward()
+    assert products.largest == 200 * 3
 
 
 @every_method

@@ -2,16 +2,17 @@
 
     limit = floating point operations / rate of a product + bytes / bandwidth of an addition
 
-Both rates are measured in the rounds of the step itself. The product is of 2048 x 2048 matrices in float32 by the
-fastest of torch's exact libraries, whichever the step uses: as fast as torch multiplies on this core. The addition is
-in place, of numbers far more than caches hold, every byte of which is moved. Left out, so that the limit is one:
-activations and scores, which may stay in a cache; exponentials and tanh; reading a recurrent weight again at each time
-step. A core may move bytes while it multiplies, so the arithmetic alone is shown too: that nothing can beat.
+Both rates are measured in the rounds of the step itself. The product is of 2048 x 2048 matrices in the precision of the
+step, in float32 by the fastest of torch's exact libraries, whichever the step uses: as fast as torch multiplies on this
+core. The addition is in place, of numbers far more than caches hold, every byte of which is moved. Left out, so that
+the limit is one: activations and scores, which may stay in a cache; exponentials and tanh; reading a recurrent weight
+again at each time step. A core may move bytes while it multiplies, so the arithmetic alone is shown too: that nothing
+can beat.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -54,12 +55,12 @@ def parameter_bytes(parameters: int, *, update: bool) -> int:
 
 
 @cache
-def _operands(*shape: int) -> tuple[Tensor, Tensor]:
-    return torch.zeros(shape), torch.ones(shape)
+def _operands(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    return torch.zeros(shape, dtype=dtype), torch.ones(shape, dtype=dtype)
 
 
-def _multiply() -> None:
-    out, factor = _operands(SIZE, SIZE)
+def _multiply(dtype: torch.dtype) -> None:
+    out, factor = _operands(SIZE, SIZE, dtype=dtype)
     of_step, (rates, errors) = products.in_use(), products.measure()
     products.use(max((way for way in products.WAYS if errors[way] <= products.EXACT), key=rates.__getitem__))
     torch.mm(factor, factor, out=out)
@@ -71,7 +72,12 @@ def _add() -> None:
     total.add_(addend)
 
 
-RATES: dict[str, Callable[[], None]] = {PRODUCT: _multiply, ADDITION: _add}
+def rates(dtype: torch.dtype) -> dict[str, Callable[[], None]]:
+    """What measures the rates for a step in a precision, by name."""
+    return {PRODUCT: partial(_multiply, dtype), ADDITION: _add}
+
+
+RATES = rates(torch.float32)
 
 
 def show_limit(work: Work, seconds: Mapping[str, list[float]], contestant: str, *, steps: int = 1) -> None:

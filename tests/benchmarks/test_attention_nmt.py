@@ -4,6 +4,7 @@ What is asked of ours: 1.25 times the plain loop at 256/512/10k, 1.2 times at 50
 is installed; eole has no model of these sizes, since its encoder and decoder are equally wide.
 """
 
+import copy
 import statistics
 from functools import partial
 
@@ -18,13 +19,14 @@ from fairseq_tiedemb.modules.cells import CELLS
 from ..models.common import dictionary
 from .attention_nmt_peers import HAS_JOEYNMT, SIZES, FairseqLSTM, JoeyNMT, PlainLoop, build_ours, step_work
 from .interleave import interleave, ratio
-from .limits import RATES, show_limit
+from .limits import Work, rates, show_limit
 
 
 @pytest.mark.benchmark
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("name", SIZES)
-def test_training_step(name: str, cell: str) -> None:
+def test_training_step(name: str, cell: str, dtype: torch.dtype) -> None:
     sizes = SIZES[name]
     words = dictionary(sizes.vocabulary)
     ours = build_ours(words, sizes, cell)
@@ -47,6 +49,15 @@ def test_training_step(name: str, cell: str) -> None:
     for peer in list(models)[3:]:
         losses[peer] = partial(models[peer].loss, source, previous, target)
 
+    if dtype != torch.float32:  # peers in both precisions
+        for peer in ("hoisted loop", "fairseq lstm"):
+            models[f"{peer}, float32"] = copy.deepcopy(models[peer])
+        losses["hoisted loop, float32"] = lambda: models["hoisted loop, float32"](source, previous, target)
+        losses["fairseq lstm, float32"] = partial(models["fairseq lstm, float32"].loss, source, previous, target)
+        for contestant in models:
+            if not contestant.endswith("float32"):
+                models[contestant].to(dtype)
+
     def step(contestant: str) -> None:
         models[contestant].zero_grad(set_to_none=True)
         losses[contestant]().backward()
@@ -58,15 +69,15 @@ def test_training_step(name: str, cell: str) -> None:
     assert 0.95 < work.flops / counter.get_total_flops() <= 1.0
 
     seconds = interleave(
-        {**{contestant: partial(step, contestant) for contestant in models}, **RATES},
+        {**{contestant: partial(step, contestant) for contestant in models}, **rates(dtype)},
         rounds=7 if sizes.vocabulary <= 10_000 else 5,
     )
     n_words = sizes.bsz * sizes.target
-    print(f"{name}, {cell}, three-way tied, {sizes.bsz} rows of {sizes.source} and {sizes.target} words")
+    print(f"{name}, {cell}, {dtype}, three-way tied, {sizes.bsz} rows of {sizes.source} and {sizes.target} words")
     for contestant in models:
         over = "" if contestant == "ours" else f"  ours over it {ratio(seconds, contestant, 'ours')}"
-        print(f"  {contestant:14s} {n_words / statistics.median(seconds[contestant]):8.0f} words/s{over}")
-    show_limit(work, seconds, "ours")
+        print(f"  {contestant:21s} {n_words / statistics.median(seconds[contestant]):8.0f} words/s{over}")
+    show_limit(Work(work.flops, work.bytes * dtype.itemsize // 4), seconds, "ours")
 
 
 @pytest.mark.benchmark

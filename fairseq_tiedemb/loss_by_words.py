@@ -1,0 +1,126 @@
+"""Cross entropy by blocks of the vocabulary, for vocabularies of which few rows of logits fit into memory.
+
+A first pass over the table gives log Z of every token, a second one computes the logits again and their gradients. That
+is four matrix products where ``losses.py`` has three over blocks of rows, but each row of the table's gradient is
+written once: no pass over V x D for every block, and no V x D numbers in float32 beside a table in bfloat16.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .squared_norms import slices
+
+# Logits in memory at a time: 1 MB of float32, and at least so many words, whose products are efficient.
+ELEMENTS, FEWEST_WORDS = 2**18, 256
+
+
+@dataclass(frozen=True)
+class Logits:
+    """The logits scale_v (w_v . h) + offset_v of N features; products are in the features' dtype."""
+
+    features_ND: Tensor
+    table_VD: Tensor
+    scale_V: Tensor | None
+    offset_V: Tensor | None
+    target_N: Tensor
+
+    def blocks(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
+        """Yields blocks of words: where, their rows, logits (N, words), and each token's target there and if it is."""
+        words = max(FEWEST_WORDS, ELEMENTS // max(1, len(self.features_ND)))
+        exact = torch.promote_types(self.table_VD.dtype, torch.float32)
+        for where in slices(len(self.table_VD), words):
+            rows = self.table_VD[where].to(self.features_ND.dtype)
+            logits = torch.mm(self.features_ND, rows.t()).to(exact)
+            if self.scale_V is not None:
+                logits.mul_(self.scale_V[where])
+            if self.offset_V is not None:
+                logits.add_(self.offset_V[where])
+            place_N1 = (self.target_N - where.start).unsqueeze(1)
+            is_here_N1 = (place_N1 >= 0) & (place_N1 < len(rows))
+            yield where, rows, logits, place_N1.clamp(0, len(rows) - 1), is_here_N1
+
+
+def loss_by_words(
+    logits: Logits,
+    label_smoothing: float,
+    z_loss: float,
+    needs_grad: tuple[bool, ...],
+    weights_N: Tensor | None,
+    *,
+    reduce: bool,
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor | None, ...]]:
+    """The losses of ``output_loss``, training loss and negative log-likelihood, and the gradients of its inputs.
+
+    Args:
+        logits: of the tokens.
+        label_smoothing: fairseq's.
+        z_loss: weight of (log Z)^2.
+        needs_grad: whether features, table, scale and offset need one.
+        weights_N: weights of the tokens' losses in the gradients; None for 1.
+        reduce: whether to sum the losses.
+    """
+    vocabulary = len(logits.table_VD)
+    smoothing = label_smoothing / max(vocabulary - 1, 1)
+    confidence = 1.0 - label_smoothing - smoothing
+    log_partition, of_target, total = _sums(logits, smoothed=smoothing > 0)
+    nll = log_partition - of_target
+    loss = confidence * nll + z_loss * log_partition.square()
+    if smoothing:
+        loss = loss + smoothing * (vocabulary * log_partition - total)
+    losses = (loss.sum(), nll.sum()) if reduce else (loss.squeeze(1), nll.squeeze(1))
+    if not any(needs_grad):
+        return losses, (None,) * 4
+    unit = torch.ones_like(nll) if weights_N is None else weights_N.unsqueeze(1)
+    of_all = (confidence + smoothing * vocabulary + 2 * z_loss * log_partition) * unit
+    of_each = smoothing * unit if smoothing else None
+    return losses, _gradients(logits, log_partition, (of_all, of_each, confidence * unit), needs_grad)
+
+
+def _sums(logits: Logits, *, smoothed: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """log Z, the target's logit, and the sum of all logits if ``smoothed``, each (N, 1)."""
+    exact = torch.promote_types(logits.table_VD.dtype, torch.float32)
+    shape = (len(logits.features_ND), 1)
+    log_partition = logits.features_ND.new_full(shape, -torch.inf, dtype=exact)
+    of_target, total = torch.zeros_like(log_partition), torch.zeros_like(log_partition)
+    for _, _, scores, place, is_here in logits.blocks():
+        of_target = torch.where(is_here, scores.gather(1, place), of_target)
+        if smoothed:
+            total += scores.sum(1, keepdim=True)
+        log_partition = torch.logaddexp(log_partition, scores.logsumexp(1, keepdim=True))
+    return log_partition, of_target, total
+
+
+def _gradients(
+    logits: Logits, log_partition: Tensor, factors: tuple[Tensor, Tensor | None, Tensor], needs_grad: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of features, table, scale and offset, from a, b and c (N, 1).
+
+    d loss / d z_v = a p(v) - b - c [v = target]
+    """
+    features, table, exact = logits.features_ND, logits.table_VD, log_partition.dtype
+    of_all, of_each, of_target = factors
+    grad_features = torch.zeros_like(features, dtype=exact) if needs_grad[0] else None
+    grad_table = torch.empty_like(table) if needs_grad[1] else None
+    grad_scale, grad_offset = (table.new_empty(len(table), dtype=exact) if need else None for need in needs_grad[2:])
+    for where, rows, scores, place, is_here in logits.blocks():
+        scores.sub_(log_partition).exp_().mul_(of_all)
+        if of_each is not None:
+            scores.sub_(of_each)
+        scores.scatter_add_(1, place, torch.where(is_here, -of_target, 0.0))
+        if grad_offset is not None:
+            grad_offset[where] = scores.sum(0)
+        products = scores.to(features.dtype)
+        of_rows = torch.mm(products.t(), features) if grad_table is not None or grad_scale is not None else None
+        if grad_scale is not None:
+            grad_scale[where] = torch.linalg.vecdot(of_rows.to(exact), rows.to(exact))
+        if logits.scale_V is not None:
+            scale = logits.scale_V[where].unsqueeze(1)
+            rows, of_rows = (None if each is None else (each * scale).to(rows.dtype) for each in (rows, of_rows))
+        if grad_table is not None:
+            grad_table[where] = of_rows
+        if grad_features is not None:
+            grad_features += torch.mm(products, rows)
+    return grad_features, grad_table, grad_scale, grad_offset
