@@ -5,6 +5,7 @@ were loaded by torch itself. A process of its own: it ends by a signal where one
 """
 
 import argparse
+import faulthandler
 import io
 import pickletools
 import random
@@ -236,6 +237,7 @@ def load_by_torch(data: bytes) -> bool:
 
 
 def main(seed: int, count: int) -> None:
+    faulthandler.enable()
     room = BYTES + int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
     warnings.simplefilter("ignore")

@@ -3,8 +3,6 @@
 import io
 import random
 import re
-import subprocess
-import sys
 import zipfile
 from argparse import Namespace
 from pathlib import Path
@@ -20,6 +18,7 @@ from fairseq_tiedemb.compat.checkpoints import UNSAFE
 
 from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, tensor
 from .checkpoint_fuzz import UNREAD, directory_of, ended, moved, two_archives
+from .conftest import RunCommand
 
 
 def read(data: bytes) -> dict[str, Any]:
@@ -223,12 +222,8 @@ def test_the_decoder_that_settings_name_runs_no_code(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("seed", "count"), [(0, 600), *(pytest.param(seed, 5000, marks=pytest.mark.slow) for seed in range(1, 5))]
 )
-def test_changed_checkpoints_are_refused_or_plain(seed: int, count: int) -> None:
-    command = [sys.executable, "-X", "faulthandler", "-m", "tests.checkpoint_fuzz", str(seed), str(count)]
-    process = subprocess.run(
-        command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, timeout=1200, check=False
-    )
-    assert process.returncode == 0, process.stderr[-2000:]
+def test_changed_checkpoints_are_refused_or_plain(seed: int, count: int, run_command: RunCommand) -> None:
+    process = run_command("tests.checkpoint_fuzz", seed, count, cwd=Path(__file__).parent.parent, timeout=1200)
     refusals, plain, loaded = map(int, re.findall(r"\d+", process.stdout)[:3])
     assert refusals > count / 3
     assert plain > count / 10

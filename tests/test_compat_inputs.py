@@ -273,7 +273,7 @@ def test_who_calls_the_parser_prevails_over_a_recipe() -> None:
     assert vars(args) == {"data": "data", "user_dir": str(USER_DIR), "arch": "zaremba_lm_small"}
 
 
-def test_a_recipe_is_there_where_the_parser_imports_the_plugin() -> None:
+def test_a_recipe_is_there_where_the_parser_imports_the_plugin(run_command: RunCommand, tmp_path: Path) -> None:
     """As it does for a program of one's own, when fairseq's function runs already."""
     program = (
         "from fairseq import options\n"
@@ -281,7 +281,9 @@ def test_a_recipe_is_there_where_the_parser_imports_the_plugin() -> None:
         f"['data', '--user-dir', {str(USER_DIR)!r}, '--arch', 'zaremba_lm_small'])\n"
         "print(args.task, args.criterion, args.optimizer, args.lr, args.max_epoch)"
     )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "program.py").write_text(program)
+    process = run_command("own.program", cwd=tmp_path)
     assert process.stdout.split() == ["contiguous_lm", "tied_cross_entropy", "sgd", "[1.0]", "13"]
 
 

@@ -10,7 +10,7 @@ from fairseq.data import data_utils
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM
 
-from .conftest import USER_DIR, MadeOnce
+from .conftest import MadeOnce
 from .runs import assert_same_weights, evaluated, model_state, printed, tokens
 from .test_compat_commands import logged, noise
 from .test_language_model_commands import LOGS, STREAM, Evaluate, InProcess, RunCommand
@@ -57,11 +57,6 @@ def test_a_preset_is_the_whole_command(language_model: tuple[Path, Any], lm_data
         "--arch bengio_lm",
         "--arch feedforward_lm --deep-output relu --activation-fn relu --skip-connections",
         "--arch feedforward_lm_wt --projection-regularization 0.1 --dropout 0.1 --sharing-method cosine",
-        pytest.param(
-            "--arch feedforward_lm_wt --criterion cross_entropy --decoder-layers 2",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param("--arch feedforward_lm_wt --bf16", marks=pytest.mark.slow),
     ],
 )
 def test_every_form_trains(flags: str, train: InProcess, lm_data: Path) -> None:
@@ -147,37 +142,9 @@ def test_generate_goes_on_from_a_prefix(generate: InProcess, path: tuple[str, Pa
         assert (other_words, float(other_score)) == (words, pytest.approx(float(score), abs=1e-5))
 
 
-def test_the_hub_scores_and_samples(path: tuple[str, Path], lm_data: Path) -> None:
-    hub = FeedForwardLM.from_pretrained(str(path[1].parent), path[1].name, str(lm_data), user_dir=str(USER_DIR))
-    scores = hub.score("a b c d")["positional_scores"]
-    words = hub.encode("a b c d")  # with the end of sentence, which the hub does not score
-    log_p = hub.models[0](torch.tensor([[2, *words[:-2]]]))[0].log_softmax(2)[0]
-    torch.testing.assert_close(scores, log_p.gather(1, words[:-1].unsqueeze(1)).squeeze(1))
-    several = hub.score(["a b", "a b c d"])
-    torch.testing.assert_close(several[1]["positional_scores"], scores)
-    assert hub.sample(["a", "b c"], beam=3, max_len_b=6)[1].startswith("b c")
-
-
 def test_another_function_of_the_same_weights_is_refused(
     train: InProcess, path: tuple[str, Path], lm_data: Path
 ) -> None:
     for flags, found in ((("--activation-fn", "relu"), "relu"), (("--deep-output", "tanh"), "tanh")):
         with pytest.raises(ValueError, match=f"{flags[0]}: needs .* got {found}"):
             train(lm_data, *PRESET, *flags, "--restore-file", path[1], "--max-update", 70, "--no-save")
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (
-            "--arch bengio_lm --projection-regularization 0.1",
-            "needs a model with --projection; got 0.1 .* --deep-output",
-        ),
-        ("--arch bengio_lm --share-decoder-input-output-embed", "needs a deep output .* got --deep-output none"),
-        ("--ngram-order 1", "--ngram-order: needs 2 or more; got 1"),
-    ],
-)
-def test_what_cannot_work_is_refused(flags: str, message: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=message):
-        train(lm_data, *PRESET, *flags.split(), "--save-dir", tmp_path)
-    assert list(tmp_path.rglob("checkpoint*.pt")) == []

@@ -28,7 +28,7 @@ from fairseq_tiedemb.tasks import contiguous_lm
 
 from .conftest import SPLIT_SIZES, USER_DIR, MadeOnce, preprocess
 from .runs import assert_same_weights, evaluated, model_state, printed, tokens
-from .test_compat_commands import logged, losses, noise, shown
+from .test_compat_commands import logged, losses, noise
 
 RunCommand = Callable[..., Any]
 InProcess = Callable[..., str]
@@ -104,13 +104,6 @@ def test_fairseqs_criterion_trains_the_same(train: InProcess, lm_data: Path) -> 
         assert logged(theirs, name) == pytest.approx(logged(ours, name), abs=2e-3), name  # three digits are shown
 
 
-def test_training_stops_early(train: InProcess, lm_data: Path) -> None:
-    flags = ("--batch-size", 20, "--lr", 1e-9, "--patience", 2, "--max-epoch", 13, "--no-save")
-    text = train(lm_data, *PRESET, *flags)
-    assert "early stop since valid performance hasn't improved for last 2 runs" in text
-    assert len(logged(text, "valid_ppl")) < 13
-
-
 def test_bfloat16_trains_on_a_cpu(train: InProcess, lm_data: Path) -> None:
     flags = (*PRESET, "--batch-size", 20, "--max-epoch", 2, "--no-save")
     expected, found = (logged(train(lm_data, *flags, *more), "train_loss") for more in ((), ("--bf16",)))
@@ -129,7 +122,7 @@ def test_every_family_trains_by_its_recipe(preset: str, train: InProcess, lm_dat
 @pytest.mark.parametrize(
     ("arch", "criterion"),
     [
-        ("zaremba_lm_small", "adaptive_loss"),
+        pytest.param("zaremba_lm_small", "adaptive_loss", marks=pytest.mark.slow),
         ("zaremba_lm_small_wt_pr", "adaptive_loss"),
         ("zaremba_lm_small_wt_pr", "tied_cross_entropy"),
     ],
@@ -160,22 +153,6 @@ def test_epochs_take_folders_in_turn(train: InProcess, lm_data: Path, tmp_path: 
     updates = [math.ceil(math.ceil(tokens(folder, "train") / 6) / 5) for folder in (lm_data, shorter, lm_data)]
     assert ends == [sum(updates[: epoch + 1]) for epoch in range(3)]
     assert updates[0] != updates[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", ["zaremba_lm_small", "zaremba_lm_medium_wt", "zaremba_lm_large_wt"])
-def test_every_size_trains(preset: str, train: InProcess, lm_data: Path) -> None:
-    text = train(lm_data, "--arch", preset, *SIZES, *LOGS, "--max-epoch", 3, "--no-save")
-    perplexities = logged(text, "train_ppl")
-    assert perplexities[2] < perplexities[0]
-
-
-@pytest.mark.slow
-def test_sentences_train(train: InProcess, lm_data: Path) -> None:
-    flags = ("--sample-break-mode", "eos", "--tokens-per-sample", 100, "--lr", 0.1, "--max-epoch", 3, "--no-save")
-    text = train(lm_data, *PRESET, *flags)
-    perplexities = logged(text, "train_ppl")
-    assert perplexities[2] < perplexities[0]
 
 
 @pytest.mark.slow
@@ -217,16 +194,6 @@ def test_validation_in_mid_epoch_changes_nothing(train: InProcess, lm_data: Path
     often = train(lm_data, *flags, "--validate-interval-updates", 7, "--save-dir", tmp_path / "often")
     assert (len(logged(often, "valid_ppl")), len(logged(once, "valid_ppl"))) == (4, 1)
     assert_same_weights(tmp_path / "often", tmp_path / "once")
-
-
-@pytest.mark.slow
-def test_finetuning_starts_at_the_first_token(
-    train: InProcess, path: tuple[str, Path], lm_data: Path, tmp_path: Path
-) -> None:
-    flags = ("--finetune-from-model", path[1], "--batch-size", 4, "--max-update", 3, "--save-dir", tmp_path)
-    text = train(lm_data, *PRESET, *flags)
-    assert "loading pretrained model" in text
-    assert logged(text, "train_num_updates") == [3]
 
 
 # --- several processes -----------------------------------------------------------------------------------------------
@@ -313,15 +280,6 @@ def test_sentences_are_evaluated_one_by_one(evaluate: Evaluate, path: tuple[str,
         assert evaluate(lm_data, *STREAM, "--sample-break-mode", "eos", *path, "--batch-size", rows) == expected
 
 
-@pytest.mark.slow
-def test_validate_scores_what_training_scored(
-    run_command: RunCommand, language_model: tuple[Path, Any], path: tuple[str, Path], lm_data: Path
-) -> None:
-    flags = (*STREAM, *path, "--batch-size", 6)
-    command = run_command("validate", lm_data, *flags)
-    assert shown(command.stdout, "ppl")[-1] == logged(language_model[1].stdout, "valid_ppl")[-1]
-
-
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
@@ -382,35 +340,6 @@ def test_a_translation_model_takes_it_as_its_language_model(
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--batch-size 100000", r"--batch-size: needs at most \d+ rows .* in split train; got 100000. Use a smaller"),
-        ("--sample-break-mode complete", "--sample-break-mode: needs none .* got complete"),
-        ("--projection-regularization -1", "--projection-regularization: needs 0 or more; got -1.0"),
-        (
-            "--arch zaremba_lm_small --projection-regularization 0.1",
-            "needs a model with --projection; got 0.1 for one without",
-        ),
-        ("--train-subset other", "split other: needs the files"),
-        ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
-        ("--cpu --amp", "--amp: needs a GPU for training; got a CPU. Use --bf16."),
-        (
-            "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",
-            "--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1. Leave it out",
-        ),
-        (
-            "--criterion adaptive_loss --ddp-backend legacy_ddp",
-            "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. U",
-        ),
-    ],
-)
-def test_what_cannot_work_is_refused(flags: str, message: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        train(lm_data, *PRESET, *flags.split(), "--max-epoch", 1, "--save-dir", tmp_path)
-    assert list(tmp_path.rglob("checkpoint*.pt")) == []
 
 
 def test_pieces_of_words_and_several_processes_are_refused_in_evaluation(

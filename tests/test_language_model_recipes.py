@@ -81,60 +81,77 @@ def test_the_command_line_reads_a_file_as_hydra_does(preset: str) -> None:
     assert hydra["optimizer"] == {name: command_line["optimizer"][name] for name in hydra["optimizer"]}
 
 
-# tokens of a row in a batch, clipping, epochs at rate 1, divisor, epochs, dropout
-SETTINGS = {
-    "small": (20, 5.0, 5, 2.0, 13, 0.0),
-    "medium": (35, 5.0, 7, 1.2, 39, 0.5),
-    "large": (35, 10.0, 15, 1.15, 55, 0.65),
+STREAM = {"task._name": "contiguous_lm", "task.sample_break_mode": "none", "criterion._name": "tied_cross_entropy"}
+STREAM |= {"optimizer._name": "sgd", "optimizer.weight_decay": 0.0}
+ROWS = STREAM | {"dataset.batch_size": 20, "optimizer.momentum": 0.0, "optimization.sentence_avg": True}
+ROWS |= {"criterion.sentence_avg": True}
+MASKS = [f"model.dropout_{place}" for place in ("words", "inputs", "states", "outputs")]
+NETWORK = STREAM | {"task.tokens_per_sample": 5, "dataset.batch_size": 200, "optimization.sentence_avg": False}
+NETWORK |= {"optimizer._name": "fused_adam", "optimizer.adam_betas": "(0.9, 0.999)", "optimization.lr": [0.002]}
+NETWORK |= {"model.ngram_order": 5, "model.decoder_embed_dim": 100, "model.decoder_hidden_size": 200}
+NETWORK |= {"model.activation_fn": "tanh", "model.dropout": 0.0, "model.init_range": 0.1, "optimization.clip_norm": 0.0}
+# tokens of a row in a batch, clipping, dropout; then the first rate, epochs at it, divisor, epochs
+ZAREMBAS = {
+    "small": (20, 5.0, 0.0, (1.0, 5, 2.0, 13)),
+    "medium": (35, 5.0, 0.5, (1.0, 7, 1.2, 39)),
+    "large": (35, 10.0, 0.65, (1.0, 15, 1.15, 55)),
+}
+SCHEDULES = {f"zaremba_lm_{size}": settings[3] for size, settings in ZAREMBAS.items()}
+SCHEDULES |= {"gal_lm_large": (1.0, 11, 1.15, 55), "gal_lm_small": (1.0, 11, 1.15, 40)}
+SCHEDULES |= {"highway_lm_9x860": (0.2, 20, 1.02, 500)}
+
+
+def zaremba(preset: str) -> dict[str, Any]:
+    tokens, clip_norm, dropout, _ = ZAREMBAS[preset.split("_")[2]]
+    penalty = 0.15 if preset.endswith("_pr") else 0.0
+    settings = {"task.tokens_per_sample": tokens, "optimization.clip_norm": clip_norm, "model.dropout": dropout}
+    return ROWS | settings | {"optimization.lr": [1.0], "criterion.projection_regularization": penalty}
+
+
+def gal(preset: str) -> dict[str, Any]:
+    """The small one has the sizes of Zaremba's, and lighter masks."""
+    large = "large" in preset
+    masks = dict(zip(MASKS, (0.3, 0.5, 0.3, 0.5) if large else (0.1, 0.2, 0.1, 0.2), strict=True))
+    if large:
+        sizes = {"optimization.clip_norm": 10.0, "optimizer._name": "sgdw"}
+        sizes["optimizer.weight_decay"] = 0.0 if preset.endswith("_wt") else 1e-7
+    else:
+        zarembas = by_command_line("zaremba_lm_small")["model"]
+        sizes = {f"model.{name}": zarembas[name] for name in ("init_range", "decoder_hidden_size")}
+        sizes["optimization.clip_norm"] = 5.0
+    return STREAM | masks | {"model.dropout": 0.0, "task.tokens_per_sample": 35} | sizes
+
+
+def highway(preset: str) -> dict[str, Any]:
+    depth, size = map(int, preset.split("_")[2].split("x"))
+    sizes = {"model.decoder_depth": depth, "model.decoder_embed_dim": size, "model.decoder_hidden_size": size}
+    masks = dict(zip(MASKS, (0.25, 0.75, 0.25, 0.75), strict=True))
+    rest = {"model.transform_bias": -2.0, "criterion.l2_regularization": 1e-7, "optimization.clip_norm": 10.0}
+    return STREAM | sizes | masks | rest
+
+
+PAPERS = {
+    **dict.fromkeys(ZAREMBA, zaremba),
+    **dict.fromkeys(GAL, gal),
+    **dict.fromkeys(HIGHWAY, highway),
+    **{
+        preset: lambda preset: NETWORK | {"model.deep_output": "none" if preset == "bengio_lm" else "linear"}
+        for preset in FEEDFORWARD
+    },
+    "dl4mt_twwt": lambda _: {
+        **{"optimizer._name": "adadelta", "optimizer.adadelta_rho": 0.95, "optimizer.adadelta_eps": 1e-6},
+        **{"optimizer.weight_decay": 0.0, "optimizer.lr": [1.0], "lr_scheduler._name": "fixed"},
+        **{"optimization.clip_norm": 1.0, "optimization.sentence_avg": True, "optimization.max_update": 300_000},
+        **{"dataset.batch_size": 80, "task.max_source_positions": 50, "task.max_target_positions": 50},
+        **{"model.dropout": 0.0, "criterion.label_smoothing": 0.0},
+    },
 }
 
 
-@pytest.mark.parametrize("preset", ZAREMBA)
-def test_recipes_are_zarembas(preset: str) -> None:
-    unroll, clip_norm, _, _, epochs, dropout = SETTINGS[preset.split("_")[2]]
-    cfg = by_command_line(preset)
-    assert (cfg["task"]["_name"], cfg["task"]["tokens_per_sample"]) == ("contiguous_lm", unroll)
-    assert (cfg["task"]["sample_break_mode"], cfg["dataset"]["batch_size"]) == ("none", 20)
-    assert {cfg["optimizer"][name] for name in ("momentum", "weight_decay")} == {0.0}
-    assert (cfg["optimizer"]["_name"], cfg["optimization"]["lr"]) == ("sgd", [1.0])
-    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["max_epoch"]) == (clip_norm, epochs)
-    assert cfg["optimization"]["sentence_avg"] is True
-    assert cfg["criterion"]["_name"] == "tied_cross_entropy"
-    assert cfg["criterion"]["projection_regularization"] == (0.15 if preset.endswith("_pr") else 0.0)
-    assert cfg["criterion"]["sentence_avg"] is True
-    assert cfg["model"]["dropout"] == dropout
-
-
-@pytest.mark.parametrize(("preset", "decay"), [("gal_lm_large", 1e-7), ("gal_lm_large_wt", 0.0)])
-def test_recipes_are_gals(preset: str, decay: float) -> None:
-    cfg = by_command_line(preset)
-    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["weight_decay"]) == ("sgdw", decay)
-    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["max_epoch"]) == (10.0, 55)
-    masks = [cfg["model"][f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")]
-    assert (masks, cfg["model"]["dropout"]) == ([0.3, 0.5, 0.3, 0.5], 0.0)
-
-
-@pytest.mark.parametrize("preset", ["gal_lm_small", "gal_lm_small_wt"])
-def test_the_small_model_with_variational_dropout_is_between_zarembas_and_gals(preset: str) -> None:
-    cfg, zaremba, gal = map(by_command_line, (preset, preset.replace("gal", "zaremba"), "gal_lm_large_wt"))
-    for section, name in (("optimization", "clip_norm"), ("model", "init_range"), ("model", "decoder_hidden_size")):
-        assert cfg[section][name] == zaremba[section][name], name
-    assert cfg["task"]["tokens_per_sample"] == gal["task"]["tokens_per_sample"] == 35
-    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["weight_decay"]) == ("sgd", 0.0)
-    masks = [cfg["model"][f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")]
-    assert (masks, cfg["model"]["dropout"]) == ([0.1, 0.2, 0.1, 0.2], 0.0)
-
-
-@pytest.mark.parametrize("preset", FEEDFORWARD)
-def test_recipes_are_of_the_feedforward_network(preset: str) -> None:
-    cfg = by_command_line(preset)
-    assert (cfg["task"]["tokens_per_sample"], cfg["dataset"]["batch_size"]) == (5, 200)
-    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["adam_betas"]) == ("fused_adam", "(0.9, 0.999)")
-    assert (cfg["optimization"]["lr"], cfg["optimizer"]["weight_decay"]) == ([0.002], 0.0)
-    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["sentence_avg"]) == (0.0, False)
-    assert [cfg["model"][name] for name in ("ngram_order", "decoder_embed_dim", "decoder_hidden_size")] == [5, 100, 200]
-    assert (cfg["model"]["activation_fn"], cfg["model"]["dropout"], cfg["model"]["init_range"]) == ("tanh", 0.0, 0.1)
-    assert cfg["model"]["deep_output"] == ("none" if preset == "bengio_lm" else "linear")
+@pytest.mark.parametrize("preset", PAPERS)
+def test_recipes_are_the_papers(preset: str) -> None:
+    cfg, expected = by_command_line(preset), PAPERS[preset](preset)
+    assert {name: cfg[name.split(".")[0]][name.split(".")[1]] for name in expected} == expected
 
 
 def test_the_learning_rate_falls_to_0_at_the_last_update() -> None:
@@ -148,21 +165,6 @@ def test_the_learning_rate_falls_to_0_at_the_last_update() -> None:
         assert found == pytest.approx([0.002, 0.001, 0.002 / last, 0.0])
 
 
-@pytest.mark.parametrize("preset", HIGHWAY)
-def test_recipes_are_of_the_highway_network(preset: str) -> None:
-    cfg = by_command_line(preset)
-    assert cfg["criterion"]["l2_regularization"] == 1e-7
-    assert (cfg["optimizer"]["_name"], cfg["optimizer"]["weight_decay"]) == ("sgd", 0.0)
-    assert (cfg["optimization"]["clip_norm"], cfg["optimization"]["max_epoch"]) == (10.0, 500)
-    masks = [cfg["model"][f"dropout_{place}"] for place in ("words", "inputs", "states", "outputs")]
-    assert (masks, cfg["model"]["transform_bias"]) == ([0.25, 0.75, 0.25, 0.75], -2.0)
-    depth, size = map(int, preset.split("_")[2].split("x"))
-    sizes = [cfg["model"][f"decoder_{name}"] for name in ("depth", "embed_dim", "hidden_size")]
-    assert sizes == [depth, size, size]
-
-
-# first rate, epochs at it, divisor, epochs
-SCHEDULES = {f"zaremba_lm_{size}": (1.0, *settings[2:5]) for size, settings in SETTINGS.items()}
 SCHEDULES |= {"gal_lm_large": (1.0, 11, 1.15, 55), "gal_lm_small": (1.0, 11, 1.15, 40)}
 SCHEDULES |= {"highway_lm_9x860": (0.2, 20, 1.02, 500)}
 
@@ -174,6 +176,7 @@ def test_learning_rates_are_the_papers(preset: str) -> None:
     optimizer = SGD(SimpleNamespace(lr=[1.0], momentum=0.0, weight_decay=0.0), [torch.nn.Parameter(torch.zeros(1))])
     schedule = FixedLRSchedule(OmegaConf.create(cfg["lr_scheduler"]), optimizer)
     found = [schedule.step_begin_epoch(epoch) for epoch in range(1, epochs + 1)]
+    assert cfg["optimization"]["max_epoch"] == epochs
     assert found[:whole] == [rate] * whole
     assert found[whole:] == pytest.approx([rate * divisor**-power for power in range(1, epochs - whole + 1)])
 

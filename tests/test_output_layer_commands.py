@@ -336,21 +336,6 @@ def test_resume_with_other_classes(
     assert torch.equal(*states)
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [
-        (("--tree", "balanced"), "--tree: needs huffman, with which"),
-        (("--output-layer", "softmax"), "--output-layer: needs tree, with which"),
-    ],
-)
-def test_a_tree_stays_a_tree(
-    other: tuple, message: str, trained: Callable[[str], Trained], train: Train, lm_data: Path, tmp_path: Path
-) -> None:
-    shutil.copy(trained("tree").checkpoint, tmp_path)
-    with pytest.raises(ValueError, match=message):
-        train(lm_data, *LAYERS["tree"], *FLAGS, *other, "--max-epoch", 3, "--save-dir", tmp_path)
-
-
 def test_a_tree_that_a_file_of_classes_was_given_for_is_read(
     trained: Callable[[str], Trained], evaluate: Evaluate, lm_data: Path, tmp_path: Path
 ) -> None:

@@ -51,22 +51,21 @@ TWO_WORKERS = ("--num-workers", 2)
 CASES: dict[str, tuple[str, tuple, int]] = {
     "curriculum": ("parallel_data", (*NMT, "--curriculum", 1, "--update-freq", 2), 7),
     "moving average": ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--store-ema", "--ema-decay", 0.9), 14),
-    "two folders": ("two_folders", (*LM, *SENTENCES), 17),
     "n-grams": ("lm_data", (*FEEDFORWARD, 5, *MIXTURE), 25),
     "bigrams, several chunks": ("lm_data", (*FEEDFORWARD, 2, "--update-freq", 2, *TWO_WORKERS), 13),
     "noise": ("lm_data", NOISE, 25),
     "skip-gram": ("lm_data", (*WORD2VEC, *TWO_WORKERS), 11),
-    "skip-gram, whole softmax": ("lm_data", (*WORD2VEC, TYING, "--word2vec-output", "full"), 11),
-    "skip-gram, dense": ("lm_data", (*WORD2VEC, TYING, "--optimizer", "adam"), 11),
 }
 SLOW_CASES: dict[str, tuple[str, tuple, int]] = {
+    "two folders": ("two_folders", (*LM, *SENTENCES), 17),
+    "skip-gram, whole softmax": ("lm_data", (*WORD2VEC, TYING, "--word2vec-output", "full"), 11),
+    "skip-gram, dense": ("lm_data", (*WORD2VEC, TYING, "--optimizer", "adam"), 11),
     "translation": ("parallel_data", NMT, 14),
     "batches of each epoch": (
         "parallel_data",
         (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True"),
         14,
     ),
-    "language model": ("lm_data", (*LM, *SENTENCES), 17),
     "bigrams": ("lm_data", (*FEEDFORWARD, 2), 25),
     "n-grams, several chunks": ("lm_data", (*FEEDFORWARD, 5, "--update-freq", 2, *TWO_WORKERS), 13),
     "skip-gram, tied": ("lm_data", (*WORD2VEC, TYING, "--sharing-method", "distance"), 11),

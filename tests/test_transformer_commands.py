@@ -163,15 +163,6 @@ def test_an_unknown_method_is_refused(arch: str, parallel_data: Path, capsys: An
     assert re.search(r"--sharing-method: invalid choice: .*l3", capsys.readouterr().err)
 
 
-def test_what_cannot_work_is_refused_before_training(train: Any, lm_data: Path) -> None:
-    arch, flags = FAMILIES["lightconv_lm"]
-    with pytest.raises(ValueError, match="--embedding-rank: needs a positive whole number; got -1"):
-        train(lm_data, *arch, *flags, "--embedding-rank", "-1")
-    arch, flags = FAMILIES["transformer_lm_bands"]
-    with pytest.raises(ValueError, match="--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1"):
-        train(lm_data, *arch, *flags, *OURS, "--label-smoothing", 0.1, "--no-save")
-
-
 def test_presets_have_fairseqs_sizes(parallel_data: Path) -> None:
     for arch, expected in {
         "transformer_iwslt_de_en": (512, 1024, 4, 6),

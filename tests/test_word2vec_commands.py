@@ -144,34 +144,6 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
     assert model(words, torch.arange(4), words, LossOptions(reduce=False)).loss.shape == (4,)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--batch-size", 4), "--max-tokens: needs a number of text tokens .* and --batch-size 4"),
-        (("--min-count", 10_000), "--min-count: needs two words or more that occur 10000 times"),
-        (
-            ("--lr-scheduler", "polynomial_decay", "--max-update", 0, "--max-epoch", 1),
-            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or",
-        ),
-        (("--criterion", "cross_entropy"), "--criterion: needs word_pairs with .* family; got CrossEntropyCriterion"),
-        (("--max-tokens", 1), "--max-tokens: needs pairs of words in the first batch of train; got none"),
-        (("--subsampling", 1e-9), "with --max-tokens 40 and --subsampling 1e-09. Use --max-tokens 4000"),
-        (
-            ("--word2vec-output", "tree", "--negatives", 7),
-            "--negatives: needs --output-layer negative-samp.* got 7 with",
-        ),
-        (("--valid-subset", "missing"), "split missing: needs the files .*missing.bin"),
-    ],
-)
-def test_refused_before_training(
-    flags: tuple, message: str, train: Callable[..., str], lm_data: Path, tmp_path: Path
-) -> None:
-    given = ("--task", "word_pairs", "--criterion", "word_pairs", "--optimizer", "row_sgd", "--max-update", 5, *flags)
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
-        train(lm_data, *MODELS["skip-gram"], *given, "--save-dir", tmp_path / "none")
-    assert not list(tmp_path.rglob("*.pt"))
-
-
 def test_the_criterion_refuses_other_models(train: Callable[..., str], lm_data: Path, tmp_path: Path) -> None:
     flags = ("--arch", "zaremba_lm_small", "--criterion", "word_pairs", "--max-update", 1, "--cpu")
     with pytest.raises(ValueError, match="--task word_pairs: needs a model of word2vec's family; got zaremba_lm_small"):

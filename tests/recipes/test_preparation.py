@@ -48,6 +48,7 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_ptb_with_the_real_command(ptb: dict[str, object], tmp_path: Path) -> None:
     process = run_recipe("prepare-ptb.sh", **ptb)
     assert process.returncode == 0, process.stderr

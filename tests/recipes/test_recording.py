@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ema
 import pytest
 import torch
 from bookkeeping.data import Row, Table, read_tables
@@ -13,7 +14,7 @@ from bookkeeping.data import Row, Table, read_tables
 from fairseq_tiedemb.analysis.overlap import overlap
 
 from .facts import SCORES
-from .shell import RECIPES, dry_run, option, prepared, run_python, run_recipe, write_programs
+from .shell import RECIPES, dry_run, option, prepared, run_recipe, write_programs
 
 # Programs that do at once what the real ones take hours for; what fairseq-generate translates is the reference.
 PROGRAMS = {
@@ -159,7 +160,11 @@ def test_the_validation_set_chooses(ema: float, best: float, chosen: str, runs: 
     assert [*runs.figures("small-record/wt-1.json").values()][-2:] == [90.5, 90.5]
 
 
-def test_the_moving_average_becomes_the_model(tmp_path: Path) -> None:
+def test_the_moving_average_becomes_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*names: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["ema.py", *(str(tmp_path / name) for name in names)])
+        ema.main()
+
     checkpoint = {
         "model": {"w": torch.zeros(2)},
         "extra_state": {"ema": {"w": torch.ones(2)}, "epoch": 3},
@@ -167,15 +172,13 @@ def test_the_moving_average_becomes_the_model(tmp_path: Path) -> None:
         "cfg": {"a": 1},
     }
     torch.save(checkpoint, tmp_path / "last.pt")
-    process = run_python(RECIPES / "ema.py", tmp_path / "last.pt", tmp_path / "ema.pt")
-    assert process.returncode == 0, process.stderr
+    run("last.pt", "ema.pt")
     state = torch.load(tmp_path / "ema.pt", weights_only=True)
     assert state["model"]["w"].tolist() == [1, 1]
     assert (state["extra_state"], state["last_optimizer_state"], state["cfg"]) == ({"epoch": 3}, None, {"a": 1})
     # Which has no moving average now.
-    process = run_python(RECIPES / "ema.py", tmp_path / "ema.pt", tmp_path / "again.pt")
-    assert process.returncode == 1
-    assert f"ema.py: {tmp_path}/ema.pt: needs a moving average; got a checkpoint without" in process.stderr
+    with pytest.raises(SystemExit, match=rf"ema.py: {tmp_path}/ema\.pt: needs a moving average; got a checkpoint wi"):
+        run("ema.pt", "again.pt")
     assert not (tmp_path / "again.pt").exists()
 
 
