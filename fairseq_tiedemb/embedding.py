@@ -108,6 +108,13 @@ class SharedEmbedding(Head):
         if self.padding_idx is not None:
             nn.init.zeros_(self.weight[self.padding_idx])
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether embeddings are the rows, and scores are products with the rows."""
+        method = sharing_method(self.method)
+        changes = (method.input_scale, method.uses_norms, self.feature_map, self.bias is not None)
+        return not any(changes)
+
     def embed(self, tokens: Tensor) -> Tensor:
         """Looks up vectors: token indices of any shape (*) -> (*, D)."""
         vectors = F.embedding(tokens, self.weight, self.padding_idx, sparse=self.sparse_gradients)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions
 from ..outputs import SOFTMAX, OutputLayer
+from ..outputs.negative_sampling import NegativeSampling
 from ..outputs.ours import NegativeSamplingConfig
 from ..plan import Family, Settings, Widths
 from ..training.extensions import extensions_of
@@ -75,8 +76,10 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     words that rarely predict themselves stay short (Goldberg & Levy 2014).
 
     Gradients are those of this loss; word2vec.c and gensim differ. Their CBOW gives every context the whole error of
-    the mean. Their skip-gram swaps centre and context, which gives the same pairs. They update after every pair, where
-    here the gradients of a batch are summed, and rows of the sum longer than ``--clip-row-norm`` are clipped.
+    the mean. Their skip-gram swaps centre and context, which gives the same pairs. They update after every pair. Here
+    skip-gram with negative sampling, plain tables, one process and ``row_sgd`` learns a batch in ten steps
+    (``PairSteps``), which keeps the balance of the two tables. Otherwise the gradients of a batch are summed, and rows
+    of the sum longer than ``--clip-row-norm`` are clipped.
 
     The input table starts uniform in +-1 / (2 D), also if tied, and the output table at 0. Methods that divide by norms
     start with rows of norm about 1.
@@ -90,6 +93,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     family = Family(_widths, bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree"))
     predicts_centre: ClassVar[bool] = False
+    rate_of_steps = 0.0
 
     def __init__(self, decoder: WordVectors):
         super().__init__()
@@ -132,10 +136,21 @@ class Word2Vec(TiedModel, BaseFairseqModel):
                 nn.init.uniform_(each.weight, -limit, limit)
                 each.reset_rows_of_norm_one()
 
-    def set_sparse_gradients(self, sparse: bool) -> None:
-        """Chooses sparse gradients, which hold only the rows of a batch, for ``row_sgd``."""
-        for module in (self.decoder.embed_tokens, self.output.table):
+    def set_sparse_gradients(self, sparse: bool, rate: float = 0.0) -> None:
+        """Chooses sparse gradients, which hold only the rows of a batch, for ``row_sgd``.
+
+        Args:
+            sparse: whether gradients are sparse.
+            rate: the update's learning rate, by which skip-gram with negative sampling of plain tables learns a batch
+                in small steps; 0 for the gradient of the batch.
+        """
+        inputs, head = self.decoder.embed_tokens, self.output.head
+        for module in (inputs, self.output.table):
             module.sparse_gradients = sparse
+        steps = sparse and not self.predicts_centre and isinstance(head, NegativeSampling)
+        self.rate_of_steps = rate if steps and head.learns_in_steps(inputs) else 0.0
+        for weight in self.parameters():
+            weight.is_clipped = self.rate_of_steps > 0  # type: ignore[attr-defined]
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None
@@ -168,6 +183,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
             target: target words: the contexts (N,), or for CBOW the centres (n,).
             loss_options: options of the loss.
         """
+        if self.rate_of_steps and self.training and target is not None and loss_options == PLAIN_LOSS:
+            inputs, head = self.decoder.embed_tokens, self.output.head
+            return head.loss_in_steps(inputs, src_tokens, target, centres, self.rate_of_steps)
         features = self.extract_features(src_tokens, centres)[0]
         if target is None:
             return self.output.scores(features)

@@ -57,7 +57,8 @@ class RowSGD(torch.optim.Optimizer):
                 grad = parameter.grad
                 if grad is None:
                     continue
-                max_norm = group["clip_row_norm"]
+                # A model sets `is_clipped` where a gradient is the change of many small steps.
+                max_norm = 0.0 if getattr(parameter, "is_clipped", False) else group["clip_row_norm"]
                 if not grad.is_sparse:
                     parameter.add_(clip_rows(grad, max_norm), alpha=-group["lr"])
                     continue

@@ -9,19 +9,9 @@ from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .counted import CountedHead
 from .noise import Noise, NoiseOfCounts
+from .pair_steps import BLOCK, BLOCK_NOISE, PairSteps, distinct, sizes_of_steps
 
 NOISE_FOR = ("block", "centre", "pair")
-# For noise per block: feature vectors per block, and the smallest number of noise words.
-BLOCK = 16
-BLOCK_NOISE = 64
-
-
-def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Distinct words in rising order, and each word's position among them; linear, where ``torch.unique`` sorts."""
-    found = torch.bincount(words, minlength=size).nonzero().squeeze(1)
-    place = words.new_empty(size)
-    place[found] = torch.arange(len(found), device=words.device)
-    return found, place[words]
 
 
 class NegativeSampling(CountedHead):
@@ -35,7 +25,7 @@ class NegativeSampling(CountedHead):
 
         pair      no sharing, m = k, as in word2vec.c
         centre    all predictions from one feature vector, m = k
-        block     all predictions from 16 consecutive feature vectors, m = max(64, k)
+        block     all predictions from 8 consecutive feature vectors, m = max(64, k)
 
     The expectations of loss and gradient are equal; cost and variance differ. Noise per centre has the largest
     variance: all of a centre's predictions move the same k noise words. A tied table, where noise moves the inputs too,
@@ -124,12 +114,7 @@ class NegativeSampling(CountedHead):
         together = BLOCK if self.noise_for == "block" else 1
         groups = -(-len(features_nD) // together)
         if noise is None:
-            generator = None
-            if not self.training:
-                generator = torch.Generator().manual_seed(int(target_N.sum()))
-            noise = self.noise.draw(
-                (groups, max(BLOCK_NOISE, self.samples) if together > 1 else self.samples), generator
-            )
+            noise = self._draw(groups, None if self.training else int(target_N.sum()))
         words_U, places = distinct(torch.cat((target_N, noise.flatten())), self.table.num_embeddings)
         known = self.table.rows(words_U)
         target_rows, noise_rows = (known.take(part) for part in places.split((len(target_N), noise.numel())))
@@ -142,6 +127,26 @@ class NegativeSampling(CountedHead):
         of_noise = of_noise - repeats_N * F.softplus(scores_N)
         losses_N = F.softplus(-scores_N) + self.samples / noise.size(1) * of_noise
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
+
+    def learns_in_steps(self, inputs: SharedEmbedding) -> bool:
+        """Whether ``loss_in_steps`` can learn these input embeddings: noise per block, and two plain tables or one."""
+        plain = all(table.is_plain for table in (inputs, self.table))
+        return plain and self.noise_for == "block" and not self.table.weight.dtype.itemsize < 4
+
+    def loss_in_steps(
+        self, inputs: SharedEmbedding, words_n: Tensor, target_N: Tensor, rows_N: Tensor, rate: float
+    ) -> OutputLoss:
+        """``loss_of_sets`` of words' vectors, whose gradients are those of ``PairSteps``."""
+        check_target(target_N, len(rows_N), self.table.num_embeddings)
+        noise = self._draw(sum(-(-size // BLOCK) for size in sizes_of_steps(len(words_n))))
+        outputs = None if inputs is self.table else self.table.weight
+        loss = PairSteps.apply(inputs.weight, outputs, words_n, target_N, rows_N, noise, self.samples, rate)
+        return OutputLoss(loss, None)
+
+    def _draw(self, groups: int, seed: int | None = None) -> Tensor:
+        generator = None if seed is None else torch.Generator().manual_seed(seed)
+        count = max(BLOCK_NOISE, self.samples) if self.noise_for == "block" else self.samples
+        return self.noise.draw((groups, count), generator)
 
     def extra_repr(self) -> str:
         return f"{self.samples} negatives, noise c^{self.power}, each {self.noise_for}'s own"

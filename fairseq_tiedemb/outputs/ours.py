@@ -150,7 +150,7 @@ class NegativeSamplingConfig:
     noise_for: str = field(
         default="block",
         metadata={
-            "help": "negative sampling: what shares its noise words: a block of 16 centres; the pairs of one centre "
+            "help": "negative sampling: what shares its noise words: a block of 8 centres; the pairs of one centre "
             "(tied tables do not converge); or nothing, with noise per pair (slower; as in word2vec.c)",
             "needs": OneOf(NOISE_FOR, "block"),
         },

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
+from ..outputs.pair_steps import STEPS
 from ._streams import BLOCK, TokenStream
 
 
@@ -41,7 +42,7 @@ class WordPairs(FairseqDataset):
     probability 0 in ``keep`` are removed, and other tokens are kept with their probability. Every remaining token is a
     centre once. Its half-width is uniform in 1 ... ``window``, and its contexts are the tokens of its sentence within
     that distance, so windows span removed tokens. A generator seeded by (seed, epoch, batch) draws a batch, so the
-    batch does not depend on workers or order.
+    batch does not depend on workers or order. Its centres are in the order of ``PairSteps``.
 
     Args:
         stream: the text.
@@ -93,7 +94,9 @@ class WordPairs(FairseqDataset):
         inside = (places >= 0) & (places < len(words)) & (np.abs(steps) <= half_widths[:, None])
         places = np.where(inside, places, 0)
         inside &= sentences[places] == sentences[:, None]
-        has_contexts = inside.any(1)
+        # The centres of a step of learning stand side by side in the batch, and apart in the text.
+        has_contexts = inside.any(1).nonzero()[0]
+        has_contexts = np.concatenate([has_contexts[step::STEPS] for step in range(STEPS)])
         words_n, inside, places = words[has_contexts], inside[has_contexts], places[has_contexts]
         centre_N = np.ascontiguousarray(np.nonzero(inside)[0])
         return self._batch(index, *map(torch.from_numpy, (words_n, words[places[inside]], centre_N)))

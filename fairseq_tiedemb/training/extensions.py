@@ -47,8 +47,8 @@ class Extensions(Protocol):
     """Of a model that reads one stream of text: the position in it, and the recurrent state (L, B, K) there. It has
     ``restore_state(position, state)``, too."""
 
-    set_sparse_gradients: Callable[[bool], None] | None = None
-    """Of word2vec: whether tables get sparse gradients."""
+    set_sparse_gradients: Callable[[bool, float], None] | None = None
+    """Of word2vec: whether tables get sparse gradients, and the learning rate of the update."""
 
     end_update: Callable[..., None] | None = None
     """``end_update(are_copies=...)``: called after the optimizer's step; whether that keeps the weights in float32."""

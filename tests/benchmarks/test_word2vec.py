@@ -47,7 +47,7 @@ def training(pairs: WordPairs, counts: np.ndarray, **options: Any) -> Callable[[
     cfg._name = "word2vec_skipgram"
     task = SimpleNamespace(source_dictionary=words, word_counts=counts)
     model = ARCH_MODEL_REGISTRY["word2vec_skipgram"].build_model(cfg, task)
-    model.set_sparse_gradients(True)
+    model.set_sparse_gradients(True, 0.025)
     optimizer = RowSGD(model.parameters(), lr=0.025, clip_row_norm=10.0)
 
     def epoch() -> None:

@@ -11,8 +11,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.criterions.word_pairs import WordPairsLoss
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
-from fairseq_tiedemb.optim.row_sgd import sum_of_rows
-from fairseq_tiedemb.outputs import negative_sampling
+from fairseq_tiedemb.optim.row_sgd import RowSGD, sum_of_rows
+from fairseq_tiedemb.outputs import negative_sampling, pair_steps
 from fairseq_tiedemb.outputs.binary_trees import huffman_tree
 from fairseq_tiedemb.outputs.negative_sampling import NOISE_FOR
 from fairseq_tiedemb.sharing import SHARING_METHODS
@@ -310,3 +310,35 @@ def test_refused_elsewhere() -> None:
     table = build().output.table
     with pytest.raises(ValueError, match="counts: needs one for each of 11 words, some above 0; got"):
         type(build().output.head)(table, torch.zeros(11), negatives=5, power=0.75)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_small_steps_are_steps_of_sgd(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update is that of a loop over parts of the batch, with gradients of autograd."""
+    monkeypatch.setattr(pair_steps, "BLOCK", 2)
+    monkeypatch.setattr(negative_sampling, "BLOCK", 2)
+    monkeypatch.setattr(pair_steps, "STEPS", 3)
+    model, other = (build(share_decoder_input_output_embed=tied, negatives=2).train() for _ in range(2))
+    generator, rate, noise = torch.Generator().manual_seed(1), 0.3, torch.tensor([[4, 5, 4], [9, 6, 7], [8, 4, 5]])
+    words = torch.tensor([4, 5, 6, 5, 4])
+    of_pair = torch.tensor([0, 0, 1, 2, 2, 2, 3, 4, 4])
+    target = torch.randint(4, 11, (9,), generator=generator)
+    model.set_sparse_gradients(True, rate)
+    monkeypatch.setattr(type(model.output.head), "_draw", lambda *_: noise)
+    loss = model(words, of_pair, target).loss
+    loss.backward()
+    expected = 0.0
+    for block, (first, last) in enumerate([(0, 2), (2, 4), (4, 5)]):
+        pairs = (of_pair >= first) & (of_pair < last)
+        features = other.extract_features(words[first:last])[0]
+        step = other.output.head.loss_of_sets(
+            features, target[pairs], of_pair[pairs] - first, noise=noise[block : block + 1]
+        )
+        expected += step.loss.item()
+        step.loss.backward()
+        torch.optim.SGD(other.parameters(), lr=rate).step()
+        other.zero_grad()
+    RowSGD(model.parameters(), lr=rate, clip_row_norm=1e-3).step()
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
