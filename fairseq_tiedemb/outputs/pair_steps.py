@@ -39,7 +39,7 @@ class PairSteps(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         inputs_VD: Tensor,
         outputs_VD: Tensor | None,
@@ -66,10 +66,10 @@ class PairSteps(torch.autograd.Function):
         count, pairs = len(words_n), len(target_N)
         words_out = torch.cat((target_N, noise_Gm.flatten()))
         if outputs_VD is None:
-            rows = (_Rows(inputs_VD, torch.cat((words_n, words_out))),)
+            rows = [_Rows(inputs_VD, torch.cat((words_n, words_out)))]
             input_places, output_places = rows[0].places.split((count, len(words_out)))
         else:
-            rows = (_Rows(inputs_VD, words_n), _Rows(outputs_VD, words_out))
+            rows = [_Rows(inputs_VD, words_n), _Rows(outputs_VD, words_out)]
             input_places, output_places = (each.places for each in rows)
         target_places, noise_places = output_places.split((pairs, noise_Gm.numel()))
         loss = inputs_VD.new_zeros(())
@@ -94,7 +94,7 @@ class PairSteps(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
         gradients = [None if gradient is None else gradient * factor for gradient in ctx.gradients]
         return *gradients, *[None] * 6
 

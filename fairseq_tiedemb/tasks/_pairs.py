@@ -95,7 +95,7 @@ class WordPairs(FairseqDataset):
         places = np.where(inside, places, 0)
         inside &= sentences[places] == sentences[:, None]
         # The centres of a step of learning stand side by side in the batch, and apart in the text.
-        has_contexts = inside.any(1).nonzero()[0]
+        has_contexts = np.flatnonzero(inside.any(1))
         has_contexts = np.concatenate([has_contexts[step::STEPS] for step in range(STEPS)])
         words_n, inside, places = words[has_contexts], inside[has_contexts], places[has_contexts]
         centre_N = np.ascontiguousarray(np.nonzero(inside)[0])
