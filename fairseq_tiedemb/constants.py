@@ -4,12 +4,12 @@
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from torch import Tensor
 
-from .option_checks import Range
+from .option_checks import Range, option
 
 SCALE = Range("a positive, finite number", "1 for none", above=0, below=math.inf)
 
@@ -26,27 +26,19 @@ class Constants:
     D^-0.5 before a tied table); Cohere's and IBM's Granite models (a constant times the logits).
     """
 
-    embedding_scale: float = field(
-        default=1.0,
-        metadata={
-            "help": "input vectors times this constant, beside the sqrt(D) that fairseq's Transformers and "
-            "convolutional models multiply by unless --no-scale-embedding; Gemma: sqrt(D)",
-            "needs": SCALE,
-        },
+    embedding_scale: float = option(
+        1.0,
+        "input vectors times this constant, beside the sqrt(D) that fairseq's Transformers and "
+        "convolutional models multiply by unless --no-scale-embedding; Gemma: sqrt(D)",
+        needs=SCALE,
     )
-    logit_scale: float = field(
-        default=1.0,
-        metadata={
-            "help": "products of features and rows times this constant; T5: D^-0.5, Cohere: 0.0625",
-            "needs": SCALE,
-        },
+    logit_scale: float = option(
+        1.0, "products of features and rows times this constant; T5: D^-0.5, Cohere: 0.0625", needs=SCALE
     )
-    logit_soft_cap: Optional[float] = field(
-        default=None,
-        metadata={
-            "help": "logits z become c tanh(z / c) with this c, which none exceeds; Gemma 2: 30",
-            "needs": dataclasses.replace(SCALE, use="30, say, or leave it out"),
-        },
+    logit_soft_cap: Optional[float] = option(
+        None,
+        "logits z become c tanh(z / c) with this c, which none exceeds; Gemma 2: 30",
+        needs=dataclasses.replace(SCALE, use="30, say, or leave it out"),
     )
 
     @classmethod

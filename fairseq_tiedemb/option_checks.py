@@ -1,6 +1,6 @@
-"""Ranges of options: declared beside an option's help, and checked by one function. Imports the standard library alone.
+"""Options as fields of a dataclass, with help and range; one function checks them. Imports the standard library alone.
 
-width: int = field(default=100, metadata={"help": "embedding dimension", "needs": POSITIVE})
+width: int = option(100, "embedding dimension", needs=POSITIVE)
 """
 
 import dataclasses
@@ -74,6 +74,11 @@ POSITIVE = Range("a positive whole number", "1 or more", at_least=1, whole=True)
 PROBABILITY = Range("a probability in [0, 1)", "0.3, say", at_least=0, below=1)
 
 
+def option(default: Any, about: str, *, needs: Needs | None = None) -> Any:
+    """A field of a dataclass of options: its default, its help, and what ``check_ranges`` checks."""
+    return dataclasses.field(default=default, metadata={"help": about, "needs": needs} if needs else {"help": about})
+
+
 def flag_of(name: str) -> str:
     """An option as a flag: ``--embed-dim`` of ``embed_dim``."""
     return "--" + name.replace("_", "-")
@@ -99,7 +104,7 @@ def check_ranges(config: type, options: Any) -> None:
     Raises:
         ValueError: as ``check_value``, for the first option that does not meet its need.
     """
-    for option in dataclasses.fields(config):
-        if "needs" in option.metadata:
-            value = options.get(option.name) if isinstance(options, Mapping) else getattr(options, option.name, None)
-            check_value(flag_of(option.name), value, option.metadata["needs"])
+    for each in dataclasses.fields(config):
+        if "needs" in each.metadata:
+            value = options.get(each.name) if isinstance(options, Mapping) else getattr(options, each.name, None)
+            check_value(flag_of(each.name), value, each.metadata["needs"])

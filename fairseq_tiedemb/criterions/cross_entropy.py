@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..losses import LossOptions, check_evaluated
-from ..option_checks import flag_of
+from ..option_checks import flag_of, option
 from ..regularizers import REGULARIZERS, Regularizer
 from ..training.extensions import extensions_of
 
@@ -25,23 +25,16 @@ from ..training.extensions import extensions_of
 class LossConfig(FairseqDataclass):
     """Options of ``tied_cross_entropy`` except penalties."""
 
-    label_smoothing: float = field(
-        default=0.0, metadata={"help": "epsilon in [0, 1) for label smoothing, 0 means no label smoothing"}
+    label_smoothing: float = option(0.0, "epsilon in [0, 1) for label smoothing, 0 means no label smoothing")
+    z_loss: float = option(
+        0.0, "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"
     )
-    z_loss: float = field(
-        default=0.0,
-        metadata={"help": "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"},
+    augmented_loss: float = option(
+        0.0,
+        "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
+        "the tied table's scores of the target word's own vector (Inan et al. 2017)",
     )
-    augmented_loss: float = field(
-        default=0.0,
-        metadata={
-            "help": "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
-            "the tied table's scores of the target word's own vector (Inan et al. 2017)"
-        },
-    )
-    augmented_temperature: float = field(
-        default=1.0, metadata={"help": "tau by which both logits of --augmented-loss are divided"}
-    )
+    augmented_temperature: float = option(1.0, "tau by which both logits of --augmented-loss are divided")
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
@@ -50,7 +43,7 @@ REGULARIZERS.load()
 TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
     "TiedCrossEntropyConfig",
     [
-        (name, float, field(default=default, metadata={"help": about}))
+        (name, float, option(default, about))
         for each in REGULARIZERS.values()
         for name, (default, about) in each.all_options.items()
     ],

@@ -3,13 +3,13 @@
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 
 from ..constants import Constants
-from ..option_checks import POSITIVE, PROBABILITY, OneOf, Range
+from ..option_checks import POSITIVE, PROBABILITY, OneOf, Range, option
 from ..outputs import OUTPUT_HEADS, SOFTMAX
 from ..outputs.ours import OURS, AdaptiveConfig
 from ..sharing import SHARING_METHODS
@@ -25,18 +25,18 @@ BIAS_STARTS = ("zero", "uniform", "unigram")
 
 def size(default: int, about: str) -> Any:
     """A field for a size, which must be positive; ``about`` is its help."""
-    return field(default=default, metadata={"help": about, "needs": POSITIVE})
+    return option(default, about, needs=POSITIVE)
 
 
 def probability(default: float, about: str) -> Any:
     """A field for a dropout probability; ``about`` is its help."""
-    return field(default=default, metadata={"help": about, "needs": PROBABILITY})
+    return option(default, about, needs=PROBABILITY)
 
 
 def own_dropout(of: str) -> Any:
     """A field for the dropout probability of a part, with ``--dropout`` as default."""
     about = f"dropout probability {of}; default: --dropout"
-    return field(default=None, metadata={"help": about, "needs": PROBABILITY})
+    return option(None, about, needs=PROBABILITY)
 
 
 def first_given(*values: Any) -> Any:
@@ -48,18 +48,16 @@ def first_given(*values: Any) -> Any:
 class MethodConfig(Constants, FairseqDataclass):
     """The sharing method and its constants, which every family has."""
 
-    sharing_method: str = field(default="plain", metadata={"help": SHARING_METHOD_HELP})
-    unit_rows: bool = field(
-        default=False, metadata={"help": "rows of all tables start with norm 1, and get it again after each update"}
-    )
+    sharing_method: str = option("plain", SHARING_METHOD_HELP)
+    unit_rows: bool = option(False, "rows of all tables start with norm 1, and get it again after each update")
 
 
 @dataclass
 class TyingConfig(MethodConfig):
     """Weight tying, under fairseq's name."""
 
-    share_decoder_input_output_embed: bool = field(
-        default=False, metadata={"help": "weight tying: (decoder) input and output embeddings are one table"}
+    share_decoder_input_output_embed: bool = option(
+        False, "weight tying: (decoder) input and output embeddings are one table"
     )
 
 
@@ -67,25 +65,20 @@ class TyingConfig(MethodConfig):
 class ProjectionConfig(FairseqDataclass):
     """The projection P."""
 
-    projection: bool = field(
-        default=False,
-        metadata={"help": "insert a learned matrix P between features and output embedding (Press & Wolf 2016)"},
+    projection: bool = option(
+        False, "insert a learned matrix P between features and output embedding (Press & Wolf 2016)"
     )
-    projection_bias: bool = field(
-        default=False, metadata={"help": "give P a bias, as in Press & Wolf's code; presets with P have it"}
-    )
+    projection_bias: bool = option(False, "give P a bias, as in Press & Wolf's code; presets with P have it")
 
 
 @dataclass
 class FairseqsFamilyConfig(ProjectionConfig, MethodConfig):
     """What our forms of fairseq's families have beside fairseq's own options."""
 
-    embedding_rank: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "factorise all embeddings (Lan et al. 2020): tables of this width, and projections between this "
-            "width and the model's"
-        },
+    embedding_rank: Optional[int] = option(
+        None,
+        "factorise all embeddings (Lan et al. 2020): tables of this width, and projections between this "
+        "width and the model's",
     )
 
 
@@ -101,25 +94,17 @@ _OPTIONS_OF_HEADS = sorted(
 class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[misc]
     """The output layer of a language model."""
 
-    output_layer: str = field(
-        default=SOFTMAX,
-        metadata={
-            "help": "; ".join(
-                f"{head.name}: {head.summary}" for head in OUTPUT_HEADS.values() if head.has_probabilities
-            )
-            + "; or your own"
-        },
+    output_layer: str = option(
+        SOFTMAX,
+        "; ".join(f"{head.name}: {head.summary}" for head in OUTPUT_HEADS.values() if head.has_probabilities)
+        + "; or your own",
     )
-    output_layer_options: Optional[str] = field(
-        default=None, metadata={"help": "options of a registered output layer, NAME=VALUE,..."}
-    )
-    output_bias_init: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
-            "default: random like all parameters for softmax, unigram for other output layers",
-            "needs": OneOf(BIAS_STARTS, "unigram"),
-        },
+    output_layer_options: Optional[str] = option(None, "options of a registered output layer, NAME=VALUE,...")
+    output_bias_init: Optional[str] = option(
+        None,
+        "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
+        "default: random like all parameters for softmax, unigram for other output layers",
+        needs=OneOf(BIAS_STARTS, "unigram"),
     )
 
 
@@ -127,12 +112,10 @@ class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[m
 class StreamLMConfig(TyingConfig, OutputLayerConfig):
     """Options of language models that read a stream of text, named as in fairseq's ``lstm_lm`` where it has them."""
 
-    decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained embeddings"})
-    decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train input embeddings"})
-    init_range: float = field(
-        default=0.1,
-        metadata={
-            "help": "initial range: parameters start uniform in [-init-range, init-range]",
-            "needs": Range("a positive, finite number", "0.1, say", above=0, below=math.inf),
-        },
+    decoder_embed_path: Optional[str] = option(None, "file of pretrained embeddings")
+    decoder_freeze_embed: bool = option(False, "do not train input embeddings")
+    init_range: float = option(
+        0.1,
+        "initial range: parameters start uniform in [-init-range, init-range]",
+        needs=Range("a positive, finite number", "0.1, say", above=0, below=math.inf),
     )

@@ -1,11 +1,12 @@
 """What the recurrent language models share: their options and family, and the decoder around their layers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from ..modules.dropout import VariationalDropout
+from ..option_checks import option
 from ..outputs.ours import AdaptiveConfig
 from ..plan import Family, Settings, Widths
 from ._options import ProjectionConfig, StreamLMConfig, probability, size
@@ -21,7 +22,7 @@ class RecurrentLMConfig(AdaptiveConfig, ProjectionConfig, StreamLMConfig):
         200, "embedding dimension; with weight tying the hidden size, unless --projection is given"
     )
     decoder_hidden_size: int = size(200, "hidden size")
-    no_projection_bias: bool = field(default=False, metadata={"help": "give P no bias, even in presets with one"})
+    no_projection_bias: bool = option(False, "give P no bias, even in presets with one")
     dropout_words: float = probability(0.0, "variational dropout: probability of dropping a word type from a row")
     dropout_inputs: float = probability(0.0, "variational dropout: probability for the inputs of each layer")
     dropout_states: float = probability(0.0, "variational dropout: probability for the recurrent states")

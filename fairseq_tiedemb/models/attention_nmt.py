@@ -2,7 +2,7 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Optional
 
@@ -12,6 +12,7 @@ from omegaconf import II, MISSING
 
 from ..modules.cells import CELLS
 from ..modules.initialization import STD
+from ..option_checks import option
 from ..outputs import SOFTMAX
 from ..plan import THREE_WAY, TYING, Family, Settings, Widths
 from ._conditional_decoder import ConditionalDecoder
@@ -27,27 +28,23 @@ from ._tied_model import TiedModel
 class AttentionNMTConfig(ProjectionConfig, TyingConfig):
     """Options, named as in fairseq's ``lstm``; presets define sizes and dropout."""
 
-    share_all_embeddings: bool = field(
-        default=False,
-        metadata={
-            "help": "three-way weight tying: one table for encoder input, decoder input and output; needs "
-            "fairseq-preprocess --joined-dictionary"
-        },
+    share_all_embeddings: bool = option(
+        False,
+        "three-way weight tying: one table for encoder input, decoder input and output; needs "
+        "fairseq-preprocess --joined-dictionary",
     )
-    cell: ChoiceEnum(list(CELLS)) = field(  # type: ignore[valid-type]
-        default="lstm", metadata={"help": "recurrent cell of encoder and decoder"}
-    )
+    cell: ChoiceEnum(list(CELLS)) = option("lstm", "recurrent cell of encoder and decoder")  # type: ignore[valid-type]
     dropout: float = probability(MISSING, "default of the other dropout probabilities")
     encoder_embed_dim: int = size(MISSING, "encoder embedding dimension")
-    encoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained encoder embeddings"})
-    encoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train encoder embeddings"})
+    encoder_embed_path: Optional[str] = option(None, "file of pretrained encoder embeddings")
+    encoder_freeze_embed: bool = option(False, "do not train encoder embeddings")
     encoder_hidden_size: int = size(MISSING, "encoder hidden size per direction")
     encoder_layers: int = size(1, "number of encoder layers, all bidirectional")
     encoder_dropout_in: Optional[float] = own_dropout("of encoder embeddings")
     encoder_dropout_out: Optional[float] = own_dropout("of encoder outputs, and between encoder layers")
     decoder_embed_dim: int = size(MISSING, "decoder embedding dimension")
-    decoder_embed_path: Optional[str] = field(default=None, metadata={"help": "file of pretrained decoder embeddings"})
-    decoder_freeze_embed: bool = field(default=False, metadata={"help": "do not train decoder embeddings"})
+    decoder_embed_path: Optional[str] = option(None, "file of pretrained decoder embeddings")
+    decoder_freeze_embed: bool = option(False, "do not train decoder embeddings")
     decoder_hidden_size: int = size(MISSING, "decoder hidden size")
     decoder_layers: int = size(1, "number of decoder layers; only the first one attends")
     decoder_out_embed_dim: int = size(MISSING, "width of the deep output and of the output embedding")

@@ -3,7 +3,7 @@
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Optional
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from ..checkpoints.meaning import IN_FEEDFORWARD_LM, Choice
 from ..modules.feedforward import ACTIVATIONS, FeedForwardStack
-from ..option_checks import Range
+from ..option_checks import Range, option
 from ..plan import TYING, Family, Plan, Settings, Widths
 from ._feedforward_decoder import FeedForwardDecoder
 from ._options import StreamLMConfig, first_given, own_dropout, probability, size
@@ -30,29 +30,24 @@ SKIP = "skip_connections"
 class FeedForwardOptions(StreamLMConfig):
     """Options of feed-forward language models, named as in fairseq's ``lstm_lm`` where it has them."""
 
-    ngram_order: int = field(
-        default=5,
-        metadata={
-            "help": "n: a word is predicted from the n - 1 previous words of the text",
-            "needs": Range("2 or more", "5, say", at_least=2),
-        },
+    ngram_order: int = option(
+        5,
+        "n: a word is predicted from the n - 1 previous words of the text",
+        needs=Range("2 or more", "5, say", at_least=2),
     )
     decoder_embed_dim: int = size(100, "embedding dimension")
     decoder_hidden_size: int = size(200, "width of a hidden layer")
     decoder_layers: int = size(1, "number of hidden layers")
-    activation_fn: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
-        default="tanh", metadata={"help": "activation of the hidden layers"}
+    activation_fn: ChoiceEnum(list(ACTIVATIONS)) = option(  # type: ignore[valid-type]
+        "tanh", "activation of the hidden layers"
     )
-    skip_connections: bool = field(
-        default=False,
-        metadata={"help": "the output layer also reads the context's embeddings, beside the last hidden layer"},
+    skip_connections: bool = option(
+        False, "the output layer also reads the context's embeddings, beside the last hidden layer"
     )
-    deep_output: ChoiceEnum(["none", LINEAR, *ACTIVATIONS]) = field(  # type: ignore[valid-type]
-        default="none",
-        metadata={
-            "help": "activation of a further layer, as wide as the embeddings, before the output embedding; linear: "
-            "the P of --projection-regularization"
-        },
+    deep_output: ChoiceEnum(["none", LINEAR, *ACTIVATIONS]) = option(  # type: ignore[valid-type]
+        "none",
+        "activation of a further layer, as wide as the embeddings, before the output embedding; linear: the P of "
+        "--projection-regularization",
     )
     dropout: float = probability(0.0, "default of the other dropout probabilities")
     decoder_dropout_in: Optional[float] = own_dropout("of the context's embeddings")

@@ -1,6 +1,6 @@
 """Recurrent highway language models: Zilly et al. 2017, tied as in Press & Wolf 2016, table 5."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -8,7 +8,7 @@ from fairseq.models import register_model
 from torch import nn
 
 from ..modules.highway import RecurrentHighwayNetwork
-from ..option_checks import Range
+from ..option_checks import Range, option
 from ..plan import TYING, Plan
 from ._recipe import register_preset
 from ._recurrent_decoder import RecurrentDecoder
@@ -21,17 +21,12 @@ from ._tables import Tables
 class HighwayLMConfig(RecurrentLMConfig):
     """Options of ``highway_lm``."""
 
-    decoder_depth: int = field(
-        default=5,
-        metadata={
-            "help": "number of highway layers per time step",
-            "needs": Range("a positive whole number", "10, say", at_least=1, whole=True),
-        },
+    decoder_depth: int = option(
+        5,
+        "number of highway layers per time step",
+        needs=Range("a positive whole number", "10, say", at_least=1, whole=True),
     )
-    transform_bias: float = field(
-        default=-2.0,
-        metadata={"help": "initial bias of the transform gates; negative values keep the state at first"},
-    )
+    transform_bias: float = option(-2.0, "initial bias of the transform gates; negative values keep the state at first")
 
 
 @register_model("highway_lm", dataclass=HighwayLMConfig)

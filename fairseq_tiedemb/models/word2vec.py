@@ -2,7 +2,7 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Optional
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions
+from ..option_checks import option
 from ..outputs import SOFTMAX, OutputLayer
 from ..outputs.negative_sampling import NegativeSampling
 from ..outputs.ours import NegativeSamplingConfig
@@ -30,16 +31,12 @@ class Word2VecConfig(NegativeSamplingConfig, TyingConfig):
     """Options of word2vec models."""
 
     decoder_embed_dim: int = size(100, "embedding dimension")
-    output_layer: str = field(
-        default=NEGATIVE_SAMPLING,
-        metadata={
-            "help": "training loss: negative-sampling, softmax (over the vocabulary) or tree (hierarchical softmax "
-            "over Huffman's tree, which has no table to share)"
-        },
+    output_layer: str = option(
+        NEGATIVE_SAMPLING,
+        "training loss: negative-sampling, softmax (over the vocabulary) or tree (hierarchical softmax "
+        "over Huffman's tree, which has no table to share)",
     )
-    word2vec_output: Optional[str] = field(
-        default=None, metadata={"help": "--output-layer under its former names negative, full and tree"}
-    )
+    word2vec_output: Optional[str] = option(None, "--output-layer under its former names negative, full and tree")
 
 
 def _widths(settings: Settings) -> Widths:

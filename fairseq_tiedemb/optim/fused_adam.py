@@ -4,7 +4,7 @@ import ast
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
+
+from ..option_checks import option
 
 
 class FusedAdam(torch.optim.Optimizer):
@@ -107,9 +109,9 @@ def _exact(parameter: Tensor) -> torch.dtype:
 class FusedAdamConfig(FairseqDataclass):
     """Options of ``fused_adam``, the same as fairseq's ``adam``."""
 
-    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas for Adam optimizer"})
-    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon for Adam optimizer"})
-    weight_decay: float = field(default=0.0, metadata={"help": "weight decay"})
+    adam_betas: Any = option((0.9, 0.999), "betas for Adam optimizer")
+    adam_eps: float = option(1e-8, "epsilon for Adam optimizer")
+    weight_decay: float = option(0.0, "weight decay")
     lr: list[float] = II("optimization.lr")
 
 

@@ -1,7 +1,7 @@
 """Stochastic gradient descent for tables of which an update changes only a few rows."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
+
+from ..option_checks import option
 
 
 def sum_of_rows(grad: Tensor) -> Tensor:
@@ -72,10 +74,7 @@ class RowSGD(torch.optim.Optimizer):
 class RowSGDConfig(FairseqDataclass):
     """Options of ``row_sgd``."""
 
-    clip_row_norm: float = field(
-        default=0.0,
-        metadata={"help": "clip a row's gradient, summed over the batch, to this norm; 0: no clipping"},
-    )
+    clip_row_norm: float = option(0.0, "clip a row's gradient, summed over the batch, to this norm; 0: no clipping")
     lr: list[float] = II("optimization.lr")
 
 

@@ -1,12 +1,14 @@
 """Stochastic gradient descent with decoupled weight decay."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
+
+from ..option_checks import option
 
 
 class DecoupledSGD(torch.optim.SGD):
@@ -38,10 +40,8 @@ class DecoupledSGD(torch.optim.SGD):
 class SGDWConfig(FairseqDataclass):
     """Options of ``sgdw``."""
 
-    momentum: float = field(default=0.0, metadata={"help": "momentum factor"})
-    weight_decay: float = field(
-        default=0.0, metadata={"help": "fraction taken off every parameter at a step, independent of the learning rate"}
-    )
+    momentum: float = option(0.0, "momentum factor")
+    weight_decay: float = option(0.0, "fraction taken off every parameter at a step, independent of the learning rate")
     lr: list[float] = II("optimization.lr")
 
 

@@ -3,13 +3,13 @@
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from torch import Tensor
 
 from ..embedding import SharedEmbedding
-from ..option_checks import OneOf, Range
+from ..option_checks import OneOf, Range, option
 from .class_file import NamedClasses, read_classes
 from .classes import ClassBased
 from .mixture import Mixture
@@ -29,28 +29,22 @@ FACTOR = 4.0
 class AdaptiveConfig:
     """Options of ``--output-layer adaptive``."""
 
-    adaptive_softmax_cutoff: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "adaptive softmax: frequency ranks at which bands end, such as 2000,6000; tied input embeddings "
-            "get the same bands; several processes need --ddp-backend legacy_ddp"
-        },
+    adaptive_softmax_cutoff: Optional[str] = option(
+        None,
+        "adaptive softmax: frequency ranks at which bands end, such as 2000,6000; tied input embeddings "
+        "get the same bands; several processes need --ddp-backend legacy_ddp",
     )
-    adaptive_softmax_factor: float = field(
-        default=FACTOR, metadata={"help": "adaptive softmax: ratio of the widths of consecutive bands"}
-    )
+    adaptive_softmax_factor: float = option(FACTOR, "adaptive softmax: ratio of the widths of consecutive bands")
 
 
 @dataclass
 class ClassFileConfig:
     """The classes of words that a file has."""
 
-    class_file: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "for classes and --tree classes: file of word classes, with lines `word class`, or `bits word "
-            "count` as Brown clustering and `fairseq-tiedemb classes` write them"
-        },
+    class_file: Optional[str] = option(
+        None,
+        "for classes and --tree classes: file of word classes, with lines `word class`, or `bits word "
+        "count` as Brown clustering and `fairseq-tiedemb classes` write them",
     )
 
 
@@ -58,12 +52,10 @@ class ClassFileConfig:
 class ClassesConfig(ClassFileConfig):
     """Options of ``--output-layer classes``."""
 
-    classes: int = field(
-        default=100,
-        metadata={
-            "help": "for classes: number of word classes by frequency, with equal sums of square roots of counts",
-            "needs": Range("1 or more", "100", at_least=1),
-        },
+    classes: int = option(
+        100,
+        "for classes: number of word classes by frequency, with equal sums of square roots of counts",
+        needs=Range("1 or more", "100", at_least=1),
     )
 
 
@@ -71,47 +63,36 @@ class ClassesConfig(ClassFileConfig):
 class ShortListConfig:
     """Options of ``--output-layer short-list``."""
 
-    short_list: int = field(
-        default=0,
-        metadata={"help": "for short-list: number of most frequent words with logits of their own"},
-    )
+    short_list: int = option(0, "for short-list: number of most frequent words with logits of their own")
 
 
 @dataclass
 class NoiseConfig:
     """Options of the heads that are trained by noise words."""
 
-    noise_samples: int = field(
-        default=100,
-        metadata={
-            "help": "for nce and sampled: number k of noise words",
-            "needs": Range("1 to 1,000,000", "100", at_least=1, at_most=1_000_000),
-        },
+    noise_samples: int = option(
+        100,
+        "for nce and sampled: number k of noise words",
+        needs=Range("1 to 1,000,000", "100", at_least=1, at_most=1_000_000),
     )
-    noise_power: float = field(
-        default=1.0,
-        metadata={
-            "help": "for nce and sampled: noise is drawn by training counts to this power",
-            # Of counts, which float64 has to hold.
-            "needs": Range("a number in [0, 10]", "1", at_least=0, at_most=10),
-        },
+    noise_power: float = option(
+        1.0,
+        "for nce and sampled: noise is drawn by training counts to this power",
+        # Of counts, which float64 has to hold.
+        needs=Range("a number in [0, 10]", "1", at_least=0, at_most=10),
     )
-    own_noise: bool = field(
-        default=False, metadata={"help": "for nce and sampled: draw noise per target word; default: per batch"}
-    )
+    own_noise: bool = option(False, "for nce and sampled: draw noise per target word; default: per batch")
 
 
 @dataclass
 class NCEConfig(NoiseConfig):
     """Options of ``--output-layer nce``."""
 
-    noise_log_z: float = field(
-        default=0.0,
-        metadata={
-            "help": "for nce: log of the constant normaliser",
-            # Beyond, differences of scores are lost in float32.
-            "needs": Range("a logarithm between -1000 and 1000", "0, or 9, say", at_least=-1000, at_most=1000),
-        },
+    noise_log_z: float = option(
+        0.0,
+        "for nce: log of the constant normaliser",
+        # Beyond, differences of scores are lost in float32.
+        needs=Range("a logarithm between -1000 and 1000", "0, or 9, say", at_least=-1000, at_most=1000),
     )
 
 
@@ -119,13 +100,11 @@ class NCEConfig(NoiseConfig):
 class TreeConfig(ClassFileConfig):
     """Options of ``--output-layer tree``."""
 
-    tree: str = field(
-        default="huffman",
-        metadata={
-            "help": "for tree: huffman (from training counts), balanced (equal depth) or classes (a tree of the word "
-            "classes in --class-file, by their bits if they are bit strings, and a Huffman tree within a class)",
-            "needs": OneOf(tuple(TREES), "huffman"),
-        },
+    tree: str = option(
+        "huffman",
+        "for tree: huffman (from training counts), balanced (equal depth) or classes (a tree of the word "
+        "classes in --class-file, by their bits if they are bit strings, and a Huffman tree within a class)",
+        needs=OneOf(tuple(TREES), "huffman"),
     )
 
 
@@ -133,27 +112,21 @@ class TreeConfig(ClassFileConfig):
 class NegativeSamplingConfig:
     """Options of ``--output-layer negative-sampling``."""
 
-    negatives: int = field(
-        default=5,
-        metadata={
-            "help": "negative sampling: number of noise words per target word",
-            "needs": Range("1 to 10,000", "5, say", at_least=1, at_most=10_000),
-        },
+    negatives: int = option(
+        5,
+        "negative sampling: number of noise words per target word",
+        needs=Range("1 to 10,000", "5, say", at_least=1, at_most=10_000),
     )
-    noise_power: float = field(
-        default=0.75,
-        metadata={
-            "help": "negative sampling: noise is drawn by counts to this power",
-            "needs": Range("a number in [0, 1]", "0.75, say", at_least=0, at_most=1),
-        },
+    noise_power: float = option(
+        0.75,
+        "negative sampling: noise is drawn by counts to this power",
+        needs=Range("a number in [0, 1]", "0.75, say", at_least=0, at_most=1),
     )
-    noise_for: str = field(
-        default="block",
-        metadata={
-            "help": "negative sampling: what shares its noise words: a block of 8 centres; the pairs of one centre "
-            "(tied tables do not converge); or nothing, with noise per pair (slower; as in word2vec.c)",
-            "needs": OneOf(NOISE_FOR, "block"),
-        },
+    noise_for: str = option(
+        "block",
+        "negative sampling: what shares its noise words: a block of 8 centres; the pairs of one centre "
+        "(tied tables do not converge); or nothing, with noise per pair (slower; as in word2vec.c)",
+        needs=OneOf(NOISE_FOR, "block"),
     )
 
 
@@ -161,12 +134,10 @@ class NegativeSamplingConfig:
 class MixtureConfig:
     """Options of ``--output-layer mixture``."""
 
-    mixtures: int = field(
-        default=3,
-        metadata={
-            "help": "for mixture: number K of softmaxes over the one table",
-            "needs": Range("1 to 100", "3, say", at_least=1, at_most=100, whole=True),
-        },
+    mixtures: int = option(
+        3,
+        "for mixture: number K of softmaxes over the one table",
+        needs=Range("1 to 100", "3, say", at_least=1, at_most=100, whole=True),
     )
 
 

@@ -3,7 +3,7 @@
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
@@ -12,7 +12,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
-from ..option_checks import flag_of
+from ..option_checks import flag_of, option
 from ..training.extensions import extensions_of
 from ._processes import rank_and_world_size, rows_of_all_processes
 from ._streams import StreamRows, TokenStream, epoch_batches, open_stream
@@ -37,12 +37,9 @@ MADE_FOR_SAMPLES: dict[str, Any] = {
 class ContiguousLMConfig(LanguageModelingConfig):
     """Options of ``contiguous_lm``: those of fairseq's ``language_modeling``, and the lengths of its batches."""
 
-    random_length: bool = field(
-        default=False,
-        metadata={
-            "help": "train on batches of random lengths about --tokens-per-sample, drawn anew in every epoch (Merity "
-            "et al. 2018)"
-        },
+    random_length: bool = option(
+        False,
+        "train on batches of random lengths about --tokens-per-sample, drawn anew in every epoch (Merity et al. 2018)",
     )
     post_process: Optional[str] = II("common_eval.post_process")
     train_subset: str = II("dataset.train_subset")

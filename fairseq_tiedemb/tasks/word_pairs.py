@@ -4,7 +4,7 @@
 
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
@@ -15,7 +15,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
-from ..option_checks import Range, check_ranges
+from ..option_checks import Range, check_ranges, option
 from ..training.extensions import extensions_of
 from ._pairs import WordPairs, count_words, keep_probabilities
 from ._streams import TokenStream, epoch_batches, open_stream
@@ -27,28 +27,20 @@ logger = logging.getLogger(__name__)
 class WordPairsConfig(FairseqDataclass):
     """Options of ``word_pairs``, with word2vec.c's defaults."""
 
-    data: str = field(default=MISSING, metadata={"help": "folder of fairseq-preprocess --only-source"})
-    window: int = field(
-        default=5,
-        metadata={
-            "help": "largest distance between a centre and its contexts",
-            # Distances in a window are numbers in memory, for every word of a batch.
-            "needs": Range("1 to 10,000", "5, say", at_least=1, at_most=10_000),
-        },
+    data: str = option(MISSING, "folder of fairseq-preprocess --only-source")
+    window: int = option(
+        5,
+        "largest distance between a centre and its contexts",
+        # Distances in a window are numbers in memory, for every word of a batch.
+        needs=Range("1 to 10,000", "5, say", at_least=1, at_most=10_000),
     )
-    subsampling: float = field(
-        default=1e-3,
-        metadata={
-            "help": "randomly drop occurrences of words with a larger share of the text; 0 keeps all",
-            "needs": Range("a number in [0, 1)", "1e-3, say", at_least=0, below=1),
-        },
+    subsampling: float = option(
+        1e-3,
+        "randomly drop occurrences of words with a larger share of the text; 0 keeps all",
+        needs=Range("a number in [0, 1)", "1e-3, say", at_least=0, below=1),
     )
-    min_count: int = field(
-        default=5,
-        metadata={
-            "help": "ignore words with fewer occurrences in the training text",
-            "needs": Range("at least 1", "5, say", at_least=1),
-        },
+    min_count: int = option(
+        5, "ignore words with fewer occurrences in the training text", needs=Range("at least 1", "5, say", at_least=1)
     )
     dataset_impl: Optional[ChoiceEnum(get_available_dataset_impl())] = II("dataset.dataset_impl")  # type: ignore[valid-type]
     train_subset: str = II("dataset.train_subset")
