@@ -113,14 +113,13 @@ def _gradients(
         if grad_offset is not None:
             grad_offset[where] = scores.sum(0)
         products = scores.to(features.dtype)
-        of_rows = torch.mm(products.t(), features) if grad_table is not None or grad_scale is not None else None
-        if grad_scale is not None:
-            grad_scale[where] = torch.linalg.vecdot(of_rows.to(exact), rows.to(exact))
-        if logits.scale_V is not None:
-            scale = logits.scale_V[where].unsqueeze(1)
-            rows, of_rows = (None if each is None else (each * scale).to(rows.dtype) for each in (rows, of_rows))
-        if grad_table is not None:
-            grad_table[where] = of_rows
+        scale = 1 if logits.scale_V is None else logits.scale_V[where].unsqueeze(1)
+        if grad_table is not None or grad_scale is not None:
+            of_rows = torch.mm(products.t(), features)
+            if grad_scale is not None:
+                grad_scale[where] = torch.linalg.vecdot(of_rows.to(exact), rows.to(exact))
+            if grad_table is not None:
+                grad_table[where] = of_rows * scale
         if grad_features is not None:
-            grad_features += torch.mm(products, rows)
+            grad_features += torch.mm(products, (rows * scale).to(rows.dtype))
     return grad_features, grad_table, grad_scale, grad_offset

@@ -114,7 +114,7 @@ def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[An
     """A penalty on the last layer's outputs (T, B, H), before and after dropout; None for a model that keeps none."""
 
     def of_model(model: Any) -> Tensor | None:
-        decoder = getattr(model, "decoder", None)
+        decoder: Any = getattr(model, "decoder", None)
         if not hasattr(decoder, "activations"):
             return None
         if not decoder.activations:

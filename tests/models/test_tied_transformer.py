@@ -94,16 +94,6 @@ def test_plain_is_fairseqs_model_bit_for_bit(family: str, options: dict) -> None
         assert ours_p.grad is None or torch.equal(ours_p.grad, theirs_p.grad)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "length", "expected"), [("bfloat16", 9, False), ("bfloat16", 49, True), ("float32", 9, True)]
-)
-def test_short_sentences_in_bfloat16_take_plain_products(dtype: str, length: int, expected: bool) -> None:
-    model, tokens = build("transformer").to(getattr(torch, dtype)), torch.full((2, length), 5)
-    with torch.profiler.profile() as profile:
-        model(src_tokens=tokens, src_lengths=None, prev_output_tokens=tokens)
-    assert any("flash_attention" in event.key for event in profile.key_averages()) == expected
-
-
 @everything
 def test_checkpoints_load_both_ways_and_copies_compute_the_same(family: str, options: dict) -> None:
     theirs = grown(theirs_of(family, options)).eval()
