@@ -21,7 +21,8 @@ LAYERS = 2
 def build_ours(arch: str, **options: Any) -> StreamLM:
     """One of our models at V = 10,000."""
     config = MODEL_DATACLASS_REGISTRY[arch](**options)
-    task = SimpleNamespace(target_dictionary=dictionary(VOCABULARY))
+    words = dictionary(VOCABULARY)
+    task = SimpleNamespace(source_dictionary=words, target_dictionary=words)
     return MODEL_REGISTRY[arch].build_model(config, task)
 
 
