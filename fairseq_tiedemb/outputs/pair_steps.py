@@ -1,6 +1,7 @@
 """Negative sampling learned in small steps: the pairs of a batch see what earlier pairs of the batch changed."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -72,31 +73,17 @@ class PairSteps(torch.autograd.Function):
             rows = [_Rows(inputs_VD, words_n), _Rows(outputs_VD, words_out)]
             input_places, output_places = (each.places for each in rows)
         target_places, noise_places = output_places.split((pairs, noise_Gm.numel()))
-        loss = inputs_VD.new_zeros(())
-        pair = block = centre = 0
-        firsts = torch.tensor(sizes_of_steps(count)).cumsum(0)
-        last_pairs = torch.searchsorted(rows_N, firsts.to(rows_N.device)).tolist()
-        for last_centre, last_pair in zip(firsts.tolist(), last_pairs, strict=True):
-            last_block = block + -(-(last_centre - centre) // BLOCK)
-            loss += _step(
-                rows[0].now,
-                rows[-1].now,
-                input_places[centre:last_centre],
-                target_places[pair:last_pair],
-                rows_N[pair:last_pair] - centre,
-                noise_places.view(noise_Gm.shape)[block:last_block],
-                negatives / noise_Gm.size(1),
-                rate,
-            )
-            centre, pair, block = last_centre, last_pair, last_block
-        ctx.gradients = [each.gradient(rate) for each in rows] + [None] * (2 - len(rows))
+        weight, loss = negatives / noise_Gm.size(1), inputs_VD.new_zeros(())
+        for part in _parts(input_places, target_places, rows_N, noise_places.view(noise_Gm.shape)):
+            loss += _step(rows[0].now, rows[-1].now, part, weight, rate)
+        ctx.rows, ctx.rate = rows, rate
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = [None if gradient is None else gradient * factor for gradient in ctx.gradients]
-        return *gradients, *[None] * 6
+        gradients = [each.gradient(factor / ctx.rate) for each in ctx.rows]
+        return *gradients, *[None] * (8 - len(gradients))
 
 
 class _Rows:
@@ -108,41 +95,65 @@ class _Rows:
         self.before = table.index_select(0, self.words)
         self.now = self.before.clone()
 
-    def gradient(self, rate: float) -> Tensor:
-        rows, words = self.before.sub_(self.now).div_(rate), self.words.unsqueeze(0)
+    def gradient(self, factor: Tensor) -> Tensor:
+        rows, words = (self.before - self.now).mul_(factor), self.words.unsqueeze(0)
         return torch.sparse_coo_tensor(words, rows, self.shape, is_coalesced=True, check_invariants=False)
 
 
-def _step(
-    inputs: Tensor,
-    outputs: Tensor,
-    centres_n: Tensor,
-    targets_N: Tensor,
-    rows_N: Tensor,
-    noise_Gm: Tensor,
-    weight: float,
-    rate: float,
-) -> Tensor:
+class _Part(NamedTuple):
+    """The pairs of one step. Each block has ``BLOCK`` slots for centres; the last slots of a step may have no pairs."""
+
+    centres_S: Tensor
+    counts_S: Tensor
+    targets_N: Tensor
+    slots_N: Tensor
+    noise_Gm: Tensor
+
+
+def _parts(centres_n: Tensor, targets_N: Tensor, rows_N: Tensor, noise_Gm: Tensor) -> Iterator[_Part]:
+    """The steps of a batch; arguments are those of ``PairSteps.forward``, with places of rows for words."""
+    sizes = torch.tensor(sizes_of_steps(len(centres_n)), device=rows_N.device)
+    blocks = -(sizes // -BLOCK)
+    slots = blocks * BLOCK
+    # Slots are counted in the step, and in the batch.
+    slot_n = torch.arange(len(centres_n), device=rows_N.device) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    of_batch_n = slot_n + (slots.cumsum(0) - slots).repeat_interleave(sizes)
+    centres_S, counts_S = centres_n.new_zeros(2, len(noise_Gm) * BLOCK)
+    centres_S[of_batch_n] = centres_n
+    counts_S[of_batch_n] = torch.bincount(rows_N, minlength=len(centres_n))
+    of_steps = slots.tolist()
+    pairs = [int(part.sum()) for part in counts_S.split(of_steps)]
+    of_slots = (part.split(of_steps) for part in (centres_S, counts_S))
+    of_pairs = (part.split(pairs) for part in (targets_N, slot_n.index_select(0, rows_N)))
+    return map(_Part, *of_slots, *of_pairs, noise_Gm.split(blocks.tolist()))
+
+
+def _step(inputs: Tensor, outputs: Tensor, part: _Part, weight: float, rate: float) -> Tensor:
     """Changes the rows by one step of SGD; the loss before it. ``weight`` is that of a noise word, k / m."""
-    blocks, padding = len(noise_Gm), len(noise_Gm) * BLOCK - len(centres_n)
-    features_nD, target_rows = inputs.index_select(0, centres_n), outputs.index_select(0, targets_N)
-    of_pairs = features_nD.index_select(0, rows_N)
-    scores_N = (target_rows * of_pairs).sum(1)
-    features_GBD = F.pad(features_nD, (0, 0, 0, padding)).view(blocks, BLOCK, features_nD.size(1))
-    noise_rows = outputs.index_select(0, noise_Gm.flatten()).view(*noise_Gm.shape, features_nD.size(1))
-    noise_scores = torch.bmm(noise_rows, features_GBD.transpose(1, 2))
-    counts = torch.bincount(rows_N, minlength=blocks * BLOCK).to(features_nD) * weight
-    counts_G1B = counts.view(blocks, 1, BLOCK)
-    # Noise equal to the target is subtracted again; its logit is the target's.
-    repeats_N = noise_Gm.index_select(0, rows_N // BLOCK).eq(targets_N.unsqueeze(1)).sum(1).to(scores_N) * weight
+    centres_S, counts_S, targets_N, slots_N, noise_Gm = part
+    features_SD, target_rows = inputs.index_select(0, centres_S), outputs.index_select(0, targets_N)
+    features_GBD = features_SD.view(len(noise_Gm), BLOCK, -1)
+    of_pairs = features_SD.index_select(0, slots_N)
+    scores_N = torch.linalg.vecdot(target_rows, of_pairs)
+    noise_rows = outputs.index_select(0, noise_Gm.flatten()).view(*noise_Gm.shape, -1)
+    noise_scores = torch.bmm(features_GBD, noise_rows.transpose(1, 2))
+    counts_GB1 = counts_S.to(scores_N).mul_(weight).view(-1, BLOCK, 1)
+    repeats_N = _repeats(noise_Gm, slots_N // BLOCK, targets_N).to(scores_N).mul_(weight)
     loss = F.softplus(-scores_N).sum() - torch.dot(repeats_N, F.softplus(scores_N))
-    loss += (F.softplus(noise_scores).sum(1, keepdim=True) * counts_G1B).sum()
-    errors_N1 = (scores_N.sigmoid() * (1 - repeats_N) - 1).unsqueeze(1)
-    errors_GmB = noise_scores.sigmoid_().mul_(counts_G1B)
-    of_features = torch.bmm(errors_GmB.transpose(1, 2), noise_rows).flatten(0, 1)[: len(centres_n)]
-    of_features = of_features.index_add(0, rows_N, target_rows.mul_(errors_N1))
-    of_noise = torch.bmm(errors_GmB, features_GBD).flatten(0, 1)
-    outputs.index_add_(0, targets_N, of_pairs.mul_(errors_N1), alpha=-rate)
-    outputs.index_add_(0, noise_Gm.flatten(), of_noise, alpha=-rate)
-    inputs.index_add_(0, centres_n, of_features, alpha=-rate)
+    loss += (F.softplus(noise_scores).sum(2, keepdim=True) * counts_GB1).sum()
+    # Changes, which are -rate times the gradients: `index_add_` is slow with a factor.
+    changes_N = scores_N.sigmoid_().mul_(1 - repeats_N).sub_(1).mul_(-rate)
+    changes_GBm = noise_scores.sigmoid_().mul_(counts_GB1.mul_(-rate))
+    firsts_S = counts_S.cumsum(0) - counts_S
+    of_features = F.embedding_bag(targets_N, outputs, firsts_S, mode="sum", per_sample_weights=changes_N)
+    of_features = torch.baddbmm(of_features.view_as(features_GBD), changes_GBm, noise_rows)
+    of_noise = torch.bmm(changes_GBm.transpose(1, 2), features_GBD)
+    outputs.index_add_(0, targets_N, of_pairs.mul_(changes_N.unsqueeze(1)))
+    outputs.index_add_(0, noise_Gm.flatten(), of_noise.flatten(0, 1))
+    inputs.index_add_(0, centres_S, of_features.flatten(0, 1))
     return loss
+
+
+def _repeats(noise_Gm: Tensor, blocks_N: Tensor, targets_N: Tensor) -> Tensor:
+    """How often each target is among the noise words of its block. Numbers of rows are exact in float32, and faster."""
+    return noise_Gm.float().index_select(0, blocks_N).eq_(targets_N.unsqueeze(1)).sum(1)
