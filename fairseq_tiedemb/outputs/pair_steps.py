@@ -1,6 +1,5 @@
 """Negative sampling learned in small steps: the pairs of a batch see what earlier pairs of the batch changed."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -73,11 +72,12 @@ class PairSteps(torch.autograd.Function):
             rows = [_Rows(inputs_VD, words_n), _Rows(outputs_VD, words_out)]
             input_places, output_places = (each.places for each in rows)
         target_places, noise_places = output_places.split((pairs, noise_Gm.numel()))
-        weight, loss = negatives / noise_Gm.size(1), inputs_VD.new_zeros(())
-        for part in _parts(input_places, target_places, rows_N, noise_places.view(noise_Gm.shape)):
-            loss += _step(rows[0].now, rows[-1].now, part, weight, rate)
+        noise_places = noise_places.view(noise_Gm.shape)
+        weight = negatives / noise_Gm.size(1)
+        parts = _parts(input_places, target_places, rows_N, noise_places, weight, inputs_VD.dtype)
+        scores = [_step(rows[0].now, rows[-1].now, part, rate) for part in parts]
         ctx.rows, ctx.rate = rows, rate
-        return loss
+        return _loss(parts, scores)
 
     @staticmethod
     @once_differentiable
@@ -104,13 +104,17 @@ class _Part(NamedTuple):
     """The pairs of one step. Each block has ``BLOCK`` slots for centres; the last slots of a step may have no pairs."""
 
     centres_S: Tensor
-    counts_S: Tensor
+    firsts_S: Tensor  # number of pairs before
+    weights_S: Tensor  # number of pairs, times that of a noise word, k / m
     targets_N: Tensor
     slots_N: Tensor
+    repeats_N: Tensor  # weight of the noise words equal to the target
     noise_Gm: Tensor
 
 
-def _parts(centres_n: Tensor, targets_N: Tensor, rows_N: Tensor, noise_Gm: Tensor) -> Iterator[_Part]:
+def _parts(
+    centres_n: Tensor, targets_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, weight: float, dtype: torch.dtype
+) -> list[_Part]:
     """The steps of a batch; arguments are those of ``PairSteps.forward``, with places of rows for words."""
     sizes = torch.tensor(sizes_of_steps(len(centres_n)), device=rows_N.device)
     blocks = -(sizes // -BLOCK)
@@ -121,39 +125,50 @@ def _parts(centres_n: Tensor, targets_N: Tensor, rows_N: Tensor, noise_Gm: Tenso
     centres_S, counts_S = centres_n.new_zeros(2, len(noise_Gm) * BLOCK)
     centres_S[of_batch_n] = centres_n
     counts_S[of_batch_n] = torch.bincount(rows_N, minlength=len(centres_n))
-    of_steps = slots.tolist()
-    pairs = [int(part.sum()) for part in counts_S.split(of_steps)]
-    of_slots = (part.split(of_steps) for part in (centres_S, counts_S))
-    of_pairs = (part.split(pairs) for part in (targets_N, slot_n.index_select(0, rows_N)))
-    return map(_Part, *of_slots, *of_pairs, noise_Gm.split(blocks.tolist()))
-
-
-def _step(inputs: Tensor, outputs: Tensor, part: _Part, weight: float, rate: float) -> Tensor:
-    """Changes the rows by one step of SGD; the loss before it. ``weight`` is that of a noise word, k / m."""
-    centres_S, counts_S, targets_N, slots_N, noise_Gm = part
-    features_SD, target_rows = inputs.index_select(0, centres_S), outputs.index_select(0, targets_N)
-    features_GBD = features_SD.view(len(noise_Gm), BLOCK, -1)
-    of_pairs = features_SD.index_select(0, slots_N)
-    scores_N = torch.linalg.vecdot(target_rows, of_pairs)
-    noise_rows = outputs.index_select(0, noise_Gm.flatten()).view(*noise_Gm.shape, -1)
-    noise_scores = torch.bmm(features_GBD, noise_rows.transpose(1, 2))
-    counts_GB1 = counts_S.to(scores_N).mul_(weight).view(-1, BLOCK, 1)
-    repeats_N = _repeats(noise_Gm, slots_N // BLOCK, targets_N).to(scores_N).mul_(weight)
-    loss = F.softplus(-scores_N).sum() - torch.dot(repeats_N, F.softplus(scores_N))
-    loss += (F.softplus(noise_scores).sum(2, keepdim=True) * counts_GB1).sum()
-    # Changes, which are -rate times the gradients: `index_add_` is slow with a factor.
-    changes_N = scores_N.sigmoid_().mul_(1 - repeats_N).sub_(1).mul_(-rate)
-    changes_GBm = noise_scores.sigmoid_().mul_(counts_GB1.mul_(-rate))
-    firsts_S = counts_S.cumsum(0) - counts_S
-    of_features = F.embedding_bag(targets_N, outputs, firsts_S, mode="sum", per_sample_weights=changes_N)
-    of_features = torch.baddbmm(of_features.view_as(features_GBD), changes_GBm, noise_rows)
-    of_noise = torch.bmm(changes_GBm.transpose(1, 2), features_GBD)
-    outputs.index_add_(0, targets_N, of_pairs.mul_(changes_N.unsqueeze(1)))
-    outputs.index_add_(0, noise_Gm.flatten(), of_noise.flatten(0, 1))
-    inputs.index_add_(0, centres_S, of_features.flatten(0, 1))
-    return loss
+    repeats_N = _repeats(noise_Gm, (of_batch_n // BLOCK).index_select(0, rows_N), targets_N).to(dtype).mul_(weight)
+    steps, weights_S = slots.tolist(), counts_S.to(dtype).mul_(weight)
+    counts = counts_S.split(steps)
+    of_slots = centres_S.split(steps), [part.cumsum(0) - part for part in counts], weights_S.split(steps)
+    pairs = [int(part.sum()) for part in counts]
+    of_pairs = (each.split(pairs) for each in (targets_N, slot_n.index_select(0, rows_N), repeats_N))
+    return list(map(_Part, *of_slots, *of_pairs, noise_Gm.split(blocks.tolist())))
 
 
 def _repeats(noise_Gm: Tensor, blocks_N: Tensor, targets_N: Tensor) -> Tensor:
-    """How often each target is among the noise words of its block. Numbers of rows are exact in float32, and faster."""
-    return noise_Gm.float().index_select(0, blocks_N).eq_(targets_N.unsqueeze(1)).sum(1)
+    """How often each target is among the noise words of its block. Only words with equal last bits are compared."""
+    kinds, groups = 1024, torch.arange(len(noise_Gm), device=noise_Gm.device).unsqueeze(1)
+    known = torch.zeros(len(noise_Gm) * kinds, dtype=torch.bool, device=noise_Gm.device)
+    known[((noise_Gm & kinds - 1) + groups * kinds).flatten()] = True
+    maybe = known.index_select(0, (targets_N & kinds - 1) + blocks_N * kinds).nonzero().squeeze(1)
+    noise = noise_Gm.index_select(0, blocks_N.index_select(0, maybe))
+    return torch.zeros_like(targets_N).index_copy_(0, maybe, noise.eq(targets_N[maybe].unsqueeze(1)).sum(1))
+
+
+def _step(inputs: Tensor, outputs: Tensor, part: _Part, rate: float) -> tuple[Tensor, Tensor]:
+    """Changes the rows by one step of SGD; the scores before it, of targets (N,) and noise (G, BLOCK, m)."""
+    features_SD, target_rows = inputs.index_select(0, part.centres_S), outputs.index_select(0, part.targets_N)
+    features_GBD = features_SD.view(len(part.noise_Gm), BLOCK, -1)
+    of_pairs = features_SD.index_select(0, part.slots_N)
+    scores_N = torch.linalg.vecdot(target_rows, of_pairs)
+    noise_m = part.noise_Gm.flatten()
+    noise_rows = outputs.index_select(0, noise_m).view(*part.noise_Gm.shape, -1)
+    scores_GBm = torch.bmm(features_GBD, noise_rows.transpose(1, 2))
+    # Changes are -rate times the gradients: `index_add_` is slow with a factor.
+    changes_N = scores_N.sigmoid().mul_(1 - part.repeats_N).sub_(1).mul_(-rate)
+    changes_GBm = scores_GBm.sigmoid().mul_(part.weights_S.view(-1, BLOCK, 1) * -rate)
+    of_features = F.embedding_bag(part.targets_N, outputs, part.firsts_S, mode="sum", per_sample_weights=changes_N)
+    of_features = torch.baddbmm(of_features.view_as(features_GBD), changes_GBm, noise_rows)
+    of_noise = torch.bmm(changes_GBm.transpose(1, 2), features_GBD)
+    outputs.index_add_(0, part.targets_N, of_pairs.mul_(changes_N.unsqueeze(1)))
+    outputs.index_add_(0, noise_m, of_noise.flatten(0, 1))
+    inputs.index_add_(0, part.centres_S, of_features.flatten(0, 1))
+    return scores_N, scores_GBm
+
+
+def _loss(parts: list[_Part], scores: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The summed loss. Noise equal to the target is subtracted again; its score is the target's."""
+    scores_N, scores_GBm = map(torch.cat, zip(*scores, strict=True))
+    repeats_N, weights_S = (torch.cat([getattr(part, name) for part in parts]) for name in ("repeats_N", "weights_S"))
+    right_N = F.softplus(-scores_N)
+    of_noise = torch.dot(F.softplus(scores_GBm).sum(2).flatten(), weights_S)
+    return right_N.sum() + of_noise - torch.dot(repeats_N, right_N + scores_N)
