@@ -1,6 +1,7 @@
 """Stochastic gradient descent for tables of which an update changes only a few rows."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,12 @@ def sum_of_rows(grad: Tensor) -> Tensor:
         place = words.new_empty(len(grad))
         place[distinct] = torch.arange(len(distinct), device=words.device)
         sums = rows.new_zeros(len(distinct), *rows.shape[1:]).index_add_(0, place[words], rows)
-    return torch.sparse_coo_tensor(distinct.unsqueeze(0), sums, grad.shape, is_coalesced=True, check_invariants=False)
+    return rows_of(distinct, sums, grad.shape)
+
+
+def rows_of(words: Tensor, rows: Tensor, shape: Sequence[int]) -> Tensor:
+    """A sparse tensor (V, D) with these rows, of distinct words in rising order."""
+    return torch.sparse_coo_tensor(words.unsqueeze(0), rows, tuple(shape), is_coalesced=True, check_invariants=False)
 
 
 def clip_rows(rows: Tensor, max_norm: float) -> Tensor:
@@ -62,11 +68,12 @@ class RowSGD(torch.optim.Optimizer):
                 # A model sets `is_clipped` where a gradient is the change of many small steps.
                 max_norm = 0.0 if getattr(parameter, "is_clipped", False) else group["clip_row_norm"]
                 if not grad.is_sparse:
-                    parameter.add_(clip_rows(grad, max_norm), alpha=-group["lr"])
-                    continue
-                grad = sum_of_rows(grad)
-                rows = clip_rows(grad._values(), max_norm).to(parameter)
-                parameter.index_add_(0, grad._indices()[0], rows, alpha=-group["lr"])
+                    change = clip_rows(grad, max_norm)
+                else:
+                    grad = sum_of_rows(grad)
+                    rows = clip_rows(grad._values(), max_norm).to(parameter)
+                    change = rows_of(grad._indices()[0], rows, grad.shape)
+                parameter.add_(change, alpha=-group["lr"])
         return loss
 
 

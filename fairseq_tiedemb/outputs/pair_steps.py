@@ -1,6 +1,6 @@
 """Negative sampling learned in small steps: the pairs of a batch see what earlier pairs of the batch changed."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -72,31 +72,18 @@ class PairSteps(torch.autograd.Function):
             rows = [_Rows(inputs_VD, words_n), _Rows(outputs_VD, words_out)]
             input_places, output_places = (each.places for each in rows)
         target_places, noise_places = output_places.split((pairs, noise_Gm.numel()))
-        loss = inputs_VD.new_zeros(())
-        pair = block = centre = 0
-        firsts = torch.tensor(sizes_of_steps(count)).cumsum(0)
-        last_pairs = torch.searchsorted(rows_N, firsts.to(rows_N.device)).tolist()
-        for last_centre, last_pair in zip(firsts.tolist(), last_pairs, strict=True):
-            last_block = block + -(-(last_centre - centre) // BLOCK)
-            loss += _step(
-                rows[0].now,
-                rows[-1].now,
-                input_places[centre:last_centre],
-                target_places[pair:last_pair],
-                rows_N[pair:last_pair] - centre,
-                noise_places.view(noise_Gm.shape)[block:last_block],
-                negatives / noise_Gm.size(1),
-                rate,
-            )
-            centre, pair, block = last_centre, last_pair, last_block
-        ctx.gradients = [each.gradient(rate) for each in rows] + [None] * (2 - len(rows))
-        return loss
+        noise_places = noise_places.view(noise_Gm.shape)
+        weight = negatives / noise_Gm.size(1)
+        parts = _parts(input_places, target_places, rows_N, noise_places, weight, inputs_VD.dtype)
+        scores = [_step(rows[0].now, rows[-1].now, part, rate) for part in parts]
+        ctx.rows, ctx.rate = rows, rate
+        return _loss(parts, scores)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = [None if gradient is None else gradient * factor for gradient in ctx.gradients]
-        return *gradients, *[None] * 6
+        gradients = [each.gradient(factor / ctx.rate) for each in ctx.rows]
+        return *gradients, *[None] * (8 - len(gradients))
 
 
 class _Rows:
@@ -108,41 +95,80 @@ class _Rows:
         self.before = table.index_select(0, self.words)
         self.now = self.before.clone()
 
-    def gradient(self, rate: float) -> Tensor:
-        rows, words = self.before.sub_(self.now).div_(rate), self.words.unsqueeze(0)
+    def gradient(self, factor: Tensor) -> Tensor:
+        rows, words = (self.before - self.now).mul_(factor), self.words.unsqueeze(0)
         return torch.sparse_coo_tensor(words, rows, self.shape, is_coalesced=True, check_invariants=False)
 
 
-def _step(
-    inputs: Tensor,
-    outputs: Tensor,
-    centres_n: Tensor,
-    targets_N: Tensor,
-    rows_N: Tensor,
-    noise_Gm: Tensor,
-    weight: float,
-    rate: float,
-) -> Tensor:
-    """Changes the rows by one step of SGD; the loss before it. ``weight`` is that of a noise word, k / m."""
-    blocks, padding = len(noise_Gm), len(noise_Gm) * BLOCK - len(centres_n)
-    features_nD, target_rows = inputs.index_select(0, centres_n), outputs.index_select(0, targets_N)
-    of_pairs = features_nD.index_select(0, rows_N)
-    scores_N = (target_rows * of_pairs).sum(1)
-    features_GBD = F.pad(features_nD, (0, 0, 0, padding)).view(blocks, BLOCK, features_nD.size(1))
-    noise_rows = outputs.index_select(0, noise_Gm.flatten()).view(*noise_Gm.shape, features_nD.size(1))
-    noise_scores = torch.bmm(noise_rows, features_GBD.transpose(1, 2))
-    counts = torch.bincount(rows_N, minlength=blocks * BLOCK).to(features_nD) * weight
-    counts_G1B = counts.view(blocks, 1, BLOCK)
-    # Noise equal to the target is subtracted again; its logit is the target's.
-    repeats_N = noise_Gm.index_select(0, rows_N // BLOCK).eq(targets_N.unsqueeze(1)).sum(1).to(scores_N) * weight
-    loss = F.softplus(-scores_N).sum() - torch.dot(repeats_N, F.softplus(scores_N))
-    loss += (F.softplus(noise_scores).sum(1, keepdim=True) * counts_G1B).sum()
-    errors_N1 = (scores_N.sigmoid() * (1 - repeats_N) - 1).unsqueeze(1)
-    errors_GmB = noise_scores.sigmoid_().mul_(counts_G1B)
-    of_features = torch.bmm(errors_GmB.transpose(1, 2), noise_rows).flatten(0, 1)[: len(centres_n)]
-    of_features = of_features.index_add(0, rows_N, target_rows.mul_(errors_N1))
-    of_noise = torch.bmm(errors_GmB, features_GBD).flatten(0, 1)
-    outputs.index_add_(0, targets_N, of_pairs.mul_(errors_N1), alpha=-rate)
-    outputs.index_add_(0, noise_Gm.flatten(), of_noise, alpha=-rate)
-    inputs.index_add_(0, centres_n, of_features, alpha=-rate)
-    return loss
+class _Part(NamedTuple):
+    """The pairs of one step. Each block has ``BLOCK`` slots for centres; the last slots of a step may have no pairs."""
+
+    centres_S: Tensor
+    firsts_S: Tensor  # number of pairs before
+    weights_S: Tensor  # number of pairs, times that of a noise word, k / m
+    targets_N: Tensor
+    slots_N: Tensor
+    repeats_N: Tensor  # weight of the noise words equal to the target
+    noise_Gm: Tensor
+
+
+def _parts(
+    centres_n: Tensor, targets_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, weight: float, dtype: torch.dtype
+) -> list[_Part]:
+    """The steps of a batch; arguments are those of ``PairSteps.forward``, with places of rows for words."""
+    sizes = torch.tensor(sizes_of_steps(len(centres_n)), device=rows_N.device)
+    blocks = -(sizes // -BLOCK)
+    slots = blocks * BLOCK
+    # Slots are counted in the step, and in the batch.
+    slot_n = torch.arange(len(centres_n), device=rows_N.device) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    of_batch_n = slot_n + (slots.cumsum(0) - slots).repeat_interleave(sizes)
+    centres_S, counts_S = centres_n.new_zeros(2, len(noise_Gm) * BLOCK)
+    centres_S[of_batch_n] = centres_n
+    counts_S[of_batch_n] = torch.bincount(rows_N, minlength=len(centres_n))
+    repeats_N = _repeats(noise_Gm, (of_batch_n // BLOCK).index_select(0, rows_N), targets_N).to(dtype).mul_(weight)
+    steps, weights_S = slots.tolist(), counts_S.to(dtype).mul_(weight)
+    counts = counts_S.split(steps)
+    of_slots = centres_S.split(steps), [part.cumsum(0) - part for part in counts], weights_S.split(steps)
+    pairs = [int(part.sum()) for part in counts]
+    of_pairs = (each.split(pairs) for each in (targets_N, slot_n.index_select(0, rows_N), repeats_N))
+    return list(map(_Part, *of_slots, *of_pairs, noise_Gm.split(blocks.tolist())))
+
+
+def _repeats(noise_Gm: Tensor, blocks_N: Tensor, targets_N: Tensor) -> Tensor:
+    """How often each target is among the noise words of its block. Only words with equal last bits are compared."""
+    kinds, groups = 1024, torch.arange(len(noise_Gm), device=noise_Gm.device).unsqueeze(1)
+    known = torch.zeros(len(noise_Gm) * kinds, dtype=torch.bool, device=noise_Gm.device)
+    known[((noise_Gm & kinds - 1) + groups * kinds).flatten()] = True
+    maybe = known.index_select(0, (targets_N & kinds - 1) + blocks_N * kinds).nonzero().squeeze(1)
+    noise = noise_Gm.index_select(0, blocks_N.index_select(0, maybe))
+    return torch.zeros_like(targets_N).index_copy_(0, maybe, noise.eq(targets_N[maybe].unsqueeze(1)).sum(1))
+
+
+def _step(inputs: Tensor, outputs: Tensor, part: _Part, rate: float) -> tuple[Tensor, Tensor]:
+    """Changes the rows by one step of SGD; the scores before it, of targets (N,) and noise (G, BLOCK, m)."""
+    features_SD, target_rows = inputs.index_select(0, part.centres_S), outputs.index_select(0, part.targets_N)
+    features_GBD = features_SD.view(len(part.noise_Gm), BLOCK, -1)
+    of_pairs = features_SD.index_select(0, part.slots_N)
+    scores_N = torch.linalg.vecdot(target_rows, of_pairs)
+    noise_m = part.noise_Gm.flatten()
+    noise_rows = outputs.index_select(0, noise_m).view(*part.noise_Gm.shape, -1)
+    scores_GBm = torch.bmm(features_GBD, noise_rows.transpose(1, 2))
+    # Changes are -rate times the gradients: `index_add_` is slow with a factor.
+    changes_N = scores_N.sigmoid().mul_(1 - part.repeats_N).sub_(1).mul_(-rate)
+    changes_GBm = scores_GBm.sigmoid().mul_(part.weights_S.view(-1, BLOCK, 1) * -rate)
+    of_features = F.embedding_bag(part.targets_N, outputs, part.firsts_S, mode="sum", per_sample_weights=changes_N)
+    of_features = torch.baddbmm(of_features.view_as(features_GBD), changes_GBm, noise_rows)
+    of_noise = torch.bmm(changes_GBm.transpose(1, 2), features_GBD)
+    outputs.index_add_(0, part.targets_N, of_pairs.mul_(changes_N.unsqueeze(1)))
+    outputs.index_add_(0, noise_m, of_noise.flatten(0, 1))
+    inputs.index_add_(0, part.centres_S, of_features.flatten(0, 1))
+    return scores_N, scores_GBm
+
+
+def _loss(parts: list[_Part], scores: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """The summed loss. Noise equal to the target is subtracted again; its score is the target's."""
+    scores_N, scores_GBm = map(torch.cat, zip(*scores, strict=True))
+    repeats_N, weights_S = (torch.cat([getattr(part, name) for part in parts]) for name in ("repeats_N", "weights_S"))
+    right_N = F.softplus(-scores_N)
+    of_noise = torch.dot(F.softplus(scores_GBm).sum(2).flatten(), weights_S)
+    return right_N.sum() + of_noise - torch.dot(repeats_N, right_N + scores_N)
