@@ -112,7 +112,13 @@ class SharedEmbedding(Head):
     def is_plain(self) -> bool:
         """Whether embeddings are the rows, and scores are products with the rows."""
         method = sharing_method(self.method)
-        changes = (method.input_scale, method.uses_norms, self.feature_map, self.bias is not None)
+        changes = (
+            method.input_scale,
+            method.uses_norms,
+            self.feature_map,
+            self.bias is not None,
+            self.constants.changed(),
+        )
         return not any(changes)
 
     def embed(self, tokens: Tensor) -> Tensor:

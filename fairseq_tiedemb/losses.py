@@ -74,7 +74,7 @@ def output_loss(
         options: label smoothing, z-loss, and whether to sum.
 
     Raises:
-        ValueError: if shapes do not fit, features of soft targets lack or, on a CPU, a target is out of range.
+        ValueError: if shapes do not fit, features of soft targets are missing or, on a CPU, a target is out of range.
         RuntimeError: in the backward pass, for second derivatives.
 
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.

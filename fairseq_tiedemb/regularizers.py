@@ -144,7 +144,7 @@ OURS = (
     Regularizer(
         name="norm_regularization",
         summary="rho of the penalty rho sum of (||w|| - nu)^2 over rows on the mean loss",
-        source="after Herold et al. 2018, whose equation was not at hand",
+        source="norms are regularized in Herold et al. 2018; the squared distance from one norm is ours",
         penalty=_of_rows(lambda rows, norm_target: (rows.is_word * (rows.norms() - norm_target).square()).sum()),
         needs=OVER_A_TABLE,
         added_to="mean",
@@ -153,7 +153,7 @@ OURS = (
     Regularizer(
         name="mean_regularization",
         summary="gamma of the penalty gamma ||mean row||^2 on the mean loss, which keeps logits centred",
-        source="mu-loss of output embedding centering, 2026",
+        source="Stollenwerk et al. 2026 (arXiv 2601.02031, mu-loss), as in their code",
         penalty=_of_rows(lambda rows: (rows.sum() / rows.is_word.sum()).square().sum()),
         needs=OVER_A_TABLE,
         added_to="mean",

@@ -82,7 +82,7 @@ need_row() {
 use_devices() {
     local each=$GPUS precision=${PRECISION:-float32}
     [[ $GPUS ]] || each=$({ nvidia-smi --list-gpus 2>/dev/null || true; } | wc -l)
-    [[ $each =~ ^[0-9]+$ ]] || stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU."
+    [[ $each =~ ^(0|[1-9][0-9]*)$ ]] || stop "GPUS: needs a number; got $GPUS. Use 0 for the CPU."
     device=() launch=(fairseq-train)
     if ((each > 0)); then
         precision=${PRECISION:-fp16}
@@ -95,10 +95,10 @@ use_devices() {
         bf16 | fp16) device+=("--$precision") ;;
         *) stop "PRECISION: needs float32, bf16 or fp16; got $precision. Use bf16 on a CPU that has its products." ;;
     esac
-    [[ $NODES != 1 ]] || return 0
     [[ $NODES =~ ^[1-9][0-9]*$ ]] || stop "NODES: needs a number from 1 on; got $NODES. Use 1 for one machine."
-    [[ $NODE =~ ^[0-9]+$ && $NODE -lt $NODES ]] || stop "NODE: needs 0 to $((NODES - 1)), of NODES=$NODES; got $NODE. Use 0 on the first machine."
-    [[ ${MASTER:-} == *:* ]] || stop "MASTER: needs HOST:PORT of the first machine; got '${MASTER:-}'. Use MASTER=\$HOSTNAME:29500 there."
+    [[ $NODE =~ ^(0|[1-9][0-9]*)$ && $NODE -lt $NODES ]] || stop "NODE: needs 0 to $((NODES - 1)), of NODES=$NODES; got $NODE. Use 0 on the first machine."
+    [[ $NODES != 1 ]] || return 0
+    [[ ${MASTER:-} =~ ^.+:[0-9]+$ ]] || stop "MASTER: needs HOST:PORT of the first machine; got '${MASTER:-}'. Use MASTER=\$HOSTNAME:29500 there."
     launch=(torchrun --nnodes "$NODES" --node-rank "$NODE" --nproc-per-node "$processes"
         --master-addr "${MASTER%:*}" --master-port "${MASTER##*:}" -m fairseq_cli.train)
     processes=$((processes * NODES))

@@ -368,8 +368,11 @@ def test_unit_rows_have_norm_one_after_each_update(
         torch.testing.assert_close(norms, torch.ones_like(norms).index_fill(0, torch.tensor([PAD]), float(norms[PAD])))
     assert tables
     model = recurrent_lms.build(unit_rows=True)
-    with pytest.raises(ValueError, match="--unit-rows: needs weights in one precision; got --fp16. Add"):
-        model.end_update(are_copies=True)
+    for half, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        with pytest.raises(
+            ValueError, match=f"needs weights in one precision; got --{half}. Use --memory-efficient-{half}"
+        ):
+            model.to(dtype).end_update(are_copies=True)
 
 
 # --- from outside --------------------------------------------------------------------------------------------------

@@ -31,8 +31,9 @@ OF_TRANSLATION: Refusals = [
 ]
 OF_LANGUAGE_MODELS: Refusals = [
     ("--batch-size 100000", r"--batch-size: needs at most \d+ rows .* in split train; got 100000. Use a smaller"),
+    ("--random-length --sample-break-mode eos", "--random-length: needs one stream of text, .* none; got eos. Leave"),
     ("--sample-break-mode complete", "--sample-break-mode: needs none .* got complete"),
-    ("--projection-regularization -1", "--projection-regularization: needs 0 or more; got -1.0"),
+    ("--projection-regularization -1", "--projection-regularization: needs a finite value, 0 or more; got -1.0"),
     (
         "--arch zaremba_lm_small --projection-regularization 0.1",
         "needs a model with --projection; got 0.1 for one without",

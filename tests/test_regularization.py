@@ -240,7 +240,9 @@ def test_a_flags_help_is_the_penaltys_summary() -> None:
 
 @pytest.mark.parametrize("value", [-0.15, float("nan")])
 def test_a_strength_below_zero_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match=f"--projection-regularization: needs 0 or more; got {value}. Use"):
+    with pytest.raises(
+        ValueError, match=f"--projection-regularization: needs a finite value, 0 or more; got {value}. Use"
+    ):
         criterion(value)
 
 

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cache",
-        type=at_least(1, use=500),
+        type=at_least(1, most=10**9, use=500),
         metavar="N",
         help="with --stream, also report the perplexity with a continuous cache of N words (Grave et al. 2017)",
     )

@@ -15,8 +15,9 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
+from ..loss_options import WEIGHT
 from ..losses import LossOptions, check_evaluated
-from ..option_checks import flag_of, option
+from ..option_checks import Range, check_value, flag_of, option
 from ..regularizers import REGULARIZERS, Regularizer
 from ..training.extensions import extensions_of
 
@@ -39,6 +40,7 @@ class LossConfig(FairseqDataclass):
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
+STRENGTH = Range(WEIGHT, "a positive number, or leave it out", at_least=0, below=math.inf)
 REGULARIZERS.load()
 TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
     "TiedCrossEntropyConfig",
@@ -103,10 +105,7 @@ class TiedCrossEntropy(FairseqCriterion):
                 raise TypeError(
                     f"tied_cross_entropy: needs an option that exists; got {name!r}. Use {', '.join(known)}."
                 )
-            if not 0.0 <= value < math.inf:
-                raise ValueError(
-                    f"{flag_of(name)}: needs 0 or more; got {value}. Use a positive number, or leave it out."
-                )
+            check_value(flag_of(name), value, STRENGTH)
             setattr(self, name, value)
         for each in REGULARIZERS.values():
             for name in each.options:

@@ -98,7 +98,11 @@ class TiedModel(BaseFairseqModel):
         if not self.plan.unit_rows:
             return
         if are_copies:
-            raise ValueError("--unit-rows: needs weights in one precision; got --fp16. Add --memory-efficient-fp16.")
+            half = "bf16" if next(self.parameters()).dtype == torch.bfloat16 else "fp16"
+            raise ValueError(
+                f"--unit-rows: needs weights in one precision; got --{half}. Use --memory-efficient-{half}, which "
+                "--optimizer adam has, or float32."
+            )
         for table in self.modules():
             if isinstance(table, SharedEmbedding):
                 table.weight.copy_(F.normalize(table.weight.float(), dim=1))

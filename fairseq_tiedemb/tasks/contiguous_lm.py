@@ -39,7 +39,8 @@ class ContiguousLMConfig(LanguageModelingConfig):
 
     random_length: bool = option(
         False,
-        "train on batches of random lengths about --tokens-per-sample, drawn anew in every epoch (Merity et al. 2018)",
+        "train on batches of random lengths about --tokens-per-sample, 5 or more, drawn anew in every epoch (Merity et "
+        "al. 2018)",
     )
     post_process: Optional[str] = II("common_eval.post_process")
     train_subset: str = II("dataset.train_subset")
@@ -73,6 +74,7 @@ class ContiguousLMTask(LanguageModelingTask):
         self._carried: dict[str, Any] = {}
         self._gathered: dict[str, Any] | None = None
         self._restored: dict[str, Any] = {}
+        self._seed_of_lengths: int | None = None
         self._warned_of_penalties = False
         self._skips_padding = ""  # name of the criterion, if it takes a word <pad> for padding
 
@@ -127,7 +129,8 @@ class ContiguousLMTask(LanguageModelingTask):
 
         Raises:
             FileNotFoundError: if the split does not exist.
-            ValueError: as ``TokenStream``, and for a word ``<pad>``, which the criterion would count and not predict.
+            ValueError: as ``TokenStream``; for a word ``<pad>``, which the criterion would count and not predict; for
+                ``--random-length`` with sentences.
         """
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
@@ -139,6 +142,11 @@ class ContiguousLMTask(LanguageModelingTask):
             )
         if self.one_stream:
             self.datasets[split] = stream
+        elif getattr(self.args, "random_length", False) and split == self.args.train_subset:
+            raise ValueError(
+                "--random-length: needs one stream of text, --sample-break-mode none; got "
+                f"{self.args.sample_break_mode}. Leave it out."
+            )
         else:
             super().load_dataset(split, epoch, combine, **kwargs)
 
@@ -176,6 +184,8 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"of {chunk} tokens (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
             )
         is_random = getattr(self.args, "random_length", False) and stream.split == self.args.train_subset
+        if is_random:
+            self._seed_of_lengths = seed
         rows = StreamRows(stream, rows_here * num_shards, chunk, random_by=(seed, epoch) if is_random else None)
         options |= {"num_shards": num_shards, "seed": seed, "epoch": epoch}
         return epoch_batches(rows, rows.batches(num_shards), shuffles=False, **options)
@@ -222,8 +232,8 @@ class ContiguousLMTask(LanguageModelingTask):
         result = super().train_step(sample, model, *args, **kwargs)
         if self.one_stream:
             position, state = model.carried_state()
-            chunk = self.args.tokens_per_sample
-            self._carried = {} if sample["is_last"] else {"position": position, "state": state, "chunk": chunk}
+            lengths = {"chunk": self.args.tokens_per_sample, "random_by": self._seed_of_lengths}
+            self._carried = {} if sample["is_last"] else {"position": position, "state": state, **lengths}
             self._gathered = None
         return result
 
@@ -270,7 +280,7 @@ class ContiguousLMTask(LanguageModelingTask):
         """Stores the result of ``get_checkpoint_dict``; the next training step restores it in the model.
 
         Raises:
-            ValueError: if the checkpoint has other ``--batch-size`` rows or ``--tokens-per-sample``.
+            ValueError: if the checkpoint has other ``--batch-size`` rows, ``--tokens-per-sample`` or random lengths.
         """
         if not (self.one_stream and "state" in checkpoint):
             return
@@ -287,6 +297,13 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"--tokens-per-sample: needs {chunk} in the middle of an epoch, as in the checkpoint's training; "
                 f"got {self.args.tokens_per_sample}. Use {chunk}, or begin at the start of the text with "
                 "--reset-dataloader."
+            )
+        saved, now = checkpoint.get("random_by"), self._seed_of_lengths
+        if saved != now:
+            before, here = ("no such flag" if by is None else f"it with --seed {by}" for by in (saved, now))
+            raise ValueError(
+                f"--random-length: needs {before} in the middle of an epoch, as in the checkpoint's training; got "
+                f"{here}. Use that, or begin at the start of the text with --reset-dataloader."
             )
         self._restored = checkpoint
 

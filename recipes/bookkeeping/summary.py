@@ -1,5 +1,6 @@
 """A table and its results as a section: the paper's figures beside the measured ones, mean and spread over seeds."""
 
+import re
 import statistics
 from collections.abc import Sequence
 
@@ -56,9 +57,14 @@ def measured_on(results: Sequence[Result]) -> str:
     devices = sorted({device for each in environments for device in (each.processor, *each.accelerators)})
     versions = []
     for name in dict.fromkeys(name for each in environments for name in each.versions):
-        own = sorted({each.versions[name] for each in environments if name in each.versions})
+        own = sorted({each.versions[name] for each in environments if name in each.versions}, key=_numbers)
         versions.append(f"{name} {' to '.join(dict.fromkeys((own[0], own[-1])))}")
     return f"Measured on {', '.join(devices) or 'no device'}, with {', '.join(versions) or 'no version'}."
+
+
+def _numbers(version: str) -> list[int]:
+    """The numbers in a version, by which 0.1.9 is before 0.1.11."""
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def grid(table: Table, results: Sequence[Result], columns: Sequence[Column] | None = None) -> Grid:

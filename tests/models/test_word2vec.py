@@ -342,3 +342,9 @@ def test_small_steps_are_steps_of_sgd(tied: bool, monkeypatch: pytest.MonkeyPatc
     assert loss.item() == pytest.approx(expected, rel=1e-12)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("constant", [{}, {"embedding_scale": 3.0}, {"logit_scale": 0.1}, {"logit_soft_cap": 2.0}])
+def test_small_steps_are_of_tables_without_constants(constant: dict[str, float]) -> None:
+    model = build(**constant)
+    assert model.output.head.learns_in_steps(model.decoder.embed_tokens) is not bool(constant)

@@ -49,6 +49,16 @@ def test_tables_in_markdown(project: Project) -> None:
     assert cells[:2] == [["Small", "1", "117.1", "4,652,402"], ["Small", "2", "116.8", "4,652,402"]]
 
 
+def test_versions_are_in_the_order_of_their_numbers(project: Project) -> None:
+    for seed, version in enumerate(("0.1.9", "0.1.11"), 1):
+        assert project.record("small", "--seed", str(seed), "--figure", "test=5")[0] == 0
+        result = project.result(f"small-{seed}")
+        result["environment"]["versions"] = {"torch": version}
+        project.write(f"results/small/small-{seed}.json", json.dumps(result))
+    assert project.make_pages()[0] == 0
+    assert "with torch 0.1.9 to 0.1.11." in project.page()
+
+
 def test_each_run_has_its_commits_and_its_command(project: Project) -> None:
     assert project.record("small", "--figure", "test=5")[0] == 0
     result = project.result("small-1")

@@ -223,7 +223,7 @@ def test_sentences_have_no_state_to_keep() -> None:
     task, _, step = training(3)
     step(batches(task_with(5), stream(100), max_sentences=3)[0], 0)
     carried = task.get_checkpoint_dict()["ContiguousLMTask"]
-    assert set(carried) == {"position", "state", "chunk"}
+    assert set(carried) == {"position", "state", "chunk", "random_by"}
     other_task, _, other_step = training(4)
     other_task.args.sample_break_mode = "eos"
     other_task.set_checkpoint_dict(carried)
