@@ -77,7 +77,7 @@ class PairSteps(torch.autograd.Function):
         parts = _parts(input_places, target_places, rows_N, noise_places, weight, inputs_VD.dtype)
         scores = [_step(rows[0].now, rows[-1].now, part, rate) for part in parts]
         ctx.rows, ctx.rate = rows, rate
-        return _loss(parts, scores) if parts else inputs_VD.new_zeros(())
+        return _loss(parts, scores)
 
     @staticmethod
     @once_differentiable
@@ -131,8 +131,7 @@ def _parts(
     of_slots = centres_S.split(steps), [part.cumsum(0) - part for part in counts], weights_S.split(steps)
     pairs = [int(part.sum()) for part in counts]
     of_pairs = (each.split(pairs) for each in (targets_N, slot_n.index_select(0, rows_N), repeats_N))
-    parts = map(_Part, *of_slots, *of_pairs, noise_Gm.split(blocks.tolist()))
-    return [part for part in parts if len(part.centres_S)]  # a short batch has steps without centres
+    return list(map(_Part, *of_slots, *of_pairs, noise_Gm.split(blocks.tolist())))
 
 
 def _repeats(noise_Gm: Tensor, blocks_N: Tensor, targets_N: Tensor) -> Tensor:
