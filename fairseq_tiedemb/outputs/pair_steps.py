@@ -147,15 +147,15 @@ def _repeats(noise_Gm: Tensor, blocks_N: Tensor, targets_N: Tensor) -> Tensor:
 def _step(inputs: Tensor, outputs: Tensor, part: _Part, rate: float) -> tuple[Tensor, Tensor]:
     """Changes the rows by one step of SGD; the scores before it, of targets (N,) and noise (G, BLOCK, m)."""
     features_SD, target_rows = inputs.index_select(0, part.centres_S), outputs.index_select(0, part.targets_N)
-    features_GBD = features_SD.view(len(part.noise_Gm), BLOCK, -1)
+    features_GBD = features_SD.view(len(part.noise_Gm), BLOCK, inputs.size(1))
     of_pairs = features_SD.index_select(0, part.slots_N)
     scores_N = torch.linalg.vecdot(target_rows, of_pairs)
     noise_m = part.noise_Gm.flatten()
-    noise_rows = outputs.index_select(0, noise_m).view(*part.noise_Gm.shape, -1)
+    noise_rows = outputs.index_select(0, noise_m).view(*part.noise_Gm.shape, inputs.size(1))
     scores_GBm = torch.bmm(features_GBD, noise_rows.transpose(1, 2))
     # Changes are -rate times the gradients: `index_add_` is slow with a factor.
     changes_N = scores_N.sigmoid().mul_(1 - part.repeats_N).sub_(1).mul_(-rate)
-    changes_GBm = scores_GBm.sigmoid().mul_(part.weights_S.view(-1, BLOCK, 1) * -rate)
+    changes_GBm = scores_GBm.sigmoid().mul_(part.weights_S.view(len(part.noise_Gm), BLOCK, 1) * -rate)
     of_features = F.embedding_bag(part.targets_N, outputs, part.firsts_S, mode="sum", per_sample_weights=changes_N)
     of_features = torch.baddbmm(of_features.view_as(features_GBD), changes_GBm, noise_rows)
     of_noise = torch.bmm(changes_GBm.transpose(1, 2), features_GBD)
