@@ -1,5 +1,7 @@
 """word2vec's models: losses and gradients against the equations, in every form; what is shared; sparse gradients."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -312,14 +314,19 @@ def test_refused_elsewhere() -> None:
         type(build().output.head)(table, torch.zeros(11), negatives=5, power=0.75)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_small_steps_are_steps_of_sgd(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The update is that of a loop over parts of the batch, with gradients of autograd."""
+@pytest.mark.parametrize(
+    ("tied", "steps", "ends"), [(False, 3, [2, 4, 5]), (True, 3, [2, 4, 5]), (False, 7, range(1, 6))]
+)
+def test_small_steps_are_steps_of_sgd(
+    tied: bool, steps: int, ends: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The update is that of a loop over parts of the batch, with autograd; some of seven steps have no centre."""
     monkeypatch.setattr(pair_steps, "BLOCK", 2)
     monkeypatch.setattr(negative_sampling, "BLOCK", 2)
-    monkeypatch.setattr(pair_steps, "STEPS", 3)
+    monkeypatch.setattr(pair_steps, "STEPS", steps)
     model, other = (build(share_decoder_input_output_embed=tied, negatives=2).train() for _ in range(2))
     generator, rate, noise = torch.Generator().manual_seed(1), 0.3, torch.tensor([[4, 5, 4], [9, 6, 7], [8, 4, 5]])
+    noise = noise.repeat(2, 1)[: len(ends)]
     words = torch.tensor([4, 5, 6, 5, 4])
     of_pair = torch.tensor([0, 0, 1, 2, 2, 2, 3, 4, 4])
     target = torch.randint(4, 11, (9,), generator=generator)
@@ -328,7 +335,7 @@ def test_small_steps_are_steps_of_sgd(tied: bool, monkeypatch: pytest.MonkeyPatc
     loss = model(words, of_pair, target).loss
     loss.backward()
     expected = 0.0
-    for block, (first, last) in enumerate([(0, 2), (2, 4), (4, 5)]):
+    for block, (first, last) in enumerate(pairwise([0, *ends])):
         pairs = (of_pair >= first) & (of_pair < last)
         features = other.extract_features(words[first:last])[0]
         step = other.output.head.loss_of_sets(
