@@ -39,7 +39,7 @@ class Halved(CountedHead):
 '''
 ENTRY = (
     "OURS = (\n",
-    "@dataclass\nclass HalvedConfig:\n    halving: float = field(default=2.0, metadata={'help': 'divisor'})\n\n\n"
+    "@dataclass\nclass HalvedConfig:\n    halving: float = option(2.0, 'divisor')\n\n\n"
     "OURS = (\n    OutputHead('halved', 'half the scores', lambda options, table, counts, words: "
     "Halved(table, counts, _marks(words)), HalvedConfig),\n",
 )

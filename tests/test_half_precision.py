@@ -8,7 +8,7 @@ import pytest
 
 from .conftest import RunCommand
 from .runs import saved
-from .test_resume import CASES, LM, NMT, InProcess
+from .test_resume import FEEDFORWARD, LM, NMT, InProcess
 
 # An initial scale at which gradients overflow, and a scale that grows when two updates did not.
 FP16 = ("--fp16", "--cpu", "--fp16-init-scale", 2**24, "--fp16-scale-window", 2, "--fp16-scale-tolerance", 0.0)
@@ -31,7 +31,7 @@ TRAININGS = {
     "translation": ("parallel_data", NMT),
     "language model": ("lm_data", LM),
     "Transformer": ("lm_data", TRANSFORMER),
-    "feed-forward": CASES["n-grams"][:2],
+    "feed-forward": ("lm_data", (*FEEDFORWARD, 5)),
     **{head: ("lm_data", (*UNTIED, head, *flags)) for head, flags in HEADS.items()},
 }
 
