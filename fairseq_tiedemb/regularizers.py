@@ -125,6 +125,13 @@ def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[An
     return of_model
 
 
+def forget_activations(model: Any) -> None:
+    """Frees a batch's activations once they are penalised; a model that holds them cannot be copied (--store-ema)."""
+    decoder: Any = getattr(model, "decoder", None)
+    if getattr(decoder, "activations", None):
+        decoder.activations = ()
+
+
 def _mean_square_of_units(values_TBH: Tensor) -> Tensor:
     """The mean over units of the squares, summed over tokens."""
     return values_TBH.square().mean(-1).sum()

@@ -20,7 +20,9 @@ def averaged(checkpoint: dict[str, Any]) -> dict[str, Any]:
     extra = dict(checkpoint.get("extra_state") or {})
     if "ema" not in extra:
         raise ValueError("needs a moving average; got a checkpoint without. Use one that was trained with --store-ema.")
-    return {**checkpoint, "model": extra.pop("ema"), "extra_state": extra, "last_optimizer_state": None}
+    # Beside an average in half precision --ema-fp32 keeps the exact one.
+    model = {**extra.pop("ema"), **extra.pop("ema_fp32_params", {})}
+    return {**checkpoint, "model": model, "extra_state": extra, "last_optimizer_state": None}
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Projection regularization: one penalty an update, however many batches, processes and rows it has."""
 
+import copy
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -136,6 +137,7 @@ def test_each_batch_has_its_activations_penalised(sentence_avg: bool) -> None:
         layers.clear()
         torch.manual_seed(1)
         loss, _, logged = each(model, sample)
+        copy.deepcopy(model)  # as --store-ema does after an update; a model that holds a graph's tensors refuses
         raw, dropped = (each.detach() for each in layers)
         penalty = sum(2.0 * float(h @ h) / 6 for h in dropped.flatten(0, 1))
         penalty += sum(0.7 * float((b - a) @ (b - a)) / 6 for row in raw.unbind(1) for a, b in pairwise(row))

@@ -18,7 +18,7 @@ from torch import Tensor
 from ..loss_options import WEIGHT
 from ..losses import LossOptions, check_evaluated
 from ..option_checks import Range, check_value, flag_of, option
-from ..regularizers import REGULARIZERS, Regularizer
+from ..regularizers import REGULARIZERS, Regularizer, forget_activations
 from ..training.extensions import extensions_of
 
 
@@ -214,6 +214,7 @@ class TiedCrossEntropy(FairseqCriterion):
                 penalty = penalty + self._weighed(regularizer, model, float(self._tokens_count))
             elif self._first_of_update is not False:
                 penalty = penalty + self._weighed(regularizer, model, 1) / get_data_parallel_world_size()
+        forget_activations(model)
         if self._first_of_update:
             self._first_of_update = False
         return penalty
