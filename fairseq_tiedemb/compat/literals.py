@@ -9,6 +9,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from .mending import mend_now
+
 PACKAGES = ("fairseq", "fairseq_cli")
 
 OPERATORS: dict[type, Callable[..., Any]] = {
@@ -92,6 +94,7 @@ class LiteralModules(MetaPathFinder):
         return spec
 
 
+@mend_now
 def literal_settings() -> None:
     """Replace `eval` by `parse_literal` in the modules of fairseq and of its commands.
 
@@ -105,5 +108,4 @@ def literal_settings() -> None:
         origin = getattr(getattr(module, "__spec__", None), "name", None) or name
         if origin.partition(".")[0] in PACKAGES and isinstance(module, ModuleType):
             vars(module)["eval"] = parse_literal
-    if not any(isinstance(finder, LiteralModules) for finder in sys.meta_path):
-        sys.meta_path.insert(0, LiteralModules())
+    sys.meta_path.insert(0, LiteralModules())

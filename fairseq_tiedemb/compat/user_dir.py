@@ -12,23 +12,9 @@ from typing import Any
 from fairseq import utils
 
 from ..wrapping import wrap
+from .mending import mend_now
 
 PACKAGE = Path(__file__).resolve().parent.parent
-
-
-def one_copy_of_the_package() -> None:
-    """Refuse a `--user-dir` with another copy of the package, and accept this copy under every spelling.
-
-    Without it: a folder with the package's name, such as a clone of the repository around the package, silently stands
-    for the installed copy, and fairseq refuses every `--user-dir` after `import fairseq_tiedemb` (utils.py:485).
-    Goes when fairseq compares the folders themselves.
-    """
-    # During an import by --user-dir, fairseq's memo already holds the folder that it is importing.
-    for folder in getattr(utils.import_user_module, "memo", ()):
-        if Path(folder).name == PACKAGE.name:
-            require_this_copy(folder)
-
-    wrap(utils, "import_user_module")(import_user_module)
 
 
 def import_user_module(original: Any, args: Namespace) -> None:
@@ -56,3 +42,19 @@ def require_this_copy(folder: str | Path) -> None:
         f"--user-dir: needs the folder of one copy of {PACKAGE.name}; got {given}, but {PACKAGE} is the copy that is "
         f"imported. Use --user-dir {remedy}."
     )
+
+
+@mend_now
+def one_copy_of_the_package() -> None:
+    """Refuse a `--user-dir` with another copy of the package, and accept this copy under every spelling.
+
+    Without it: a folder with the package's name, such as a clone of the repository around the package, silently stands
+    for the installed copy, and fairseq refuses every `--user-dir` after `import fairseq_tiedemb` (utils.py:485).
+    Goes when fairseq compares the folders themselves.
+    """
+    # During an import by --user-dir, fairseq's memo already holds the folder that it is importing.
+    for folder in getattr(utils.import_user_module, "memo", ()):
+        if Path(folder).name == PACKAGE.name:
+            require_this_copy(folder)
+
+    wrap(utils, "import_user_module")(import_user_module)
