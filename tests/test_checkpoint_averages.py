@@ -141,7 +141,7 @@ def test_the_command_with_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--num-epoch-checkpoints", "4"], r"--num-epoch-checkpoints: needs 4 files checkpointEPOCH.pt in .*; got 3"),
         (["--num-update-checkpoints", "4"], r"needs 4 files checkpoint_EPOCH_UPDATE.pt in .*; got 3"),
         (["--num-epoch-checkpoints", "2", "--checkpoint-upper-bound", "8"], r"needs 2 files .* up to epoch 8 .*got 1"),
-        (["--num-epoch-checkpoints", "0"], "--num-epoch-checkpoints: needs at least 1; got 0"),
+        (["--num-epoch-checkpoints", "0"], "--num-epoch-checkpoints: needs 1 or more; got 0"),
         (["--checkpoint-upper-bound", "8"], "--checkpoint-upper-bound: needs --num-epoch-checkpoints .*; got 8"),
         ([], "--inputs: needs checkpoints; got the folder"),
     ],
@@ -167,6 +167,10 @@ def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
         ({"weight": torch.ones(3), "bias": torch.ones(1)}, r"got weight of shape \(2,\) in the first and shape \(3,\)"),
         ({"weight": torch.ones(2)}, "got bias: .*b.pt lacks it"),
         ({"weight": torch.ones(2), "bias": torch.ones(1), "more": torch.ones(1)}, "got more: .*b.pt has it"),
+        (
+            {"weight": torch.ones(2), "bias": torch.ones(1).long()},
+            r"got bias of shape \(1,\) .* \(1,\) in whole numbers in",
+        ),
         ({"weight": torch.ones(2), "bias": "text"}, r"got bias of shape \(1,\) in the first and no tensor"),
     ],
 )
