@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_tiedemb.cli._options import at_least, refuse_options
+from fairseq_tiedemb.cli._options import add_number, refuse_options
 from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
@@ -21,8 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new checkpoint")
     number = parser.add_mutually_exclusive_group()
     for kind, name in (("epoch", "checkpointEPOCH.pt"), ("update", "checkpoint_EPOCH_UPDATE.pt")):
-        about = f"average the last N {name} of the folder"
-        number.add_argument(f"--num-{kind}-checkpoints", type=at_least(1), metavar="N", help=about)
+        add_number(number, f"--num-{kind}-checkpoints", f"average the last N {name} of the folder")
     parser.add_argument(
         "--checkpoint-upper-bound", type=int, metavar="N", help="ignore checkpoints after this epoch, or update"
     )

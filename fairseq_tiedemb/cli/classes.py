@@ -9,7 +9,7 @@ al. 1992; Martin, Liermann & Ney 1998.
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._options import add_number
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.cli._stream import add_text, read_text
 
@@ -17,20 +17,9 @@ from fairseq_tiedemb.cli._stream import add_text, read_text
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the number of classes, and the output."""
     add_text(parser)
-    parser.add_argument(
-        "--classes",
-        type=at_least(1),
-        default=100,
-        metavar="C",
-        help="number of classes; an output layer is fastest near the square root of the vocabulary size (default: 100)",
-    )
-    parser.add_argument(
-        "--rounds",
-        type=at_least(1),
-        default=20,
-        metavar="N",
-        help="maximum number of rounds; stops early when no word moves (default: 20)",
-    )
+    about = "number of classes; an output layer is fastest near the square root of the vocabulary size"
+    add_number(parser, "--classes", about, 100, metavar="C")
+    add_number(parser, "--rounds", "maximum number of rounds; stops early when no word moves", 20)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
