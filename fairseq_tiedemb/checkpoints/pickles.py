@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import limits
-from .stand_ins import ALLOWED, FILLED, Settings, Words, refuse
+from .stand_ins import ALLOWED, FILLED, Settings, Words, empty, refuse
 
 NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
 STORAGES = {
@@ -42,13 +42,6 @@ class Storage:
     kind: torch.dtype
     start: int
     count: int
-
-
-def ordered_entries(*args: Any) -> OrderedDict[Any, Any]:
-    """Stands for `collections.OrderedDict`, a state dict, which starts empty."""
-    if args:
-        refuse("collections.OrderedDict", args)
-    return OrderedDict()
 
 
 def counter(*args: Any) -> Counter[Any]:
@@ -136,7 +129,7 @@ def parameter(*args: Any) -> torch.nn.Parameter:
 
 CALLS: dict[str, Any] = {
     **ALLOWED,
-    "collections.OrderedDict": ordered_entries,
+    "collections.OrderedDict": empty(OrderedDict),  # a state dict, which is filled later
     "collections.Counter": counter,
     "builtins.set": plain_set,
     "_codecs.encode": encoded,

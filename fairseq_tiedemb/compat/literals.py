@@ -21,6 +21,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
+COLLECTIONS: dict[type, Callable[..., Any]] = {ast.List: list, ast.Tuple: tuple, ast.Set: set}
 LONGEST_LIST = 10_000
 
 
@@ -50,12 +51,8 @@ def _value(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=value):
             return value
-        case ast.List(elts=items):
-            return [_value(item) for item in items]
-        case ast.Tuple(elts=items):
-            return tuple(_value(item) for item in items)
-        case ast.Set(elts=items):
-            return {_value(item) for item in items}
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return COLLECTIONS[type(node)](map(_value, items))
         case ast.Dict(keys=keys, values=values) if None not in keys:
             return {_value(key): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
         case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
