@@ -129,7 +129,6 @@ def test_the_command_with_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--num-epoch-checkpoints", "4"], r"--num-epoch-checkpoints: needs 4 files checkpointEPOCH.pt in .*; got 3"),
         (["--num-update-checkpoints", "4"], r"needs 4 files checkpoint_EPOCH_UPDATE.pt in .*; got 3"),
         (["--num-epoch-checkpoints", "2", "--checkpoint-upper-bound", "8"], r"needs 2 files .* up to epoch 8 .*got 1"),
-        (["--num-epoch-checkpoints", "0"], "--num-epoch-checkpoints: needs 1 or more; got 0"),
         (["--checkpoint-upper-bound", "8"], "--checkpoint-upper-bound: needs --num-epoch-checkpoints .*; got 8"),
         ([], "--inputs: needs checkpoints; got the folder"),
         (["../a.pt", "--num-epoch-checkpoints", "1"], "--inputs: needs one folder with --num-epoch.*; got 2 paths"),
