@@ -39,7 +39,8 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
             anything else.
     """
     try:
-        size = file_size(file)
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
         is_archive = file.read(4) == b"PK\x03\x04"
         file.seek(0)
         state = Plain(size).of(read_archive(file, size) if is_archive else read_legacy(file, size))
@@ -48,13 +49,6 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
     require_state(state, path)
     require_plain_settings(state, path)
     return state
-
-
-def file_size(file: IO[bytes]) -> int:
-    """Bytes; the file is at its start then."""
-    size = file.seek(0, io.SEEK_END)
-    file.seek(0)
-    return size
 
 
 class Bounded:

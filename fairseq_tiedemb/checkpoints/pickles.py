@@ -238,9 +238,6 @@ class Unpickler:
         self._tuples += 1
         return self._tuples <= limits.TUPLES and all(map(is_plain, self._give(key)))
 
-    def _remember(self, place: int) -> None:
-        self._memo[place] = self._stack[-1]
-
     def _global(self, names: str) -> None:
         name = names.replace(" ", ".", 1).replace("__builtin__.", "builtins.")  # as Python 2 called it, and pickle does
         if name not in CALLS:
@@ -300,7 +297,7 @@ class Unpickler:
 STEPS: dict[str, Any] = {
     **dict.fromkeys("BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE".split(), Unpickler._push),
     "SHORT_BINSTRING": lambda self, text: self._push(text.encode("latin-1").decode()),  # of Python 2
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), Unpickler._remember),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), lambda self, place: self._memo.update({place: self._stack[-1]})),
     **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda self, place: self._push(self._memo[place])),
     **dict.fromkeys(("PROTO", "STOP"), lambda self, _: None),
     "NONE": lambda self, _: self._push(None),

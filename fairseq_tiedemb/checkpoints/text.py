@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from .dictionaries import entry_of
+from .dictionaries import OVERWRITE
 
 
 def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
@@ -29,11 +29,11 @@ def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
     """
     entries = []
     for number, line in read_lines(path, flag=flag):
-        try:
-            entries.append(entry_of(line))
-        except ValueError:
+        word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
+        if not word or not count.isdecimal():
             raise ValueError(
                 f"{flag}: needs lines `word count`; got {line.rstrip()[:60]!r} in line {number} of {path}. Use the "
                 "dict.txt that fairseq-preprocess wrote."
-            ) from None
+            )
+        entries.append((word, int(count)))
     return entries

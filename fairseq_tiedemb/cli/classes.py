@@ -43,7 +43,11 @@ def run(arguments: argparse.Namespace) -> None:
             f"--classes: needs 2 to {len(words):,}, the words that the text has; got {arguments.classes}. Use "
             f"{max(2, round(len(words) ** 0.5))}, say."
         )
-    found = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=_report)
+
+    def report(number: int, moved: int) -> None:
+        print(f"round {number}: {moved:,} words moved", flush=True)
+
+    found = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=report)
     codes = codes_of_classes(found.bigrams)
     # Sorted by class in the tree's order, then by descending count.
     lines = sorted((codes[found.class_of[word]], -counts[word], word) for word in words.tolist())
@@ -55,7 +59,3 @@ def run(arguments: argparse.Namespace) -> None:
         f"{len(words):,} words in {len(sizes):,} classes of {sizes.min():,} to {sizes.max():,}; "
         f"perplexity of the class bigram model on this text: {perplexity:.2f}"
     )
-
-
-def _report(number: int, moved: int) -> None:
-    print(f"round {number}: {moved:,} words moved", flush=True)

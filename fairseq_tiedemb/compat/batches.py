@@ -65,19 +65,14 @@ def eval_lm_blocks(original: Any, self: Any, dataset: Any, *args: Any, **kwargs:
     """
     limit = kwargs.get("max_positions")
     if isinstance(limit, int | float) and self.args.sample_break_mode != "eos":
-        require_short_blocks(np.asarray(dataset.sizes) + kwargs.get("context_window", 0), limit)
+        sizes = np.asarray(dataset.sizes) + kwargs.get("context_window", 0)
+        if (sizes > limit).any():
+            raise ValueError(
+                f"--tokens-per-sample: needs blocks of at most {limit:g} tokens, which is what the model was trained "
+                f"with; got {(sizes > limit).sum()} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and "
+                f"would leave them out. Use --tokens-per-sample {limit:g} --sample-break-mode none."
+            )
     return original(self, dataset, *args, **kwargs)
-
-
-def require_short_blocks(sizes: np.ndarray, limit: float) -> None:
-    """Raise ValueError if a block of a language model's data is longer than the model's maximum length."""
-    too_long = int((sizes > limit).sum())
-    if too_long:
-        raise ValueError(
-            f"--tokens-per-sample: needs blocks of at most {limit:g} tokens, which is what the model was trained with; "
-            f"got {too_long} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and would leave them out. "
-            f"Use --tokens-per-sample {limit:g} --sample-break-mode none."
-        )
 
 
 @mend(SequenceScorer, "generate")

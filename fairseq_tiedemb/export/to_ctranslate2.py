@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.export.folding import fold_input, fold_output
+from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, TASKS, TRANSLATION, require
 from fairseq_tiedemb.export.weights import require_weights
@@ -115,7 +116,7 @@ def _fold(model: Any) -> None:
     if hasattr(model, "encoder"):
         embedded.append((model.encoder, model.encoder.embed_tokens))
     for part, layer in embedded:
-        vectors_VD = fold_input(layer, len(part.embed_tokens.weight))
+        vectors_VD = layer(torch.arange(len(part.embed_tokens.weight)))
         part.embed_tokens = nn.Embedding.from_pretrained(vectors_VD)
     decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(output.bias_V.any()))
     linear.weight = nn.Parameter(output.matrix_VD, requires_grad=False)

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.export.folding import fold_input, fold_output
+from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
 from fairseq_tiedemb.export.weights import require_weights
@@ -127,13 +128,14 @@ def _below(model: dict[str, Tensor], table: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in model.items() if key.startswith(prefix)}
 
 
+@torch.no_grad()
 def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
     """Returns the input vectors (V, D)."""
     factor = entries.get("projection.weight")
     narrow = entries["weight" if factor is None else "table.weight"]
     table = _table(narrow, settings, scores=False)
     embed: nn.Module = table if factor is None else FactorizedInput(table, len(factor))
-    return fold_input(_loaded(embed, entries), len(narrow)).to(narrow.dtype)
+    return _loaded(embed, entries)(torch.arange(len(narrow))).to(narrow.dtype)
 
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:

@@ -57,11 +57,6 @@ class Counted:
     totals: Reals
     words: int
 
-    @property
-    def all_seen(self) -> bool:
-        """Whether n = 1 and every word was seen, so that no unseen word needs probability."""
-        return self.n == 1 and np.count_nonzero(self.counts) == self.words
-
 
 @dataclass(frozen=True)
 class Options:
@@ -135,7 +130,7 @@ def jelinek_mercer(order: Counted, options: Options) -> Discounts:
 
 def katz(order: Counted, options: Options) -> Discounts:
     """delta = (1 - d_c) c, with 1 for undefined ratios; delta = 0 for unigrams if every word was seen."""
-    if order.all_seen:
+    if order.n == 1 and np.count_nonzero(order.counts) == order.words:
         return Discounts(np.zeros(len(order.counts)))
     estimates = good_turing(order.counts, options.katz_k)
     ratios = tuple(1.0 if ratio is None else ratio for ratio in estimates)
