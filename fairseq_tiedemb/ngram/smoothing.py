@@ -28,10 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices
+from .counts import Indices, Reals
 from .jelinek_mercer import Weights
-
-Reals = NDArray[np.float64]
 
 # Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
