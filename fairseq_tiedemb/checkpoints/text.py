@@ -1,7 +1,9 @@
-"""Text files in UTF-8, and fairseq's dict.txt among them."""
+"""Text files in UTF-8, fairseq's dict.txt among them, and JSON of any origin."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .dictionaries import OVERWRITE
 
@@ -37,3 +39,15 @@ def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
             )
         entries.append((word, int(count)))
     return entries
+
+
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads`, to which too deep a nesting is no JSON, as a number of too many digits is none.
+
+    Raises:
+        ValueError: if the text is no JSON, or none that Python can hold.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("values nested too deep") from None

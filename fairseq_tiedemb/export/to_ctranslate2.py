@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
+from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, TASKS, TRANSLATION, require
-from fairseq_tiedemb.export.weights import require_weights
 
 try:
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
-from fairseq_tiedemb.export.weights import require_weights
 from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.json_text import parse_json
+from fairseq_tiedemb.checkpoints.text import parse_json
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 LARGEST_HEADER = 100_000_000  # bytes, the format's limit
