@@ -90,25 +90,15 @@ def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) 
 
 
 @mend(AdaptiveSoftmax, "__init__")
-def tied_adaptive_width(
-    original: Any,
-    self: Any,
-    vocab_size: int,
-    input_dim: int,
-    cutoff: list[int],
-    dropout: float,
-    factor: float = 4.0,
-    adaptive_inputs: Any = None,
-    **kwargs: Any,
-) -> None:
+def tied_adaptive_width(original: Any, self: Any, words: int, input_dim: int, *args: Any, **kwargs: Any) -> None:
     """Give the adaptive softmax tied by `--tie-adaptive-weights` the width of its input features.
 
     Without it: if `--decoder-embed-dim` differs from `--decoder-output-dim`, training ends in a shape error at the
     first batch, since a tied model does not project its features to the latter (transformer_decoder.py:131, 144). Here
     the bands project them. Goes when the decoder passes `embed_dim` for a tied softmax.
     """
-    width = input_dim if adaptive_inputs is None else adaptive_inputs.embedding_dim
-    original(self, vocab_size, width, cutoff, dropout, factor, adaptive_inputs, **kwargs)
+    table = kwargs.get("adaptive_inputs")
+    original(self, words, input_dim if table is None else table.embedding_dim, *args, **kwargs)
 
 
 @mend(AdaptiveLoss, "forward")
