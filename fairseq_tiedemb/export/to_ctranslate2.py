@@ -69,7 +69,11 @@ def save(spec: Any, folder: Path, *, quantization: str) -> None:
 
 
 def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
-    """Returns the model, its task, and its options."""
+    """Returns the model, its task, and its options.
+
+    Raises:
+        ValueError: if a dictionary is missing, or the weights do not fit the model and its dictionaries.
+    """
     from fairseq import checkpoint_utils
     from fairseq.data.data_utils import infer_language_pair
 
@@ -168,7 +172,11 @@ def _layers(part: Any, side: str, options: Any) -> dict[str, Any]:
 
 
 def _vocabulary(dictionary: Any) -> list[str]:
-    """Returns the words in the order of their rows."""
+    """Returns the words in the order of their rows.
+
+    Raises:
+        ValueError: if two rows have the same word, which the engine would confuse.
+    """
     words = ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
     if len(set(words)) < len(words):
         twice = next(word for index, word in enumerate(words) if word in words[:index])

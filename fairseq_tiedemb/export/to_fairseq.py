@@ -139,7 +139,11 @@ def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Ten
 
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
-    """Returns M (V, D) of logits without a bias."""
+    """Returns M (V, D) of logits without a bias.
+
+    Raises:
+        ValueError: if the model has no output table, or its logits have a bias.
+    """
     method = sharing_of(settings)
     entries, projection, factor = _below(model, OUTPUT), None, None
     weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)
@@ -174,7 +178,11 @@ def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> Shared
 
 
 def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
-    """Loads entries into a module, in float64; a tied table may have more entries than one part needs."""
+    """Loads entries into a module, in float64; a tied table may have more entries than one part needs.
+
+    Raises:
+        ValueError: if an entry is missing.
+    """
     missing = module.double().eval().load_state_dict(entries, strict=False).missing_keys
     if missing:
         raise ValueError(
