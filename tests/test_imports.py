@@ -32,6 +32,7 @@ CORE = (
 LAYERS = [
     *("option_checks", "terminal", "whole_files", "checkpoints", "ngram", "products"),
     *CORE,
+    "huggingface",
     "plan",
     *("wrapping", "compat", "training", "criterions", "optim", "tasks", "models", "plugin"),
     *("analysis", "export", "vectors", "results", "cli"),
@@ -40,7 +41,7 @@ LAYERS = [
 # What a layer, or a file of it, may import besides Python's own modules and ours.
 LIBRARIES = {
     **dict.fromkeys(["option_checks", "ngram", "terminal", "whole_files"], {"numpy"}),
-    **dict.fromkeys([*CORE, "plan", "products"], {"torch"}),
+    **dict.fromkeys([*CORE, "huggingface", "plan", "products"], {"torch"}),
     "outputs/binary_trees.py": {"numpy"},
     "checkpoints": {"numpy", "torch"},
 }
