@@ -27,7 +27,7 @@ def _of_classes(counts: Tensor, classes: NamedClasses | None) -> BinaryTree:
 # Values of --tree: functions of the leaves' counts (V,), in dictionary order, and of their classes.
 TREES: dict[str, Callable[[Tensor, NamedClasses | None], BinaryTree]] = {
     "huffman": lambda counts, _: huffman_tree(counts.numpy()),
-    "balanced": lambda counts, _: balanced_tree(torch.arange(len(counts)).numpy()),
+    "balanced": lambda counts, _: balanced_tree(len(counts)),
     BY_CLASSES: _of_classes,
 }
 # Number of targets whose paths are gathered at a time without gradients.
