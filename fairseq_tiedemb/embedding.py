@@ -284,7 +284,6 @@ class SharedEmbedding(Head):
         return self._terms.bounded(squared_norms(self.weight), words)
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
-        """The output embeddings by the name of their tokens; here this table alone."""
         return {"words": self}
 
     def keep_norms(self, keep: bool = True) -> None:

@@ -65,10 +65,8 @@ class Mixture(Head):
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         nn.init.zeros_(self.latent.bias)
         self.table.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The output embeddings by the name of their tokens."""
         return {"words": self.table}
