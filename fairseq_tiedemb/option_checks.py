@@ -85,10 +85,9 @@ def flag_of(name: str) -> str:
 
 
 def check_value(flag: str, value: Any, needs: Needs) -> None:
-    """Checks one value.
+    """Raises ValueError, naming the flag, if the value does not meet the need.
 
-    Raises:
-        ValueError: naming the flag, if the value does not meet the need; None, an option that is not set, always does.
+    None, an option that is not set, always does.
     """
     if value is not None and not needs.holds(value):
         raise ValueError(f"{flag}: needs {needs.what}; got {value}. Use {needs.use}.")

@@ -84,11 +84,7 @@ def in_use() -> str:
 
 
 def use(way: str) -> None:
-    """Let torch multiply float32 matrices on the CPU by a library, without measuring anything.
-
-    Args:
-        way: `blas` or `onednn`.
-    """
+    """Let torch multiply float32 matrices on the CPU by `blas` or `onednn`, without measuring anything."""
     _, write, words = _switch()
     if way != in_use():  # else the switch keeps its word, which may be torch's default
         write(words[way])

@@ -51,8 +51,7 @@ class Regularizer:
     def __call__(self, model: Any, strength: float, **options: float) -> Tensor:
         """Strength times the model's penalty with these options, in float32 or more precise.
 
-        Raises:
-            ValueError: if the model has no weights to penalise.
+        Raises ValueError if the model has no weights to penalise.
         """
         penalty = self.penalty(model, **options)
         if penalty is None:

@@ -108,8 +108,7 @@ class SharingMethod:
     def initial_parameters(self, size: int, width: int, *, embeds: bool, scores: bool) -> dict[str, nn.Parameter]:
         """New parameters, by name, for a table (V, D) that is an input (``embeds``), an output (``scores``) or both.
 
-        Raises:
-            ValueError: if an initial value is no floating-point tensor.
+        Raises ValueError if an initial value is no floating-point tensor.
         """
         makers = {**(self.input_parameters if embeds else {}), **(self.parameters if scores else {})}
         initial = {}

@@ -118,9 +118,8 @@ class TiedCrossEntropy(FairseqCriterion):
     def begin_update(self, model: Any) -> None:
         """Trainer's hook before an update of one or more batches; the first call checks model and output layer.
 
-        Raises:
-            ValueError: if the model has nothing to penalise, or its output layer lacks the loss or the training text. A
-                later error would make fairseq's trainer write a file.
+        Raises ValueError if the model has nothing to penalise, or its output layer lacks the loss or the training text.
+        A later error would make fairseq's trainer write a file.
         """
         if self._first_of_update is None:
             if extensions_of(model).computes_loss:
@@ -136,11 +135,7 @@ class TiedCrossEntropy(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: LossConfig, task: Any) -> "TiedCrossEntropy":
-        """Builds the criterion.
-
-        Raises:
-            ValueError: for ``--ddp-backend fully_sharded``, whose processes hold only parts of the table.
-        """
+        """Builds the criterion; raises ValueError for ``fully_sharded``, whose processes hold parts of the table."""
         if str(cfg.ddp_backend) == "fully_sharded":
             raise ValueError(
                 "--ddp-backend: needs the whole table in each process with --criterion tied_cross_entropy; got "

@@ -13,7 +13,7 @@ from fairseq.models import (
     register_model_architecture,
 )
 
-from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
+from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS, Choice
 from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
@@ -65,7 +65,7 @@ class FairseqsModel(TiedModel):
     """
 
     name: ClassVar[str]
-    meaning = SHARING_IN_FAIRSEQS_MODELS
+    meaning: ClassVar[tuple[Choice, ...]] = SHARING_IN_FAIRSEQS_MODELS
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> Any:

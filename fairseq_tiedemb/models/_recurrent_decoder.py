@@ -26,15 +26,8 @@ class RecurrentDecoder(StreamDecoder):
 
         h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   logits_t = output layer of h_t
 
-    Args:
-        dictionary: the dictionary.
-        embed_tokens: input table, or adaptive input.
-        output: output layer, whose P is registered here. The adaptive softmax of ``Bands`` is registered here too,
-            where fairseq's criterion ``adaptive_loss`` looks for it.
-        stack: recurrent layers.
-        word_dropout: probability of variational dropout of input tokens.
-        dropout_in: dropout of the input vectors.
-        dropout_out: dropout of the last layer's outputs.
+    ``word_dropout`` is the probability of variational dropout of input tokens. The adaptive softmax of ``Bands`` is
+    registered here, where fairseq's criterion ``adaptive_loss`` looks for it.
 
     Source: Zaremba et al. 2014, section 3; Press & Wolf 2016, section 3.
     """

@@ -14,12 +14,8 @@ class StreamDecoder(FairseqIncrementalDecoder):
     """Decoder that gives features of the previous tokens and, through an output layer, logits of the next ones.
 
     If the head computes single probabilities faster than all logits, ``forward`` returns features instead of logits,
-    and ``get_normalized_probs`` computes only the probabilities of the targets, as fairseq-eval-lm needs them.
-
-    Args:
-        dictionary: the dictionary.
-        embed_tokens: input table, or adaptive input.
-        output: output layer; subclasses register its P as ``projection``.
+    and ``get_normalized_probs`` computes only the probabilities of the targets, as fairseq-eval-lm needs them. The P of
+    the output layer is registered here.
     """
 
     def __init__(self, dictionary: Any, embed_tokens: Any, output: OutputLayer):
@@ -76,15 +72,10 @@ class StreamDecoder(FairseqIncrementalDecoder):
     def get_normalized_probs(
         self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """Probabilities (B, T, V), or log-probabilities.
+        """Probabilities (B, T, V), or log-probabilities, of the output of ``forward``.
 
         If ``net_output`` holds features and ``sample`` a target, every entry of a row is the probability of that row's
         target. The result is then correct only where the caller gathers the target.
-
-        Args:
-            net_output: output of ``forward``.
-            log_probs: whether to return log-probabilities.
-            sample: a batch, or None.
         """
         features, extra = net_output
         # In a search step without incremental state fairseq passes the tensor without `extra`.

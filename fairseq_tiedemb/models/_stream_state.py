@@ -16,11 +16,9 @@ class StreamState:
         self.states: dict[int, Tensor] = {}
 
     def at(self, position: int, initial_LBK: Tensor) -> Tensor:
-        """The state at which the batch at ``position`` (tokens before it in its rows) starts.
+        """The state at which the batch at ``position`` (tokens before it in its rows) starts; at 0 ``initial_LBK``.
 
-        Raises:
-            ValueError: if that state is unknown, or has another number of rows than ``initial_LBK``, the state at
-                position 0.
+        Raises ValueError if that state is unknown, or has another number of rows.
         """
         if position == 0:
             return initial_LBK

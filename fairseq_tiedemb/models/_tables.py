@@ -52,7 +52,7 @@ def build_tables(
     Args:
         plan: what is built.
         words: dictionary of the words that the model predicts.
-        counts: counts of the training text (V,), or None without one; called only for an output layer that needs them.
+        counts: counts of the training text (V,), or None without one; called only for a head that needs them.
         std: standard deviation of new tables.
         projection: P, from its widths and whether it has a bias.
         theirs: fairseq's layers by role, whose parameters the tables take over.

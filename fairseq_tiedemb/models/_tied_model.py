@@ -73,11 +73,7 @@ class TiedModel(BaseFairseqModel):
 
     @classmethod
     def plan_of(cls, cfg: Any, task: Any) -> Plan:
-        """The plan of a model with these options.
-
-        Raises:
-            ValueError: for options that are out of range, or do not fit one another or the task's dictionaries.
-        """
+        """The plan of a model with these options; raises ValueError for options that do not fit."""
         check_ranges(cls.options(), cfg)
         target = getattr(task, "target_dictionary", None) or task.source_dictionary
         return make_plan(cfg, cls.family, target, task.source_dictionary, turned_on=cls.turned_on)
@@ -92,8 +88,7 @@ class TiedModel(BaseFairseqModel):
     def end_update(self, *, are_copies: bool = False) -> None:
         """Trainer's hook after an update: ``--unit-rows`` divides each row by its norm (Loshchilov et al. 2024, nGPT).
 
-        Raises:
-            ValueError: for ``--unit-rows`` if the optimizer has the weights in float32, which would undo it.
+        Raises ValueError for ``--unit-rows`` if the optimizer has the weights in float32, which would undo it.
         """
         if not self.plan.unit_rows:
             return

@@ -14,11 +14,6 @@ class RecurrentLayer(nn.Module):
 
     On a GPU cuDNN runs the steps. On a CPU ``fused_lstm`` runs an LSTM, and an autograd Function a GRU. The layer
     ignores padding: sequences start at step 0, and padding after them has no effect on their outputs.
-
-    Args:
-        input_size: width of the inputs.
-        hidden_size: H.
-        cell: one of ``cells.CELLS``.
     """
 
     def __init__(self, input_size: int, hidden_size: int, cell: Cell):

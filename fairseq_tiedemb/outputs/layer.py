@@ -143,7 +143,7 @@ def build_output(
     factorized: bool = False,
     over: nn.Module | None = None,
 ) -> OutputLayer:
-    """Builds the output layer of a model with one table for the vocabulary.
+    """Builds the output layer of a model with one table for the vocabulary; see ``OutputLayer``.
 
     Args:
         table: output embedding.
@@ -152,9 +152,6 @@ def build_output(
         projection: P, from D to the width of the table or, with ``factorized``, of Q's input.
         factorized: whether Q narrows to the width of the table.
         over: head over the table; None for the full softmax.
-
-    Raises:
-        ValueError: if the table's input does not have the table's width.
     """
     width = features_dim if projection is None else projection.out_features
     if not factorized and width != table.embedding_dim:

@@ -34,14 +34,9 @@ def epoch_batches(
     skip_remainder_batch: bool = False,
     **_: Any,
 ) -> iterators.EpochBatchIterator:
-    """fairseq's iterator over the given batches.
+    """fairseq's iterator over batches of a dataset's indices; with ``shuffles`` in another order every epoch.
 
-    Args:
-        dataset: what the batches' indices are of.
-        batches: indices of each batch.
-        shuffles: whether training takes the batches in another order every epoch.
-        data_buffer_size, num_shards, shard_id, num_workers, seed, epoch, skip_remainder_batch: as in fairseq, which has
-            more options: for the filtering and sorting of samples.
+    The other arguments are as in fairseq, which has more: for the filtering and sorting of samples.
     """
     return iterators.EpochBatchIterator(
         dataset=dataset,
@@ -69,9 +64,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
         impl: fairseq's ``--dataset-impl``.
         combine: whether to append the split's numbered files (``train1``, ...), as fairseq does.
 
-    Raises:
-        FileNotFoundError: if the files are missing.
-        ValueError: as ``TokenStream``.
+    Raises FileNotFoundError if the files are missing, and ValueError as ``TokenStream``.
     """
     split, text = os.path.basename(path), Path(f"{path}.bin")
     if text.is_file() and text.stat().st_size == 0:  # numpy cannot map an empty file
@@ -85,15 +78,10 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
 
 
 class TokenStream(FairseqDataset):
-    """The sentences of a split, concatenated with their ``</s>``.
+    """The sentences of a split, fairseq's indexed dataset, concatenated with their ``</s>``.
 
-    Args:
-        sentences: fairseq's indexed dataset.
-        dictionary: dictionary of the text.
-        split: name of the split, for error messages.
-
-    Raises:
-        ValueError: if the split is empty, its length differs from its .idx file, or an index is not in the dictionary.
+    Raises ValueError if the split is empty, its length differs from its .idx file, or an index is not in the
+    dictionary.
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
@@ -187,10 +175,7 @@ class StreamRows(FairseqDataset):
 
     Item ``step * rows + row`` is chunk ``step`` of a row. Every token of the stream is the target of exactly one item.
     The last chunk of a shorter row is padded, or empty. ``rows`` counts the rows of all processes. With ``random_by``,
-    a seed, ``random_lengths`` draws the chunks.
-
-    Raises:
-        ValueError: if the stream has fewer tokens than rows.
+    a seed, ``random_lengths`` draws the chunks. Raises ValueError if the stream has fewer tokens than rows.
     """
 
     def __init__(self, stream: TokenStream, rows: int, chunk: int, *, random_by: tuple[int, ...] | None = None):

@@ -127,10 +127,8 @@ class ContiguousLMTask(LanguageModelingTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Loads a split as one stream, or as sentences.
 
-        Raises:
-            FileNotFoundError: if the split does not exist.
-            ValueError: as ``TokenStream``; for a word ``<pad>``, which the criterion would count and not predict; for
-                ``--random-length`` with sentences.
+        Raises ValueError as ``TokenStream``; for a word ``<pad>``, which the criterion would count and not predict; for
+        ``--random-length`` with sentences.
         """
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
@@ -151,12 +149,7 @@ class ContiguousLMTask(LanguageModelingTask):
             super().load_dataset(split, epoch, combine, **kwargs)
 
     def get_batch_iterator(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> iterators.EpochBatchIterating:
-        """Batches in text order for a stream; fairseq's batches for other datasets.
-
-        Raises:
-            ValueError: for ``--max-tokens`` without ``--batch-size`` or too small for it, and for more rows than
-                tokens.
-        """
+        """Batches in text order for a stream, else fairseq's; raises ValueError for sizes that do not fit a stream."""
         if not isinstance(dataset, TokenStream):
             return super().get_batch_iterator(dataset, *args, **kwargs)
         return self._stream_batches(dataset, *args, **kwargs)
@@ -195,9 +188,8 @@ class ContiguousLMTask(LanguageModelingTask):
     ) -> Any:
         """Batches for fairseq-eval-lm.
 
-        Raises:
-            ValueError: for ``--context-window``, since the state carries the context; for several processes, because
-                fairseq-eval-lm prints the first process's perplexity only.
+        Raises ValueError for ``--context-window``, since the state carries the context; for several processes, because
+        fairseq-eval-lm prints the first process's perplexity only.
         """
         if context_window > 0:
             raise ValueError(
@@ -262,10 +254,8 @@ class ContiguousLMTask(LanguageModelingTask):
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """The task's part of a checkpoint: the states of all rows of all processes, and their position.
 
-        It is empty at the end of the text, where training may continue with another number of rows.
-
-        Raises:
-            RuntimeError: with several processes, if their states have not been gathered.
+        It is empty at the end of the text, where training may continue with another number of rows. Raises RuntimeError
+        if the states of several processes have not been gathered.
         """
         _, world_size = rank_and_world_size()
         if self._gathered is None and self._carried and world_size > 1:
@@ -279,8 +269,7 @@ class ContiguousLMTask(LanguageModelingTask):
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
         """Stores the result of ``get_checkpoint_dict``; the next training step restores it in the model.
 
-        Raises:
-            ValueError: if the checkpoint has other ``--batch-size`` rows, ``--tokens-per-sample`` or random lengths.
+        Raises ValueError if the checkpoint has other ``--batch-size`` rows, ``--tokens-per-sample`` or random lengths.
         """
         if not (self.one_stream and "state" in checkpoint):
             return
