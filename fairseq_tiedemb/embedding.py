@@ -132,9 +132,7 @@ class SharedEmbedding(Head):
             vectors = vectors * factor.unsqueeze(-1).to(vectors.dtype)
         return vectors if self.constants.embedding_scale == 1 else vectors * self.constants.embedding_scale
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Same as ``embed``."""
-        return self.embed(tokens)
+    forward = embed
 
     def scores(self, features: Tensor) -> Tensor:
         """Logits of the whole vocabulary: features h (*, D) -> a new tensor (*, V)."""

@@ -91,16 +91,6 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Deep outputs (B, T, D), and the attention weights (B, T, S) under ``attn``."""
-        features_TBD, weights_TBS = self._features(prev_output_tokens, encoder_out, incremental_state)
-        return features_TBD.transpose(0, 1), {"attn": [weights_TBS.transpose(0, 1)]}
-
-    def _features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: dict[str, Any],
-        incremental_state: dict[str, Any] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Deep outputs (T, B, D) and attention weights (T, B, S)."""
         state, source, projected = encoder_out["state"], encoder_out["source"], False
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, -1:]
@@ -124,7 +114,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
 
         deep = self.readout_state(x) + self.readout_input(embedded)
         deep = deep + (contexts[..., -deep.size(-1) :] if projected else self.readout_context(contexts))
-        return self.dropout_out(torch.tanh(deep)), weights
+        return self.dropout_out(torch.tanh(deep)).transpose(0, 1), {"attn": [weights.transpose(0, 1)]}
 
     def _projected_source(self, encoder_out: dict[str, Any]) -> Source:
         """The attention source with projections of the annotations x_j, ready for the second cell and the readout.

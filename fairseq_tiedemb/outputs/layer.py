@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from ..modules.factorized import narrowing
 
 
 class OutputLayer(nn.Module):
@@ -132,35 +131,6 @@ class OutputLayer(nn.Module):
 
     def extra_repr(self) -> str:
         return "" if self._borrowed_table[0] is None else "tied"
-
-
-def build_output(
-    table: SharedEmbedding,
-    *,
-    borrowed: bool,
-    features_dim: int,
-    projection: nn.Linear | None = None,
-    factorized: bool = False,
-    over: nn.Module | None = None,
-) -> OutputLayer:
-    """Builds the output layer of a model with one table for the vocabulary; see ``OutputLayer``.
-
-    Args:
-        table: output embedding.
-        borrowed: whether the model's input owns the table (tied).
-        features_dim: D, width of the features.
-        projection: P, from D to the width of the table or, with ``factorized``, of Q's input.
-        factorized: whether Q narrows to the width of the table.
-        over: head over the table; None for the full softmax.
-    """
-    width = features_dim if projection is None else projection.out_features
-    if not factorized and width != table.embedding_dim:
-        raise ValueError(
-            f"output layer: needs features as wide as the table's rows; got {width} and {table.embedding_dim}. "
-            "Use a projection."
-        )
-    factor = narrowing(width, table.embedding_dim) if factorized else None
-    return OutputLayer(table, borrowed=borrowed, projection=projection, factor=factor, over=over)
 
 
 HEAD = "owned."

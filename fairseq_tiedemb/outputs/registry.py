@@ -14,11 +14,14 @@ from ..registry import Registry
 
 
 class Words(Protocol):
-    """The part of fairseq's ``Dictionary`` that heads read."""
+    """The part of fairseq's ``Dictionary`` that plans and heads read."""
 
+    symbols: list[str]
     indices: dict[str, int]
 
     def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> str: ...
 
     def bos(self) -> int: ...
 

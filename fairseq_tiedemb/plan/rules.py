@@ -6,9 +6,9 @@ from typing import Any
 from ..checkpoints.meaning import FORMER_OUTPUTS
 from ..constants import Constants
 from ..option_checks import POSITIVE, check_value, flag_of
-from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead
+from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead, Words
 from ..sharing import SharingMethod
-from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths, Words
+from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths
 
 CUTOFF = "adaptive_softmax_cutoff"
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
+import torch.distributed
 from fairseq.data import FairseqDataset, iterators
+from fairseq.distributed.utils import get_global_rank, get_global_world_size
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
 from ..option_checks import flag_of, option
 from ..training.extensions import extensions_of
-from ._processes import rank_and_world_size, rows_of_all_processes
 from ._streams import StreamRows, TokenStream, epoch_batches, open_stream
 
 logger = logging.getLogger(__name__)
@@ -196,7 +197,7 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"--context-window: needs 0 with --task contiguous_lm, where a state carries the context; "
                 f"got {context_window}. Leave it out."
             )
-        _, world_size = rank_and_world_size()
+        world_size = get_global_world_size()
         if world_size > 1:
             raise ValueError(
                 f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the first process's perplexity "
@@ -249,7 +250,11 @@ class ContiguousLMTask(LanguageModelingTask):
         slow.
         """
         carried = self._carried
-        self._gathered = {**carried, "state": rows_of_all_processes(carried["state"])} if carried else {}
+        if carried and (world_size := get_global_world_size()) > 1:
+            states = [torch.empty_like(carried["state"]) for _ in range(world_size)]
+            torch.distributed.all_gather(states, carried["state"].contiguous())
+            carried = {**carried, "state": torch.cat(states, 1)}
+        self._gathered = carried
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """The task's part of a checkpoint: the states of all rows of all processes, and their position.
@@ -257,7 +262,7 @@ class ContiguousLMTask(LanguageModelingTask):
         It is empty at the end of the text, where training may continue with another number of rows. Raises RuntimeError
         if the states of several processes have not been gathered.
         """
-        _, world_size = rank_and_world_size()
+        world_size = get_global_world_size()
         if self._gathered is None and self._carried and world_size > 1:
             raise RuntimeError(
                 f"contiguous_lm: needs gather_for_checkpoint() in all {world_size} processes before one of them writes "
@@ -273,8 +278,7 @@ class ContiguousLMTask(LanguageModelingTask):
         """
         if not (self.one_stream and "state" in checkpoint):
             return
-        _, world_size = rank_and_world_size()
-        rows, expected = checkpoint["state"].size(1), self.args.batch_size * world_size
+        rows, expected = checkpoint["state"].size(1), self.args.batch_size * get_global_world_size()
         if rows != expected:
             raise ValueError(
                 f"--batch-size: needs {rows} rows over all processes, as in the checkpoint; got "
@@ -297,7 +301,6 @@ class ContiguousLMTask(LanguageModelingTask):
         self._restored = checkpoint
 
     def _restore(self, model: Any) -> None:
-        position, state = self._restored["position"], self._restored["state"]
-        rank, world_size = rank_and_world_size()
-        model.restore_state(position, state.chunk(world_size, 1)[rank])
+        of_processes = self._restored["state"].chunk(get_global_world_size(), 1)
+        model.restore_state(self._restored["position"], of_processes[get_global_rank()])
         self._restored = {}
