@@ -149,11 +149,7 @@ def sharing_method_names() -> list[str]:
 
 # To add a method of this package, add its entry here.
 OURS = (
-    SharingMethod(
-        name="plain",
-        summary="one table, unchanged, for both",
-        source="Press & Wolf 2016, section 3",
-    ),
+    SharingMethod(name="plain", summary="one table, unchanged, for both", source="Press & Wolf 2016, section 3"),
     SharingMethod(
         name="l2-input",
         summary="rows of norm 1 for both",

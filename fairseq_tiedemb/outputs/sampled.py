@@ -107,13 +107,7 @@ class NoiseContrastive(SampledHead):
     flag = "--output-layer nce"
 
     def __init__(
-        self,
-        table: SharedEmbedding,
-        counts: Tensor | None,
-        marks: Sequence[int],
-        *,
-        log_z: float = 0.0,
-        **noise: Any,
+        self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, log_z: float = 0.0, **noise: Any
     ):
         super().__init__(table, counts, marks, **noise)
         self.log_z = log_z

@@ -232,10 +232,6 @@ class StreamRows(FairseqDataset):
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
             "is_last": samples[0]["is_last"],
-            "net_input": {
-                "src_tokens": sources,
-                "src_lengths": lengths,
-                "stream_position": samples[0]["position"],
-            },
+            "net_input": {"src_tokens": sources, "src_lengths": lengths, "stream_position": samples[0]["position"]},
             "target": targets,
         }
