@@ -62,11 +62,6 @@ class Regularizer:
 REGULARIZERS: Registry[Regularizer] = Registry(Regularizer, "regularizer", "fairseq_tiedemb.regularizers")
 
 
-def register_regularizer(regularizer: Regularizer) -> Regularizer:
-    """Adds a penalty to the registry; see ``Registry.register``."""
-    return REGULARIZERS.register(regularizer)
-
-
 def half_squared_norm(weight: Tensor) -> Tensor:
     """||w||^2 / 2 in float32 or more precise, because squares overflow half precision."""
     return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum() / 2
@@ -198,4 +193,4 @@ OURS = (
     ),
 )
 for _regularizer in OURS:
-    register_regularizer(_regularizer)
+    REGULARIZERS.register(_regularizer)

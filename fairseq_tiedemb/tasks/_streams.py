@@ -20,38 +20,23 @@ def empty_split(split: str) -> ValueError:
     return ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
 
 
-def epoch_batches(
-    dataset: FairseqDataset,
-    batches: Any,
-    *,
-    shuffles: bool,
-    data_buffer_size: int = 0,
-    num_shards: int = 1,
-    shard_id: int = 0,
-    num_workers: int = 0,
-    seed: int = 1,
-    epoch: int = 1,
-    skip_remainder_batch: bool = False,
-    **_: Any,
-) -> iterators.EpochBatchIterator:
-    """fairseq's iterator over batches of a dataset's indices; with ``shuffles`` in another order every epoch.
+# What `epoch_batches` takes of fairseq's options, which has more: for the filtering and sorting of samples.
+OF_ITERATOR = ("num_shards", "shard_id", "num_workers", "seed", "epoch", "skip_remainder_batch")
 
-    The other arguments are as in fairseq, which has more: for the filtering and sorting of samples.
-    """
+
+def epoch_batches(
+    dataset: FairseqDataset, batches: Any, *, shuffles: bool, data_buffer_size: int = 0, **options: Any
+) -> iterators.EpochBatchIterator:
+    """fairseq's iterator over batches of a dataset's indices; with ``shuffles`` in another order every epoch."""
     return iterators.EpochBatchIterator(
         dataset=dataset,
         collate_fn=dataset.collater,
         batch_sampler=batches,
-        seed=seed,
-        num_shards=num_shards,
-        shard_id=shard_id,
-        num_workers=num_workers,
-        epoch=epoch,
         buffer_size=data_buffer_size,
         disable_shuffling=not shuffles,
-        skip_remainder_batch=skip_remainder_batch,
         # Persistent workers would outlive their loader, which is made anew every epoch.
         persistent_workers=False,
+        **{name: options[name] for name in OF_ITERATOR if name in options},
     )
 
 
