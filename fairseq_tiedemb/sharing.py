@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .feature_maps import HalfSwap, ScaleNorm
 from .registry import Registry
 
 # n (V,) -> (V,); a method with parameters takes n and its parameters by name.
@@ -145,6 +144,36 @@ def sharing_method(name: str, *, flag: str = "sharing method") -> SharingMethod:
 def sharing_method_names() -> list[str]:
     """Names of all sharing methods, including methods of installed packages."""
     return SHARING_METHODS.names()
+
+
+class ScaleNorm(nn.Module):
+    """Features of one learned length, g h / ||h||, where g starts at sqrt(D).
+
+    Source: Nguyen & Salazar 2019.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.g = nn.Parameter(torch.tensor(width**0.5))
+
+    def forward(self, features: Tensor) -> Tensor:
+        # A float16 norm would overflow.
+        exact = features.to(torch.promote_types(features.dtype, torch.float32))
+        return (self.g * nn.functional.normalize(exact, dim=-1)).to(features.dtype)
+
+
+class HalfSwap(nn.Module):
+    """Features whose halves change places; of an odd width, the last D // 2 features come first.
+
+    Source: Su 2023.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.places = width // 2
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.roll(self.places, -1)
 
 
 # To add a method of this package, add its entry here.

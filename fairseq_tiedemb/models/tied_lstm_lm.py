@@ -51,7 +51,7 @@ class TiedLSTMLM(StreamLM):
     def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> RecurrentDecoder:
         """The LSTM layers around the tables; raises ValueError for both kinds of dropout."""
         sizes = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers
-        if not _variational(cfg):
+        if not any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs)):
             stack = LSTMStack(*sizes, cfg.dropout, weight_dropout=cfg.weight_dropout)
             places = (first_given(place, cfg.dropout) for place in (cfg.decoder_dropout_in, cfg.decoder_dropout_out))
             before, after = (FairseqDropout(probability, cls.__name__) for probability in places)
@@ -67,10 +67,6 @@ class TiedLSTMLM(StreamLM):
         return RecurrentDecoder(
             words, tables.input, tables.output, stack, word_dropout=cfg.dropout_words, dropout_out=outputs
         )
-
-
-def _variational(cfg: Any) -> bool:
-    return any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs))
 
 
 PROJECTION = ("projection", "projection_bias")

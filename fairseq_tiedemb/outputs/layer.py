@@ -121,10 +121,6 @@ class OutputLayer(nn.Module):
         self.head.require_counts()
         self.head.check_options(options)
 
-    def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
-        self.head.start_bias(log_prob_V)
-
     def tables(self) -> dict[str, SharedEmbedding]:
         """The output embeddings by the name of their tokens."""
         return self.head.tables()
@@ -185,12 +181,8 @@ def _find_the_table(
                 f"{prefix}{name}: needs shape {tuple(owned.shape)}, that of the input's table, with which it is tied; "
                 f"got {tuple(entry.shape)}. Use the sizes of the training."
             )
-        elif entry is not None and not _equal(entry, owned):
+        elif entry is not None and not torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True):
             error_msgs.append(
                 f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use the "
                 "checkpoint without --share-decoder-input-output-embed and --share-all-embeddings."
             )
-
-
-def _equal(entry: Tensor, owned: Tensor) -> bool:
-    return torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .._shapes import check_features, check_target
 from ..head import Head, no_counts
+from ..option_checks import OneOf, check_value
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
 from .class_file import NamedClasses, of_another_file
@@ -91,8 +92,7 @@ class Tree(Head):
         problem: ValueError | None = None,
     ):
         super().__init__()
-        if kind not in TREES:
-            raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {kind}. Use huffman.")
+        check_value("--tree", kind, OneOf(tuple(TREES), "huffman"))
         self.size, self.kind, self.problem = size, kind, problem
         self._class_of = classes.class_of if kind == BY_CLASSES and classes is not None else None
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))

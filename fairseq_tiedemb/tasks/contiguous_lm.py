@@ -14,7 +14,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
-from ..option_checks import flag_of, option
+from ..option_checks import Range, check_value, flag_of, option
 from ..training.extensions import extensions_of
 from ._streams import StreamRows, TokenStream, epoch_batches, open_stream
 
@@ -31,6 +31,14 @@ MADE_FOR_SAMPLES: dict[str, Any] = {
     "pad_to_fixed_bsz": False,
     # fairseq-eval-lm would score a word piece at the end of a batch as a word.
     "post_process": None,
+}
+RANGES = {
+    "batch_size": Range("at least 1 row", "20, say", at_least=1),
+    "tokens_per_sample": Range(
+        "at least 1 token of a row in a batch",
+        "20, say, and no --context-window, which fairseq-eval-lm subtracts from it",
+        at_least=1,
+    ),
 }
 
 
@@ -87,13 +95,8 @@ class ContiguousLMTask(LanguageModelingTask):
                 "--sample-break-mode: needs none (one stream) or eos (sentences) with --task contiguous_lm; got "
                 f"{args.sample_break_mode}. Use --task language_modeling for other samples."
             )
-        if args.batch_size is not None and args.batch_size < 1:
-            raise ValueError(f"--batch-size: needs at least 1 row; got {args.batch_size}. Use 20, say.")
-        if args.tokens_per_sample < 1:
-            raise ValueError(
-                f"--tokens-per-sample: needs at least 1 token of a row in a batch; got {args.tokens_per_sample}. "
-                "Use 20, say, and no --context-window, which fairseq-eval-lm subtracts from it."
-            )
+        for name, needs in RANGES.items():
+            check_value(flag_of(name), getattr(args, name), needs)
         if str(args.sample_break_mode) == "none":
             for name, neutral in MADE_FOR_SAMPLES.items():
                 value = getattr(args, name, neutral)
