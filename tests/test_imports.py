@@ -14,7 +14,6 @@ CORE = (
     *(
         "_shapes",
         "registry",
-        "feature_maps",
         "sharing",
         "squared_norms",
         "norm_terms",
