@@ -35,12 +35,6 @@ class Scores(NamedTuple):
 
 
 @torch.no_grad()
-def fold_input(embed: Callable[[Tensor], Tensor], size: int) -> Tensor:
-    """Returns the vectors (V, D) of all words, by a layer `embed` that maps words (V,) to vectors in float64."""
-    return embed(torch.arange(size))
-
-
-@torch.no_grad()
 def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -> Scores:
     """Returns the matrix and the bias that give the same logits as an output layer.
 
