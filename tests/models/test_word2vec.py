@@ -13,11 +13,12 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.criterions.word_pairs import WordPairsLoss
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
-from fairseq_tiedemb.optim.row_sgd import RowSGD, sum_of_rows
+from fairseq_tiedemb.optim.row_sgd import RowSGD
 from fairseq_tiedemb.outputs import negative_sampling, pair_steps
 from fairseq_tiedemb.outputs.binary_trees import huffman_tree
 from fairseq_tiedemb.outputs.negative_sampling import NOISE_FOR
 from fairseq_tiedemb.sharing import SHARING_METHODS
+from fairseq_tiedemb.sparse_rows import sum_of_rows
 
 from .. import reference
 from .common import dictionary, grown
@@ -128,12 +129,9 @@ def test_full_softmax(name: str, sparse: bool, tied: bool) -> None:
 def test_tree(name: str, sparse: bool) -> None:
     model = build(name, word2vec_output="tree")
     model.set_sparse_gradients(sparse)
-    tree = huffman_tree(COUNTS)
+    paths = reference.paths(huffman_tree(COUNTS))
     pairs = CBOW_PAIRS if model.predicts_centre else SKIPGRAM_PAIRS
-    predictions = [
-        (words, [(tree.paths[target, d], 1.0, tree.signs[target, d]) for d in range(tree.lengths[target])])
-        for words, target in pairs
-    ]
+    predictions = [(words, [(node, 1.0, sign) for node, sign in paths[target]]) for words, target in pairs]
     check(model, model(**batch(model)).loss, reference.logistic_word2vec(*tables(model), predictions), tied=False)
 
 
