@@ -1,4 +1,4 @@
-"""Give a trained model another dictionary, as a start for further training.
+"""Give a trained model another dictionary, to train it further.
 
 Words of both dictionaries keep their rows, wherever they stand. Rows of new words are drawn as those of a new model, or
 are their --vectors, or the mean of the rows of their --pieces. Output biases, the bands of an adaptive softmax and a
