@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from fairseq_tiedemb.export.folding import fold_input, fold_output
+from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require
@@ -52,7 +50,7 @@ def specification(model: Any, task: Any, options: Any) -> Any:
     Raises:
         ValueError: if the logits are not affine in the features, or a dictionary repeats a word.
     """
-    _fold(model.eval().requires_grad_(False))
+    fold_tables(model.eval().requires_grad_(False))
     return (_translation if hasattr(model, "encoder") else _language_model)(model, task, options)
 
 
@@ -64,29 +62,6 @@ def save(spec: Any, folder: Path, *, quantization: str) -> None:
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
-
-
-def _fold(model: Any) -> None:
-    """Replaces a model's tables in place, by plain vectors of the model's width and by M and b."""
-    model.double()  # tied tables stay equal to the last digit, and are stored once
-    decoder = model.decoder
-    into, out_of = ([] if part is None else [part] for part in (decoder.project_in_dim, decoder.project_out_dim))
-    embed, scores = nn.Sequential(decoder.embed_tokens, *into), nn.Sequential(*out_of, decoder.output_projection)
-    table = getattr(decoder.embed_tokens, "table", decoder.embed_tokens)
-    named = f"--sharing-method {getattr(table, 'method', 'plain')}"
-    output = fold_output(scores, decoder.embed_dim, named=named)
-    embedded = [(decoder, embed)]
-    if hasattr(model, "encoder"):
-        embedded.append((model.encoder, model.encoder.embed_tokens))
-    for part, layer in embedded:
-        vectors_VD = fold_input(layer, len(part.embed_tokens.weight))
-        part.embed_tokens = nn.Embedding.from_pretrained(vectors_VD)
-    decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(output.bias_V.any()))
-    linear.weight = nn.Parameter(output.matrix_VD, requires_grad=False)
-    if linear.bias is not None:
-        linear.bias = nn.Parameter(output.bias_V, requires_grad=False)
-    decoder.project_in_dim = decoder.project_out_dim = None
-    model.float()
 
 
 def _translation(model: Any, task: Any, options: Any) -> Any:
