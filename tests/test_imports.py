@@ -25,6 +25,7 @@ CORE = (
         "head",
         "constants",
         "scored_rows",
+        "sparse_rows",
     ),
     *("regularizers", "embedding", "modules", "outputs"),
 )

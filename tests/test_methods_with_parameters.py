@@ -367,7 +367,10 @@ def test_unit_rows_have_norm_one_after_each_update(
         norms = table.norm(dim=1)
         torch.testing.assert_close(norms, torch.ones_like(norms).index_fill(0, torch.tensor([PAD]), float(norms[PAD])))
     assert tables
-    model = recurrent_lms.build(unit_rows=True)
+    model = recurrent_lms.build(unit_rows=True).double()
+    model.end_update()
+    norms = model.decoder.embed_tokens.weight.detach()[PAD + 1 :].norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones_like(norms), rtol=1e-14, atol=0)
     for half, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
         with pytest.raises(
             ValueError, match=f"needs weights in one precision; got --{half}. Use --memory-efficient-{half}"

@@ -38,11 +38,12 @@ LAYERS = {
     "nce": (*TIED, "--output-layer", "nce", "--noise-samples", 20, *ZERO),
     "sampled": (*TIED, "--output-layer", "sampled", "--noise-samples", 5, "--own-noise", *ZERO),
     "mixture": (*TIED, "--output-layer", "mixture", "--mixtures", 2, "--sharing-method", "scaled-words", *ZERO),
+    "joint": (*TIED, "--output-layer", "joint", "--joint-dim", 12, *ZERO),
     "tree": (*UNTIED, "--output-layer", "tree", *ZERO),
     "class-tree": (*UNTIED, "--output-layer", "tree", "--tree", "classes", "--class-file", "CLASSES", *ZERO),
 }
 # What differs in the table, in the noise or in where the classes come from is rarer.
-RARE = ("class-file", "tied-short-list", "sampled", "class-tree")
+RARE = ("class-file", "tied-short-list", "sampled", "joint", "class-tree")
 every_layer = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in RARE)) for name in LAYERS]
 )

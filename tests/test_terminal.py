@@ -98,6 +98,7 @@ def test_what_programs_read_is_exact_except_on_a_terminal():
 def test_a_note_comes_after_what_was_printed_before(tmp_path: Path) -> None:
     """A recipe reads the summary of `score` from the last line of a file that has both streams."""
     program = "from fairseq_tiedemb.cli._output import note; print('a score'); note('the summary')"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with (tmp_path / "log").open("w") as log:
-        subprocess.run([sys.executable, "-c", program], stdout=log, stderr=log, check=True)
+        subprocess.run([sys.executable, "-c", program], stdout=log, stderr=log, check=True, env=environment)
     assert (tmp_path / "log").read_text() == "a score\nthe summary\n"

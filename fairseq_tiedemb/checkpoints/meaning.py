@@ -51,6 +51,8 @@ class Choice:
 THREE_WAY = Choice("share_all_embeddings", False)
 SHARING = (
     Choice("sharing_method", "plain"),
+    # Bands have other shapes than one table, and --adaptive-softmax-cutoff implies them.
+    Choice("output_layer", "softmax", also="adaptive"),
     THREE_WAY,
     Choice("share_decoder_input_output_embed", False, implied_by=THREE_WAY),
     Choice("projection", False),
@@ -64,11 +66,9 @@ SHARING = (
 )
 # A preset may turn these on by its name alone.
 SET_BY_PRESETS = tuple(choice for choice in SHARING if isinstance(choice.unset, bool))
-# For language models with --output-layer: a table trained under one output layer does not fit another. The checkpoint's
-# classes replace --classes, so another number there is a mistake.
+# For language models: a table trained under one output layer does not fit another. The checkpoint's classes replace
+# --classes, so another number there is a mistake.
 OUTPUT_LAYER = (
-    # Bands have other shapes than one table, and --adaptive-softmax-cutoff implies them.
-    Choice("output_layer", "softmax", also="adaptive"),
     Choice("output_layer_options", "none"),
     Choice("classes"),
     Choice("tree", "huffman"),

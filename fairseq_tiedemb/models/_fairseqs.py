@@ -4,6 +4,7 @@ fairseq builds its model with the usual random numbers. Everything between input
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fairseq.models import (
@@ -16,13 +17,18 @@ from fairseq.models import (
 from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
-from ._options import FairseqsFamilyConfig, OutputLayerConfig
-from ._tables import build_tables
+from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
+from ._tables import build_tables, no_counts
 
 
 @dataclass
 class FairseqsLMConfig(FairseqsFamilyConfig, OutputLayerConfig):
     """What our forms of fairseq's language models have beside fairseq's own options."""
+
+
+@dataclass
+class FairseqsTranslationConfig(FairseqsFamilyConfig, TranslationOutputConfig):
+    """What our forms of fairseq's translation models have beside fairseq's own options."""
 
 
 def _of_decoder(settings: Settings, input_dim: int) -> Widths:
@@ -44,7 +50,7 @@ def _of_language_model(settings: Settings) -> Widths:
     return _of_decoder(settings, int(settings("decoder_input_dim") or settings("decoder_embed_dim")))
 
 
-TRANSLATION = Family(_of_translation, translates=True, bias=False, fairseqs=True, heads=(SOFTMAX, ADAPTIVE))
+TRANSLATION = Family(_of_translation, translates=True, bias=False, fairseqs=True, heads=(*TRANSLATION_HEADS, ADAPTIVE))
 LANGUAGE_MODEL = Family(_of_language_model, bias=False, fairseqs=True)
 
 
@@ -76,13 +82,14 @@ def transplant(model: Any, plan: Plan, args: Any, task: Any, *, name: str) -> No
         theirs["encoder input"] = encoder.embed_tokens
     output = decoder.output_projection if decoder.adaptive_softmax is None else decoder.adaptive_softmax
     theirs |= {"output": output, "decoder output": output}
-    tables = build_tables(plan, decoder.dictionary, lambda: training_counts(task), theirs=theirs)
+    counts = no_counts if encoder is not None else partial(training_counts, task)
+    tables = build_tables(plan, decoder.dictionary, counts, theirs=theirs)
     if encoder is not None:
         encoder.embed_tokens = tables.inputs["encoder input"]
     decoder.embed_tokens = tables.inputs.get("decoder input") or tables.inputs.get("input") or decoder.embed_tokens
     if plan.projection is not None:
         decoder.projection = tables.output.projection
     decoder.output_projection = tables.output
-    if plan.head not in (SOFTMAX, ADAPTIVE):
+    if encoder is None and plan.head not in (SOFTMAX, ADAPTIVE):
         start_biases(tables.output, getattr(args, "output_bias_init", None) or "unigram", task)
     model.start(plan, name)

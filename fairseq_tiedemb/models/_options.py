@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from ..constants import Constants
 from ..option_checks import POSITIVE, PROBABILITY, OneOf, Range, option
 from ..outputs import OUTPUT_HEADS, SOFTMAX
-from ..outputs.ours import OURS, AdaptiveConfig
+from ..outputs.ours import OURS, AdaptiveConfig, JointConfig, MixtureConfig
 from ..sharing import SHARING_METHODS
 
 SHARING_METHODS.load()
@@ -20,6 +20,8 @@ SHARING_METHOD_HELP = "how one table gives input vectors and logits: " + "; ".jo
     f"{method.name} ({method.summary})".replace("%", "%%")
     for method in SHARING_METHODS.values()
 )
+# Output layers that need neither the counts of a text nor bands.
+TRANSLATION_HEADS = (SOFTMAX, "mixture", "joint")
 BIAS_STARTS = ("zero", "uniform", "unigram")
 
 
@@ -105,6 +107,15 @@ class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[m
         "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
         "default: random like all parameters for softmax, unigram for other output layers",
         needs=OneOf(BIAS_STARTS, "unigram"),
+    )
+
+
+@dataclass
+class TranslationOutputConfig(JointConfig, MixtureConfig, FairseqDataclass):
+    """The output layer of a translation model."""
+
+    output_layer: str = option(
+        SOFTMAX, "; ".join(f"{name}: {OUTPUT_HEADS[name].summary}" for name in TRANSLATION_HEADS)
     )
 
 

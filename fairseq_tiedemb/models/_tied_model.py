@@ -105,7 +105,8 @@ class TiedModel(BaseFairseqModel):
             )
         for table in self.modules():
             if isinstance(table, SharedEmbedding):
-                table.weight.copy_(F.normalize(table.weight.float(), dim=1))
+                exact = table.weight.to(torch.promote_types(table.weight.dtype, torch.float32))
+                table.weight.copy_(F.normalize(exact, dim=1))
 
     @property
     def output(self) -> OutputLayer:

@@ -13,10 +13,18 @@ from omegaconf import II, MISSING
 from ..modules.cells import CELLS
 from ..modules.initialization import STD
 from ..option_checks import option
-from ..outputs import SOFTMAX
 from ..plan import THREE_WAY, TYING, Family, Settings, Widths
 from ._conditional_decoder import ConditionalDecoder
-from ._options import ProjectionConfig, TyingConfig, first_given, own_dropout, probability, size
+from ._options import (
+    TRANSLATION_HEADS,
+    ProjectionConfig,
+    TranslationOutputConfig,
+    TyingConfig,
+    first_given,
+    own_dropout,
+    probability,
+    size,
+)
 from ._pretrained import load_pretrained
 from ._recipe import register_preset, training_options, with_sizes
 from ._recurrent_encoder import RecurrentEncoder
@@ -25,7 +33,7 @@ from ._tied_model import TiedModel
 
 
 @dataclass
-class AttentionNMTConfig(ProjectionConfig, TyingConfig):
+class AttentionNMTConfig(ProjectionConfig, TyingConfig, TranslationOutputConfig):
     """Options, named as in fairseq's ``lstm``; presets define sizes and dropout."""
 
     share_all_embeddings: bool = option(
@@ -80,7 +88,7 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     """
 
     equal_widths = ("decoder_embed_dim", "decoder_out_embed_dim")
-    family = Family(_widths, _unequal, translates=True, equal_widths=equal_widths, heads=(SOFTMAX,))
+    family = Family(_widths, _unequal, translates=True, equal_widths=equal_widths, heads=TRANSLATION_HEADS)
     recipe: ClassVar[dict[str, Any]] = training_options("lstm_nmt")
     recipe_yields: ClassVar[bool] = True
     # Standard deviation of fairseq's lstm, uniform in +-0.1. With DL4MT's 0.01, chosen for Adadelta, Adam at 3e-3 had

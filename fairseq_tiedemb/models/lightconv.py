@@ -10,8 +10,14 @@ from torch import Tensor
 from ..checkpoints.meaning import OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
 from ..outputs import OutputLayer
 from ..plan import Plan
-from ._fairseqs import LANGUAGE_MODEL, TRANSLATION, FairseqsLMConfig, register_presets, transplant
-from ._options import FairseqsFamilyConfig
+from ._fairseqs import (
+    LANGUAGE_MODEL,
+    TRANSLATION,
+    FairseqsLMConfig,
+    FairseqsTranslationConfig,
+    register_presets,
+    transplant,
+)
 from ._tied_model import TiedModel
 
 
@@ -57,7 +63,7 @@ class TiedLightConvModel(TiedModel, LightConvModel):
     """
 
     family = TRANSLATION
-    own_options = FairseqsFamilyConfig
+    own_options = FairseqsTranslationConfig
     meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @classmethod

@@ -6,8 +6,7 @@ from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 
 from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS
-from ._fairseqs import TRANSLATION, register_presets, transplant
-from ._options import FairseqsFamilyConfig
+from ._fairseqs import TRANSLATION, FairseqsTranslationConfig, register_presets, transplant
 from ._tied_model import TiedModel
 
 
@@ -22,7 +21,7 @@ class TiedTransformerModel(TiedModel, TransformerModel):
     """
 
     family = TRANSLATION
-    own_options = FairseqsFamilyConfig
+    own_options = FairseqsTranslationConfig
     meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @classmethod

@@ -147,7 +147,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         steps = sparse and not self.predicts_centre and isinstance(head, NegativeSampling)
         self.rate_of_steps = rate if steps and head.learns_in_steps(inputs) else 0.0
         for weight in self.parameters():
-            weight.is_clipped = self.rate_of_steps > 0
+            weight.learned_in_steps = self.rate_of_steps > 0
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None

@@ -1,7 +1,6 @@
 """Stochastic gradient descent for tables of which an update changes only a few rows."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -14,26 +13,7 @@ from omegaconf import II
 from torch import Tensor
 
 from ..option_checks import option
-
-
-def sum_of_rows(grad: Tensor) -> Tensor:
-    """A sparse gradient (V, D) with repeated rows summed and sorted, about five times as fast as ``coalesce``."""
-    if grad.is_coalesced():
-        return grad
-    words, rows = grad._indices()[0], grad._values()
-    distinct = torch.bincount(words, minlength=len(grad)).nonzero().squeeze(1)
-    if len(distinct) == len(words) and torch.equal(distinct, words):
-        sums = rows
-    else:
-        place = words.new_empty(len(grad))
-        place[distinct] = torch.arange(len(distinct), device=words.device)
-        sums = rows.new_zeros(len(distinct), *rows.shape[1:]).index_add_(0, place[words], rows)
-    return rows_of(distinct, sums, grad.shape)
-
-
-def rows_of(words: Tensor, rows: Tensor, shape: Sequence[int]) -> Tensor:
-    """A sparse tensor (V, D) with these rows, of distinct words in rising order."""
-    return torch.sparse_coo_tensor(words.unsqueeze(0), rows, tuple(shape), is_coalesced=True, check_invariants=False)
+from ..sparse_rows import sparse_rows, sum_of_rows
 
 
 def clip_rows(rows: Tensor, max_norm: float) -> Tensor:
@@ -65,14 +45,14 @@ class RowSGD(torch.optim.Optimizer):
                 grad = parameter.grad
                 if grad is None:
                     continue
-                # A model sets `is_clipped` where a gradient is the change of many small steps.
-                max_norm = 0.0 if getattr(parameter, "is_clipped", False) else group["clip_row_norm"]
+                # A model sets `learned_in_steps` where a gradient is the change of many small steps.
+                max_norm = 0.0 if getattr(parameter, "learned_in_steps", False) else group["clip_row_norm"]
                 if not grad.is_sparse:
                     change = clip_rows(grad, max_norm)
                 else:
                     grad = sum_of_rows(grad)
                     rows = clip_rows(grad._values(), max_norm).to(parameter)
-                    change = rows_of(grad._indices()[0], rows, grad.shape)
+                    change = sparse_rows(grad._indices()[0], rows, grad.shape)
                 parameter.add_(change, alpha=-group["lr"])
         return loss
 

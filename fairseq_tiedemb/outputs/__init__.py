@@ -17,6 +17,7 @@ from .class_file import read_classes as read_classes
 from .classes import ClassBased as ClassBased
 from .counted import CountedHead as CountedHead
 from .counted import unigram as unigram
+from .joint import JointSpace as JointSpace
 from .layer import OutputLayer as OutputLayer
 from .layer import build_output as build_output
 from .mixture import Mixture as Mixture

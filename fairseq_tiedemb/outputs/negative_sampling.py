@@ -7,9 +7,10 @@ from torch import Tensor
 from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..sparse_rows import distinct
 from .counted import CountedHead
 from .noise import Noise, NoiseOfCounts
-from .pair_steps import BLOCK, BLOCK_NOISE, PairSteps, distinct, sizes_of_steps
+from .pair_steps import BLOCK, BLOCK_NOISE, PairSteps, sizes_of_steps
 
 NOISE_FOR = ("block", "centre", "pair")
 
@@ -131,7 +132,7 @@ class NegativeSampling(CountedHead):
     def learns_in_steps(self, inputs: SharedEmbedding) -> bool:
         """Whether ``loss_in_steps`` can learn these input embeddings: noise per block, and two plain tables or one."""
         plain = all(table.is_plain for table in (inputs, self.table))
-        return plain and self.noise_for == "block" and not self.table.weight.dtype.itemsize < 4
+        return plain and self.noise_for == "block" and self.table.weight.dtype.itemsize >= 4
 
     def loss_in_steps(
         self, inputs: SharedEmbedding, words_n: Tensor, target_N: Tensor, rows_N: Tensor, rate: float

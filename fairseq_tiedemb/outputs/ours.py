@@ -9,9 +9,10 @@ from typing import Any, Optional
 from torch import Tensor
 
 from ..embedding import SharedEmbedding
-from ..option_checks import OneOf, Range, option
+from ..option_checks import POSITIVE, OneOf, Range, option
 from .class_file import NamedClasses, read_classes
 from .classes import ClassBased
+from .joint import JointSpace
 from .mixture import Mixture
 from .negative_sampling import NOISE_FOR, NegativeSampling
 from .registry import OutputHead, Words, register_output_layer
@@ -141,6 +142,15 @@ class MixtureConfig:
     )
 
 
+@dataclass
+class JointConfig:
+    """Options of ``--output-layer joint``."""
+
+    joint_dim: Optional[int] = option(
+        None, "for joint: width J of the space where words meet features; default: the table's", needs=POSITIVE
+    )
+
+
 def _marks(words: Words) -> tuple[int, int]:
     """fairseq's special symbols that are never predicted, ``<s>`` and ``<pad>``."""
     return words.bos(), words.pad()
@@ -233,6 +243,12 @@ OURS = (
         "a mixture of softmaxes over one table",
         lambda options, table, *_: Mixture(table, options.mixtures),
         MixtureConfig,
+    ),
+    OutputHead(
+        "joint",
+        "a softmax over products in a space to which maps lead from the table and the features",
+        lambda options, table, *_: JointSpace(table, options.joint_dim or table.embedding_dim),
+        JointConfig,
     ),
     OutputHead(
         "negative-sampling",

@@ -7,19 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..sparse_rows import distinct, sparse_rows
+
 # Steps per batch. Step s learns the centres s, s + STEPS, ..., whose windows of up to STEPS / 2 words do not overlap.
 STEPS = 10
 # For noise per block: feature vectors per block, and the smallest number of noise words.
 BLOCK = 8
 BLOCK_NOISE = 64
-
-
-def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Distinct words in rising order, and each word's position among them; linear, where ``torch.unique`` sorts."""
-    found = torch.bincount(words, minlength=size).nonzero().squeeze(1)
-    place = words.new_empty(size)
-    place[found] = torch.arange(len(found), device=words.device)
-    return found, place[words]
 
 
 def sizes_of_steps(count: int) -> list[int]:
@@ -96,8 +90,7 @@ class _Rows:
         self.now = self.before.clone()
 
     def gradient(self, factor: Tensor) -> Tensor:
-        rows, words = (self.before - self.now).mul_(factor), self.words.unsqueeze(0)
-        return torch.sparse_coo_tensor(words, rows, self.shape, is_coalesced=True, check_invariants=False)
+        return sparse_rows(self.words, (self.before - self.now).mul_(factor), self.shape)
 
 
 class _Part(NamedTuple):

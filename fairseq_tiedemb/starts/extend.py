@@ -24,7 +24,7 @@ BAND = re.compile(
     r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|tail\.(\d+)\.2)\."
 )
 # Output layers of which nothing but rows is made from the words.
-HEADS = ("softmax", "adaptive", "mixture", "nce", "sampled")
+HEADS = ("softmax", "adaptive", "mixture", "joint", "nce", "sampled")
 # Options by which a table has other rows than one for each word of a dictionary.
 OTHER_ROWS = ("merge_src_tgt_embed", "character_embeddings")
 BANDS = ("adaptive_input", "adaptive_softmax_cutoff")

@@ -70,7 +70,9 @@ CASES += [("feedforward_lm", "distance", {"deep_output": "linear", "skip_connect
 CASES += [("feedforward_lm", "plain", {"ngram_order": 2})]  # with no word to carry
 CASES += [("transformer_lm", "l2-input", {"embedding_rank": 6}), ("dl4mt_twwt", "plain", {"decoder_layers": 2})]
 CASES += [(name, METHODS[-1 - place % len(METHODS)], CONSTANTS) for place, name in enumerate(MODELS)]
-CASES += [(name, "scaled-words", {"output_layer": "mixture"}) for name in ("tied_lstm_lm", "transformer_lm")]
+MIXED = ("tied_lstm_lm", "transformer_lm", "transformer", "lightconv", "lstm_nmt_twwt")
+CASES += [(name, "scaled-words", {"output_layer": "mixture"}) for name in MIXED]
+CASES += [(name, "plain", {"output_layer": "joint", "joint_dim": 5}) for name in ("highway_lm", "transformer")]
 every_case = pytest.mark.parametrize(("name", "method", "options"), CASES, ids=str)
 
 

@@ -27,6 +27,7 @@ OTHER_WEIGHTS = {
     "decoder_hidden_size",
     "decoder_layers",
     "decoder_out_embed_dim",
+    "joint_dim",
     "mixtures",
     "encoder_embed_dim",
     "encoder_hidden_size",

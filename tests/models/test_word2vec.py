@@ -13,11 +13,12 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.criterions.word_pairs import WordPairsLoss
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
-from fairseq_tiedemb.optim.row_sgd import RowSGD, sum_of_rows
+from fairseq_tiedemb.optim.row_sgd import RowSGD
 from fairseq_tiedemb.outputs import negative_sampling, pair_steps
 from fairseq_tiedemb.outputs.binary_trees import huffman_tree
 from fairseq_tiedemb.outputs.negative_sampling import NOISE_FOR
 from fairseq_tiedemb.sharing import SHARING_METHODS
+from fairseq_tiedemb.sparse_rows import sum_of_rows
 
 from .. import reference
 from .common import dictionary, grown

@@ -11,7 +11,8 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from omegaconf import OmegaConf
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the optimiser)
-from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, sum_of_rows
+from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD
+from fairseq_tiedemb.sparse_rows import sum_of_rows
 
 
 def optimizer(*parameters: torch.nn.Parameter, lr: float = 0.5, clip_row_norm: float = 0.0) -> FairseqRowSGD:

@@ -11,6 +11,7 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.outputs import (
     Bands,
     ClassBased,
+    JointSpace,
     Mixture,
     NegativeSampling,
     NoiseContrastive,
@@ -70,6 +71,7 @@ HEADS: dict[str, Callable[[Tensor | None], Any]] = {
     "nce, own noise": lambda counts: NoiseContrastive(table(), counts, MARKS, samples=3, shared=False),
     "sampled": lambda counts: SampledSoftmax(table(), counts, MARKS, samples=3),
     "mixture": lambda counts: grown(Mixture(table(), 3).double(), std=0.5),
+    "joint": lambda counts: grown(JointSpace(table(), 4).double(), std=0.5),
     "adaptive": lambda counts: Bands(grown(AdaptiveSoftmax(SIZE, WIDTH, [5, 9], 0.0, factor=1.0).double())),
     "negative-sampling": lambda counts: NegativeSampling(
         table(), COUNTS if counts is None else counts, negatives=3, power=0.75

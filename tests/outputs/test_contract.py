@@ -29,7 +29,7 @@ class Tempered(CountedHead):
 
 
 ALL: dict[str, Callable[[Any], Any]] = {**HEADS, "tempered": lambda counts: Tempered(table(), counts, MARKS)}
-WITHOUT_COUNTS = ("softmax", "mixture", "adaptive", "negative-sampling")
+WITHOUT_COUNTS = ("softmax", "mixture", "joint", "adaptive", "negative-sampling")
 every_head = pytest.mark.parametrize("name", ALL)
 with_counts = pytest.mark.parametrize("name", [each for each in ALL if each not in (*WITHOUT_COUNTS, SCATTERED)])
 with_probabilities = pytest.mark.parametrize("name", [name for name in ALL if name != "negative-sampling"])
@@ -76,7 +76,9 @@ def test_probabilities_sum_to_1_and_are_those_of_the_loss(name: str) -> None:
     assert not whole.nll_loss.requires_grad
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if name not in ("tree", "adaptive", "negative-sampling")])
+@pytest.mark.parametrize(
+    "name", [name for name in ALL if name not in ("tree", "joint", "adaptive", "negative-sampling")]
+)
 def test_constants_of_the_table_are_those_of_the_head(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_constants(counts: Any) -> Any:
         head = ALL[name](counts)
@@ -133,7 +135,7 @@ def test_scores_keep_the_shape_of_the_features(name: str) -> None:
     torch.testing.assert_close(head.scores(h.view(2, 4, WIDTH)).flatten(0, 1), head.scores(h))
 
 
-@pytest.mark.parametrize("name", ["softmax", "classes", "short-list", "tree", "nce", "sampled", "mixture"])
+@pytest.mark.parametrize("name", ["softmax", "classes", "short-list", "tree", "nce", "sampled", "mixture", "joint"])
 def test_biases_start_as_a_distribution(name: str) -> None:
     head = build(name)
     q = COUNTS.clamp(min=1).double().index_fill(0, torch.tensor(MARKS), 0.0)

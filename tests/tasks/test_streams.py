@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.data.indexed_dataset import IndexedDatasetBuilder, MMapIndexedDatasetBuilder
 
-from fairseq_tiedemb.tasks._streams import StreamRows, TokenStream
+from fairseq_tiedemb.tasks._streams import StreamRows, TokenStream, random_lengths
 
 from .streams import WORDS, Sentences, batches, sentences, stream, task_with
 
@@ -107,7 +107,7 @@ def test_processes_have_equally_many_batches_at_equal_positions(
 
 
 def test_lengths_are_drawn_anew_in_every_epoch_of_training() -> None:
-    """About as long as asked for, a few of half the length; all processes and a resumed training draw the same."""
+    """All processes and a resumed training draw the same."""
     task = task_with(30, random_length=True, train_subset="train")
     drawn = {}
     for epoch in (1, 2):
@@ -120,15 +120,21 @@ def test_lengths_are_drawn_anew_in_every_epoch_of_training() -> None:
             assert [batch["is_last"] for batch in read] == [*[False] * (len(read) - 1), True]
         assert drawn[epoch, 0] == drawn[epoch, 1]
         assert sum(drawn[epoch, 0]) == 4500
-    lengths = np.array(drawn[1, 0][:-1] + drawn[2, 0][:-1])
     assert drawn[1, 0] != drawn[2, 0]
-    assert 25 < lengths[lengths > 22].mean() < 33
-    assert 0 < np.mean(lengths <= 22) < 0.2
-    assert lengths.min() >= 5
     for split, random in (("valid", True), ("train", False)):
         text = TokenStream(sentences(900), WORDS, split)
         read = batches(task_with(30, random_length=random, train_subset="train"), text)
         assert {batch["target"].size(1) for batch in read} == {30}
+
+
+def test_one_length_of_twenty_is_half_and_none_is_below_five() -> None:
+    lengths = np.diff(random_lengths(100, 400_000, (1, 2)), prepend=0)
+    few = lengths[lengths < 75]  # five standard deviations from both means
+    assert 0.04 < len(few) / len(lengths) < 0.06
+    for drawn, mean in ((few, 50), (lengths[lengths >= 75], 100)):
+        assert drawn.mean() == pytest.approx(mean, abs=2)
+        assert drawn.std() == pytest.approx(5, abs=1)
+    assert np.diff(random_lengths(6, 5000, (1, 2)), prepend=0).min() == 5
 
 
 @pytest.mark.parametrize(("length", "chunk"), [(400, 20), (397, 7), (41, 2)])

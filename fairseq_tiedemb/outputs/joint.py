@@ -1,0 +1,84 @@
+"""The joint space: words and features meet in a space of their own, to which maps lead from both."""
+
+from torch import Tensor, nn
+
+from .._shapes import check_features
+from ..embedding import SharedEmbedding
+from ..head import Head
+from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
+from ..option_checks import flag_of
+from ..sharing import sharing_method
+
+
+class JointSpace(Head):
+    """Scores words by products in a space of J dimensions, to which learned maps lead from table and features.
+
+        z_v = tanh(U w_v + b) . tanh(V h + c) + bias_v
+
+    So tied words differ as outputs from what they are as inputs, by U, as features do from inputs by P. An update
+    costs V D J more than the softmax's. The table is shared plainly.
+
+    Args:
+        table: output embedding, owned by another module.
+        width: J.
+
+    Raises:
+        ValueError: for another sharing method than plain, or scales or a cap of logits, which U would undo.
+
+    Source: Pappas et al. 2018, in the form of their code.
+    """
+
+    flag = "--output-layer joint"
+    refuses = ("augmented_loss",)
+
+    def __init__(self, table: SharedEmbedding, width: int):
+        super().__init__()
+        if not sharing_method(table.method).is_plain:
+            raise ValueError(
+                f"--sharing-method: needs plain with {self.flag}, whose map of the words follows; got {table.method}. "
+                "Use plain."
+            )
+        for name, value in table.constants.changed().items():
+            if name.startswith("logit"):
+                raise ValueError(
+                    f"{flag_of(name)}: needs another output layer than {self.flag}; got {value}. Leave it out."
+                )
+        self._table = (table,)  # a tuple hides the module from torch's registry
+        self.of_words = nn.Linear(table.embedding_dim, width)
+        self.of_features = nn.Linear(table.embedding_dim, width)
+
+    @property
+    def table(self) -> SharedEmbedding:
+        """The output embedding."""
+        return self._table[0]
+
+    def words(self) -> Tensor:
+        """tanh(U w + b) of all words (V, J)."""
+        return self.of_words(self.table.weight).tanh()
+
+    def mapped(self, features: Tensor) -> Tensor:
+        """tanh(V h + c): (*, D) -> (*, J)."""
+        return self.of_features(check_features(features, self.table.embedding_dim)).tanh()
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Logits of the whole vocabulary: (*, D) -> (*, V)."""
+        return nn.functional.linear(self.mapped(features), self.words(), self.table.bias)
+
+    def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
+        """Cross entropy, with label smoothing and z-loss, without the N x V logits in memory."""
+        self.check_options(options)
+        return output_loss(self.mapped(features_ND), self.words(), target_N, bias=self.table.bias, options=options)
+
+    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
+        """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
+        return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
+        nn.init.zeros_(self.of_features.bias)
+        nn.init.zeros_(self.of_words.bias)
+        self.table.start_bias(log_prob_V)
+
+    def tables(self) -> dict[str, SharedEmbedding]:
+        """The output embeddings by the name of their tokens."""
+        return {"words": self.table}
