@@ -1,6 +1,7 @@
 """What the commands have in common that make a checkpoint for another training to start from."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,17 @@ def add_start(parser: argparse.ArgumentParser) -> None:
     """Adds the checkpoints and the folder of dictionaries."""
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a model of fairseq's or ours")
     parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint")
-    parser.add_argument(
-        "--data", type=Path, help="folder with the dictionaries of the training. Default: from the checkpoint"
-    )
+    about = "folder with the dictionaries of the training. Default: from the checkpoint"
+    parser.add_argument("--data", type=Path, help=about)
     add_user_dir(parser)
 
 
-def read_start(arguments: argparse.Namespace, *inputs: Path) -> Any:
-    """Returns the trained model (``Trained``), after checking the output, which none of the ``inputs`` may be."""
+def write_start(arguments: argparse.Namespace, make: Callable[[Any], tuple[Any, str]], *inputs: Path) -> None:
+    """Writes what ``make`` returns for the trained model, a checkpoint and what it is, over none of the inputs."""
     check_output(arguments.output, flag="OUT", inputs=(arguments.checkpoint, *inputs))
     from fairseq_tiedemb.starts.trained import read_trained  # imports torch, which takes a second
 
     import_user_dir(arguments.user_dir)
-    return read_trained(arguments.checkpoint, arguments.data)
-
-
-def write_start(arguments: argparse.Namespace, state: dict[str, Any], about: str, *flags: str) -> None:
-    """Writes the checkpoint, and prints what it is, and the ``flags`` beside that a training from it needs."""
+    state, about = make(read_trained(arguments.checkpoint, arguments.data))
     save_aside(state, arguments.output)
-    print(f"{arguments.output}: {about}; without the optimiser's state")
-    print(" ".join([f"Train it with fairseq-train --finetune-from-model {arguments.output}", *flags]))
+    print(f"{arguments.output}: {about}; for --finetune-from-model, without the optimiser's state")

@@ -6,23 +6,18 @@ The decoder's input and output become one table: their mean, or one of the two. 
 
 import argparse
 
-from fairseq_tiedemb.cli._starts import add_start, read_start, write_start
-
-WAYS = ("mean", "input", "output")
+from fairseq_tiedemb.cli._starts import add_start, write_start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the checkpoints and the table."""
     add_start(parser)
-    parser.add_argument(
-        "--from", choices=WAYS, default="mean", dest="way", help="tables that the shared one is made of (default: mean)"
-    )
+    about = "what the shared table is made of (default: mean)"
+    parser.add_argument("--from", choices=("mean", "input", "output"), default="mean", dest="way", help=about)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Writes the tied model."""
-    from fairseq_tiedemb.starts.tie import WAYS, tie
+    from fairseq_tiedemb.starts.tie import tie
 
-    state = tie(read_start(arguments), arguments.way)
-    flag = "--share-decoder-input-output-embed"
-    write_start(arguments, state, f"input and output are one table, {WAYS[arguments.way]}; it needs training", flag)
+    write_start(arguments, lambda trained: tie(trained, arguments.way))

@@ -18,68 +18,69 @@ Weights = Mapping[str, Tensor]
 
 
 class Trained(NamedTuple):
-    """The model of a checkpoint, with all that its training saved.
+    """The model of a checkpoint.
 
     Attributes:
         path: the file.
-        state: what the file holds.
-        settings: of the training, by section, as they are in the file.
+        state: what the file holds, with its settings by section as "cfg".
         model: the model.
         task: its task.
-        options: options of the model, as attributes.
-        of_task: options of the task, as attributes.
-        seed: of the training.
+        config: the settings as fairseq reads them.
     """
 
     path: Path
     state: dict[str, Any]
-    settings: dict[str, Any]
     model: Any
     task: Any
-    options: Namespace
-    of_task: Any
-    seed: int
+    config: Any
 
-    def built(self, task: Any = None, **changes: Any) -> Any:
-        """Builds a model like this one, with the numbers that its training would start with.
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the model."""
+        return as_dict(self.config.model)
 
-        Args:
-            task: with other dictionaries; None for the model's own.
-            changes: other options of the model.
-
-        Raises:
-            ValueError: if the options do not fit one another, or the dictionaries.
-        """
-        options = {**vars(self.options), **changes}
+    def built(self, task: Any, **changes: Any) -> Any:
+        """Builds a model with other options or dictionaries, with the numbers that its training would start with."""
         with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            return (task or self.task).build_model(Namespace(**options))
+            torch.manual_seed(self.config.common.seed)
+            return task.build_model(Namespace(**{**self.options, **changes}))
 
-    def start(self, new: Any, convert: Callable[[Weights], Weights], **changes: Any) -> dict[str, Any]:
+    def start(self, new: Any, convert: Callable[[Weights], Weights], **changes: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the checkpoint of another model, from which a training can start.
 
-        It has neither the state of the optimiser nor the training's place in its data, which belong to the old model.
+        It has neither the optimiser's state nor the training's place in its data, which belong to the old model.
 
         Args:
             new: the other model, whose weights are replaced.
             convert: makes its weights of this model's; of the moving average of ``--store-ema``, too.
-            changes: other options of the model.
+            changes: other options, by section of the settings.
         """
-        extra = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
+        settings = dict(self.state["cfg"])
+        for section, options in changes.items():
+            merged = {**as_dict(settings[section]), **options}
+            settings[section] = Namespace(**merged) if isinstance(settings[section], Namespace) else merged
+        extra: dict[str, Any] = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
         average = (self.state.get("extra_state") or {}).get("ema")
         if average is not None:
             old = copy.deepcopy(self.model)
             old.load_state_dict(average)
-            extra["ema"] = copy.deepcopy(_loaded(new, convert(old.state_dict()), self.path))
-        options = {**as_dict(self.settings["model"]), **changes}
-        as_saved = Namespace(**options) if isinstance(self.settings["model"], Namespace) else options
-        return {
-            **{key: value for key, value in self.state.items() if key != "last_optimizer_state"},
-            "args": None,
-            "cfg": {**self.settings, "model": as_saved},
-            "model": _loaded(new, convert(self.model.state_dict()), self.path),
-            "extra_state": extra,
-        }
+            extra["ema"] = copy.deepcopy(self._loaded(new, convert(old.state_dict())))
+        kept = {key: value for key, value in self.state.items() if key != "last_optimizer_state"}
+        weights = self._loaded(new, convert(self.model.state_dict()))
+        return {**kept, "args": None, "cfg": settings, "model": weights, "extra_state": extra}
+
+    def _loaded(self, model: Any, weights: Weights) -> dict[str, Any]:
+        """Returns a model's state dict after loading; raises ValueError for an entry that is missing or misshaped."""
+        for key, entry in model.state_dict().items():
+            found = weights.get(key)
+            if found is None or found.shape != entry.shape:
+                got = "none" if found is None else f"{tuple(found.shape)}"
+                raise ValueError(
+                    f"CHECKPOINT: needs {key} of shape {tuple(entry.shape)} for the new model; got {got} in "
+                    f"{self.path}. Use a model whose tables alone depend on the words and on tying."
+                )
+        model.load_state_dict({key: weights[key] for key in model.state_dict()}, strict=True)
+        return model.state_dict()
 
 
 def read_trained(path: Path, data: Path | None) -> Trained:
@@ -93,30 +94,8 @@ def read_trained(path: Path, data: Path | None) -> Trained:
         ValueError: if the checkpoint or a dictionary cannot be read, or they do not fit.
     """
     state = read_checkpoint(path, flag="CHECKPOINT")
-    settings = settings_of(state, str(path))
+    state["cfg"] = settings = settings_of(state, str(path))
     require_weights(state["model"], str(path))
-    name = str(as_dict(settings["model"]).get("_name") or as_dict(settings["model"]).get("arch"))
-    if name == "tied_word2vec":
-        raise ValueError(f"CHECKPOINT: needs a model that fairseq-train can start from; got {name}. Use another.")
-    model, task, config = load_model(path, settings, data)
-    options = Namespace(**as_dict(config.model))
-    seed = as_dict(settings.get("common") or {}).get("seed") or 1
-    return Trained(path, state, settings, model, task, options, config.task, int(seed))
-
-
-def _loaded(model: Any, weights: Weights, path: Path) -> dict[str, Tensor]:
-    """Returns a model's state dict after loading all of its entries.
-
-    Raises:
-        ValueError: naming the first entry that is missing or of another shape.
-    """
-    for key, entry in model.state_dict().items():
-        found = weights.get(key)
-        if found is None or found.shape != entry.shape:
-            got = "none" if found is None else f"{tuple(found.shape)}"
-            raise ValueError(
-                f"CHECKPOINT: needs {key} of shape {tuple(entry.shape)} for the new model; got {got} in {path}. Use a "
-                "model whose tables alone depend on the words and on tying."
-            )
-    model.load_state_dict({key: weights[key] for key in model.state_dict()}, strict=True)
-    return model.state_dict()
+    if as_dict(settings["task"]).get("_name") == "word_pairs":
+        raise ValueError(f"CHECKPOINT: needs a model of text; got {path}, of --task word_pairs. Use a new training.")
+    return Trained(path, state, *load_model(path, settings, data))

@@ -35,17 +35,19 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
         OLD + "xy",
     ),
     "translation": ((*TRANSLATION, DECODER), NEW),
+    "merged": ((*TRANSLATION, "--merge-src-tgt-embed"), NEW),
     "one table": ((*TRANSLATION, ALL, "--sharing-method", "l2-input"), NEW),
     "fairseq's": (("--arch", "transformer", *TRANSLATION[2:], DECODER), NEW),
+    "two dictionaries": (TRANSLATION, "ac"),
     "as many words": ((*TRANSLATION, ALL), "fbxacd"),
 }
 
 
-def folder_of(path: Path, words: str, *, source: str | None = None) -> Path:
+def folder_of(path: Path, words: str) -> Path:
     """A data folder without texts."""
     path.mkdir()
-    for name, given in (("dict.txt", words), ("dict.src.txt", source or words), ("dict.tgt.txt", words)):
-        (path / name).write_text("".join(f"{word} {9 - number}\n" for number, word in enumerate(given)))
+    for name in ("dict.txt", "dict.src.txt", "dict.tgt.txt"):
+        (path / name).write_text("".join(f"{word} {9 - number}\n" for number, word in enumerate(words)))
     return path
 
 
@@ -76,13 +78,16 @@ def test_words_that_stay_score_as_before(name: str, tmp_path: Path) -> None:
     flags, words = MODELS[name]
     old, new = folder_of(tmp_path / "old", OLD), folder_of(tmp_path / "new", words)
     model, task = write_checkpoint(tmp_path / "model.pt", old, *flags)
-    assert (
-        main(["extend", str(tmp_path / "model.pt"), str(tmp_path / "out.pt"), "--dictionary", f"{new}/dict.txt"]) == 0
-    )
+    dictionaries = [f"{new}/dict.txt"]
+    if name == "two dictionaries":
+        (new / "dict.src.txt").write_text("".join(f"{word} 1\n" for word in NEW))
+        dictionaries = [f"{new}/dict.src.txt", *dictionaries]
+    files = [str(tmp_path / name) for name in ("model.pt", "out.pt")]
+    assert main(["extend", *files, "--dictionary", *dictionaries]) == 0
     extended, its_task = loaded(tmp_path / "out.pt")
     kept = [word for word in OLD if word in words]
     first = ["</s>", *kept[:2]] if "bands" in name else kept  # the last band has more words to choose from
-    text = list("abcdabdc")
+    text = list("acac" if name == "two dictionaries" else "abcdabdc")
     torch.testing.assert_close(scores(extended, its_task, text, first), scores(model, task, text, first))
 
 
@@ -100,7 +105,7 @@ def test_new_words_are_drawn_as_those_of_a_new_model(tmp_path: Path, capsys: pyt
     torch.manual_seed(1)
     flags = (*STREAM, DECODER, "--output-layer", "nce", "--output-bias-init", "unigram")
     old, new, words = extended(tmp_path, flags, words="".join(map(chr, range(97, 297))))
-    assert "10 words as before, 194 new, 0 left out; without the optimiser's state" in capsys.readouterr().out
+    assert "10 words as before, 194 new, 0 left out; for --finetune-from-model, without" in capsys.readouterr().out
     drawn, bias = new["decoder.embed_tokens.weight"][10:], new["decoder.output.bias"]
     assert drawn.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.05)  # uniform in [-0.1, 0.1], as Zaremba's
     torch.testing.assert_close(bias[10:], old["decoder.output.bias"].mean().expand(194))
@@ -153,8 +158,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
         [],
         "softmax, adaptive, mixture, joint, nce, sampled; got --output-layer classes. Use a new training",
     ),
-    "merged": ((*TRANSLATION, "--merge-src-tgt-embed"), NEW, [], "got --merge-src-tgt-embed True. Use a new"),
-    "another band": ((*LM, *SIZES, *BANDS), "acbdef", [], "needs words that stay in the band .*; got 'c', which an"),
+    "another band": ((*LM, *SIZES, *BANDS), "acbdef", [], "needs words that stay in their .*; got 'c', which was"),
     "end of bands": (
         (*LM, *SIZES, "--adaptive-softmax-cutoff", "6,10"),
         OLD + "x",
@@ -168,14 +172,19 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
         "--vectors: .* --embedding-rank 5. L",
     ),
     "bands": ((*LM, *SIZES, *BANDS), OLD + "x", ["--pieces", "pieces"], "--pieces: .* got --adaptive-input True. Leav"),
-    "width": (STREAM, NEW, ["--vectors", "vectors"], "--vectors: needs vectors as wide as .*, 8; got 2. Use"),
+    "width": (STREAM, NEW, ["--vectors", "vectors"], "--vectors: needs 8 numbers a word, .*; got 2. Use"),
     "no vectors": (STREAM, NEW, ["--vectors", "none"], "--vectors: needs a file; got none, which is none. Use"),
     "nothing new": (STREAM, OLD, ["--pieces", "pieces"], "--pieces: needs words that --dictionary adds; got none of 0"),
-    "piece": (STREAM, NEW, ["--pieces", "wrong"], "--pieces: needs pieces that .* has; got 'z' of 'x'. Use the segm"),
+    "piece": (STREAM, NEW, ["--pieces", "wrong"], "--pieces: needs pieces that .* has; got 'z' in 'a z'. Use the segm"),
     "line": (STREAM, NEW, ["--pieces", "words"], "--pieces: needs lines of .*; got 'x' in line 2 of words. Use lines"),
-    "two": (STREAM, NEW, ["--dictionary", "a", "b"], "--dictionary: needs 1 at most, for a language model; got 2. U"),
+    "two": (STREAM, NEW, ["--dictionary", "a", "b"], "--dictionary: needs 1 at most for this model; got 2. Use"),
     "missing": (STREAM, NEW, ["--dictionary", "gone"], "--dictionary: needs a file; got gone, which is none"),
-    "word2vec": (("--task", "word_pairs", "--arch", "tied_word2vec"), NEW, [], "got tied_word2vec. Use another"),
+    "word2vec": (
+        ("--task", "word_pairs", "--arch", "tied_word2vec"),
+        NEW,
+        [],
+        "got model.pt, of --task word_pairs. Use a new",
+    ),
 }
 
 
