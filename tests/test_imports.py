@@ -34,7 +34,7 @@ LAYERS = [
     "huggingface",
     "plan",
     *("wrapping", "compat", "training", "criterions", "optim", "tasks", "models", "plugin"),
-    *("analysis", "export", "vectors", "results", "cli"),
+    *("analysis", "export", "starts", "vectors", "results", "cli"),
     "fairseq_tiedemb",
 ]
 # What a layer, or a file of it, may import besides Python's own modules and ours.

@@ -3,7 +3,7 @@
 Source: Liu et al. 2020, section 1 and figure 2: rows of one shared table have very different norms.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,16 @@ class Norms:
     words_VD: Tensor
 
 
-def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
+def table_norms(
+    model: dict[str, Any], *, path: Path, is_table: Callable[[str], bool] = is_table, padding_row: int = PADDING_ROW
+) -> list[Norms]:
     """Returns the row norms of the embedding tables in a state dict, without padding rows.
+
+    Args:
+        model: the state dict.
+        path: of the checkpoint.
+        is_table: whether an entry of this name is a table.
+        padding_row: index of ``<pad>``; negative without.
 
     Raises:
         ValueError: naming the checkpoint at `path`, if it has no embedding table, or one with inf or nan.
@@ -57,10 +65,12 @@ def table_norms(model: dict[str, Any], *, path: Path) -> list[Norms]:
             "which has none. Use a checkpoint of a model with a vocabulary."
         )
     require_finite({names[0]: table for names, table in tables}, str(path), flag="CHECKPOINT")
-    return [_row_norms(model, f"[{number}]", names, table) for number, (names, table) in enumerate(tables, 1)]
+    return [
+        _row_norms(model, f"[{number}]", names, table, padding_row) for number, (names, table) in enumerate(tables, 1)
+    ]
 
 
-def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Tensor) -> Norms:
+def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Tensor, padding_row: int) -> Norms:
     """Returns the row norms of a table in float64, without the padding row; of a short-list by its words' rows."""
     values, rows, size = table_VD.double().norm(dim=1).numpy(), np.arange(len(table_VD)), len(table_VD)
     over = names[0].removesuffix("weight") + "over."
@@ -68,7 +78,7 @@ def _row_norms(model: dict[str, Any], label: str, names: list[str], table_VD: Te
     if listed is not None and counts is not None and len(listed) == size:
         rows, size = listed.numpy(), len(counts)
     if has_padding_row(names[0]):
-        is_word = rows != PADDING_ROW
+        is_word = rows != padding_row
         values, rows, table_VD = values[is_word], rows[is_word], table_VD[torch.from_numpy(is_word)]
     return Norms(label, names, rows, values, size, table_VD)
 

@@ -32,6 +32,7 @@ GROUPS = {
     "measure": ["score", "ngram", "similarity", "analogy", "correlation"],
     "look": ["curves", "neighbours", "map", "norms", "overlap", "updates"],
     "export": ["average", "export", "vectors"],
+    "start": ["extend", "tie", "untie"],
     "maintain": ["report", "env"],
 }
 PACKAGE = Path(__file__).parent.parent

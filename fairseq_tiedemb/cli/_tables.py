@@ -8,8 +8,9 @@ from fairseq_tiedemb.checkpoints.table_names import ROLES
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 TABLE_HELP = (
-    "a checkpoint of fairseq's or ours, a safetensors file, or vectors as text (word2vec's, GloVe's); PATH:ROLE and "
-    "PATH:TENSOR choose one of its tables; a checkpoint alone stands for all tables of its decoder"
+    "a checkpoint of fairseq's or ours, a folder of Hugging Face's transformers or its safetensors file, or vectors as "
+    "text (word2vec's, GloVe's); PATH:ROLE and PATH:TENSOR choose one of its tables; a "
+    "model alone stands for all tables of its decoder"
 )
 
 
@@ -31,7 +32,7 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> N
         metavar="FILE",
         help="words of the rows: dict.txt of fairseq, or tokenizer.json, vocab.json or vocab.txt; once for all TABLEs, "
         "or once for each TABLE, in order; not for text. Default: dict.txt beside the checkpoint, or in the data "
-        "folder of its training",
+        "folder of its training; tokenizer.json, vocab.json or vocab.txt in the folder, of which words alone count",
     )
     parser.add_argument(
         "--word-mark",

@@ -1,4 +1,4 @@
-"""Write a trained model for stock fairseq or for CTranslate2.
+"""Write a model for stock fairseq, CTranslate2 or Hugging Face.
 
 --to fairseq folds sharing method, projection and factorised tables into the tables of a checkpoint. plain and l2-input
 stay tied; square-output, cosine, projections and factorised tables become untied. distance is refused: it needs an
@@ -7,6 +7,9 @@ output bias, which fairseq's models lack.
 --to ctranslate2 converts a Transformer, ours or fairseq's, with any sharing method, to a folder for
 ctranslate2.Translator or, for a language model, ctranslate2.Generator. Input and output are subwords of the training's
 segmentation.
+
+--to huggingface writes a folder for transformers: a post-norm translation Transformer as FSMT, a pre-norm language
+model as XGLM. With --bpe-codes, FSMT's tokenizer reads raw text; other tokenizers read segmented text.
 """
 
 import argparse
@@ -18,8 +21,8 @@ from fairseq_tiedemb.cli._output import check_output, check_output_folder, folde
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
-# Options of one target alone.
-OPTIONS = {"fairseq": ["settings"], "ctranslate2": ["quantization", "data"]}
+# Options that not every target has.
+OPTIONS = {"fairseq": ["settings"], "ctranslate2": ["quantization", "data"], "huggingface": ["bpe_codes", "data"]}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of tied_transformer, tied_lightconv, ..."
     )
-    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; for ctranslate2 a new folder")
+    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; for the others a new folder")
     parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="default: fairseq")
     parser.add_argument(
         "--settings",
@@ -43,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        help="folder with the dictionaries of the training, for ctranslate2. Default: from the checkpoint",
+        help="folder with the dictionaries of the training, not for fairseq. Default: from the checkpoint",
+    )
+    parser.add_argument(
+        "--bpe-codes", type=Path, metavar="FILE", help="codes of subword-nmt or fastBPE, for huggingface's tokenizer"
     )
     add_user_dir(parser)
 
@@ -52,7 +58,8 @@ def run(arguments: argparse.Namespace) -> None:
     """Writes the model, and prints its kind."""
     for target, options in OPTIONS.items():
         if target != arguments.to:
-            refuse_options(arguments, options, needs=f"--to {target}")
+            others = [name for name in options if name not in OPTIONS[arguments.to]]
+            refuse_options(arguments, others, needs=f"--to {target}")
     if arguments.output.resolve() == arguments.checkpoint.resolve():
         raise ValueError(f"OUT: needs another name than CHECKPOINT; got {arguments.output} for both. Use a new name.")
     check = check_output if arguments.to == "fairseq" else check_output_folder
@@ -60,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint  # imports torch, which takes a second
 
     import_user_dir(arguments.user_dir)
-    write = _to_fairseq if arguments.to == "fairseq" else _to_ctranslate2
+    write = {"fairseq": _to_fairseq, "ctranslate2": _to_ctranslate2, "huggingface": _to_huggingface}[arguments.to]
     kind = write(arguments, read_checkpoint(arguments.checkpoint, flag="CHECKPOINT"))
     print(f"{arguments.output}: {kind}")
 
@@ -83,3 +90,12 @@ def _to_ctranslate2(arguments: argparse.Namespace, state: dict[str, Any]) -> str
     with folder_aside(arguments.output) as folder:
         save(spec, folder, quantization=quantization)
     return f"{spec.name.removesuffix('Spec')} of CTranslate2, {quantization}"
+
+
+def _to_huggingface(arguments: argparse.Namespace, state: dict[str, Any]) -> str:
+    from fairseq_tiedemb.export.to_huggingface import convert, save
+
+    exported = convert(arguments.checkpoint, state, arguments.data, arguments.bpe_codes)
+    with folder_aside(arguments.output) as folder:
+        save(exported, folder)
+    return exported.about

@@ -1,18 +1,23 @@
 """Print and draw the norms of a trained model's embedding rows.
 
-The checkpoint may be of this package's models or of fairseq's. The padding row is left out. Equal tables, such as tied
+The checkpoint may be of this package's models or of fairseq's, a folder of Hugging Face's transformers, or a
+safetensors file, whose table has all its rows counted. The padding row is left out. Equal tables, such as tied
 ones, appear as one. With a dictionary, the norms of frequent and of rare words are compared.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
+from fairseq_tiedemb.cli._options import refuse_options
 from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the checkpoint, the dictionary, the extra tables, and the picture."""
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of fairseq-train")
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of fairseq-train, or folder of transformers"
+    )
     parser.add_argument(
         "--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for word counts"
     )
@@ -33,8 +38,15 @@ def run(arguments: argparse.Namespace) -> None:
     if picture is not None:
         inputs = [path for path in (checkpoint, dictionary) if path is not None]
         picture_format = check_picture(picture, flag="--output", inputs=inputs)
-    state = read_checkpoint(checkpoint, flag="CHECKPOINT")
-    tables, counted = norms.table_norms(state["model"], path=checkpoint), []
+    if checkpoint.is_dir() or checkpoint.suffix == ".safetensors":
+        from fairseq_tiedemb.vectors.huggingface import read_tables
+
+        refuse_options(arguments, ["dictionary", "parameters"], needs="a checkpoint of fairseq-train", got=checkpoint)
+        state: dict[str, Any] = {"model": dict(read_tables(checkpoint).values())}
+        others: dict[str, Any] = {"is_table": lambda name: True, "padding_row": -1}
+    else:
+        state, others = read_checkpoint(checkpoint, flag="CHECKPOINT"), {}
+    tables, counted = norms.table_norms(state["model"], path=checkpoint, **others), []
     if dictionary is not None:
         counted = norms.with_counts(tables, dictionary, fingerprints_of_training(state.get("task_state")))
     print(norms.summary(tables))

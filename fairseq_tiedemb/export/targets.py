@@ -31,9 +31,13 @@ REFUSED = {
     "quant_noise_scalar": "weights that training did not quantize",
 }
 
+# Options that the classes of transformers do not have: XGLM and FSMT both, and FSMT, which is post-norm.
+OF_EVERY_CLASS = ("encoder_learned_pos", "decoder_learned_pos", "layernorm_embedding", "no_decoder_final_norm")
+OF_FSMT = ("encoder_normalize_before", "decoder_normalize_before")
+
 
 def require(target: str, settings: Settings) -> None:
-    """Checks that a target, fairseq or ctranslate2, supports the model of a checkpoint's settings.
+    """Checks that a target of ``CHECKS`` supports the model of a checkpoint's settings.
 
     Raises:
         ValueError: naming the unsupported part, and an alternative.
@@ -78,9 +82,9 @@ def stays_tied(settings: Settings) -> bool:
     return method.input_scale is method.scale and not own and not narrowed
 
 
-def needs_bias(needed: str, flag: str) -> str:
-    """Returns an error text: fairseq has no output bias for a term per word."""
-    return f"needs {needed}; got {flag}, which needs an output bias, and fairseq's models have none"
+def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
+    """Returns an error text: a library has no output bias for a term per word."""
+    return f"needs {needed}; got {flag}, which needs an output bias, and {library}'s models have none"
 
 
 def _architecture(settings: Settings) -> str:
@@ -147,6 +151,11 @@ def _has_one_dictionary(task: Mapping[str, Any]) -> bool:
 
 
 def _lacking_in_ctranslate2(settings: Settings) -> str | None:
+    return _lacking_in_transformers(settings, "CTranslate2")
+
+
+def _lacking_in_transformers(settings: Settings, engine: str) -> str | None:
+    """What engines for the common Transformers do not support."""
     options, arch, task = settings["model"], _architecture(settings), settings["task"].get("_name")
     kind = _name(settings).removeprefix("tied_")
     if kind not in TASKS:
@@ -156,10 +165,29 @@ def _lacking_in_ctranslate2(settings: Settings) -> str | None:
     for option, needed in REFUSED.items():
         if options.get(option):
             flag = f"{flag_of(option)} {options[option]}"
-            return f"needs {needed}; got {flag}, which CTranslate2 does not support"
+            return f"needs {needed}; got {flag}, which {engine} does not support"
     activation = options.get("activation_fn") or "relu"
     if activation not in ACTIVATIONS:
-        return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which CTranslate2 lacks"
+        return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which {engine} lacks"
+    return None
+
+
+def _lacking_in_huggingface(settings: Settings) -> str | None:
+    lacking = _lacking_in_transformers(settings, "transformers")
+    if lacking:
+        return lacking
+    options, method = settings["model"], sharing_of(settings)
+    if method.offset is not None:
+        return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}", "transformers")
+    if options.get("projection_bias"):
+        return needs_bias("a projection without a bias", "--projection-bias", "transformers")
+    translates = _name(settings).removeprefix("tied_") == TRANSLATION
+    if not translates and not options.get("decoder_normalize_before"):
+        return "needs a pre-norm language model, as XGLM is; got one without --decoder-normalize-before"
+    for option in (*OF_EVERY_CLASS, *(OF_FSMT if translates else ())):
+        if options.get(option):
+            needed = "a post-norm Transformer with fixed positions, as FSMT is" if translates else "XGLM's layers"
+            return f"needs {needed}; got {flag_of(option)}"
     return None
 
 
@@ -167,4 +195,5 @@ def _lacking_in_ctranslate2(settings: Settings) -> str | None:
 CHECKS: dict[str, Callable[[Settings], str | None]] = {
     "fairseq": _lacking_in_fairseq,
     "ctranslate2": _lacking_in_ctranslate2,
+    "huggingface": _lacking_in_huggingface,
 }

@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
-from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.reading import require_weights
-from fairseq_tiedemb.export.folding import fold_output
+from fairseq_tiedemb.export.folding import fold_tables
+from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import settings_of
-from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, TASKS, TRANSLATION, require
+from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require
 
 try:
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
@@ -45,7 +42,8 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> An
     settings = settings_of(state, str(checkpoint))
     require("ctranslate2", settings)
     require_weights(state["model"], str(checkpoint))
-    return specification(*_load(checkpoint, settings, data))
+    model, task, config = load_model(checkpoint, settings, data)
+    return specification(model, task, config.model)
 
 
 def specification(model: Any, task: Any, options: Any) -> Any:
@@ -54,7 +52,7 @@ def specification(model: Any, task: Any, options: Any) -> Any:
     Raises:
         ValueError: if the logits are not affine in the features, or a dictionary repeats a word.
     """
-    _fold(model.eval().requires_grad_(False))
+    fold_tables(model.eval().requires_grad_(False))
     return (_translation if hasattr(model, "encoder") else _language_model)(model, task, options)
 
 
@@ -66,64 +64,6 @@ def save(spec: Any, folder: Path, *, quantization: str) -> None:
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
-
-
-def _load(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
-    """Returns the model, its task, and its options.
-
-    Raises:
-        ValueError: if a dictionary is missing, or the weights do not fit the model and its dictionaries.
-    """
-    from fairseq import checkpoint_utils
-    from fairseq.data.data_utils import infer_language_pair
-
-    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
-
-    of_task = settings["task"]
-    folder = str(data or of_task["data"]).split(":")[0]
-    names = ["dict.txt"]
-    if of_task["_name"] == TASKS[TRANSLATION]:
-        languages = (of_task["source_lang"], of_task["target_lang"])
-        if None in languages:
-            languages = infer_language_pair(folder) if Path(folder).is_dir() else languages
-        names = [f"dict.{language or 'LANGUAGE'}.txt" for language in languages]
-    for name in names:
-        load_dictionary(Path(folder, name), flag="--data")
-    # The checkpoint replaces the initial word vectors, whose file may be gone.
-    overrides = {"data": folder, "encoder_embed_path": None, "decoder_embed_path": None}
-    try:
-        ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
-    except RuntimeError as error:  # torch's, for wrong shapes and names
-        text = " ".join(str(error).split())
-        if "key(s) in state_dict" in text:
-            needs, use = f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint}", "the checkpoint"
-        else:
-            needs, use = f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder}", "those"
-        raise ValueError(f"{needs} ({text}). Use {use} of the training as it was saved.") from error
-    return ensemble[0], task, config.model
-
-
-def _fold(model: Any) -> None:
-    """Replaces a model's tables in place, by plain vectors of the model's width and by M and b."""
-    model.double()  # tied tables stay equal to the last digit, and are stored once
-    decoder = model.decoder
-    into, out_of = ([] if part is None else [part] for part in (decoder.project_in_dim, decoder.project_out_dim))
-    embed, scores = nn.Sequential(decoder.embed_tokens, *into), nn.Sequential(*out_of, decoder.output_projection)
-    table = getattr(decoder.embed_tokens, "table", decoder.embed_tokens)
-    named = f"--sharing-method {getattr(table, 'method', 'plain')}"
-    output = fold_output(scores, decoder.embed_dim, named=named)
-    embedded = [(decoder, embed)]
-    if hasattr(model, "encoder"):
-        embedded.append((model.encoder, model.encoder.embed_tokens))
-    for part, layer in embedded:
-        vectors_VD = layer(torch.arange(len(part.embed_tokens.weight)))
-        part.embed_tokens = nn.Embedding.from_pretrained(vectors_VD)
-    decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(output.bias_V.any()))
-    linear.weight = nn.Parameter(output.matrix_VD, requires_grad=False)
-    if linear.bias is not None:
-        linear.bias = nn.Parameter(output.bias_V, requires_grad=False)
-    decoder.project_in_dim = decoder.project_out_dim = None
-    model.float()
 
 
 def _translation(model: Any, task: Any, options: Any) -> Any:

@@ -10,8 +10,15 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training, is_another, side_of
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint, section_of
 from fairseq_tiedemb.checkpoints.table_names import ROLES
+from fairseq_tiedemb.vectors.huggingface import (
+    dictionary_beside,
+    read_named,
+    tables_of_roles,
+    tensor_files,
+    whole_words,
+)
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
-from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
+from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
 from fairseq_tiedemb.vectors.text_file import read_vectors
 from fairseq_tiedemb.vectors.word_lists import read_rows, read_words, without_marks
 from fairseq_tiedemb.vectors.word_table import WordTable
@@ -25,7 +32,7 @@ class Source:
     """A table of word vectors on disk, as a user names it.
 
     Attributes:
-        path: a checkpoint, a safetensors file, or vectors as text.
+        path: a checkpoint, a folder of transformers, a safetensors file, or vectors as text.
         role: a role of ``ROLES`` in a checkpoint; None for all tables of the decoder.
         tensor: the name of a matrix, instead of a role.
         dictionary: the dictionary file; None for the one in the checkpoint's data folder or beside the checkpoint.
@@ -44,6 +51,8 @@ class Source:
         Raises:
             ValueError: if the file, table or dictionary is missing, or the dictionary's size or words do not fit.
         """
+        if self.path.is_dir():
+            return self._of_tensor_files()
         try:
             with self.path.open("rb") as file:
                 start = file.read(9)
@@ -58,13 +67,13 @@ class Source:
         is_tensors = is_tensor_file(start, self.path.stat().st_size)
         if start.startswith(CHECKPOINT_STARTS) and not is_tensors:
             return self._of_checkpoint()
+        if is_tensors:
+            return self._of_tensor_files()
         if self.role is not None:
             raise ValueError(
                 f"--role: needs a checkpoint, whose tables have roles; got {self.role} for {self.path}. Leave it out, "
                 "or use PATH:ROLE with checkpoints."
             )
-        if is_tensors:
-            return [self._of_tensor_file()]
         if self.tensor is not None:
             raise ValueError(
                 f"--tensor: needs a checkpoint or a safetensors file; got {self.tensor} for {self.path}, a text. Leave "
@@ -72,16 +81,21 @@ class Source:
             )
         return [self._checked(read_vectors(self.path))]
 
-    def _of_tensor_file(self) -> WordTable:
-        rows_VD = read_matrix(self.path, self.tensor)
-        if self.dictionary is None:
-            raise ValueError(
-                f"--dict: needs the words of {self.path}; got none. Use its tokenizer.json, vocab.json or vocab.txt."
-            )
-        words = read_words(self.dictionary)
-        if max(words, default=-1) >= len(rows_VD):  # a table may be padded to a round number of rows
-            raise self._misfit(self.dictionary, max(words) + 1, rows_VD)
-        return self._table(f"{self.path}:{self.tensor}", words, rows_VD)
+    def _of_tensor_files(self) -> list[WordTable]:
+        if self.tensor is not None:
+            matrices = {self.tensor: read_named(tensor_files(self.path), self.tensor)}
+        else:
+            matrices = tables_of_roles(self.path, self.role)
+        dictionary = self.dictionary or dictionary_beside(self.path)
+        entries = words = read_words(dictionary)
+        if self.dictionary is None and not self.word_mark:
+            words = whole_words(entries)
+        tables = []
+        for name, rows_VD in matrices.items():
+            if max(entries, default=-1) >= len(rows_VD):  # a table may be padded to a round number of rows
+                raise self._misfit(dictionary, max(entries) + 1, rows_VD)
+            tables.append(self._table(f"{self.path}:{name}", words, rows_VD, pieces=len(entries) - len(words)))
+        return tables
 
     def _of_checkpoint(self) -> list[WordTable]:
         state = read_checkpoint(self.path, flag="TABLE")
@@ -126,10 +140,10 @@ class Source:
             f"{dictionary}, including special symbols. Use the training's dictionary."
         )
 
-    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, *, untrained: int = 0) -> WordTable:
+    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, **left_out: int) -> WordTable:
         by_word = {word: row for row, word in words.items()}  # fairseq too takes the last of several
         rows = sorted(by_word.values())
-        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], untrained))
+        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], **left_out))
 
     def _checked(self, table: WordTable) -> WordTable:
         """Returns the table without entries that lack `word_mark`."""

@@ -17,12 +17,14 @@ class WordTable:
         words: V different words, the most frequent first if the source orders them so.
         rows_VD: the vectors, float32, finite.
         untrained: number of the source's words that training left out, whose rows are not in the table.
+        pieces: number of the source's entries that are pieces of words, whose rows are not in the table either.
     """
 
     name: str
     words: list[str]
     rows_VD: np.ndarray
     untrained: int = 0
+    pieces: int = 0
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -61,6 +63,7 @@ class WordTable:
         """Returns name, number of words and width."""
         size, width = self.rows_VD.shape
         without = f", without {self.untrained:,} that training left out" if self.untrained else ""
+        without += f", without {self.pieces:,} that are no whole words" if self.pieces else ""
         return f"{self.name}: {size:,} words, {width} wide{without}"
 
 

@@ -272,15 +272,17 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
     short = write_checkpoint(tmp_path / "short.pt", {"decoder.embed_tokens.weight": torch.ones(6, 2)})
     for message, *arguments in (
         (r"TABLE: needs a file; got nothing.pt \(No such file", "nothing.pt"),
-        (r"TABLE: needs a file; got .* \(Is a directory\)", tmp_path),
+        (r"TABLE: needs a folder with model.safetensors; got", tmp_path),
         ("TABLE: needs finite numbers; got .*nan.pt:in with inf or nan for '</s>'", diverged),
         ("TABLE: .*zip.pt: needs a whole checkpoint", broken),
         ("--role: needs a checkpoint, .* got in for .*x.vec", text, "--role", "in"),
-        ("--role: needs a checkpoint, .* got out for .*x.safetensors", f"{hugging}:out"),
+        (
+            r"--tensor: needs the name of a matrix of .*x.safetensors; got None. Use one of wte \(3, 2\)",
+            f"{hugging}:out",
+        ),
         ("--tensor: needs a table without a role; got x and --role in", checkpoint, "--role", "in", "--tensor", "x"),
         ("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte"),
         (r"--tensor: needs a role \(in, out, .*\) or the name of a matrix of .*x.pt; got inn", f"{checkpoint}:inn"),
-        ("--dict: needs the words of .*x.safetensors; got none", f"{hugging}:wte"),
         ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*dict.txt", short),
         ("one word for each of the 3 rows of .*x.safetensors; got 4", f"{hugging}:wte", "--dict", vocabulary),
         ("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off"),

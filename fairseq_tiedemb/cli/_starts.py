@@ -1,0 +1,29 @@
+"""What the commands have in common that make a checkpoint for another training to start from."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairseq_tiedemb.cli._output import check_output, save_aside
+from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
+
+
+def add_start(parser: argparse.ArgumentParser) -> None:
+    """Adds the checkpoints and the folder of dictionaries."""
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a model of fairseq's or ours")
+    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint")
+    about = "folder with the dictionaries of the training. Default: from the checkpoint"
+    parser.add_argument("--data", type=Path, help=about)
+    add_user_dir(parser)
+
+
+def write_start(arguments: argparse.Namespace, make: Callable[[Any], tuple[Any, str]], *inputs: Path) -> None:
+    """Writes what ``make`` returns for the trained model, a checkpoint and what it is, over none of the inputs."""
+    check_output(arguments.output, flag="OUT", inputs=(arguments.checkpoint, *inputs))
+    from fairseq_tiedemb.starts.trained import read_trained  # imports torch, which takes a second
+
+    import_user_dir(arguments.user_dir)
+    state, about = make(read_trained(arguments.checkpoint, arguments.data))
+    save_aside(state, arguments.output)
+    print(f"{arguments.output}: {about}; for --finetune-from-model, without the optimiser's state")

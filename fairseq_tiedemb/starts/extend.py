@@ -1,0 +1,214 @@
+"""Gives a trained model another dictionary: rows by word, and rows for its new words."""
+
+import copy
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
+from fairseq_tiedemb.checkpoints.dictionaries import KEY
+from fairseq_tiedemb.checkpoints.text import read_lines
+from fairseq_tiedemb.checkpoints.word_vectors import read_word_vectors
+from fairseq_tiedemb.option_checks import flag_of
+from fairseq_tiedemb.starts.trained import Trained, Weights
+
+# Entries of tables and of what stands beside their rows; each band has a number.
+TABLE = re.compile(r"(?:encoder|decoder)\.(?:embed_tokens|output_projection|output|fc_out|embed_out)(?:\.|$)")
+BAND = re.compile(
+    r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|tail\.(\d+)\.2)\."
+)
+# Output layers of which nothing but rows is made from the words.
+HEADS = ("softmax", "adaptive", "mixture", "joint", "nce", "sampled")
+BANDS = ("adaptive_input", "adaptive_softmax_cutoff")
+
+
+class Side(NamedTuple):
+    """A model and its task, before or after."""
+
+    model: Any
+    task: Any
+
+    def dictionary(self, key: str) -> Any:
+        """The dictionary that an entry's rows belong to."""
+        reads = key.startswith("encoder.") or (not hasattr(self.model, "encoder") and "embed_tokens" in key)
+        return self.task.source_dictionary if reads else self.task.target_dictionary
+
+    def words(self, key: str) -> list[str]:
+        """The words of an entry, if it has a row for each; none for an entry that belongs to no table."""
+        words, band = self.dictionary(key).symbols, BAND.match(key)
+        if band is None:
+            return words if TABLE.match(key) else []
+        number = int(band[2]) if band[2] else int(band[3]) + 1 if band[3] else 0
+        ends = [0, *getattr(self.model.decoder, band[1]).cutoff]
+        return words[ends[number] : ends[number + 1]]
+
+    def all(self) -> set[str]:
+        """The words of both dictionaries."""
+        return {*self.task.source_dictionary.symbols, *self.task.target_dictionary.symbols}
+
+
+def extend(
+    trained: Trained, dictionaries: Sequence[Path], given: tuple[str, Path] | None = None
+) -> tuple[dict[str, Any], str]:
+    """Returns the checkpoint of the same model for another dictionary, and what became of the words.
+
+    Words of both dictionaries keep their rows. Those of new words are a new model's, unless they are given; the biases
+    of new words are the mean of the old ones, and their counts, by which noise words are drawn, those in dict.txt.
+    Bands keep their ends, but for the last, which grows.
+
+    Args:
+        trained: the model.
+        dictionaries: dict.txt of a language model, or of both languages; or of source and target.
+        given: a file of rows for new words: "--vectors" of input tables, and of what is tied to them; or "--pieces",
+            old words by new word, whose mean row is the new row in every table.
+
+    Raises:
+        ValueError: if another part of the model is made from the words, a word would change its band, or none of the
+            words with a given row is new.
+    """
+    flag, rows = _read(*given) if given else ("", {})
+    _check(trained, dictionaries, flag)
+    task = _task(trained, dictionaries)
+    before, after = Side(trained.model, trained.task), Side(trained.built(task), task)
+    added = after.all() - before.all()
+    started = len(added & rows.keys())
+    if given and not started:
+        raise ValueError(f"{flag}: needs words that --dictionary adds; got none of {len(added):,}. Leave it out.")
+    drawn = {key: entry.clone() for key, entry in after.model.state_dict().items()}
+
+    def convert(old: Weights) -> Weights:
+        entries: dict[str, Tensor] = {}
+        first: dict[tuple[int, torch.Size], str] = {}  # a tied table has several names, and one start
+        for key in filter(old.__contains__, drawn):
+            known = first.setdefault((old[key].data_ptr(), old[key].shape), key)
+            new = entries.get(known)
+            if new is None:
+                new = _entry(key, old[key], drawn[key], before, after, rows)
+            entries[key] = new
+        return entries
+
+    state = trained.start(after.model, convert, task={"data": str(dictionaries[0].parent)})
+    kept = {key: value for key, value in (state.get("task_state") or {}).items() if key != "dictionary"}
+    state["task_state"] = {**kept, KEY: task.state_dict()[KEY]}
+    of_given = f", {started:,} of them by {flag}" if started else ""
+    left_out = len(before.all() - after.all())
+    return (
+        state,
+        f"{len(after.all()) - len(added):,} words as before, {len(added):,} new{of_given}, {left_out:,} left out",
+    )
+
+
+def _read(flag: str, path: Path) -> tuple[str, Mapping[str, Any]]:
+    """Returns the flag, and what a file of word vectors, or of lines ``word piece piece ...``, has for each word.
+
+    Raises:
+        ValueError: if the file is missing; or naming the first line of another form.
+    """
+    if not path.is_file():
+        raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
+    if flag == "--vectors":
+        return flag, read_word_vectors(path, flag=flag, kinds="word vectors as text")
+    pieces = {}
+    for number, line in read_lines(path, flag=flag):
+        word, *parts = line.split() or [""]
+        if not parts:
+            raise ValueError(
+                f"{flag}: needs lines of a word and its pieces; got {line.strip()!r} in line {number} of {path}. Use "
+                "lines such as `lower low@@ er`."
+            )
+        pieces[word] = parts
+    return flag, pieces
+
+
+def _check(trained: Trained, dictionaries: Sequence[Path], flag: str) -> None:
+    """Raises ValueError for a model or options that do not go with another dictionary, or with given rows (`flag`)."""
+    head = trained.options.get("output_layer") or "softmax"
+    if head not in HEADS:
+        raise ValueError(
+            f"CHECKPOINT: needs an output layer whose rows alone are made from the words, {', '.join(HEADS)}; got "
+            f"--output-layer {head}. Use a new training."
+        )
+    for name in (*BANDS, *(["embedding_rank"] if flag == "--vectors" else [])):
+        if flag and (value := trained.options.get(name)):
+            raise ValueError(f"{flag}: needs tables as wide as the model; got {flag_of(name)} {value}. Leave it out.")
+    most = 2 if hasattr(trained.model, "encoder") else 1
+    if len(dictionaries) > most:
+        raise ValueError(f"--dictionary: needs {most} at most for this model; got {len(dictionaries)}. Use one.")
+
+
+def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
+    """Returns the training's task with other dictionaries."""
+    from fairseq import tasks
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our tasks)
+
+    options = copy.deepcopy(trained.config.task)
+    names = ["dict.txt"]
+    if hasattr(trained.model, "encoder"):
+        names = [f"dict.{options.source_lang}.txt", f"dict.{options.target_lang}.txt"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, path in zip(names, [*dictionaries, dictionaries[0]], strict=False):
+            load_dictionary(path, flag="--dictionary")
+            shutil.copy(path, Path(folder, name))
+        options.data = folder
+        return tasks.setup_task(options)
+
+
+def _entry(key: str, old: Tensor, drawn: Tensor, before: Side, after: Side, rows: Mapping[str, Any]) -> Tensor:
+    """An entry of the new model: of rows by word, else unchanged.
+
+    Raises:
+        ValueError: for a word from another band, and given rows that do not fit.
+    """
+    was, now, words = before.words(key), after.words(key), after.dictionary(key)
+    if not was or old.dim() == 0 or (len(old), len(drawn)) != (len(was), len(now)):
+        return old
+    index = {word: row for row, word in enumerate(was)}
+    new = [row for row, word in enumerate(now) if word not in index]
+    moved = next((now[row] for row in new if BAND.match(key) and now[row] in before.dictionary(key).indices), None)
+    if moved:
+        raise ValueError(
+            f"--dictionary: needs words that stay in their bands; got {moved!r}, which was not in that of {key}. Use a "
+            "dictionary that has the new words after the old ones."
+        )
+    entry = drawn.to(old.dtype, copy=True)
+    if key.endswith(".bias"):
+        entry[new] = old.mean(0)
+    elif key.endswith(".counts"):
+        entry[new] = torch.tensor([words.count[words.index(now[row])] for row in new], dtype=old.dtype)
+    elif old.dim() == 2:
+        for row in new:
+            if now[row] in rows:
+                entry[row] = _row(rows[now[row]], entry[row], key, old, index)
+    kept = [row for row, word in enumerate(now) if word in index]
+    entry[kept] = old[[index[now[row]] for row in kept]]
+    return entry
+
+
+def _row(given: Any, drawn: Tensor, key: str, old: Tensor, index: Mapping[str, int]) -> Tensor:
+    """The row of a word with a vector or pieces.
+
+    Raises:
+        ValueError: for a vector of another width, and a piece without a row.
+    """
+    if isinstance(given, list):
+        for piece in given:
+            if piece not in index:
+                raise ValueError(
+                    f"--pieces: needs pieces that the training's dictionary has; got {piece!r} in {' '.join(given)!r}. "
+                    "Use the segmentation of the training."
+                )
+        return old[[index[piece] for piece in given]].mean(0)
+    if not key.endswith("embed_tokens.weight"):
+        return drawn
+    if len(given) != len(drawn):
+        raise ValueError(
+            f"--vectors: needs {len(drawn)} numbers a word, as in the table; got {len(given)}. Use others."
+        )
+    return torch.from_numpy(given)

@@ -1,0 +1,90 @@
+"""Ties the tables of an untied model, and unties those of a tied one."""
+
+import re
+from typing import Any
+
+from torch import Tensor
+
+from fairseq_tiedemb.option_checks import flag_of
+from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
+from fairseq_tiedemb.starts.trained import Trained, Weights
+
+# Parts of a tied decoder that are the same table; a model has one of the outputs.
+SHARED = ("decoder.embed_tokens.", "decoder.output_projection.", "decoder.output.")
+TABLES = re.compile(r"\.(?:embed_tokens|output_projection|output|adaptive_softmax)\.")
+# Options by which tables are no longer two matrices (V, D) of one basis.
+REFUSED = ("embedding_rank", "adaptive_softmax_cutoff", "adaptive_input")
+SHARING = (TYING, THREE_WAY, MERGED, "tie_adaptive_weights", "tie_adaptive_proj")
+
+
+def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
+    """Returns the checkpoint of a model whose input and output share a table, and what the table is.
+
+    Args:
+        trained: a model of two tables.
+        way: "mean" of both, "input" or "output". What one of the tables alone has, such as a bias, is kept.
+
+    Raises:
+        ValueError: if the tables are one already, or cannot be.
+    """
+    for option in REFUSED:
+        if value := trained.options.get(option):
+            raise ValueError(
+                f"CHECKPOINT: needs two tables of all words in one basis; got {flag_of(option)} {value}. Use a new "
+                "training."
+            )
+    if _shares(trained.model.state_dict()):
+        raise ValueError(
+            f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as it is."
+        )
+    changes = {TYING: True}
+    tied = trained.built(trained.task, **changes)
+
+    def convert(old: Weights) -> Weights:
+        return {key: _tied(old, key, way) for key in tied.state_dict()}
+
+    about = f"input and output are one table, by --from {way}; it needs training with {flag_of(TYING)}"
+    return trained.start(tied, convert, model=changes), about
+
+
+def untie(trained: Trained) -> tuple[dict[str, Any], str]:
+    """Returns the checkpoint of a model that scores alike, with a table of its own for each role, and says so.
+
+    Raises:
+        ValueError: if no tables are shared.
+    """
+    if not _shares(trained.model.state_dict()):
+        raise ValueError(f"CHECKPOINT: needs shared tables; got {trained.path}, with none. Use it as it is.")
+    changes = _without_sharing(trained.options)
+    new = trained.built(trained.task, **changes)
+    return trained.start(new, dict, model=changes), "each role has a table of its own, which scores as before"
+
+
+def _shares(weights: Weights) -> bool:
+    """Whether two tables are one tensor."""
+    places = [entry.data_ptr() for key, entry in weights.items() if TABLES.search(key) and entry.dim() == 2]
+    return len(set(places)) < len(places)
+
+
+def _tied(old: Weights, key: str, way: str) -> Tensor:
+    """An entry of the tied model; where input and output have it, both are used as ``way`` says."""
+    part = next((key.removeprefix(name) for name in SHARED if key.startswith(name)), None)
+    both = [old[name + part] for name in SHARED if part is not None and name + part in old]
+    if len(both) < 2:
+        return both[0] if both else old[key]
+    return (both[0] + both[1]) / 2 if way == "mean" else both[way == "output"]
+
+
+def _without_sharing(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of the model without sharing; of a preset that shares by its name, with the name of its model."""
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
+    changes: dict[str, Any] = {name: False for name in SHARING if name in options}
+    preset = ARCH_MODEL_REGISTRY[str(options.get("_name") or options["arch"])]
+    if turned_on := getattr(preset, "turned_on", ()):
+        name = next(name for name, model in MODEL_REGISTRY.items() if model is preset.__bases__[0])
+        changes |= {key: name for key in ("_name", "arch") if key in options}
+        changes |= {key: True for key in turned_on if key not in SHARING}
+    return changes

@@ -1,0 +1,101 @@
+"""A trained model, models that differ from it in an option or a dictionary, and the checkpoint of a start."""
+
+import copy
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint, require_weights
+from fairseq_tiedemb.export.loading import load_model
+from fairseq_tiedemb.export.settings import settings_of
+
+Weights = Mapping[str, Tensor]
+
+
+class Trained(NamedTuple):
+    """The model of a checkpoint.
+
+    Attributes:
+        path: the file.
+        state: what the file holds, with its settings by section as "cfg".
+        model: the model.
+        task: its task.
+        config: the settings as fairseq reads them.
+    """
+
+    path: Path
+    state: dict[str, Any]
+    model: Any
+    task: Any
+    config: Any
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the model."""
+        return as_dict(self.config.model)
+
+    def built(self, task: Any, **changes: Any) -> Any:
+        """Builds a model with other options or dictionaries, with the numbers that its training would start with."""
+        with torch.random.fork_rng():
+            torch.manual_seed(self.config.common.seed)
+            return task.build_model(Namespace(**{**self.options, **changes}))
+
+    def start(self, new: Any, convert: Callable[[Weights], Weights], **changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the checkpoint of another model, from which a training can start.
+
+        It has neither the optimiser's state nor the training's place in its data, which belong to the old model.
+
+        Args:
+            new: the other model, whose weights are replaced.
+            convert: makes its weights of this model's; of the moving average of ``--store-ema``, too.
+            changes: other options, by section of the settings.
+        """
+        settings = dict(self.state["cfg"])
+        for section, options in changes.items():
+            merged = {**as_dict(settings[section]), **options}
+            settings[section] = Namespace(**merged) if isinstance(settings[section], Namespace) else merged
+        extra: dict[str, Any] = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
+        average = (self.state.get("extra_state") or {}).get("ema")
+        if average is not None:
+            old = copy.deepcopy(self.model)
+            old.load_state_dict(average)
+            extra["ema"] = copy.deepcopy(self._loaded(new, convert(old.state_dict())))
+        kept = {key: value for key, value in self.state.items() if key != "last_optimizer_state"}
+        weights = self._loaded(new, convert(self.model.state_dict()))
+        return {**kept, "args": None, "cfg": settings, "model": weights, "extra_state": extra}
+
+    def _loaded(self, model: Any, weights: Weights) -> dict[str, Any]:
+        """Returns a model's state dict after loading; raises ValueError for an entry that is missing or misshaped."""
+        for key, entry in model.state_dict().items():
+            found = weights.get(key)
+            if found is None or found.shape != entry.shape:
+                got = "none" if found is None else f"{tuple(found.shape)}"
+                raise ValueError(
+                    f"CHECKPOINT: needs {key} of shape {tuple(entry.shape)} for the new model; got {got} in "
+                    f"{self.path}. Use a model whose tables alone depend on the words and on tying."
+                )
+        model.load_state_dict({key: weights[key] for key in model.state_dict()}, strict=True)
+        return model.state_dict()
+
+
+def read_trained(path: Path, data: Path | None) -> Trained:
+    """Reads a checkpoint, and builds its model.
+
+    Args:
+        path: the checkpoint.
+        data: folder with the dictionaries of the training; None for the training's own.
+
+    Raises:
+        ValueError: if the checkpoint or a dictionary cannot be read, or they do not fit.
+    """
+    state = read_checkpoint(path, flag="CHECKPOINT")
+    settings = settings_of(state, str(path))
+    state["cfg"] = {**settings, **(state.get("cfg") or {})}  # with sections that are a Namespace as they are
+    require_weights(state["model"], str(path))
+    if settings["task"].get("_name") == "word_pairs":
+        raise ValueError(f"CHECKPOINT: needs a model of text; got {path}, of --task word_pairs. Use a new training.")
+    return Trained(path, state, *load_model(path, settings, data))

@@ -1,0 +1,137 @@
+"""Tables in a folder of Hugging Face's transformers, or in a safetensors file beside its tokenizer.
+
+The folder has model.safetensors, or several files and their index, config.json and the words of the rows.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fairseq_tiedemb.checkpoints.text import parse_json
+from fairseq_tiedemb.vectors.roles import tables_by_role
+from fairseq_tiedemb.vectors.tensor_file import LARGEST_HEADER, read_matrix
+
+WEIGHTS = "model.safetensors"
+DICTIONARIES = ("tokenizer.json", "vocab.json", "vocab.txt")
+# The last parts of tables' names, as transformers has them.
+INPUT = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in|tok_embeddings|shared)\.weight$")
+OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_projection)\.weight$")
+ENCODER = re.compile(r"(?:^|\.)encoder\.")
+# Names of the roles in a checkpoint of fairseq's, by which ``tables_by_role`` knows them.
+FAIRSEQ_NAMES = {
+    "in": "decoder.embed_tokens.weight",
+    "out": "decoder.output_projection.weight",
+    "source": "encoder.embed_tokens.weight",
+}
+# Marks of a word's start and end, and of pieces that go on before or after them.
+STARTS, END, BEFORE, AFTER = ("\u2581", "\u0120"), "</w>", "##", "@@"
+# Bytes that GPT-2's spelling keeps as characters; the others follow from 256 on. Source: code of Radford et al. 2019.
+KEPT = [*range(33, 127), *range(161, 173), *range(174, 256)]
+BYTES = {chr(byte): byte for byte in KEPT}
+BYTES |= {chr(256 + number): byte for number, byte in enumerate(sorted({*range(256)} - {*KEPT}))}
+
+
+def tensor_files(path: Path) -> dict[str, Path]:
+    """Returns the file of every tensor, by the tensor's name; `path` is a folder or a safetensors file.
+
+    Raises:
+        ValueError: if the folder has no weights of this format, or a file of names is damaged.
+    """
+    index = path / f"{WEIGHTS}.index.json"
+    if index.is_file():
+        files = _read(index, index.read_bytes()).get("weight_map", {})
+        return {str(name): path / Path(str(file)).name for name, file in files.items()}
+    file = path / WEIGHTS if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(f"TABLE: needs a folder with {WEIGHTS}; got {path}, which has none. Use another.")
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        names = _read(file, opened.read(min(length, LARGEST_HEADER)))
+    return {name: file for name in names if name != "__metadata__"}
+
+
+def read_tables(path: Path) -> dict[str, tuple[str, Tensor]]:
+    """Returns name and rows of the tables in a folder or file, by role: in, out, source; tied tables are "in" alone.
+
+    Raises:
+        ValueError: if a file is missing or damaged, or no table has a name that transformers gives.
+    """
+    files = tensor_files(path)
+    inputs = sorted(filter(INPUT.search, files), key=lambda name: bool(ENCODER.search(name)))
+    names = {"in": inputs[:1], "out": list(filter(OUTPUT.search, files)), "source": inputs[1:]}
+    if not inputs:
+        read_matrix(next(iter(files.values()), path), None)  # which names the matrices
+    return {role: (found[0], read_named(files, found[0])) for role, found in names.items() if found}
+
+
+def read_named(files: dict[str, Path], name: str) -> Tensor:
+    """Returns a matrix by its name, as float32, with the errors of ``read_matrix``."""
+    file = files.get(name) or next(iter(files.values()))
+    if not file.is_file():
+        raise ValueError(f"TABLE: needs all files of its index; got no {file}. Use a whole folder.")
+    return read_matrix(file, name)
+
+
+def tables_of_roles(path: Path, role: str | None) -> dict[str, Tensor]:
+    """Returns the tables of a folder or file by role, with the roles and errors of ``tables_by_role``.
+
+    Without a table of its own, the output is the input's, unless config.json says otherwise.
+    """
+    tables = read_tables(path)
+    config = (path if path.is_dir() else path.parent) / "config.json"
+    settings = _read(config, config.read_bytes()) if config.is_file() else {}
+    if settings.get("tie_word_embeddings", True):
+        tables.setdefault("out", tables["in"])
+    for part in {"sum": ["in", "out"], "tied": [], None: []}.get(role, [str(role)]):
+        if part not in tables:
+            read_matrix(next(iter(tensor_files(path).values())), role)
+    model = {FAIRSEQ_NAMES[part]: rows for part, (_, rows) in tables.items()}
+    return tables_by_role({"model": model, "cfg": {"model": {}}}, role, path=path)
+
+
+def dictionary_beside(path: Path) -> Path:
+    """Returns the file of the rows' words.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    folder = path if path.is_dir() else path.parent
+    for name in DICTIONARIES:
+        if (folder / name).is_file():
+            return folder / name
+    raise ValueError(f"--dict: needs the words of {path}; got none. Use its tokenizer.json, vocab.json or vocab.txt.")
+
+
+def whole_words(words: dict[int, str]) -> dict[int, str]:
+    """Returns the entries that are words, without the marks by which they differ from pieces of words.
+
+    Marks are those of SentencePiece and GPT-2 (whose bytes become characters), WordPiece and BPE. Without marks all
+    entries are words.
+    """
+    for mark in STARTS:
+        found = {row: word[1:] for row, word in words.items() if word.startswith(mark) and len(word) > 1}
+        if 10 * len(found) >= len(words):
+            return found if mark == STARTS[0] else {row: _characters(word) for row, word in found.items()}
+    ends = {row: word.removesuffix(END) for row, word in words.items() if word.endswith(END)}
+    pieces = {row for row, word in words.items() if word.startswith(BEFORE) or word.endswith(AFTER)}
+    return ends or {row: word for row, word in words.items() if row not in pieces}
+
+
+def _characters(word: str) -> str:
+    """A word of GPT-2's spelling, a character a byte, as text; an added word as it is."""
+    if not all(letter in BYTES for letter in word):
+        return word
+    return bytes(BYTES[letter] for letter in word).decode(errors="replace")
+
+
+def _read(path: Path, text: bytes) -> dict[str, Any]:
+    """The object of a JSON text; raises ValueError, naming the file, for another text."""
+    try:
+        content = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"TABLE: needs a whole {path.name}; got {path} ({error}). Use another.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"TABLE: needs a whole {path.name}; got {path}, no object of JSON. Use another.")
+    return content

@@ -1,0 +1,101 @@
+"""A model tied or untied: what it scores, and by which tables."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from ..crossing import crossed
+from ..untrained import write_checkpoint
+from .test_extend import ALL, BANDS, DECODER, LM, OLD, SIZES, STREAM, TRANSLATION, folder_of, loaded, scores
+
+TEXT = list("abcdabdc")
+TIED: dict[str, tuple[Any, ...]] = {
+    "lstm": (*STREAM, DECODER),
+    "preset": (*STREAM[:2], "--arch", "zaremba_lm_small_wt", *STREAM[4:]),
+    "preset with P": (*STREAM[:2], "--arch", "zaremba_lm_small_wt_pr", *STREAM[4:]),
+    "joint space": (*STREAM, DECODER, "--output-layer", "joint"),
+    "transformer": (*TRANSLATION, DECODER),
+    "three-way": (*TRANSLATION, ALL),
+    "fairseq's": ("--arch", "transformer", *TRANSLATION[2:], ALL),
+    "language model": (*LM, *SIZES, DECODER, "--projection"),
+    "factors": (*LM, *SIZES, DECODER, "--embedding-rank", 5),
+}
+UNTIED = {
+    name: tuple(flag for flag in flags if flag not in (DECODER, ALL))
+    for name, flags in TIED.items()
+    if name in ("lstm", "transformer", "language model", "fairseq's")
+}
+WITHOUT_METHOD = ("fairseq's", "joint space")
+
+
+def made(tmp_path: Path, flags: tuple[Any, ...], *command: str) -> tuple[Any, Any]:
+    """The model and the task of a checkpoint, and those of what a command makes of it."""
+    model, task = write_checkpoint(tmp_path / "model.pt", folder_of(tmp_path / "data", OLD), *flags)
+    assert main([command[0], str(tmp_path / "model.pt"), str(tmp_path / "out.pt"), *command[1:]]) == 0
+    return (model, task), loaded(tmp_path / "out.pt")
+
+
+@pytest.mark.parametrize(("name", "method"), crossed(TIED, list(SHARING_METHODS)))
+def test_an_untied_model_scores_as_the_tied_one(name: str, method: str, tmp_path: Path) -> None:
+    flags = TIED[name] if name in WITHOUT_METHOD else (*TIED[name], "--sharing-method", method)
+    before, after = made(tmp_path, flags, "untie")
+    torch.testing.assert_close(scores(*after, TEXT, OLD), scores(*before, TEXT, OLD))
+    places = [entry.data_ptr() for key, entry in after[0].state_dict().items() if "embed_tokens" in key or "out" in key]
+    assert len(set(places)) == len(places)
+
+
+@pytest.mark.parametrize(("name", "method"), crossed(UNTIED, list(SHARING_METHODS)))
+@pytest.mark.parametrize("way", ["mean", "input", "output"])
+def test_the_shared_table_is_made_of_both(
+    name: str, method: str, way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = UNTIED[name] if name in WITHOUT_METHOD else (*UNTIED[name], "--sharing-method", method)
+    (model, _), (tied, _) = made(tmp_path, flags, "tie", "--from", way)
+    assert "it needs training" in capsys.readouterr().out
+    old, new = model.state_dict(), tied.state_dict()
+    names = ("embed_tokens.weight", "output.weight" if "decoder.output.weight" in new else "output_projection.weight")
+    first, second = (old[f"decoder.{each}"] for each in names)
+    assert new[f"decoder.{names[0]}"].data_ptr() == new[f"decoder.{names[1]}"].data_ptr()
+    expected = {"mean": (first + second) / 2, "input": first, "output": second}[way]
+    torch.testing.assert_close(new[f"decoder.{names[0]}"], expected)
+    for key in new.keys() & old.keys():
+        if "embed_tokens" not in key and "output" not in key:
+            assert torch.equal(new[key], old[key])
+    if "decoder.output.bias" in new:
+        assert torch.equal(new["decoder.output.bias"], old["decoder.output.bias"])
+
+
+def test_tied_tables_that_were_untied_come_together_again(tmp_path: Path) -> None:
+    before, _ = made(tmp_path, (*STREAM, DECODER, "--sharing-method", "scaled"), "untie")
+    assert main(["tie", str(tmp_path / "out.pt"), str(tmp_path / "again.pt")]) == 0
+    torch.testing.assert_close(scores(*loaded(tmp_path / "again.pt"), TEXT, OLD), scores(*before, TEXT, OLD))
+
+
+REFUSALS = {
+    "one table": ("tie", TIED["lstm"], "needs an untied model; got .*model.pt, whose tables are one. Use it"),
+    "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none. Use it"),
+    "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
+    "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
+    "widths": ("tie", (*STREAM[:-1], 12), "needs .* equal|needs input vectors as wide"),
+    "bands of both": (
+        "untie",
+        (*LM, *SIZES, *BANDS),
+        "needs decoder.project_out_dim.weight of shape .*; got none in .*model.pt. Use a model whose tables",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refusals_leave_nothing(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command, flags, message = REFUSALS[name]
+    write_checkpoint(tmp_path / "model.pt", folder_of(tmp_path / "data", OLD), *flags)
+    before = sorted(tmp_path.iterdir())
+    assert main([command, str(tmp_path / "model.pt"), str(tmp_path / "out.pt")]) == 2
+    assert re.search(message, error := capsys.readouterr().err), error
+    assert sorted(tmp_path.iterdir()) == before
