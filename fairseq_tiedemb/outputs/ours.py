@@ -193,7 +193,11 @@ def _check_tree(options: TreeConfig) -> None:
 
 
 def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ShortList:
-    of_words = {"unknown": words.unk(), "size": len(words), "uniform": options.short_list_shares == "uniform"}
+    of_words: dict[str, Any] = {
+        "unknown": words.unk(),
+        "size": len(words),
+        "uniform": options.short_list_shares == "uniform",
+    }
     return ShortList(table, counts, _marks(words), length=options.short_list, **of_words)
 
 
