@@ -75,10 +75,7 @@ class Objective(NamedTuple):
     def divergence(self, scores: Tensor, products: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
         """alpha KL(softmax(y / tau) || softmax(z / tau)) of each row (n, 1), and its gradient of the scores z (n, V).
 
-        Args:
-            scores: z.
-            products: w . h of the similar features.
-            scale: of y, (V,) or None.
+        ``products`` are w . h of the similar features, and ``scale`` is that of y, (V,) or None.
 
         Source: Inan et al. 2017, section 4 (soft targets); they get no gradient here.
         """
@@ -97,11 +94,8 @@ class Objective(NamedTuple):
 
             loss = -sum_v q(v) log p(v)        d loss / d z_k(v) = r_k p_k(v) - r_k(v)        d loss / d log pi_k = -r_k
 
-        Args:
-            scores: z.
-            target: target tokens (n, 1), each K times.
-            where: the block's rows among all.
-            q: what the target has more than others, and what every token has.
+        ``target`` (n, 1) has each token K times, ``where`` is the place of the block among all rows, and ``q`` is what
+        the target has more than others, and what every token has.
 
         Source: Yang et al. 2018, section 2.4.
         """

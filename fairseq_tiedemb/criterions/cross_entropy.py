@@ -148,10 +148,8 @@ class TiedCrossEntropy(FairseqCriterion):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Loss of a batch, its sample size, and the values to log.
 
-        Args:
-            model: a model of this package.
-            sample: a batch of a fairseq task.
-            reduce: True for the sum, with penalties in training; False for one loss per token (B * T,), 0 for padding.
+        With ``reduce`` the loss is the sum, with penalties in training; without, one loss per token (B * T,), 0 for
+        padding.
         """
         if not extensions_of(model).computes_loss:
             raise ValueError(

@@ -65,16 +65,10 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         features_only: bool = False,
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        """Decodes with teacher forcing, or the last column of the previous tokens with an incremental state.
+        """Logits (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
 
-        Args:
-            prev_output_tokens: previous tokens (B, T); ``</s>`` gives a zero vector.
-            encoder_out: output of the encoder.
-            incremental_state: fairseq's cache.
-            features_only: whether to return features instead of logits.
-
-        Returns:
-            Logits (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
+        In ``prev_output_tokens`` (B, T) ``</s>`` gives a zero vector. With an incremental state only the last column is
+        decoded.
         """
         x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
         return x if features_only else self.output_layer(x), extra

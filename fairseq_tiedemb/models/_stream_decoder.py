@@ -88,7 +88,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
         stream_position: int | None = None,
         features_only: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Logits of the next tokens (B, T, V), or features (B, T, D).
+        """Logits of the next tokens (B, T, V), or features (B, T, D) with ``features_only``.
 
         Args:
             prev_output_tokens: previous tokens (B, T); with an incremental state only the last column is decoded.
@@ -96,7 +96,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
             incremental_state: fairseq's cache for generation.
             src_lengths: unused: padding comes last and does not affect other columns.
             stream_position: number of tokens before these in their rows, to carry the state over; None for a new state.
-            features_only: whether to return features instead of logits.
+            features_only: whether to return features.
         """
         features = self.features(prev_output_tokens, incremental_state, stream_position)
         # Beam search needs all logits, which it divides by a temperature.

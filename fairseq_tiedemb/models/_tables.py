@@ -29,10 +29,6 @@ class Tables(NamedTuple):
         return self.inputs["input"]
 
 
-def no_counts() -> None:
-    """Counts of a training text that is unknown."""
-
-
 def keeping_spread(features: int, width: int, bias: bool) -> nn.Linear:
     """P (width, D), Gaussian, which keeps the standard deviation of the features' elements; its bias starts at 0."""
     return gaussian_linear(features, width, bias=bias, std=features**-0.5)
@@ -41,7 +37,7 @@ def keeping_spread(features: int, width: int, bias: bool) -> nn.Linear:
 def build_tables(
     plan: Plan,
     words: Any,
-    counts: Callable[[], Tensor | None] = no_counts,
+    counts: Callable[[], Tensor | None] = lambda: None,
     *,
     std: float = 0.01,
     projection: Callable[..., nn.Linear] = keeping_spread,

@@ -53,14 +53,10 @@ class ConditionalLayer(nn.Module):
     def forward(
         self, inputs_TBI: Tensor, state_BK: Tensor, source: Source, *, projected: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Runs all time steps.
+        """Runs all time steps from y (T, B, I) and a state h or [h, c] (B, K).
 
-        Args:
-            inputs_TBI: y, the embedded previous tokens.
-            state_BK: s_0, h or [h, c].
-            source: inputs of attention; without gradients B may be a multiple of its n sentences.
-            projected: whether the annotations, and so the contexts c_t, begin with their share of the second cell's
-                gates; only without gradients. See ``ConditionalDecoder``.
+        Without gradients the rows of ``source`` may have several rows here, and, ``projected``, its annotations may
+        begin with their share of the second cell's gates (see ``ConditionalDecoder``), as then do the contexts.
 
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
