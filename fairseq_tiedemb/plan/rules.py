@@ -25,30 +25,18 @@ def head_of(settings: Settings) -> OutputHead:
         name = ADAPTIVE
     head = OUTPUT_HEADS.find(name, flag="--output-layer")
     heads = settings.family.heads
-    if heads and name not in heads:
-        others = ", ".join(heads[:-1])
-        raise ValueError(
-            f"--output-layer {name}: needs a language model; got {settings.arch}. Use {others} or {heads[-1]}."
-        )
-    if not heads and not head.has_probabilities:
-        raise ValueError(
-            f"--output-layer {name}: needs word2vec, since it gives words no probabilities; got {settings.arch}. Use "
-            "sampled, say."
-        )
-    if cutoff and name != ADAPTIVE:
-        raise ValueError(
-            f"--output-layer {name}: needs one table for all words; got {flag_of(CUTOFF)} {cutoff}. Use one or the "
-            "other."
-        )
-    if name == ADAPTIVE and not hasattr(settings.options, CUTOFF):
-        raise ValueError(
-            f"--output-layer {name}: needs a recurrent language model, a Transformer or a convolutional model; got "
-            f"{settings.arch}. Use classes, say."
-        )
-    if name == ADAPTIVE and not cutoff:
-        raise ValueError(
-            f"--output-layer {name}: needs {flag_of(CUTOFF)}; got none. Use {flag_of(CUTOFF)} 2000,6000, say."
-        )
+    is_adaptive, ends = name == ADAPTIVE, flag_of(CUTOFF)
+    with_bands = "a recurrent language model, a Transformer or a convolutional model"
+    no_words = "word2vec, since it gives words no probabilities"
+    for is_wrong, needs, got, use in (
+        (heads and name not in heads, "a language model", settings.arch, " or ".join(heads)),
+        (not heads and not head.has_probabilities, no_words, settings.arch, "sampled, say"),
+        (cutoff and not is_adaptive, "one table for all words", f"{ends} {cutoff}", "one or the other"),
+        (is_adaptive and not hasattr(settings.options, CUTOFF), with_bands, settings.arch, "classes, say"),
+        (is_adaptive and not cutoff, ends, "none", f"{ends} 2000,6000, say"),
+    ):
+        if is_wrong:
+            raise ValueError(f"--output-layer {name}: needs {needs}; got {got}. Use {use}.")
     return head
 
 
@@ -73,10 +61,9 @@ def is_tied(settings: Settings, head: OutputHead) -> bool:
 def check_projection(settings: Settings) -> None:
     """Raises ValueError for a bias of P, or none, without P, and for both at once."""
     projects, bias, no_bias = settings.on("projection"), settings("projection_bias"), settings("no_projection_bias")
-    if bias and not projects:
-        raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
-    if no_bias and not projects:
-        raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
+    if (bias or no_bias) and not projects:
+        flag = "--projection-bias" if bias else "--no-projection-bias"
+        raise ValueError(f"{flag}: needs --projection; got a model without one. Use --projection too.")
     if bias and no_bias:
         raise ValueError("--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them.")
 
