@@ -83,7 +83,13 @@ def output_loss(
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
-    objective = Objective.of(options, exact, soft_cap, similar_ND, offset, log_prior_NK)
+    if options.augmented_loss and similar_ND is None:
+        got = f"{options.augmented_loss} without"
+        raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
+    similar, start, prior = (None if each is None else each.detach() for each in (similar_ND, offset, log_prior_NK))
+    start, prior = (None if each is None else each.to(exact) for each in (start, prior))
+    shares = None if prior is None else torch.zeros_like(prior)
+    objective = Objective(options, soft_cap, similar, start, prior, shares)
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))

@@ -27,24 +27,6 @@ class Objective(NamedTuple):
     log_prior_NK: Tensor | None = None
     shares_NK: Tensor | None = None
 
-    @classmethod
-    def of(
-        cls,
-        options: LossOptions,
-        exact: torch.dtype,
-        soft_cap: float | None,
-        similar_ND: Tensor | None,
-        offset: Tensor | None,
-        log_prior_NK: Tensor | None,
-    ) -> "Objective":
-        """The objective of ``output_loss``; raises ValueError for augmented loss without features of soft targets."""
-        if options.augmented_loss and similar_ND is None:
-            got = f"{options.augmented_loss} without"
-            raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
-        similar = None if similar_ND is None else similar_ND.detach()
-        offset, prior = (None if term is None else term.detach().to(exact) for term in (offset, log_prior_NK))
-        return cls(options, soft_cap, similar, offset, prior, None if prior is None else torch.zeros_like(prior))
-
     def with_weights(self, losses: OutputLoss, log_prior_NK: Tensor | None) -> OutputLoss:
         """The losses, unchanged, with the gradient of a mixture's log-weights."""
         if log_prior_NK is None or self.shares_NK is None:

@@ -20,7 +20,13 @@ def head_of(settings: Settings) -> OutputHead:
     """
     name, former, cutoff = settings("output_layer") or SOFTMAX, settings("word2vec_output"), settings(CUTOFF)
     if former:
-        name = _former(name, former)
+        now = FORMER_OUTPUTS.get(str(former))
+        if now is None or name not in (now, FORMER_OUTPUTS["negative"]):
+            raise ValueError(
+                f"--word2vec-output: needs one of {', '.join(FORMER_OUTPUTS)}, and no other --output-layer; got "
+                f"{former} with --output-layer {name}. Use --output-layer alone."
+            )
+        name = now
     if cutoff and name == SOFTMAX:
         name = ADAPTIVE
     head = OUTPUT_HEADS.find(name, flag="--output-layer")
@@ -40,17 +46,6 @@ def head_of(settings: Settings) -> OutputHead:
     return head
 
 
-def _former(name: str, former: Any) -> str:
-    """The output layer that ``--word2vec-output`` names."""
-    now = FORMER_OUTPUTS.get(str(former))
-    if now is None or name not in (now, FORMER_OUTPUTS["negative"]):
-        raise ValueError(
-            f"--word2vec-output: needs one of {', '.join(FORMER_OUTPUTS)}, and no other --output-layer; got {former} "
-            f"with --output-layer {name}. Use --output-layer alone."
-        )
-    return now
-
-
 def is_tied(settings: Settings, head: OutputHead) -> bool:
     """Whether the output shares its table, or its bands, with an input."""
     if settings.family.fairseqs and head.name == ADAPTIVE:
@@ -61,9 +56,10 @@ def is_tied(settings: Settings, head: OutputHead) -> bool:
 def check_projection(settings: Settings) -> None:
     """Raises ValueError for a bias of P, or none, without P, and for both at once."""
     projects, bias, no_bias = settings.on("projection"), settings("projection_bias"), settings("no_projection_bias")
-    if (bias or no_bias) and not projects:
-        flag = "--projection-bias" if bias else "--no-projection-bias"
-        raise ValueError(f"{flag}: needs --projection; got a model without one. Use --projection too.")
+    if bias and not projects:
+        raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
+    if no_bias and not projects:
+        raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
     if bias and no_bias:
         raise ValueError("--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them.")
 

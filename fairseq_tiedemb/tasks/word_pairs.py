@@ -79,13 +79,7 @@ class WordPairsTask(FairseqTask):
         logger.info(f"dictionary: {len(dictionary):,} types")
         return cls(cfg, dictionary)
 
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
+    source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 
     @property
     def word_counts(self) -> np.ndarray:
