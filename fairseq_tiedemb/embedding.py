@@ -111,15 +111,8 @@ class SharedEmbedding(Head):
     @property
     def is_plain(self) -> bool:
         """Whether embeddings are the rows, and scores are products with the rows."""
-        method = sharing_method(self.method)
-        changes = (
-            method.input_scale,
-            method.uses_norms,
-            self.feature_map,
-            self.bias is not None,
-            self.constants.changed(),
-        )
-        return not any(changes)
+        added = self.feature_map is not None or self.bias is not None
+        return not (sharing_method(self.method).uses_norms or added or self.constants.changed())
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Looks up vectors: token indices of any shape (*) -> (*, D)."""

@@ -112,11 +112,11 @@ class _ConditionalRecurrence(torch.autograd.Function):
         queries = hidden1_GH.new_empty(steps, bsz, len(energy_A))
         for t in range(steps):
             state, between = (states[t], hidden[t]), (middle[t], middle_hidden[t])
-            cell.step(gates_TBG[t], *state, hidden1_GH, None, saved1[t], *between)
+            cell.step(gates_TBG[t], state, hidden1_GH, None, saved1[t], between)
             torch.mm(middle_hidden[t], query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
             gates = contexts[t, :, : len(hidden2_GH)] if context_GC is None else torch.mm(contexts[t], context_GC.t())
-            cell.step(gates, *between, hidden2_GH, bias2_G, saved2[t], states[t + 1], hidden[t + 1])
+            cell.step(gates, between, hidden2_GH, bias2_G, saved2[t], (states[t + 1], hidden[t + 1]))
         ctx.cell = cell
         ctx.save_for_backward(
             states, hidden, middle, middle_hidden, saved1, saved2, contexts, weights, queries, *source,
