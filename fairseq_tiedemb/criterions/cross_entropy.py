@@ -76,9 +76,7 @@ class TiedCrossEntropy(FairseqCriterion):
     percentage of targets outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets
     replaced by ``<unk>``.
 
-    Raises:
-        ValueError: if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
-        TypeError: for an unknown option.
+    Raises ValueError if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
 
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """

@@ -47,10 +47,7 @@ class RecurrentDecoder(StreamDecoder):
         return super().output_layer(features) if self.adaptive_softmax is None else self.output.transformed(features)
 
     def features(
-        self,
-        prev_output_tokens: Tensor,
-        incremental_state: dict[str, Any] | None = None,
-        stream_position: int | None = None,
+        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
     ) -> Tensor:
         """Features (B, T, H); only the last column (B, 1, H) if the incremental state has a state. See ``forward``."""
         state = self.stack.initial_state(len(prev_output_tokens))

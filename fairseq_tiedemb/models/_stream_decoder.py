@@ -71,10 +71,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
         self._num_updates: int | None = None  # None until set_num_updates is called
 
     def features(
-        self,
-        prev_output_tokens: Tensor,
-        incremental_state: dict[str, Any] | None = None,
-        stream_position: int | None = None,
+        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
     ) -> Tensor:
         """Features (B, T, D); see ``forward`` for the arguments."""
         raise NotImplementedError

@@ -70,10 +70,8 @@ class ContiguousLMTask(LanguageModelingTask):
 
     With ``--sample-break-mode eos`` a sample is a sentence with a new state, as in fairseq's ``language_modeling``.
 
-    Checkpoints hold the states of all processes, so resuming on a CPU in float32 is bit-exact.
-
-    Raises:
-        ValueError: for options of ``language_modeling`` that conflict with a stream.
+    Checkpoints hold the states of all processes, so resuming on a CPU in float32 is bit-exact. Options of
+    ``language_modeling`` that conflict with a stream are refused.
 
     Source: Zaremba et al. 2014, section 4.1 (rows, unroll, state carried over).
     """

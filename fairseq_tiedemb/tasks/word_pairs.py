@@ -59,9 +59,6 @@ class WordPairsTask(FairseqTask):
 
     Words are counted in the binarised training text, and checkpoints hold the counts.
 
-    Raises:
-        ValueError: for an option out of range.
-
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.3 (subsampling).
     """
 
