@@ -276,11 +276,8 @@ def check_every_option_is_used(config: type, options: Any, family: Family, head:
             for option in dataclasses.fields(entry.options):
                 layers_of.setdefault(option.name, []).append(entry.name)
     for option in dataclasses.fields(config):
-        layers, value, flag = (
-            layers_of.get(option.name, [head]),
-            getattr(options, option.name, option.default),
-            flag_of(option.name),
-        )
+        layers, flag = layers_of.get(option.name, [head]), flag_of(option.name)
+        value = getattr(options, option.name, option.default)
         if head not in layers and value != option.default:
             raise ValueError(
                 f"{flag}: needs --output-layer {' or '.join(layers)}; got {value} with --output-layer {head}. Use "
