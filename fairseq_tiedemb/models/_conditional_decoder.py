@@ -121,9 +121,8 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         """Reorders the cached states along with the beams."""
         cached = self.get_incremental_state(incremental_state, "state")
         if cached is not None:
-            self.set_incremental_state(
-                incremental_state, "state", {"state": cached["state"].index_select(0, new_order)}
-            )
+            state = cached["state"].index_select(0, new_order)
+            self.set_incremental_state(incremental_state, "state", {"state": state})
 
     def max_positions(self) -> int:
         return self.max_target_positions

@@ -72,6 +72,5 @@ class RecurrentDecoder(StreamDecoder):
         """Reorders the cached states along with the beams."""
         kept = self.get_incremental_state(incremental_state, "recurrent")
         if kept is not None:
-            self.set_incremental_state(
-                incremental_state, "recurrent", {"state": kept["state"].index_select(1, new_order)}
-            )
+            state = kept["state"].index_select(1, new_order)
+            self.set_incremental_state(incremental_state, "recurrent", {"state": state})

@@ -157,9 +157,8 @@ class WordPairsTask(FairseqTask):
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
     ) -> Any:
         """fairseq's step, with sparse gradients if the optimiser takes them."""
-        set_sparse_gradients = extensions_of(model).set_sparse_gradients
-        if set_sparse_gradients is not None:  # not of a model wrapped by DDP, which averages dense gradients
-            set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients, optimizer.get_lr())
+        # A model wrapped by DDP, which averages dense gradients, does not have the method.
+        extensions_of(model).set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients, optimizer.get_lr())
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
 

@@ -47,7 +47,7 @@ class Extensions(Protocol):
     """Of a model that reads one stream of text: the position in it, and the recurrent state (L, B, K) there. It has
     ``restore_state(position, state)``, too."""
 
-    set_sparse_gradients: Callable[[bool, float], None] | None = None
+    set_sparse_gradients: Callable[[bool, float], None] = lambda sparse, rate: None
     """Of word2vec: whether tables get sparse gradients, and the learning rate of the update."""
 
     end_update: Callable[..., None] = lambda are_copies: None
