@@ -152,7 +152,7 @@ class ClassBased(CountedHead):
         sets = [self.sets[each] or words[each] for each in classes]
         bias = [None] * len(sets) if self.table.bias is None else segments(self.table.bias, sets)
         each = zip(segments(self.table.weight, sets), classes, bias, strict=True)
-        return [self.table.scored(rows, words[number], own) for rows, number, own in each]
+        return [self.table.rows(words[number], (rows, own)) for rows, number, own in each]
 
 
 def _numbered(class_of: Tensor) -> Tensor:
