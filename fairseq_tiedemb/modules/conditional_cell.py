@@ -55,8 +55,9 @@ class ConditionalLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Runs all time steps from y (T, B, I) and a state h or [h, c] (B, K).
 
-        Without gradients the rows of ``source`` may have several rows here, and, ``projected``, its annotations may
-        begin with their share of the second cell's gates (see ``ConditionalDecoder``), as then do the contexts.
+        Without gradients a sentence of ``source`` may have several rows here. With ``projected``, also without
+        gradients, its annotations, and so the contexts, begin with their share of the second cell's gates; see
+        ``ConditionalDecoder``.
 
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).

@@ -82,7 +82,13 @@ def check_widths(settings: Settings, widths: Widths, output: int) -> None:
 def check_dictionaries(settings: Settings, source: Words, target: Words) -> None:
     """Raises ValueError if dictionaries, or files of vectors, do not fit a table that encoder and decoder share."""
     if settings.shares == MERGED:
-        _check_merged(source, target)
+        for number, (word, other) in enumerate(zip(target.symbols, merged(source, target), strict=False)):
+            if word != other:  # the data hold indices
+                raise ValueError(
+                    "--merge-src-tgt-embed: needs target words that have the same number in the merged dictionary; got "
+                    f"{word!r} at {number}, where that has {other!r}. Use fairseq-preprocess --joined-dictionary and "
+                    "--share-all-embeddings."
+                )
     if settings.shares != THREE_WAY:
         return
     asked_by = settings.asked_by(THREE_WAY)
@@ -106,17 +112,6 @@ def check_dictionaries(settings: Settings, source: Words, target: Words) -> None
 def merged(source: Words, target: Words) -> list[str]:
     """The words of the dictionary into which fairseq merges both."""
     return source.symbols + [word for word in target.symbols if word not in source.indices]
-
-
-def _check_merged(source: Words, target: Words) -> None:
-    """Raises ValueError if merging changes the index of a target token, since the data hold indices."""
-    for index, (word, other) in enumerate(zip(target.symbols, merged(source, target), strict=False)):
-        if word != other:
-            raise ValueError(
-                "--merge-src-tgt-embed: needs target words that have the same number in the merged dictionary; got "
-                f"{word!r} at {index}, where that has {other!r}. Use fairseq-preprocess --joined-dictionary and "
-                "--share-all-embeddings."
-            )
 
 
 def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, tied: bool) -> None:
