@@ -65,8 +65,7 @@ def output_loss(
         table_VD: table W.
         target_N: target tokens in [0, V).
         scale: (V,), or None for 1. A scale of 0 counts as 1e-30, so that it gets a gradient.
-        offset: (V,), or None for 0.
-        bias: (V,), or None for 0.
+        offset, bias: (V,), or None for 0.
         soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
         similar_ND: features of the soft targets, for ``augmented_loss``.
         log_prior_NK: log pi of p = sum_k pi_k p_k, a mixture of K softmaxes a token, whose features (N K, D) follow one
@@ -83,13 +82,10 @@ def output_loss(
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
-    if options.augmented_loss and similar_ND is None:
-        got = f"{options.augmented_loss} without"
-        raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
-    similar, start, prior = (None if each is None else each.detach() for each in (similar_ND, offset, log_prior_NK))
-    start, prior = (None if each is None else each.to(exact) for each in (start, prior))
-    shares = None if prior is None else torch.zeros_like(prior)
-    objective = Objective(options, soft_cap, similar, start, prior, shares)
+    similar, start = (None if each is None else each.detach() for each in (similar_ND, offset))
+    prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact)
+    objective = Objective(options, soft_cap, similar, start, prior, None if prior is None else torch.zeros_like(prior))
+    objective.check()
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))

@@ -27,6 +27,12 @@ class Objective(NamedTuple):
     log_prior_NK: Tensor | None = None
     shares_NK: Tensor | None = None
 
+    def check(self) -> None:
+        """Raises ValueError for augmented loss without features of soft targets."""
+        if self.options.augmented_loss and self.similar_ND is None:
+            got = f"{self.options.augmented_loss} without"
+            raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
+
     def with_weights(self, losses: OutputLoss, log_prior_NK: Tensor | None) -> OutputLoss:
         """The losses, unchanged, with the gradient of a mixture's log-weights."""
         if log_prior_NK is None or self.shares_NK is None:
