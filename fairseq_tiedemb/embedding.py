@@ -111,15 +111,8 @@ class SharedEmbedding(Head):
     @property
     def is_plain(self) -> bool:
         """Whether embeddings are the rows, and scores are products with the rows."""
-        method = sharing_method(self.method)
-        changes = (
-            method.input_scale,
-            method.uses_norms,
-            self.feature_map,
-            self.bias is not None,
-            self.constants.changed(),
-        )
-        return not any(changes)
+        added = self.feature_map is not None or self.bias is not None
+        return not (sharing_method(self.method).uses_norms or added or self.constants.changed())
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Looks up vectors: token indices of any shape (*) -> (*, D)."""
@@ -237,15 +230,16 @@ class SharedEmbedding(Head):
             features = check_features(self.feature_map(features), self.embedding_dim, name=name)
         return features if self.constants.logit_scale == 1 else features * self.constants.logit_scale
 
-    def rows(self, words: Tensor) -> ScoredRows:
-        """Rows, scales and offsets of the given tokens (K,) alone, from which ``ScoredRows`` computes logits."""
-        bias = None if self.bias is None else gather_rows(self.bias.unsqueeze(1), words).squeeze(1)
-        return self.scored(
-            gather_rows(self.weight, words, sparse=self.sparse_gradients).to(self.weight.dtype), words, bias
-        )
+    def rows(self, words: Tensor, known: tuple[Tensor, Tensor | None] | None = None) -> ScoredRows:
+        """Rows, scales and offsets of the given tokens (K,) alone, from which ``ScoredRows`` computes logits.
 
-    def scored(self, rows: Tensor, words: Tensor, bias: Tensor | None) -> ScoredRows:
-        """``ScoredRows`` of the tokens ``words`` (K,), given their rows (K, D) and their biases (K,) or None."""
+        ``known`` are their rows (K, D), and their biases (K,) or None, where these are at hand.
+        """
+        if known is None:
+            bias = None if self.bias is None else gather_rows(self.bias.unsqueeze(1), words).squeeze(1)
+            rows = gather_rows(self.weight, words, sparse=self.sparse_gradients).to(self.weight.dtype)
+        else:
+            rows, bias = known
         scale, offset = None, None
         if sharing_method(self.method).uses_norms:
             own = rows_of(self.method_parameters, words, self.num_embeddings)
@@ -276,16 +270,14 @@ class SharedEmbedding(Head):
     def tables(self) -> dict[str, "SharedEmbedding"]:
         return {"words": self}
 
-    def keep_norms(self, keep: bool = True) -> None:
+    def keep_norms(self, keep: bool = True, **_: Any) -> None:
         """Caches the scale and offset while the weights stay unchanged; ``keep=False`` ends caching.
 
         For decoding without gradients. The cache misses writes through ``weight.data``. ``train()`` ends caching.
         """
         self._terms.kept = () if keep else None
 
-    def make_generation_fast_(self, **_: Any) -> None:
-        """fairseq's hook before decoding: calls ``keep_norms``."""
-        self.keep_norms()
+    make_generation_fast_ = keep_norms  # fairseq's hook before decoding
 
     def train(self, mode: bool = True) -> "SharedEmbedding":
         if mode:

@@ -66,11 +66,8 @@ class Head(nn.Module):
     ) -> OutputLoss:
         """``loss`` with several targets per feature vector.
 
-        Args:
-            features_nD: feature vectors, each with at least one target.
-            target_N: target tokens.
-            rows_N: row of ``features_nD`` for each target, not falling.
-            options: options of the loss.
+        ``rows_N`` has the row of ``features_nD`` for each target, not falling; each feature vector has at least one
+        target.
         """
         return self.loss(features_nD.index_select(0, rows_N), target_N, options)
 

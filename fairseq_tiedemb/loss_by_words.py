@@ -6,19 +6,19 @@ written once: no pass over V x D for every block, and no V x D numbers in float3
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .loss_options import LossOptions, OutputLoss
 from .squared_norms import slices
 
 # Logits in memory at a time: 1 MB of float32, and at least so many words, whose products are efficient.
 ELEMENTS, FEWEST_WORDS = 2**18, 256
 
 
-@dataclass(frozen=True)
-class Logits:
+class Logits(NamedTuple):
     """The logits scale_v (w_v . h) + offset_v of N features; products are in the features' dtype."""
 
     features_ND: Tensor
@@ -27,6 +27,13 @@ class Logits:
     offset_V: Tensor | None
     target_N: Tensor
 
+    def complete(self, products: Tensor, where: slice = slice(None)) -> None:
+        """Turns products w . h with some words into their logits, in place."""
+        if self.scale_V is not None:
+            products.mul_(self.scale_V[where])
+        if self.offset_V is not None:
+            products.add_(self.offset_V[where])
+
     def blocks(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
         """Yields blocks of words: where, their rows, logits (N, words), and each token's target there and if it is."""
         words = max(FEWEST_WORDS, ELEMENTS // max(1, len(self.features_ND)))
@@ -34,44 +41,30 @@ class Logits:
         for where in slices(len(self.table_VD), words):
             rows = self.table_VD[where].to(self.features_ND.dtype)
             logits = torch.mm(self.features_ND, rows.t()).to(exact)
-            if self.scale_V is not None:
-                logits.mul_(self.scale_V[where])
-            if self.offset_V is not None:
-                logits.add_(self.offset_V[where])
+            self.complete(logits, where)
             place_N1 = (self.target_N - where.start).unsqueeze(1)
             is_here_N1 = (place_N1 >= 0) & (place_N1 < len(rows))
             yield where, rows, logits, place_N1.clamp(0, len(rows) - 1), is_here_N1
 
 
 def loss_by_words(
-    logits: Logits,
-    label_smoothing: float,
-    z_loss: float,
-    needs_grad: tuple[bool, ...],
-    weights_N: Tensor | None,
-    *,
-    reduce: bool,
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor | None, ...]]:
-    """The losses of ``output_loss``, training loss and negative log-likelihood, and the gradients of its inputs.
+    logits: Logits, options: LossOptions, needs_grad: tuple[bool, ...], weights_N: Tensor | None
+) -> tuple[OutputLoss, tuple[Tensor | None, ...]]:
+    """The losses of ``output_loss`` with these options, and the gradients of its inputs.
 
     ``needs_grad`` says which of features, table, scale and offset get a gradient; ``weights_N`` weigh the tokens'
-    losses in the gradients. Without ``reduce`` there is a loss for each token.
+    losses in the gradients.
     """
     vocabulary = len(logits.table_VD)
-    smoothing = label_smoothing / max(vocabulary - 1, 1)
-    confidence = 1.0 - label_smoothing - smoothing
-    log_partition, of_target, total = _sums(logits, smoothed=smoothing > 0)
-    nll = log_partition - of_target
-    loss = confidence * nll + z_loss * log_partition.square()
-    if smoothing:
-        loss = loss + smoothing * (vocabulary * log_partition - total)
-    losses = (loss.sum(), nll.sum()) if reduce else (loss.squeeze(1), nll.squeeze(1))
+    of_target, of_each = options.shares(vocabulary)
+    log_partition, *sums = _sums(logits, smoothed=of_each > 0)
+    loss, nll, of_all = options.cross_entropy(vocabulary, log_partition, *sums)
+    losses = OutputLoss(loss.sum(), nll.sum()) if options.reduce else OutputLoss(loss.squeeze(1), nll.squeeze(1))
     if not any(needs_grad):
         return losses, (None,) * 4
     unit = torch.ones_like(nll) if weights_N is None else weights_N.unsqueeze(1)
-    of_all = (confidence + smoothing * vocabulary + 2 * z_loss * log_partition) * unit
-    of_each = smoothing * unit if smoothing else None
-    return losses, _gradients(logits, log_partition, (of_all, of_each, confidence * unit), needs_grad)
+    factors = of_all * unit, of_each * unit if of_each else None, of_target * unit
+    return losses, _gradients(logits, log_partition, factors, needs_grad)
 
 
 def _sums(logits: Logits, *, smoothed: bool) -> tuple[Tensor, Tensor, Tensor]:

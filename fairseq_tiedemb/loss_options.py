@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from .option_checks import Range, check_value, flag_of
@@ -47,8 +48,25 @@ class LossOptions:
         if tau != 1 and not self.augmented_loss:
             raise ValueError(f"--augmented-temperature: needs --augmented-loss; got {tau} alone. Use both.")
 
+    def shares(self, size: int) -> tuple[float, float]:
+        """Weights of -log p(target) and of every -log p(v) in the loss, with V tokens (``size``)."""
+        # With V = 1 no other token can receive smoothed probability.
+        each = self.label_smoothing / max(size - 1, 1)
+        return 1.0 - self.label_smoothing - each, each
 
-PLAIN_LOSS = LossOptions()
+    def cross_entropy(self, size: int, log_z: Tensor, of_target: Tensor, total: Tensor) -> tuple[Tensor, ...]:
+        """Training loss and negative log-likelihood from log Z, the target's logit, and the sum of all V logits.
+
+        The third result is a in d loss / d z_v = a p(v) - b - c [v = target], where ``shares`` gives c and b.
+        """
+        confidence, each = self.shares(size)
+        nll = log_z - of_target
+        loss, weight = confidence * nll, torch.full_like(log_z, confidence + each * size)
+        if each:
+            loss = loss + each * (size * log_z - total)
+        if self.z_loss:
+            loss, weight = loss + self.z_loss * log_z.square(), weight + 2 * self.z_loss * log_z
+        return loss, nll, weight
 
 
 class OutputLoss(NamedTuple):
@@ -61,6 +79,9 @@ class OutputLoss(NamedTuple):
 
     loss: Tensor
     nll_loss: Tensor | None
+
+
+PLAIN_LOSS = LossOptions()
 
 
 def check_evaluated(loss: Tensor) -> None:

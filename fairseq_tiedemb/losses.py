@@ -65,8 +65,7 @@ def output_loss(
         table_VD: table W.
         target_N: target tokens in [0, V).
         scale: (V,), or None for 1. A scale of 0 counts as 1e-30, so that it gets a gradient.
-        offset: (V,), or None for 0.
-        bias: (V,), or None for 0.
+        offset, bias: (V,), or None for 0.
         soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
         similar_ND: features of the soft targets, for ``augmented_loss``.
         log_prior_NK: log pi of p = sum_k pi_k p_k, a mixture of K softmaxes a token, whose features (N K, D) follow one
@@ -83,7 +82,10 @@ def output_loss(
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)
-    objective = Objective.of(options, exact, soft_cap, similar_ND, offset, log_prior_NK)
+    similar, start = (None if each is None else each.detach() for each in (similar_ND, offset))
+    prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact)
+    objective = Objective(options, soft_cap, similar, start, prior, None if prior is None else torch.zeros_like(prior))
+    objective.check()
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))
@@ -163,44 +165,26 @@ def _losses_and_gradients(
     ``inputs`` are features, table, scale, offset and target. ``weights`` (N,) weigh the tokens' losses in the
     gradients.
     """
-    features, table, scale, offset, target = inputs
+    features, table, *_, target = inputs
+    logits = Logits(features.to(product_dtype), *inputs[1:])
     with torch.autocast(features.device.type, enabled=False):
         few = len(table) * min(len(target), BY_WORDS_BELOW) > SCORES
         if few and product_dtype in BY_WORDS and not table.is_cuda and objective.is_plain:
-            logits, options = Logits(features.to(product_dtype), *inputs[1:]), objective.options
-            chosen = options.label_smoothing, options.z_loss
-            losses, grads = loss_by_words(logits, *chosen, needs_grad, weights, reduce=options.reduce)
-            return OutputLoss(*losses), grads
-        sums = _ChunkedLoss(
-            features.to(product_dtype), table.to(product_dtype), scale, offset, objective, needs_grad, weights
-        )
-        chunks = max(1, math.ceil(len(target) / max(1, len(sums.scores))))  # of equal size
-        together = objective.rows_a_word
-        for rows in slices(len(target), math.ceil(len(target) / chunks / together) * together):
-            sums.add_rows(rows, target[rows])
-        return sums.losses(), sums.gradients(table)
+            return loss_by_words(logits, objective.options, needs_grad, weights)
+        logits = logits._replace(table_VD=table.to(product_dtype))
+        return _ChunkedLoss(logits, objective, needs_grad, weights).run(table)
 
 
 class _ChunkedLoss:
     """Accumulates losses and gradients over chunks of rows."""
 
-    def __init__(
-        self,
-        features: Tensor,
-        table: Tensor,
-        scale: Tensor | None,
-        offset: Tensor | None,
-        objective: Objective,
-        needs_grad: tuple[bool, ...],
-        weights: Tensor | None,
-    ):
-        options, self.objective = objective.options, objective
-        self.features, self.table, self.offset = features, table, offset
-        self.scale = None if scale is None else scale.masked_fill(scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
-        # With V = 1 no other token can receive smoothed probability.
-        self.smoothing = options.label_smoothing / max(len(table) - 1, 1)
-        self.confidence = 1.0 - options.label_smoothing - self.smoothing
-        self.z_loss, self.reduce, self.weights = options.z_loss, options.reduce, weights
+    def __init__(self, logits: Logits, objective: Objective, needs_grad: tuple[bool, ...], weights: Tensor | None):
+        self.features, self.table, self.scale, _, self.target = logits
+        features, table = self.features, self.table
+        if self.scale is not None:
+            self.scale = self.scale.masked_fill(self.scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
+        self.logits, self.objective = logits._replace(scale_V=self.scale), objective
+        self.options, self.weights = objective.options, weights
         self.exact = torch.promote_types(table.dtype, torch.float32)
         # Factor on gradients until they are in float32 again. bfloat16 has float32's range and needs none.
         self.unit: float | Tensor = 1.0
@@ -208,9 +192,8 @@ class _ChunkedLoss:
         if self.is_lifted:
             self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
         self.together = objective.rows_a_word
-        shape = () if options.reduce else (len(features) // self.together,)
-        self.loss = table.new_zeros(shape, dtype=self.exact)
-        self.nll = table.new_zeros(shape, dtype=self.exact)
+        shape = () if self.options.reduce else (len(features) // self.together,)
+        self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
         rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
         rows = math.ceil(rows / self.together) * self.together
         self.scores = table.new_empty(min(rows, len(features)), len(table))
@@ -222,6 +205,14 @@ class _ChunkedLoss:
         self.need_table = need_table or self.need_scale
         self.grad_table: Tensor | None = None  # before the first rows
         self.grad_offset = table.new_zeros(len(table), dtype=self.exact) if need_offset else None
+
+    def run(self, table: Tensor) -> tuple[OutputLoss, Gradients]:
+        """Losses and gradients of all rows; ``table`` is the argument of ``output_loss``."""
+        count = len(self.target)
+        chunks = max(1, math.ceil(count / max(1, len(self.scores))))  # of equal size
+        for rows in slices(count, math.ceil(count / chunks / self.together) * self.together):
+            self.add_rows(rows, self.target[rows])
+        return OutputLoss(*self.losses), self.gradients(table)
 
     def add_rows(self, rows: slice, target: Tensor) -> None:
         features = self.features[rows]
@@ -254,11 +245,8 @@ class _ChunkedLoss:
         else:
             self.grad_table.add_(torch.mm(left, right))
 
-    def losses(self) -> OutputLoss:
-        return OutputLoss(self.loss, self.nll)
-
     def gradients(self, table: Tensor) -> Gradients:
-        """Gradients of features, table, scale and offset; ``table`` is the argument of ``output_loss``."""
+        """Gradients of features, table, scale and offset."""
         if self.need_table and self.grad_table is None:  # no rows
             self.grad_table = torch.zeros_like(self.table)
         if self.is_lifted:
@@ -276,23 +264,25 @@ class _ChunkedLoss:
             grad_scale /= self.scale
         return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
-    def _add(self, total: Tensor, values: Tensor, where: slice) -> None:
-        if self.reduce:
-            total += values.sum()
-        else:
-            total[where.start // self.together : where.stop // self.together] = values.squeeze(1)
-
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
-        if self.scale is not None:
-            scores.mul_(self.scale)
-        if self.offset is not None:
-            scores.add_(self.offset)
+        self.logits.complete(scores)
         slope = self.objective.cap(scores)
+        words = slice(where.start // self.together, where.stop // self.together)
+        unit: float | Tensor = self.unit
+        if self.weights is not None:
+            unit = unit * self.weights[words].repeat_interleave(self.together).unsqueeze(1)
         if self.objective.log_prior_NK is None:
-            self._cross_entropy(scores, target, where, similar)
+            losses = self._cross_entropy(scores, target, similar, unit)
         else:
-            self._mixture(scores, target, where)
+            losses = self.objective.mix(scores, target, where, self.options.shares(len(self.table)))
+            if self.is_lifted or self.weights is not None:
+                scores.mul_(unit)
+        for total, values in zip(self.losses, losses, strict=True):
+            if self.options.reduce:
+                total += values.sum()
+            else:
+                total[words] = values.squeeze(1)
         if not self.needs_grad:
             return
         if slope is not None:
@@ -302,48 +292,26 @@ class _ChunkedLoss:
         if self.scale is not None:
             scores.mul_(self.scale)
 
-    def _mixture(self, scores: Tensor, target: Tensor, where: slice) -> None:
-        """As ``_cross_entropy``, of a mixture."""
-        loss, nll = self.objective.mix(scores, target, where, (self.confidence, self.smoothing))
-        self._add(self.nll, nll, where)
-        self._add(self.loss, loss, where)
-        if self.weights is not None:
-            weights = self.weights[where.start // self.together : where.stop // self.together]
-            scores.mul_(weights.repeat_interleave(self.together).unsqueeze(1))
-        if self.is_lifted:
-            scores.mul_(self.unit)
-
-    def _cross_entropy(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
-        """Adds the losses of a block and overwrites its logits with their gradients, times ``unit``."""
-        vocabulary = scores.size(1)
+    def _cross_entropy(
+        self, scores: Tensor, target: Tensor, similar: Tensor | None, unit: float | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and negative log-likelihood of a block; overwrites its logits with their gradients, times ``unit``."""
+        confidence, smoothing = self.options.shares(scores.size(1))
         soft = None if similar is None else self.objective.divergence(scores, similar, self.scale)
-        target_scores = scores.gather(1, target)
-        sum_of_scores = scores.sum(1, keepdim=True) if self.smoothing else 0.0
+        sums = scores.gather(1, target), scores.sum(1, keepdim=True) if smoothing else scores[:, :1]
         largest = scores.amax(1, keepdim=True)
         torch.softmax(scores, 1, out=scores)
         # The largest probability, 1 / V at least, is exp(largest - log Z).
         log_partition = largest - scores.amax(1, keepdim=True).log()
-        nll = log_partition - target_scores
-        self._add(self.nll, nll, where)
-        loss = self.confidence * nll
+        loss, nll, weight = self.options.cross_entropy(scores.size(1), log_partition, *sums)
         if soft is not None:
             loss = loss + soft[0]
-        if self.smoothing:
-            loss = loss + self.smoothing * (vocabulary * log_partition - sum_of_scores)
-        if self.z_loss:
-            loss = loss + self.z_loss * log_partition.square()
-        self._add(self.loss, loss, where)
-        if not self.needs_grad:
-            return
-        # d loss / d score_v = (confidence + smoothing V + 2 z_loss log Z) p(v) - smoothing - confidence [v = target]
-        unit: float | Tensor = self.unit
-        if self.weights is not None:
-            unit = unit * self.weights[where].unsqueeze(1)
-        if self.smoothing or self.z_loss or self.is_lifted or self.weights is not None:
-            weight = self.confidence + self.smoothing * vocabulary + 2 * self.z_loss * log_partition
-            scores.mul_(weight.mul_(unit))
-        if self.smoothing:
-            scores.sub_(self.smoothing * unit)
-        scores.scatter_add_(1, target, torch.full_like(log_partition, -self.confidence).mul_(unit))
-        if soft is not None:
-            scores.add_(soft[1].mul_(unit))
+        if self.needs_grad:
+            if smoothing or self.options.z_loss or self.is_lifted or self.weights is not None:
+                scores.mul_(weight.mul_(unit))
+            if smoothing:
+                scores.sub_(smoothing * unit)
+            scores.scatter_add_(1, target, torch.full_like(log_partition, -confidence).mul_(unit))
+            if soft is not None:
+                scores.add_(soft[1].mul_(unit))
+        return loss, nll

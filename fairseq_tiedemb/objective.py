@@ -27,23 +27,11 @@ class Objective(NamedTuple):
     log_prior_NK: Tensor | None = None
     shares_NK: Tensor | None = None
 
-    @classmethod
-    def of(
-        cls,
-        options: LossOptions,
-        exact: torch.dtype,
-        soft_cap: float | None,
-        similar_ND: Tensor | None,
-        offset: Tensor | None,
-        log_prior_NK: Tensor | None,
-    ) -> "Objective":
-        """The objective of ``output_loss``; raises ValueError for augmented loss without features of soft targets."""
-        if options.augmented_loss and similar_ND is None:
-            got = f"{options.augmented_loss} without"
+    def check(self) -> None:
+        """Raises ValueError for augmented loss without features of soft targets."""
+        if self.options.augmented_loss and self.similar_ND is None:
+            got = f"{self.options.augmented_loss} without"
             raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
-        similar = None if similar_ND is None else similar_ND.detach()
-        offset, prior = (None if term is None else term.detach().to(exact) for term in (offset, log_prior_NK))
-        return cls(options, soft_cap, similar, offset, prior, None if prior is None else torch.zeros_like(prior))
 
     def with_weights(self, losses: OutputLoss, log_prior_NK: Tensor | None) -> OutputLoss:
         """The losses, unchanged, with the gradient of a mixture's log-weights."""
@@ -75,10 +63,7 @@ class Objective(NamedTuple):
     def divergence(self, scores: Tensor, products: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor]:
         """alpha KL(softmax(y / tau) || softmax(z / tau)) of each row (n, 1), and its gradient of the scores z (n, V).
 
-        Args:
-            scores: z.
-            products: w . h of the similar features.
-            scale: of y, (V,) or None.
+        ``products`` are w . h of the similar features, and ``scale`` is that of y, (V,) or None.
 
         Source: Inan et al. 2017, section 4 (soft targets); they get no gradient here.
         """
@@ -97,11 +82,8 @@ class Objective(NamedTuple):
 
             loss = -sum_v q(v) log p(v)        d loss / d z_k(v) = r_k p_k(v) - r_k(v)        d loss / d log pi_k = -r_k
 
-        Args:
-            scores: z.
-            target: target tokens (n, 1), each K times.
-            where: the block's rows among all.
-            q: what the target has more than others, and what every token has.
+        ``target`` (n, 1) has each token K times, ``where`` is the place of the block among all rows, and ``q`` is what
+        the target has more than others, and what every token has.
 
         Source: Yang et al. 2018, section 2.4.
         """

@@ -77,14 +77,9 @@ def check_value(flag: str, value: Any, needs: Needs) -> None:
 
 
 def check_ranges(config: type, options: Any) -> None:
-    """Checks all options of a dataclass whose fields declare ``needs`` in their metadata.
+    """Checks all options of a dataclass whose fields declare ``needs``; raises ValueError as ``check_value``.
 
-    Args:
-        config: the dataclass.
-        options: the values, a mapping or an object with attributes; an option that it lacks is not set.
-
-    Raises:
-        ValueError: as ``check_value``, for the first option that does not meet its need.
+    ``options`` has the values, as a mapping or as attributes; an option that it lacks is not set.
     """
     for each in dataclasses.fields(config):
         if "needs" in each.metadata:

@@ -40,7 +40,7 @@ class Registry(dict[str, Entry], Generic[Entry]):
         """
         if not isinstance(entry, self.kind):
             kind = self.kind.__name__
-            raise ValueError(f"{self.noun}: needs {_a(kind)}; got {entry!r}. Use {kind}(name=..., ...).")
+            raise ValueError(f"{self.noun}: needs an instance of {kind}; got {entry!r}. Use {kind}(name=..., ...).")
         name = entry.name  # type: ignore[attr-defined]
         if not isinstance(name, str) or not NAME.fullmatch(name):
             raise ValueError(
@@ -96,7 +96,3 @@ class Registry(dict[str, Entry], Generic[Entry]):
                     f"{self.noun}s of the package {package!r}: need an entry point that can be loaded; got "
                     f"{type(error).__name__} ({error}) for {entry.name} = {entry.value}. Use another version of it."
                 )
-
-
-def _a(noun: str) -> str:
-    return f"{'an' if noun[0] in 'AEIOU' else 'a'} {noun}"

@@ -6,10 +6,11 @@ criterion builds its flags, checks and log lines from the registry when it is im
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from .option_checks import flag_of
 from .registry import Registry
@@ -67,23 +68,11 @@ def half_squared_norm(weight: Tensor) -> Tensor:
     return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum() / 2
 
 
-class _Rows(NamedTuple):
-    """The rows of an output table, (V, D) in float32 or more precise, and which of them are words, (V,) of 1 and 0."""
-
-    w: Tensor
-    is_word: Tensor
-
-    def norms(self) -> Tensor:
-        """||w_v|| (V,), with a gradient of 0 for a row of 0."""
-        return torch.linalg.vector_norm(self.w, dim=1)
-
-    def sum(self, factors: Tensor | float = 1.0) -> Tensor:
-        """The sum (D,) of the words' rows times factors (V,)."""
-        return (self.is_word * factors) @ self.w
-
-
 def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
-    """The sum of a penalty over the tables of a model's output; None without a table."""
+    """The sum of a penalty over the tables of a model's output; None without a table.
+
+    The penalty takes rows w (V, D), in float32 or more precise, and which of them are words, (V,) of 1 and 0.
+    """
 
     def of_model(model: Any, **options: float) -> Tensor | None:
         found = []
@@ -92,16 +81,16 @@ def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
             is_word = torch.ones_like(w[:, 0])
             if table.padding_idx is not None:
                 is_word[table.padding_idx] = 0.0
-            found.append(penalty(_Rows(w, is_word), **options))
+            found.append(penalty(w, is_word, **options))
         return torch.stack(found).sum() if found else None
 
     return of_model
 
 
-def _mean_cosine(rows: _Rows) -> Tensor:
+def _mean_cosine(w: Tensor, is_word: Tensor) -> Tensor:
     """Sum of the cosines of all pairs of different words, over V^2, as (||sum of w/||w|| ||^2 - V) / V^2: O(V D)."""
-    count = rows.is_word.sum()
-    return (rows.sum(1 / rows.norms().clamp(min=1e-3)).square().sum() - count) / count.square()
+    total, count = (is_word / vector_norm(w, dim=1).clamp(min=1e-3)) @ w, is_word.sum()
+    return (total.square().sum() - count) / count.square()
 
 
 def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any], Tensor | None]:
@@ -146,7 +135,9 @@ OURS = (
         name="norm_regularization",
         summary="rho of the penalty rho sum of (||w|| - nu)^2 over rows on the mean loss",
         source="norms are regularized in Herold et al. 2018; the squared distance from one norm is ours",
-        penalty=_of_rows(lambda rows, norm_target: (rows.is_word * (rows.norms() - norm_target).square()).sum()),
+        penalty=_of_rows(
+            lambda w, is_word, norm_target: (is_word * (vector_norm(w, dim=1) - norm_target).square()).sum()
+        ),
         needs=OVER_A_TABLE,
         added_to="mean",
         options={"norm_target": (1.0, "nu of --norm-regularization")},
@@ -155,7 +146,7 @@ OURS = (
         name="mean_regularization",
         summary="gamma of the penalty gamma ||mean row||^2 on the mean loss, which keeps logits centred",
         source="Stollenwerk et al. 2026 (arXiv 2601.02031, mu-loss), as in their code",
-        penalty=_of_rows(lambda rows: (rows.sum() / rows.is_word.sum()).square().sum()),
+        penalty=_of_rows(lambda w, is_word: (is_word @ w / is_word.sum()).square().sum()),
         needs=OVER_A_TABLE,
         added_to="mean",
     ),

@@ -10,11 +10,8 @@ from typing import Any
 def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: `owner.name(...)` becomes `function(original, ...)`, unless the same entry has done so before.
 
-    Two entries may wrap the same function; the later one wraps the earlier one.
-
-    Args:
-        owner: the module or class in which fairseq looks the name up.
-        name: the attribute; a static method stays static.
+    ``owner`` is the module or class in which fairseq looks the name up; a static method stays static. Two entries may
+    wrap the same function; the later one wraps the earlier one.
     """
     original = getattr(owner, name)
     entries = getattr(original, "_wrapped_by", ())

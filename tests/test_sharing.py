@@ -52,7 +52,7 @@ def test_names_are_what_a_command_line_takes(name: Any) -> None:
 
 def test_only_methods_are_registered_and_looked_up_by_name() -> None:
     mine: Any = "mine"
-    with pytest.raises(ValueError, match="needs a SharingMethod; got 'mine'"):
+    with pytest.raises(ValueError, match="needs an instance of SharingMethod; got 'mine'"):
         register_sharing_method(mine)
     with pytest.raises(ValueError, match=r"needs the name of a registered method; got SharingMethod\(name='plain'"):
         SharedEmbedding(12, 5, PAD, method=sharing_method("plain"))  # type: ignore[arg-type]

@@ -76,9 +76,7 @@ class TiedCrossEntropy(FairseqCriterion):
     percentage of targets outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets
     replaced by ``<unk>``.
 
-    Raises:
-        ValueError: if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
-        TypeError: for an unknown option.
+    Raises ValueError if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
 
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """
@@ -148,10 +146,8 @@ class TiedCrossEntropy(FairseqCriterion):
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """Loss of a batch, its sample size, and the values to log.
 
-        Args:
-            model: a model of this package.
-            sample: a batch of a fairseq task.
-            reduce: True for the sum, with penalties in training; False for one loss per token (B * T,), 0 for padding.
+        With ``reduce`` the loss is the sum, with penalties in training; without, one loss per token (B * T,), 0 for
+        padding.
         """
         if not extensions_of(model).computes_loss:
             raise ValueError(

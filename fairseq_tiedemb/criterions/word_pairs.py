@@ -20,10 +20,7 @@ class WordPairsLoss(FairseqCriterion):
 
     An update's gradient is that of the sum over a batch's pairs, or the mean of these sums over ``--update-freq``
     batches and processes, so the learning rate is per pair, as in word2vec.c. Logs the loss per pair in bits, and
-    perplexity unless the loss is negative sampling.
-
-    Raises:
-        ValueError: if the model is no word2vec model.
+    perplexity unless the loss is negative sampling. Raises ValueError if the model is no word2vec model.
     """
 
     takes_the_models_loss = True

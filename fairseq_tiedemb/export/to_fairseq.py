@@ -17,7 +17,7 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
-from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
+from fairseq_tiedemb.modules.factorized import FactorizedInput, gaussian_linear
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 
 # fairseq's options that tie tables, and our options, which fairseq does not know.
@@ -157,7 +157,7 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
     of_factor = next((entries[name] for name in ("factor.weight", "projection.weight") if name in entries), None)
     if of_factor is not None:
         width = of_factor.size(1)
-        factor = narrowing(width, len(of_factor))
+        factor = gaussian_linear(width, len(of_factor))
     if f"{P}weight" in model:
         width = model[f"{P}weight"].size(1)
         projection = nn.Linear(width, len(model[f"{P}weight"]), bias=False).double()

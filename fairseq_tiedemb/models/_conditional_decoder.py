@@ -57,26 +57,13 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         self.readout_context = dl4mt_linear(annotation_size, width, orthogonal=False)
         self.projection = output.projection
 
-    def forward(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: dict[str, Any],
-        incremental_state: dict[str, Any] | None = None,
-        features_only: bool = False,
-        **_: Any,
-    ) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        """Decodes with teacher forcing, or the last column of the previous tokens with an incremental state.
+    def forward(self, *args: Any, features_only: bool = False, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
+        """Logits (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
 
-        Args:
-            prev_output_tokens: previous tokens (B, T); ``</s>`` gives a zero vector.
-            encoder_out: output of the encoder.
-            incremental_state: fairseq's cache.
-            features_only: whether to return features instead of logits.
-
-        Returns:
-            Logits (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
+        In ``prev_output_tokens`` (B, T) ``</s>`` gives a zero vector. With an incremental state only the last column is
+        decoded.
         """
-        x, extra = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        x, extra = self.extract_features(*args, **kwargs)
         return x if features_only else self.output_layer(x), extra
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
@@ -134,9 +121,8 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         """Reorders the cached states along with the beams."""
         cached = self.get_incremental_state(incremental_state, "state")
         if cached is not None:
-            self.set_incremental_state(
-                incremental_state, "state", {"state": cached["state"].index_select(0, new_order)}
-            )
+            state = cached["state"].index_select(0, new_order)
+            self.set_incremental_state(incremental_state, "state", {"state": state})
 
     def max_positions(self) -> int:
         return self.max_target_positions

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import nn
+
 from ..embedding import SharedEmbedding
 from ..plan import Plan, Table
 
@@ -21,7 +23,7 @@ def describe(model: Any, name: str) -> str:
     Papers count parameters without the rows of ``<s>`` and ``<pad>``, which the line states too.
     """
     plan: Plan = model.plan
-    total = sum(parameter.numel() for parameter in model.parameters())
+    total = _size(model)
     parts, in_tables, marks = [], 0, 0
     for table in plan.tables:
         first, *others = layers_of(model, table)
@@ -30,7 +32,7 @@ def describe(model: Any, name: str) -> str:
         parts.append(f"{' = '.join(role + frozen for role in table.roles)} {size:,}")
         in_tables += size
         marks += 0 if first.padding_idx is None else 2 * (_size(first) // first.num_embeddings)
-    own = 0 if model.output.tables() else sum(parameter.numel() for parameter in model.output.head.parameters())
+    own = 0 if model.output.tables() else _size(model.output.head)
     if own:
         parts.append(f"output layer {own:,}")
     return (
@@ -40,8 +42,8 @@ def describe(model: Any, name: str) -> str:
     )
 
 
-def _size(table: SharedEmbedding) -> int:
-    return sum(parameter.numel() for parameter in table.parameters())
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _remedy(model: Any, name: str) -> str:

@@ -19,7 +19,7 @@ from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
 from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
-from ._tables import build_tables, no_counts
+from ._tables import build_tables
 from ._tied_model import TiedModel
 
 
@@ -93,8 +93,7 @@ class FairseqsModel(TiedModel):
             theirs["encoder input"] = encoder.embed_tokens
         output = decoder.output_projection if decoder.adaptive_softmax is None else decoder.adaptive_softmax
         theirs |= {"output": output, "decoder output": output}
-        counts = no_counts if encoder is not None else partial(training_counts, task)
-        tables = build_tables(plan, decoder.dictionary, counts, theirs=theirs)
+        tables = build_tables(plan, decoder.dictionary, partial(training_counts, task), theirs=theirs)
         if encoder is not None:
             encoder.embed_tokens = tables.inputs["encoder input"]
         decoder.embed_tokens = tables.inputs.get("decoder input") or tables.inputs.get("input") or decoder.embed_tokens

@@ -40,10 +40,7 @@ class FeedForwardDecoder(StreamDecoder):
         self.deep_output = deep_output
 
     def features(
-        self,
-        prev_output_tokens: Tensor,
-        incremental_state: dict[str, Any] | None = None,
-        stream_position: int | None = None,
+        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
     ) -> Tensor:
         """Features (B, T, D); with an incremental state only the last column (B, 1, D). See ``forward``."""
         words = self._with_context(prev_output_tokens, stream_position)

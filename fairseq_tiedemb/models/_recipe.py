@@ -29,15 +29,8 @@ def register_preset(
 ) -> None:
     """Registers a preset: a model with the sizes and the recipe of ``config/NAME.yaml``.
 
-    It is a class of its own, because fairseq keeps the options of a model on its class.
-
-    Args:
-        model: class of the model.
-        config: the model's config class.
-        name: name of the preset.
-        about: one line of description.
-        turned_on: options that the preset turns on, whatever the flags say.
-        attributes: other attributes of the class.
+    It is a class of its own, because fairseq keeps the options of a model on its class. ``turned_on`` are options that
+    the preset turns on, whatever the flags say.
     """
     attributes |= {
         "__doc__": about,

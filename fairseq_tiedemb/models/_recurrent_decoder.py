@@ -47,10 +47,7 @@ class RecurrentDecoder(StreamDecoder):
         return super().output_layer(features) if self.adaptive_softmax is None else self.output.transformed(features)
 
     def features(
-        self,
-        prev_output_tokens: Tensor,
-        incremental_state: dict[str, Any] | None = None,
-        stream_position: int | None = None,
+        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
     ) -> Tensor:
         """Features (B, T, H); only the last column (B, 1, H) if the incremental state has a state. See ``forward``."""
         state = self.stack.initial_state(len(prev_output_tokens))
@@ -75,6 +72,5 @@ class RecurrentDecoder(StreamDecoder):
         """Reorders the cached states along with the beams."""
         kept = self.get_incremental_state(incremental_state, "recurrent")
         if kept is not None:
-            self.set_incremental_state(
-                incremental_state, "recurrent", {"state": kept["state"].index_select(1, new_order)}
-            )
+            state = kept["state"].index_select(1, new_order)
+            self.set_incremental_state(incremental_state, "recurrent", {"state": state})

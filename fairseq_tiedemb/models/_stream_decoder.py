@@ -71,10 +71,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
         self._num_updates: int | None = None  # None until set_num_updates is called
 
     def features(
-        self,
-        prev_output_tokens: Tensor,
-        incremental_state: dict[str, Any] | None = None,
-        stream_position: int | None = None,
+        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
     ) -> Tensor:
         """Features (B, T, D); see ``forward`` for the arguments."""
         raise NotImplementedError
@@ -88,15 +85,11 @@ class StreamDecoder(FairseqIncrementalDecoder):
         stream_position: int | None = None,
         features_only: bool = False,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Logits of the next tokens (B, T, V), or features (B, T, D).
+        """Logits of the next tokens (B, T, V), or features (B, T, D) with ``features_only``.
 
-        Args:
-            prev_output_tokens: previous tokens (B, T); with an incremental state only the last column is decoded.
-            encoder_out: unused.
-            incremental_state: fairseq's cache for generation.
-            src_lengths: unused: padding comes last and does not affect other columns.
-            stream_position: number of tokens before these in their rows, to carry the state over; None for a new state.
-            features_only: whether to return features instead of logits.
+        With an incremental state only the last column of ``prev_output_tokens`` (B, T) is decoded. ``stream_position``
+        is the number of tokens before these in their rows, to carry the state over; None is for a new state. The
+        lengths are unused, since padding comes last and does not affect other columns.
         """
         features = self.features(prev_output_tokens, incremental_state, stream_position)
         # Beam search needs all logits, which it divides by a temperature.

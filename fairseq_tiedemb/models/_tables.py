@@ -7,7 +7,7 @@ from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..modules.factorized import FactorizedInput, gaussian_linear, narrowing
+from ..modules.factorized import FactorizedInput, gaussian_linear
 from ..outputs import ADAPTIVE, OUTPUT_HEADS, SOFTMAX, Bands, OutputLayer, embed_bands, tie_bands
 from ..plan import Plan, Table
 
@@ -29,22 +29,13 @@ class Tables(NamedTuple):
         return self.inputs["input"]
 
 
-def no_counts() -> None:
-    """Counts of a training text that is unknown."""
-
-
-def keeping_spread(features: int, width: int, bias: bool) -> nn.Linear:
-    """P (width, D), Gaussian, which keeps the standard deviation of the features' elements; its bias starts at 0."""
-    return gaussian_linear(features, width, bias=bias, std=features**-0.5)
-
-
 def build_tables(
     plan: Plan,
     words: Any,
-    counts: Callable[[], Tensor | None] = no_counts,
+    counts: Callable[[], Tensor | None] = lambda: None,
     *,
     std: float = 0.01,
-    projection: Callable[..., nn.Linear] = keeping_spread,
+    projection: Callable[..., nn.Linear] = gaussian_linear,
     theirs: Mapping[str, Any] | None = None,
 ) -> Tables:
     """Builds the tables and the output layer of a model.
@@ -76,7 +67,7 @@ def build_tables(
     over: Any = head.build(plan.options, own, None if plan.head == SOFTMAX else counts(), words)
     if plan.output is None:
         return Tables(inputs, OutputLayer(over, projection=p))
-    factor = None if plan.rank is None else narrowing(plan.projection or plan.features, plan.rank)
+    factor = None if plan.rank is None else gaussian_linear(plan.projection or plan.features, plan.rank)
     over = None if over is own else over
     return Tables(inputs, OutputLayer(own, borrowed=plan.tied, projection=p, factor=factor, over=over))
 

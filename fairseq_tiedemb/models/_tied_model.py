@@ -124,15 +124,10 @@ class TiedModel(BaseFairseqModel):
     def forward(
         self, *args: Any, target: Tensor | None = None, loss_options: LossOptions = PLAIN_LOSS, **net_input: Any
     ) -> Any:
-        """fairseq's output, or, given a target, the loss without the logits in memory.
+        """fairseq's output, or, given target tokens (B, T), their ``OutputLoss`` without the logits in memory.
 
-        The loss is computed here so that wrappers of the model, such as data parallel, see it.
-
-        Args:
-            args: inputs of fairseq's class.
-            target: target tokens (B, T); with them the result is an ``OutputLoss``.
-            loss_options: options of the loss. Without ``reduce`` it has shape (B, T), 0 at positions without a target.
-            net_input: inputs of fairseq's class.
+        The loss is computed here so that wrappers of the model, such as data parallel, see it. Without ``reduce`` it
+        has shape (B, T), 0 at positions without a target. The other arguments are those of fairseq's class.
         """
         if target is None:
             return super().forward(*args, **net_input)

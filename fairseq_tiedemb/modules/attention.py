@@ -61,14 +61,9 @@ def _exact(x: Tensor) -> Tensor:
 
 
 def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention weights a (B, S), zero at padding, and contexts (B, C) for all decoder rows.
+    """Attention weights a (B, S), zero at padding, and contexts (B, C) of queries 2q, beams of a sentence adjacent.
 
-    The bias c is omitted, because it changes neither.
-
-    Args:
-        source: annotations, keys and padding mask.
-        query_BA: 2q, with the beams of a sentence adjacent.
-        vector_A: v.
+    ``vector_A`` is v. The bias c is omitted, because it changes neither.
     """
     sentences, length, width = source.keys_nSA.shape
     twice_vector = _exact(vector_A) * 2

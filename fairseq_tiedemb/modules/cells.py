@@ -10,8 +10,8 @@ products take of them is rounded once, into tensors of ``for_products``, which a
 Arguments, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
 
     inputs_BG    the input's share of the gates, x W_ih^T + b_ih, computed for all steps at once
-    state_BK     the previous state: h, or [h, c]; hidden_BH its h for products
-    weight_GH    recurrent weights W_hh; bias_G the recurrent bias b_hh, or None for zero
+    now, new     the previous and the next state: h, or [h, c] (B, K), and its h for products (B, H)
+    weight_GH    recurrent weights W_hh; bias the recurrent bias b_hh, or None for zero
     saved        (B, ``kept`` * H), written by ``step``, read by ``derivatives``
     grads        (B, ``kept`` * H): derivatives of the next state, which ``step_backward`` multiplies by its gradient
 
@@ -29,6 +29,7 @@ from torch import Tensor
 # These variants write into a given tensor.
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 tanh_backward = torch.ops.aten.tanh_backward.grad_input
+State = tuple[Tensor, Tensor]
 
 
 def without_autocast(function: Callable[..., Any]) -> Any:
@@ -90,19 +91,11 @@ class GRU:
     rolled = 1
 
     @staticmethod
-    def step(
-        inputs_BG: Tensor,
-        state_BK: Tensor,
-        hidden_BH: Tensor,
-        weight_GH: Tensor,
-        bias_G: Tensor | None,
-        saved: Tensor,
-        out: Tensor,
-        out_hidden: Tensor,
-    ) -> None:
-        """Writes the next state to ``out`` (B, K), and its h for products to ``out_hidden``."""
+    def step(inputs_BG: Tensor, now: State, weight_GH: Tensor, bias: Tensor | None, saved: Tensor, new: State) -> None:
+        """Writes the next state to ``new``."""
+        (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1)
-        recurrent = _recurrent_share(hidden_BH, weight_GH, bias_G)
+        recurrent = _recurrent_share(hidden_BH, weight_GH, bias)
         reset_update, update = saved[:, : 2 * size], saved[:, size : 2 * size]
         candidate, recurrent_n = saved[:, 2 * size : 3 * size], saved[:, 3 * size :]
         torch.add(inputs_BG[:, : 2 * size], recurrent[:, : 2 * size], out=reset_update).sigmoid_()
@@ -159,20 +152,12 @@ class LSTM:
     rolled = 0
 
     @staticmethod
-    def step(
-        inputs_BG: Tensor,
-        state_BK: Tensor,
-        hidden_BH: Tensor,
-        weight_GH: Tensor,
-        bias_G: Tensor | None,
-        saved: Tensor,
-        out: Tensor,
-        out_hidden: Tensor,
-    ) -> None:
-        """Writes the next state to ``out`` (B, K), and its h for products to ``out_hidden``."""
+    def step(inputs_BG: Tensor, now: State, weight_GH: Tensor, bias: Tensor | None, saved: Tensor, new: State) -> None:
+        """Writes the next state to ``new``."""
+        (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1) // 2
         gates, tanh_cell = saved[:, : 4 * size], saved[:, 4 * size :]
-        torch.add(inputs_BG, _recurrent_share(hidden_BH, weight_GH, bias_G), out=gates)
+        torch.add(inputs_BG, _recurrent_share(hidden_BH, weight_GH, bias), out=gates)
         gates[:, : 2 * size].sigmoid_()
         candidate = gates[:, 2 * size : 3 * size].tanh_()
         output = gates[:, 3 * size :].sigmoid_()

@@ -53,14 +53,11 @@ class ConditionalLayer(nn.Module):
     def forward(
         self, inputs_TBI: Tensor, state_BK: Tensor, source: Source, *, projected: bool = False
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Runs all time steps.
+        """Runs all time steps from y (T, B, I) and a state h or [h, c] (B, K).
 
-        Args:
-            inputs_TBI: y, the embedded previous tokens.
-            state_BK: s_0, h or [h, c].
-            source: inputs of attention; without gradients B may be a multiple of its n sentences.
-            projected: whether the annotations, and so the contexts c_t, begin with their share of the second cell's
-                gates; only without gradients. See ``ConditionalDecoder``.
+        Without gradients a sentence of ``source`` may have several rows here. With ``projected``, also without
+        gradients, its annotations, and so the contexts, begin with their share of the second cell's gates; see
+        ``ConditionalDecoder``.
 
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
@@ -116,11 +113,11 @@ class _ConditionalRecurrence(torch.autograd.Function):
         queries = hidden1_GH.new_empty(steps, bsz, len(energy_A))
         for t in range(steps):
             state, between = (states[t], hidden[t]), (middle[t], middle_hidden[t])
-            cell.step(gates_TBG[t], *state, hidden1_GH, None, saved1[t], *between)
+            cell.step(gates_TBG[t], state, hidden1_GH, None, saved1[t], between)
             torch.mm(middle_hidden[t], query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
             gates = contexts[t, :, : len(hidden2_GH)] if context_GC is None else torch.mm(contexts[t], context_GC.t())
-            cell.step(gates, *between, hidden2_GH, bias2_G, saved2[t], states[t + 1], hidden[t + 1])
+            cell.step(gates, between, hidden2_GH, bias2_G, saved2[t], (states[t + 1], hidden[t + 1]))
         ctx.cell = cell
         ctx.save_for_backward(
             states, hidden, middle, middle_hidden, saved1, saved2, contexts, weights, queries, *source,

@@ -31,18 +31,14 @@ class FactorizedInput(nn.Module):
         return self.projection(self.table(tokens))
 
 
-def narrowing(features_dim: int, rank: int) -> nn.Linear:
-    """The projection Q (R, D) from features to a narrow table, which keeps the standard deviation of their elements."""
-    return gaussian_linear(features_dim, rank, std=features_dim**-0.5)
-
-
-def gaussian_linear(inputs: int, outputs: int, *, std: float, bias: bool = False) -> nn.Linear:
+def gaussian_linear(inputs: int, outputs: int, *, std: float | None = None, bias: bool = False) -> nn.Linear:
     """A linear layer with Gaussian weights and a bias of 0.
 
-    With ``std`` D^-0.5, rows of norm 1 keep their norm, and features keep the standard deviation of their elements.
+    By default features keep the standard deviation of their elements. With ``std`` D^-0.5, rows of norm 1 keep their
+    norm.
     """
     projection = nn.Linear(inputs, outputs, bias=bias)
-    nn.init.normal_(projection.weight, std=std)
+    nn.init.normal_(projection.weight, std=inputs**-0.5 if std is None else std)
     if bias:
         nn.init.zeros_(projection.bias)
     return projection

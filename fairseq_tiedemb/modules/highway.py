@@ -120,9 +120,8 @@ class _HighwayRecurrence(torch.autograd.Function):
             candidate, transform = gates[k, :, :size].tanh_(), gates[k, :, size:].sigmoid_()
             torch.lerp(states[k], candidate, transform, out=states[k + 1])
         ctx.save_for_backward(states, gates, weight_LGH, mask_BH)
-        return states[
-            depth::depth
-        ].clone()  # a view kept as the next initial state would keep the whole chain in memory
+        # A copy, since a view kept as the next initial state would keep the whole chain in memory.
+        return states[depth::depth].clone()
 
     @staticmethod
     @without_autocast

@@ -27,7 +27,8 @@ class Recurrence(torch.autograd.Function):
         rounded(states[0, :, :size], hidden[0])
         saved = gates_TBG.new_empty(steps, bsz, cell.kept * size)
         for t in range(steps):
-            cell.step(gates_TBG[t], states[t], hidden[t], weight_GH, None, saved[t], states[t + 1], hidden[t + 1])
+            now, new = (states[t], hidden[t]), (states[t + 1], hidden[t + 1])
+            cell.step(gates_TBG[t], now, weight_GH, None, saved[t], new)
         ctx.cell = cell
         ctx.save_for_backward(states, hidden, saved, weight_GH)
         # A copy of the last state, since two outputs that share memory are refused.

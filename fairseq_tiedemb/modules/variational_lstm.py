@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from .cells import sigmoid_backward, tanh_backward, without_autocast
 from .dropout import variational_mask
-from .lstm import LSTMStack, lstm_without_autocast
+from .lstm import Layer, LSTMStack, lstm_without_autocast
 
 GATES = 4  # i, f, g, o: torch's order
 
@@ -55,31 +55,26 @@ class VariationalLSTM(LSTMStack):
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
             return lstm_without_autocast(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
-        for state_BK, (weight_ih, weight_hh, bias) in zip(state_LBK, layers, strict=True):
-            bsz = len(state_BK)
-            mask_i = variational_mask(self.dropout_i, GATES, bsz, weight_ih.size(1), like=weight_ih)
-            mask_h = variational_mask(self.dropout_h, GATES, bsz, self.hidden_size, like=weight_hh)
-            outputs, state = masked_lstm(outputs, state_BK, weight_ih, weight_hh, bias, mask_i, mask_h)
+        for state_BK, layer in zip(state_LBK, layers, strict=True):
+            masks = [
+                variational_mask(p, GATES, len(state_BK), weight.size(1), like=weight)
+                for p, weight in zip((self.dropout_i, self.dropout_h), layer, strict=False)
+            ]
+            outputs, state = masked_lstm(outputs, state_BK, layer, *masks)
             states.append(state)
         return outputs, torch.stack(states)
 
 
 def masked_lstm(
-    inputs_TBI: Tensor,
-    state_BK: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias: Tensor,
-    mask_i_4BI: Tensor,
-    mask_h_4BH: Tensor,
+    inputs_TBI: Tensor, state_BK: Tensor, layer: Layer, mask_i_4BI: Tensor, mask_h_4BH: Tensor
 ) -> tuple[Tensor, Tensor]:
     """One layer of ``VariationalLSTM`` with given masks p and q (4, B, *), which get no gradient.
 
-    ``weight_ih`` (4H, I), ``weight_hh`` (4H, H) and ``bias`` (4H,) stack the gates as i, f, g, o. Returns the outputs h
-    (T, B, H), and the last state [h, c] (B, 2H).
+    Returns the outputs h (T, B, H), and the last state [h, c] (B, 2H).
     """
     steps, bsz, _ = inputs_TBI.shape
-    weight_4HI, weight_4HH = (weight.unflatten(0, (GATES, -1)) for weight in (weight_ih, weight_hh))
+    *weights, bias = layer
+    weight_4HI, weight_4HH = (weight.unflatten(0, (GATES, -1)) for weight in weights)
     masked_4NI = (inputs_TBI * mask_i_4BI.unsqueeze(1)).flatten(1, 2)
     gates_4NH = torch.baddbmm(bias.view(GATES, 1, -1), masked_4NI, weight_4HI.transpose(1, 2))
     gates_4TBH = gates_4NH.unflatten(1, (steps, bsz))

@@ -38,14 +38,10 @@ def huffman_tree(counts: np.ndarray) -> BinaryTree:
 def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -> BinaryTree:
     """A tree of word classes, with Huffman's tree of a class's tokens under each class.
 
-    If the codes are bit strings, the classes' tree follows their bits from the root down. It branches only where both
-    sides have classes, and a class whose code is a prefix of other codes is the sibling of their whole subtree. For
-    other codes it is Huffman's tree of the classes' counts.
-
-    Args:
-        counts: count of each token, (V,), finite and 0 or more.
-        class_of: class of each token, (V,).
-        codes: codes of the classes, all different.
+    ``counts`` and ``class_of`` (V,) are those of the tokens, ``codes`` those of the classes, all different. If the
+    codes are bit strings, the classes' tree follows their bits from the root down. It branches only where both sides
+    have classes, and a class whose code is a prefix of other codes is the sibling of their whole subtree. For other
+    codes it is Huffman's tree of the classes' counts.
 
     Source: Mnih & Hinton 2009, section 4 (trees out of clusters); Brown et al. 1992, section 3 (bits).
     """

@@ -61,7 +61,10 @@ class ClassBased(CountedHead):
             class_of = torch.full_like(self.counts, NONE)
             if problem is None and counts is not None:
                 class_of = frequency_bins(self.counts.masked_fill(self.never(), 0), classes)
-        self.register_buffer("class_of", _numbered(class_of.masked_fill(self.never(), NONE)))
+        class_of = class_of.masked_fill(self.never(), NONE)
+        has_class = class_of.ne(NONE)
+        numbers = class_of[has_class].unique(return_inverse=True)[1]  # without gaps
+        self.register_buffer("class_of", class_of.masked_scatter(has_class, numbers))
         self.classes = nn.Linear(table.embedding_dim, max(1, self.number_of_classes()))
         self.register_load_state_dict_pre_hook(_fit)
         self.prepare()
@@ -152,13 +155,7 @@ class ClassBased(CountedHead):
         sets = [self.sets[each] or words[each] for each in classes]
         bias = [None] * len(sets) if self.table.bias is None else segments(self.table.bias, sets)
         each = zip(segments(self.table.weight, sets), classes, bias, strict=True)
-        return [self.table.scored(rows, words[number], own) for rows, number, own in each]
-
-
-def _numbered(class_of: Tensor) -> Tensor:
-    """Renumbers the classes without gaps."""
-    has_class = class_of.ne(NONE)
-    return class_of.masked_scatter(has_class, class_of[has_class].unique(return_inverse=True)[1])
+        return [self.table.rows(words[number], (rows, own)) for rows, number, own in each]
 
 
 def _same_classes(one: Tensor, other: Tensor) -> bool:

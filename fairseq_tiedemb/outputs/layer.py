@@ -92,11 +92,9 @@ class OutputLayer(nn.Module):
         """Cross entropy of the target tokens; see ``output_loss``."""
         return self.head.loss(self.transformed(features_ND), target_N, options)
 
-    def loss_of_sets(
-        self, features_nD: Tensor, target_N: Tensor, rows_N: Tensor, options: LossOptions = PLAIN_LOSS
-    ) -> OutputLoss:
+    def loss_of_sets(self, features_nD: Tensor, *arguments: Any) -> OutputLoss:
         """``loss`` where several targets share a feature; see ``Head.loss_of_sets``."""
-        return self.head.loss_of_sets(self.transformed(features_nD), target_N, rows_N, options)
+        return self.head.loss_of_sets(self.transformed(features_nD), *arguments)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,)."""
@@ -145,17 +143,9 @@ def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, l
             state_dict[prefix + name] = entry
 
 
-def _find_the_table(
-    layer: nn.Module,
-    state_dict: dict[str, Any],
-    prefix: str,
-    local_metadata: Any,
-    strict: bool,
-    missing_keys: list[str],
-    unexpected_keys: list[str],
-    error_msgs: list[str],
-) -> None:
+def _find_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
     """Loads what ``_name_the_table`` saves, and checks that a borrowed table's entry equals its owner's."""
+    error_msgs: list[str] = others[-1]
     assert isinstance(layer, OutputLayer)
     for key in [key for key in state_dict if key.startswith(prefix)]:
         name = key.removeprefix(prefix)

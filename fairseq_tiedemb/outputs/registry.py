@@ -91,21 +91,19 @@ class OutputHead:
                     else f"--output-layer-options: needs an output layer with options; got {name!r} with {self.name}, "
                     "which has none. Leave it out."
                 )
-            values[name] = _typed(name, value, types[name])
+            kind = types[name]
+            try:
+                values[name] = TRUTH[value.lower()] if kind is bool else kind(value)
+            except (KeyError, ValueError):
+                raise ValueError(
+                    f"--output-layer-options: needs {name}={kind.__name__.upper()}; got {name}={value}. Use another "
+                    "value."
+                ) from None
         return self.options(**values)
 
 
 KINDS = (int, float, bool, str)
 TRUTH = {"true": True, "false": False}
-
-
-def _typed(name: str, value: str, kind: Any) -> Any:
-    try:
-        return TRUTH[value.lower()] if kind is bool else kind(value)
-    except (KeyError, ValueError):
-        raise ValueError(
-            f"--output-layer-options: needs {name}={kind.__name__.upper()}; got {name}={value}. Use another value."
-        ) from None
 
 
 OUTPUT_HEADS: Registry[OutputHead] = Registry(OutputHead, "output layer", "fairseq_tiedemb.output_layers")

@@ -1,6 +1,5 @@
 """Training losses on a few sampled tokens: noise-contrastive estimation and the sampled softmax."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -8,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._shapes import check_target
-from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .counted import CountedHead
 from .noise import Noise, NoiseOfCounts
@@ -21,7 +19,7 @@ class SampledHead(CountedHead):
     noise of a batch are gathered in one lookup, so the table gets one gradient.
 
     Args:
-        table, counts, marks: see ``CountedHead``.
+        counted: table, counts and marks; see ``CountedHead``.
         samples: k.
         power: exponent of the counts in the noise distribution q.
         shared: whether all tokens of a batch share their noise, which needs one matrix product and a larger k. Separate
@@ -30,17 +28,8 @@ class SampledHead(CountedHead):
 
     has_raw_scores = True
 
-    def __init__(
-        self,
-        table: SharedEmbedding,
-        counts: Tensor | None,
-        marks: Sequence[int],
-        *,
-        samples: int = 100,
-        power: float = 1.0,
-        shared: bool = True,
-    ):
-        super().__init__(table, counts, marks)
+    def __init__(self, *counted: Any, samples: int = 100, power: float = 1.0, shared: bool = True):
+        super().__init__(*counted)
         self.samples, self.power, self.shared = samples, power, shared
         self._noise = NoiseOfCounts(power)
 
@@ -106,10 +95,8 @@ class NoiseContrastive(SampledHead):
 
     flag = "--output-layer nce"
 
-    def __init__(
-        self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, log_z: float = 0.0, **noise: Any
-    ):
-        super().__init__(table, counts, marks, **noise)
+    def __init__(self, *counted: Any, log_z: float = 0.0, **noise: Any):
+        super().__init__(*counted, **noise)
         self.log_z = log_z
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:

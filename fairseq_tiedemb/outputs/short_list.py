@@ -106,7 +106,7 @@ class ShortList(CountedHead):
         words = self.listed if rows is None else torch.arange(rows.start, rows.stop, device=self.listed.device)
         of_list = [words if rows is None else rows]
         bias = None if self.table.bias is None else segments(self.table.bias, of_list)[0]
-        return self.table.scored(segments(self.table.weight, of_list)[0], words, bias)
+        return self.table.rows(words, (segments(self.table.weight, of_list)[0], bias))
 
     def scores(self, features: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""

@@ -72,7 +72,6 @@ class Tree(Head):
     node_bias: Tensor | None
     parents: Tensor
     turns: Tensor
-    words: Tensor
     path_nodes: Tensor
     path_signs: Tensor
     lengths: Tensor

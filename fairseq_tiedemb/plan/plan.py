@@ -105,7 +105,7 @@ class Plan:
 def make_plan(
     options: Any, family: Family, target: Words, source: Words | None = None, *, turned_on: Collection[str] = ()
 ) -> Plan:
-    """Decides who shares what in a model.
+    """Decides who shares what in a model; raises ValueError, naming the first option that cannot work.
 
     Args:
         options: settings of the model, as attributes.
@@ -113,9 +113,6 @@ def make_plan(
         target: dictionary of the words that the model predicts.
         source: dictionary of the words that it reads, if that may be another.
         turned_on: options that the preset turns on, whatever the settings say.
-
-    Raises:
-        ValueError: naming the first option that cannot work.
 
     Source: Press & Wolf 2016, sections 3 and 4 (tying, P); Liu et al. 2020 (methods); Lan et al. 2020, section 3.1
     (factorised tables); Grave et al. 2017, Baevski & Auli 2019, section 3 (bands).

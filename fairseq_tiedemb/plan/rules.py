@@ -20,47 +20,30 @@ def head_of(settings: Settings) -> OutputHead:
     """
     name, former, cutoff = settings("output_layer") or SOFTMAX, settings("word2vec_output"), settings(CUTOFF)
     if former:
-        name = _former(name, former)
+        now = FORMER_OUTPUTS.get(str(former))
+        if now is None or name not in (now, FORMER_OUTPUTS["negative"]):
+            raise ValueError(
+                f"--word2vec-output: needs one of {', '.join(FORMER_OUTPUTS)}, and no other --output-layer; got "
+                f"{former} with --output-layer {name}. Use --output-layer alone."
+            )
+        name = now
     if cutoff and name == SOFTMAX:
         name = ADAPTIVE
     head = OUTPUT_HEADS.find(name, flag="--output-layer")
     heads = settings.family.heads
-    if heads and name not in heads:
-        others = ", ".join(heads[:-1])
-        raise ValueError(
-            f"--output-layer {name}: needs a language model; got {settings.arch}. Use {others} or {heads[-1]}."
-        )
-    if not heads and not head.has_probabilities:
-        raise ValueError(
-            f"--output-layer {name}: needs word2vec, since it gives words no probabilities; got {settings.arch}. Use "
-            "sampled, say."
-        )
-    if cutoff and name != ADAPTIVE:
-        raise ValueError(
-            f"--output-layer {name}: needs one table for all words; got {flag_of(CUTOFF)} {cutoff}. Use one or the "
-            "other."
-        )
-    if name == ADAPTIVE and not hasattr(settings.options, CUTOFF):
-        raise ValueError(
-            f"--output-layer {name}: needs a recurrent language model, a Transformer or a convolutional model; got "
-            f"{settings.arch}. Use classes, say."
-        )
-    if name == ADAPTIVE and not cutoff:
-        raise ValueError(
-            f"--output-layer {name}: needs {flag_of(CUTOFF)}; got none. Use {flag_of(CUTOFF)} 2000,6000, say."
-        )
+    is_adaptive, ends = name == ADAPTIVE, flag_of(CUTOFF)
+    with_bands = "a recurrent language model, a Transformer or a convolutional model"
+    no_words = "word2vec, since it gives words no probabilities"
+    for is_wrong, needs, got, use in (
+        (heads and name not in heads, "a language model", settings.arch, " or ".join(heads)),
+        (not heads and not head.has_probabilities, no_words, settings.arch, "sampled, say"),
+        (cutoff and not is_adaptive, "one table for all words", f"{ends} {cutoff}", "one or the other"),
+        (is_adaptive and not hasattr(settings.options, CUTOFF), with_bands, settings.arch, "classes, say"),
+        (is_adaptive and not cutoff, ends, "none", f"{ends} 2000,6000, say"),
+    ):
+        if is_wrong:
+            raise ValueError(f"--output-layer {name}: needs {needs}; got {got}. Use {use}.")
     return head
-
-
-def _former(name: str, former: Any) -> str:
-    """The output layer that ``--word2vec-output`` names."""
-    now = FORMER_OUTPUTS.get(str(former))
-    if now is None or name not in (now, FORMER_OUTPUTS["negative"]):
-        raise ValueError(
-            f"--word2vec-output: needs one of {', '.join(FORMER_OUTPUTS)}, and no other --output-layer; got {former} "
-            f"with --output-layer {name}. Use --output-layer alone."
-        )
-    return now
 
 
 def is_tied(settings: Settings, head: OutputHead) -> bool:
@@ -99,7 +82,13 @@ def check_widths(settings: Settings, widths: Widths, output: int) -> None:
 def check_dictionaries(settings: Settings, source: Words, target: Words) -> None:
     """Raises ValueError if dictionaries, or files of vectors, do not fit a table that encoder and decoder share."""
     if settings.shares == MERGED:
-        _check_merged(source, target)
+        for number, (word, other) in enumerate(zip(target.symbols, merged(source, target), strict=False)):
+            if word != other:  # the data hold indices
+                raise ValueError(
+                    "--merge-src-tgt-embed: needs target words that have the same number in the merged dictionary; got "
+                    f"{word!r} at {number}, where that has {other!r}. Use fairseq-preprocess --joined-dictionary and "
+                    "--share-all-embeddings."
+                )
     if settings.shares != THREE_WAY:
         return
     asked_by = settings.asked_by(THREE_WAY)
@@ -123,17 +112,6 @@ def check_dictionaries(settings: Settings, source: Words, target: Words) -> None
 def merged(source: Words, target: Words) -> list[str]:
     """The words of the dictionary into which fairseq merges both."""
     return source.symbols + [word for word in target.symbols if word not in source.indices]
-
-
-def _check_merged(source: Words, target: Words) -> None:
-    """Raises ValueError if merging changes the index of a target token, since the data hold indices."""
-    for index, (word, other) in enumerate(zip(target.symbols, merged(source, target), strict=False)):
-        if word != other:
-            raise ValueError(
-                "--merge-src-tgt-embed: needs target words that have the same number in the merged dictionary; got "
-                f"{word!r} at {index}, where that has {other!r}. Use fairseq-preprocess --joined-dictionary and "
-                "--share-all-embeddings."
-            )
 
 
 def check_head(settings: Settings, head: OutputHead, method: SharingMethod, *, tied: bool) -> None:
@@ -293,11 +271,8 @@ def check_every_option_is_used(config: type, options: Any, family: Family, head:
             for option in dataclasses.fields(entry.options):
                 layers_of.setdefault(option.name, []).append(entry.name)
     for option in dataclasses.fields(config):
-        layers, value, flag = (
-            layers_of.get(option.name, [head]),
-            getattr(options, option.name, option.default),
-            flag_of(option.name),
-        )
+        layers, flag = layers_of.get(option.name, [head]), flag_of(option.name)
+        value = getattr(options, option.name, option.default)
         if head not in layers and value != option.default:
             raise ValueError(
                 f"{flag}: needs --output-layer {' or '.join(layers)}; got {value} with --output-layer {head}. Use "

@@ -39,18 +39,11 @@ class WordPairs(FairseqDataset):
     """Dataset of centre words with their contexts; item b is the ready batch b.
 
     A batch covers whole sentences with at most ``max_tokens`` tokens in total; a longer sentence is cut. Words with
-    probability 0 in ``keep`` are removed, and other tokens are kept with their probability. Every remaining token is a
-    centre once. Its half-width is uniform in 1 ... ``window``, and its contexts are the tokens of its sentence within
-    that distance, so windows span removed tokens. A generator seeded by (seed, epoch, batch) draws a batch, so the
-    batch does not depend on workers or order. Its centres are in the order of ``PairSteps``.
-
-    Args:
-        stream: the text.
-        keep: probability of keeping a token, by word (V,).
-        window: largest half-width.
-        max_tokens: tokens of the text per batch.
-        seed: seed of the draws.
-        predicts_centre: True to predict the centre from its contexts (CBOW), False to predict contexts (skip-gram).
+    probability 0 in ``keep`` (V,) are removed, and other tokens are kept with their probability. Every remaining token
+    is a centre once. Its half-width is uniform in 1 ... ``window``, and its contexts are the tokens of its sentence
+    within that distance, so windows span removed tokens. A generator seeded by (seed, epoch, batch) draws a batch, so
+    the batch does not depend on workers or order. Its centres are in the order of ``PairSteps``. ``predicts_centre`` is
+    True for CBOW, which predicts the centre from its contexts, and False for skip-gram.
 
     Source: Mikolov et al. 2013 ("Efficient estimation"), section 3.2 (half-widths); word2vec.c (order of the steps).
     """

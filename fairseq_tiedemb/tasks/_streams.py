@@ -41,15 +41,10 @@ def epoch_batches(
 
 
 def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, combine: bool = False) -> "TokenStream":
-    """Opens the binarised text of a split as one stream.
+    """Opens the binarised text of a split, ``path`` without .bin and .idx, as one stream.
 
-    Args:
-        path: path of the .bin and .idx files without the suffix; its last part names the split in errors.
-        dictionary: dictionary of the text.
-        impl: fairseq's ``--dataset-impl``.
-        combine: whether to append the split's numbered files (``train1``, ...), as fairseq does.
-
-    Raises FileNotFoundError if the files are missing, and ValueError as ``TokenStream``.
+    ``impl`` is fairseq's ``--dataset-impl``; ``combine`` appends the split's numbered files (``train1``, ...). Raises
+    FileNotFoundError if the files are missing, and ValueError as ``TokenStream``.
     """
     split, text = os.path.basename(path), Path(f"{path}.bin")
     if text.is_file() and text.stat().st_size == 0:  # numpy cannot map an empty file

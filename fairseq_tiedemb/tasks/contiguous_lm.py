@@ -70,10 +70,8 @@ class ContiguousLMTask(LanguageModelingTask):
 
     With ``--sample-break-mode eos`` a sample is a sentence with a new state, as in fairseq's ``language_modeling``.
 
-    Checkpoints hold the states of all processes, so resuming on a CPU in float32 is bit-exact.
-
-    Raises:
-        ValueError: for options of ``language_modeling`` that conflict with a stream.
+    Checkpoints hold the states of all processes, so resuming on a CPU in float32 is bit-exact. Options of
+    ``language_modeling`` that conflict with a stream are refused.
 
     Source: Zaremba et al. 2014, section 4.1 (rows, unroll, state carried over).
     """
@@ -200,8 +198,7 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"--context-window: needs 0 with --task contiguous_lm, where a state carries the context; "
                 f"got {context_window}. Leave it out."
             )
-        world_size = get_global_world_size()
-        if world_size > 1:
+        if (world_size := get_global_world_size()) > 1:
             raise ValueError(
                 f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the first process's perplexity "
                 f"only; got {world_size}. Use --distributed-world-size 1."
@@ -223,7 +220,9 @@ class ContiguousLMTask(LanguageModelingTask):
     def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         """fairseq's step; sets a restored state before it and stores the new state after it."""
         if self._restored:
-            self._restore(model)
+            of_processes = self._restored["state"].chunk(get_global_world_size(), 1)
+            model.restore_state(self._restored["position"], of_processes[get_global_rank()])
+            self._restored = {}
         self._warn_of_lost_penalties(args[0] if args else kwargs["criterion"], model)
         result = super().train_step(sample, model, *args, **kwargs)
         if self.one_stream:
@@ -265,8 +264,7 @@ class ContiguousLMTask(LanguageModelingTask):
         It is empty at the end of the text, where training may continue with another number of rows. Raises RuntimeError
         if the states of several processes have not been gathered.
         """
-        world_size = get_global_world_size()
-        if self._gathered is None and self._carried and world_size > 1:
+        if self._gathered is None and self._carried and (world_size := get_global_world_size()) > 1:
             raise RuntimeError(
                 f"contiguous_lm: needs gather_for_checkpoint() in all {world_size} processes before one of them writes "
                 "a checkpoint; got the state of one. Use fairseq_tiedemb.plugin, which calls it."
@@ -302,8 +300,3 @@ class ContiguousLMTask(LanguageModelingTask):
                 f"{here}. Use that, or begin at the start of the text with --reset-dataloader."
             )
         self._restored = checkpoint
-
-    def _restore(self, model: Any) -> None:
-        of_processes = self._restored["state"].chunk(get_global_world_size(), 1)
-        model.restore_state(self._restored["position"], of_processes[get_global_rank()])
-        self._restored = {}

@@ -59,9 +59,6 @@ class WordPairsTask(FairseqTask):
 
     Words are counted in the binarised training text, and checkpoints hold the counts.
 
-    Raises:
-        ValueError: for an option out of range.
-
     Source: Mikolov et al. 2013 ("Distributed representations"), section 2.3 (subsampling).
     """
 
@@ -79,13 +76,7 @@ class WordPairsTask(FairseqTask):
         logger.info(f"dictionary: {len(dictionary):,} types")
         return cls(cfg, dictionary)
 
-    @property
-    def source_dictionary(self) -> Dictionary:
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        return self.dictionary
+    source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 
     @property
     def word_counts(self) -> np.ndarray:
@@ -166,9 +157,8 @@ class WordPairsTask(FairseqTask):
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
     ) -> Any:
         """fairseq's step, with sparse gradients if the optimiser takes them."""
-        set_sparse_gradients = extensions_of(model).set_sparse_gradients
-        if set_sparse_gradients is not None:  # not of a model wrapped by DDP, which averages dense gradients
-            set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients, optimizer.get_lr())
+        # A model wrapped by DDP, which averages dense gradients, does not have the method.
+        extensions_of(model).set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients, optimizer.get_lr())
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
 

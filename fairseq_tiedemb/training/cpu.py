@@ -33,7 +33,12 @@ def commands_choose_products() -> None:
 
     @wrap(options, "parse_args_and_arch")
     def parse_args_and_arch(original: Any, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
-        _add_flag(parser)
+        if "--products" not in parser._option_string_actions:
+            about = (
+                "library of float32 matrix products on the CPU: torch's blas, onednn, or the faster one that is exact "
+            )
+            about += f"on this processor (auto, the default); the environment variable {VARIABLE} chooses, too"
+            parser.add_argument("--products", choices=("auto", *WAYS), help=about)
         parsed = original(parser, *args, **kwargs)
         command = parsed[0] if isinstance(parsed, tuple) else parsed
         if hasattr(command, "products"):
@@ -98,16 +103,6 @@ def threads_spin() -> bool:
         return False
     libraries = Path("/proc/self/maps")
     return libraries.exists() and "libgomp" in libraries.read_text() and os.getloadavg()[0] > (os.cpu_count() or 1)
-
-
-def _add_flag(parser: argparse.ArgumentParser) -> None:
-    if "--products" not in parser._option_string_actions:
-        parser.add_argument(
-            "--products",
-            choices=("auto", *WAYS),
-            help="library of float32 matrix products on the CPU: torch's blas, onednn, or the faster one that is exact "
-            f"on this processor (auto, the default); the environment variable {VARIABLE} chooses, too",
-        )
 
 
 def _run(products: Products, by_hand: bool, main: Callable[..., Any], cfg: Any, **kwargs: Any) -> Any:

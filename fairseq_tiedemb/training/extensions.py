@@ -39,7 +39,7 @@ class Extensions(Protocol):
 
     # --- of a model ---
 
-    check_training: Callable[[Any, Any], None] | None = None
+    check_training: Callable[[Any, Any], None] = lambda criterion, model: None
     """``check_training(criterion, cfg.model)``: raises ValueError before the first update for a training that would not
     be the one asked for."""
 
@@ -47,10 +47,10 @@ class Extensions(Protocol):
     """Of a model that reads one stream of text: the position in it, and the recurrent state (L, B, K) there. It has
     ``restore_state(position, state)``, too."""
 
-    set_sparse_gradients: Callable[[bool, float], None] | None = None
+    set_sparse_gradients: Callable[[bool, float], None] = lambda sparse, rate: None
     """Of word2vec: whether tables get sparse gradients, and the learning rate of the update."""
 
-    end_update: Callable[..., None] | None = None
+    end_update: Callable[..., None] = lambda are_copies: None
     """``end_update(are_copies=...)``: called after the optimizer's step; whether that keeps the weights in float32."""
 
     # --- of a criterion ---
@@ -58,7 +58,7 @@ class Extensions(Protocol):
     takes_the_models_loss: bool = False
     """Whether it trains on the loss that the model computes, and not on the logits of all words."""
 
-    begin_update: Callable[[Any], None] | None = None
+    begin_update: Callable[[Any], None] = lambda model: None
     """``begin_update(model)``: called before the batches of each update."""
 
     begin_batch: Callable[..., None] | None = None
@@ -73,7 +73,7 @@ class Extensions(Protocol):
     word_counts: Any = None
     """The task's count of each word of its dictionary in the training text, (V,)."""
 
-    gather_for_checkpoint: Callable[[], None] | None = None
+    gather_for_checkpoint: Callable[[], None] = lambda: None
     """Called in every process before one of them writes a checkpoint, with the task's part of it."""
 
 

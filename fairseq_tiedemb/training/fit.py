@@ -78,7 +78,5 @@ def models_check_their_training() -> None:
 
     @wrap(Trainer, "_build_optimizer")
     def build_optimizer(original: Any, self: Trainer) -> None:
-        check_training = extensions_of(self._model).check_training
-        if check_training is not None:
-            check_training(self._criterion, self.cfg.model)
+        extensions_of(self._model).check_training(self._criterion, self.cfg.model)
         original(self)

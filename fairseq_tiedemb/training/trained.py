@@ -88,15 +88,10 @@ def dictionary_fingerprints() -> None:
 
 
 def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any) -> None:
-    """Compare the options and dictionaries of a checkpoint with those of the training that loads it.
+    """Raise ValueError if options or dictionaries of a checkpoint differ from those of the training that loads it.
 
-    Raise ValueError, naming both values, if they differ and this is no fine-tuning.
-
-    Args:
-        state: the checkpoint.
-        path: the checkpoint file.
-        checkpoint: the `checkpoint` section of the training's config.
-        trainer: fairseq's trainer.
+    Fine-tuning logs them instead. ``checkpoint`` is that section of the training's config, ``state`` the one of the
+    file at ``path``.
     """
     trained, model = getattr(state.get("cfg"), "model", None), trainer.cfg.model
     then, now = (getattr(each, "_name", None) for each in (trained, model))

@@ -21,9 +21,7 @@ def criterions_know_the_update() -> None:
 
     @wrap(Trainer, "train_step")
     def update(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        begin_update = extensions_of(self._criterion).begin_update
-        if begin_update is not None:
-            begin_update(self.model)
+        extensions_of(self._criterion).begin_update(self.model)
         return original(self, *args, **kwargs)
 
     @wrap(FairseqTask, "train_step")
@@ -53,9 +51,7 @@ def models_know_the_update() -> None:
     @wrap(FairseqTask, "optimizer_step")
     def step(original: Any, self: Any, optimizer: Any, model: Any, update_num: int) -> None:
         original(self, optimizer, model, update_num)
-        end_update = extensions_of(model).end_update
-        if end_update is not None:
-            end_update(are_copies=hasattr(optimizer, "fp32_params"))
+        extensions_of(model).end_update(are_copies=hasattr(optimizer, "fp32_params"))
 
 
 def tasks_gather_before_saving() -> None:
@@ -68,9 +64,8 @@ def tasks_gather_before_saving() -> None:
 
     @wrap(checkpoint_utils, "save_checkpoint")
     def save_checkpoint(original: Any, cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        gather = extensions_of(trainer.task).gather_for_checkpoint
-        if gather is not None and not cfg.no_save:
-            gather()
+        if not cfg.no_save:
+            extensions_of(trainer.task).gather_for_checkpoint()
         return original(cfg, trainer, *args, **kwargs)
 
 

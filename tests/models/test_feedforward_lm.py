@@ -100,7 +100,7 @@ def test_the_state_is_the_last_words(order: int) -> None:
     model = build(ngram_order=order)
     tokens = text(3, 4)
     for start, piece in chunks(tokens, 2):
-        model.decoder.features(piece, stream_position=start)
+        model.decoder.extract_features(piece, stream_position=start)[0]
     position, state = model.carried_state()
     assert (position, state.dtype, state.shape) == (4, torch.int64, (1, 3, order - 2))
     assert torch.equal(state[0], tokens[:, 4 - (order - 2) :])
@@ -111,9 +111,9 @@ def test_half_precision_rounds_no_word(dtype: torch.dtype) -> None:
     words = dictionary(5000)
     model = build(words=words)
     tokens = torch.tensor([[4999, 4997, 2049, 4095, 4097]])
-    model.decoder.features(tokens, stream_position=0)
+    model.decoder.extract_features(tokens, stream_position=0)[0]
     model.to(dtype)
-    model.decoder.features(tokens[:, :1], stream_position=5)
+    model.decoder.extract_features(tokens[:, :1], stream_position=5)[0]
     assert model.carried_state()[1].tolist() == [[[4095, 4097, 4999]]]
 
 
@@ -158,7 +158,7 @@ def test_a_sharing_method_gives_the_contexts_vectors_too(method: str) -> None:
     with torch.no_grad():
         other.decoder.embed_tokens.weight.copy_(torch.from_numpy(vectors))
     tokens = text(2, 6)
-    torch.testing.assert_close(model.decoder.features(tokens), other.decoder.features(tokens))
+    torch.testing.assert_close(model.decoder.extract_features(tokens)[0], other.decoder.extract_features(tokens)[0])
 
 
 # --- P, sharing, copies, checkpoints ---------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ def test_the_linear_deep_output_is_p(options: dict) -> None:
 
 def test_dropout_of_the_contexts_vectors_wherever_they_go() -> None:
     model = grown(build("bengio_lm", decoder_dropout_in=0.5)).double()
-    features = model.decoder.features(text(40, 5)).detach()
-    whole = copy.deepcopy(model).eval().decoder.features(text(40, 5)).detach()
+    features = model.decoder.extract_features(text(40, 5))[0].detach()
+    whole = copy.deepcopy(model).eval().decoder.extract_features(text(40, 5))[0].detach()
     factors = features[..., 6:] / whole[..., 6:]
     assert set(factors.round(decimals=9).unique().tolist()) == {0.0, 2.0}
     layer = model.decoder.stack.layers[0]
@@ -193,7 +193,7 @@ def test_dropout_of_every_hidden_layer() -> None:
     model = grown(build(decoder_dropout_out=0.5, deep_output="none", decoder_layers=2)).double()
     inputs: list[torch.Tensor] = []
     model.decoder.stack.layers[1].register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
-    features = model.decoder.features(text(40, 5)).detach()
+    features = model.decoder.extract_features(text(40, 5))[0].detach()
     assert 0.4 < inputs[0].eq(0).double().mean() < 0.6
     assert 0.4 < features.eq(0).double().mean() < 0.6
     kept = features.ne(0)

@@ -16,7 +16,7 @@ every_stream = pytest.mark.parametrize("preset", ["tied_lstm_lm", "feedforward_l
 
 
 def features(model: StreamLM, tokens: torch.Tensor, position: int | None = None) -> torch.Tensor:
-    return model.decoder.features(tokens, stream_position=position)
+    return model.decoder.extract_features(tokens, stream_position=position)[0]
 
 
 STREAMS = {"projected": PROJECTED, **{f"{n}-grams": {"preset": "feedforward_lm", "ngram_order": n} for n in (2, 5)}}

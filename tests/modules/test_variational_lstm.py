@@ -46,7 +46,7 @@ def test_layer_follows_its_equations() -> None:
     inputs, state = inputs_and_state(1)
     mask_i, mask_h = masks(inputs)
     weights = lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0]
-    outputs, last = masked_lstm(inputs, state[0], *weights, mask_i, mask_h)
+    outputs, last = masked_lstm(inputs, state[0], weights, mask_i, mask_h)
     arrays = [weight.detach().numpy() for weight in weights]
     for row in range(B):
         expected = state[0, row].detach().numpy()
@@ -83,7 +83,7 @@ def test_gradcheck(steps: int) -> None:
     inputs, state = inputs_and_state(1)
     masks_ih = masks(inputs)
     arguments = (inputs[:steps], state[0], lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0])
-    assert torch.autograd.gradcheck(lambda *args: masked_lstm(*args, *masks_ih), arguments, fast_mode=True)
+    assert torch.autograd.gradcheck(lambda x, s, *layer: masked_lstm(x, s, layer, *masks_ih), arguments, fast_mode=True)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -107,7 +107,7 @@ def test_stack_chains_masked_layers() -> None:
     for layer, weights in enumerate(zip(lstm.weight_ih, lstm.weight_hh, lstm.bias, strict=True)):
         mask_i = variational_mask(0.4, 4, B, expected.size(2), like=inputs)
         mask_h = variational_mask(0.2, 4, B, H, like=inputs)
-        expected, expected_last = masked_lstm(expected, state[layer], *weights, mask_i, mask_h)
+        expected, expected_last = masked_lstm(expected, state[layer], weights, mask_i, mask_h)
         torch.testing.assert_close(last[layer], expected_last)
     torch.testing.assert_close(outputs, expected)
     assert not torch.equal(lstm(inputs, state)[0], outputs)
@@ -137,7 +137,7 @@ def test_a_gpu_computes_the_same(masked: bool) -> None:
         x, s = (tensor.detach().to(device) for tensor in (inputs, state))
         if masked:
             weights = lstm.weight_ih[0], lstm.weight_hh[0], lstm.bias[0]
-            outputs, last = masked_lstm(x, s[0], *weights, mask_i.to(device), mask_h.to(device))
+            outputs, last = masked_lstm(x, s[0], weights, mask_i.to(device), mask_h.to(device))
         else:
             outputs, last = lstm.eval()(x, s)
         gradients = torch.autograd.grad(outputs.square().sum() + last.sum(), list(lstm.parameters()))

@@ -264,7 +264,7 @@ def test_what_cannot_be_registered() -> None:
         (replace(OWN, name="nce"), "output layer: needs an unused name; got 'nce', which is 'noise"),
         (replace(OWN, options=int), "output layer: needs options that are a dataclass; got <class 'int'>"),
         (replace(OWN, options=Listed), r"output layer: needs options of type int, .*; got sizes: list\[int\]"),
-        ("own", "output layer: needs an OutputHead; got 'own'"),
+        ("own", "output layer: needs an instance of OutputHead; got 'own'"),
     ):
         with pytest.raises(ValueError, match=got):
             register_output_layer(head)  # type: ignore[arg-type]
