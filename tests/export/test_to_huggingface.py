@@ -151,8 +151,12 @@ def test_what_is_missing_is_said(tmp_path: Path, parallel_data: Path, capsys: py
         (data / f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
     flags = ("--arch", "transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
     for folder, sharing, said in (
-        (data, [DECODER], "equal but written twice, without a tokenizer: --bpe-codes FILE would make one"),
-        (parallel_data, [ALL], "its tables one, with a tokenizer of segmented text: --bpe-codes FILE would make one"),
+        (
+            data,
+            [DECODER],
+            "FSMT, untied, its decoder's table twice, without a tokenizer: --bpe-codes FILE would make one",
+        ),
+        (parallel_data, [ALL], "FSMT, tied, with a tokenizer of segmented text: --bpe-codes FILE would make one"),
     ):
         untrained(tmp_path / "model.pt", folder, *flags, *sharing)
         export(tmp_path / "model.pt", tmp_path / f"out-{folder.name}")
