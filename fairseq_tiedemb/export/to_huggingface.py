@@ -79,10 +79,11 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes
 
 def save(content: Folder, folder: Path) -> None:
     """Writes all into an empty folder; safetensors are a JSON header after its length, and raw numbers."""
-    header, start = {"__metadata__": {"format": "pt"}}, 0
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
     for key, entry in content.weights.items():
         place = [start, start := start + 4 * entry.numel()]
-        header[key] = {"dtype": "F32", "shape": list(entry.shape), "data_offsets": place}  # type: ignore[dict-item]
+        header[key] = {"dtype": "F32", "shape": list(entry.shape), "data_offsets": place}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # so that the numbers are aligned
     with (folder / "model.safetensors").open("wb") as file:
@@ -90,8 +91,8 @@ def save(content: Folder, folder: Path) -> None:
         for entry in content.weights.values():
             file.write(entry.numpy().astype("<f4").tobytes())
     for name, value in content.files.items():
-        text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
-        (folder / name).write_text(f"{text}\n", encoding="utf-8")
+        written = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+        (folder / name).write_text(f"{written}\n", encoding="utf-8")
 
 
 def _check(weights: Mapping[str, Tensor], task: Any) -> None:
@@ -132,7 +133,7 @@ def _fsmt(weights: dict[str, Tensor], model: Any, task: Any, options: Mapping[st
         config[f"{side}_layers"] = len(getattr(model, side).layers)
         config[f"{side}_attention_heads"] = options[f"{side}_attention_heads"]
         config[f"{side}_ffn_dim"] = options[f"{side}_ffn_embed_dim"]
-    files = {"config.json": config, "generation_config.json": {**SEARCH, **OF_TRANSLATION}}
+    files: dict[str, Any] = {"config.json": config, "generation_config.json": {**SEARCH, **OF_TRANSLATION}}
     about = ", with its tokenizer"
     if codes is not None:
         files |= {"vocab-src.json": _pieces(source), "vocab-tgt.json": _pieces(target), "merges.txt": _merges(codes)}
@@ -195,7 +196,7 @@ def _tokenizer(words: Any, *template: str) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
     sequence, special = {"Sequence": {"id": "A", "type_id": 0}}, [word for word in template if word != "$A"]
     single = [{"SpecialToken": {"id": word, "type_id": 0}} if word in special else sequence for word in template]
-    of_template = {
+    of_template: dict[str, Any] = {
         "type": "TemplateProcessing",
         "single": single,
         "pair": [*single, {"Sequence": {"id": "B", "type_id": 0}}],
