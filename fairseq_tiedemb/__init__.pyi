@@ -19,6 +19,7 @@ from . import tasks as tasks
 from . import training as training
 from . import vectors as vectors
 from .embedding import SharedEmbedding as SharedEmbedding
+from .huggingface import for_transformers as for_transformers
 from .losses import LossOptions as LossOptions
 from .losses import OutputLoss as OutputLoss
 from .losses import output_loss as output_loss

@@ -132,16 +132,10 @@ class SharedEmbedding(Head):
             vectors = vectors * factor.unsqueeze(-1).to(vectors.dtype)
         return vectors if self.constants.embedding_scale == 1 else vectors * self.constants.embedding_scale
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Same as ``embed``."""
-        return self.embed(tokens)
+    forward = embed
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logits of the whole vocabulary: features h (*, D) -> a new tensor (*, V).
-
-        Raises:
-            ValueError: if the features do not have width D.
-        """
+        """Logits of the whole vocabulary: features h (*, D) -> a new tensor (*, V)."""
         # Flattened, because without gradients torch multiplies a transposed (B, 1, D) row by row.
         flat = self.mapped(features).reshape(-1, self.embedding_dim)
         shape = (*features.shape[:-1], self.num_embeddings)
@@ -236,11 +230,7 @@ class SharedEmbedding(Head):
         return OutputLoss(loss, loss.detach())
 
     def mapped(self, features: Tensor) -> Tensor:
-        """Applies the feature map f and the scale of logits, (*, D) -> (*, D).
-
-        Raises:
-            ValueError: if an input or output has another width.
-        """
+        """Applies the feature map f and the scale of logits, (*, D) -> (*, D); raises ValueError for another width."""
         check_features(features, self.embedding_dim)
         if self.feature_map is not None:
             name = f"feature map of {self.method!r}"
@@ -284,7 +274,6 @@ class SharedEmbedding(Head):
         return self._terms.bounded(squared_norms(self.weight), words)
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
-        """The output embeddings by the name of their tokens; here this table alone."""
         return {"words": self}
 
     def keep_norms(self, keep: bool = True) -> None:

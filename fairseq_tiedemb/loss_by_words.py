@@ -54,13 +54,8 @@ def loss_by_words(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor | None, ...]]:
     """The losses of ``output_loss``, training loss and negative log-likelihood, and the gradients of its inputs.
 
-    Args:
-        logits: of the tokens.
-        label_smoothing: fairseq's.
-        z_loss: weight of (log Z)^2.
-        needs_grad: whether features, table, scale and offset need one.
-        weights_N: weights of the tokens' losses in the gradients; None for 1.
-        reduce: whether to sum the losses.
+    ``needs_grad`` says which of features, table, scale and offset get a gradient; ``weights_N`` weigh the tokens'
+    losses in the gradients. Without ``reduce`` there is a loss for each token.
     """
     vocabulary = len(logits.table_VD)
     smoothing = label_smoothing / max(vocabulary - 1, 1)

@@ -64,10 +64,9 @@ class OutputLoss(NamedTuple):
 
 
 def check_evaluated(loss: Tensor) -> None:
-    """Checks that a loss that is printed is a number. Not in training, which it would wait in: fairseq sees gradients.
+    """Raises ValueError if a loss that is printed is NaN.
 
-    Raises:
-        ValueError: for NaN.
+    Not in training, which it would wait in: fairseq sees gradients.
     """
     if loss.isnan().any():
         raise ValueError(

@@ -15,9 +15,7 @@ SMALLEST_SQUARED_NORM = 1e-6
 class NormTerms:
     """What a sharing method makes of squared norms, and a cache of it for decoding.
 
-    Args:
-        method: name of the sharing method.
-        padding_idx: row that counts as of norm 1, or None.
+    The row ``padding_idx``, if any, counts as of norm 1.
     """
 
     def __init__(self, method: str, padding_idx: int | None):

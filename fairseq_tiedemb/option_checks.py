@@ -7,25 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-
-class Needs(Protocol):
-    """What an option needs.
-
-    Attributes:
-        what: the need in words, for the message.
-        use: a remedy, for the message.
-    """
-
-    @property
-    def what(self) -> str: ...
-
-    @property
-    def use(self) -> str: ...
-
-    def holds(self, value: Any) -> bool:
-        """Whether a value meets the need."""
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -70,6 +52,7 @@ class OneOf:
         return value in self.choices
 
 
+Needs = Range | OneOf
 POSITIVE = Range("a positive whole number", "1 or more", at_least=1, whole=True)
 PROBABILITY = Range("a probability in [0, 1)", "0.3, say", at_least=0, below=1)
 
@@ -85,10 +68,9 @@ def flag_of(name: str) -> str:
 
 
 def check_value(flag: str, value: Any, needs: Needs) -> None:
-    """Checks one value.
+    """Raises ValueError, naming the flag, if the value does not meet the need.
 
-    Raises:
-        ValueError: naming the flag, if the value does not meet the need; None, an option that is not set, always does.
+    None, an option that is not set, always does.
     """
     if value is not None and not needs.holds(value):
         raise ValueError(f"{flag}: needs {needs.what}; got {value}. Use {needs.use}.")

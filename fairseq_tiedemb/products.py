@@ -7,7 +7,7 @@ processors with AMX; on others it multiplies in float32 all the same. So both ar
 
 import functools
 import os
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -84,11 +84,7 @@ def in_use() -> str:
 
 
 def use(way: str) -> None:
-    """Let torch multiply float32 matrices on the CPU by a library, without measuring anything.
-
-    Args:
-        way: `blas` or `onednn`.
-    """
+    """Let torch multiply float32 matrices on the CPU by `blas` or `onednn`, without measuring anything."""
     _, write, words = _switch()
     if way != in_use():  # else the switch keeps its word, which may be torch's default
         write(words[way])
@@ -113,7 +109,7 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
         for _ in range(ROUNDS):
             for way in WAYS:
                 write(words[way])
-                seconds[way] = min(seconds[way], _seconds(functools.partial(_products, *operands)))
+                seconds[way] = min(seconds[way], timeit.timeit(functools.partial(_products, *operands), number=1))
     finally:
         write(before)
         torch.set_num_threads(threads)
@@ -161,9 +157,3 @@ def _results(inputs: torch.Tensor, weight: torch.Tensor, gradients: torch.Tensor
 def _error(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
     """The largest relative error of all results."""
     return max(((one - other).norm() / other.norm()).item() for one, other in zip(found, exact, strict=True))
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

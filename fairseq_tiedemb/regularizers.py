@@ -51,8 +51,7 @@ class Regularizer:
     def __call__(self, model: Any, strength: float, **options: float) -> Tensor:
         """Strength times the model's penalty with these options, in float32 or more precise.
 
-        Raises:
-            ValueError: if the model has no weights to penalise.
+        Raises ValueError if the model has no weights to penalise.
         """
         penalty = self.penalty(model, **options)
         if penalty is None:
@@ -61,11 +60,6 @@ class Regularizer:
 
 
 REGULARIZERS: Registry[Regularizer] = Registry(Regularizer, "regularizer", "fairseq_tiedemb.regularizers")
-
-
-def register_regularizer(regularizer: Regularizer) -> Regularizer:
-    """Adds a penalty to the registry; see ``Registry.register``."""
-    return REGULARIZERS.register(regularizer)
 
 
 def half_squared_norm(weight: Tensor) -> Tensor:
@@ -199,4 +193,4 @@ OURS = (
     ),
 )
 for _regularizer in OURS:
-    register_regularizer(_regularizer)
+    REGULARIZERS.register(_regularizer)

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .feature_maps import HalfSwap, ScaleNorm
 from .registry import Registry
 
 # n (V,) -> (V,); a method with parameters takes n and its parameters by name.
@@ -108,8 +107,7 @@ class SharingMethod:
     def initial_parameters(self, size: int, width: int, *, embeds: bool, scores: bool) -> dict[str, nn.Parameter]:
         """New parameters, by name, for a table (V, D) that is an input (``embeds``), an output (``scores``) or both.
 
-        Raises:
-            ValueError: if an initial value is no floating-point tensor.
+        Raises ValueError if an initial value is no floating-point tensor.
         """
         makers = {**(self.input_parameters if embeds else {}), **(self.parameters if scores else {})}
         initial = {}
@@ -148,13 +146,39 @@ def sharing_method_names() -> list[str]:
     return SHARING_METHODS.names()
 
 
+class ScaleNorm(nn.Module):
+    """Features of one learned length, g h / ||h||, where g starts at sqrt(D).
+
+    Source: Nguyen & Salazar 2019.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.g = nn.Parameter(torch.tensor(width**0.5))
+
+    def forward(self, features: Tensor) -> Tensor:
+        # A float16 norm would overflow.
+        exact = features.to(torch.promote_types(features.dtype, torch.float32))
+        return (self.g * nn.functional.normalize(exact, dim=-1)).to(features.dtype)
+
+
+class HalfSwap(nn.Module):
+    """Features whose halves change places; of an odd width, the last D // 2 features come first.
+
+    Source: Su 2023.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.places = width // 2
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features.roll(self.places, -1)
+
+
 # To add a method of this package, add its entry here.
 OURS = (
-    SharingMethod(
-        name="plain",
-        summary="one table, unchanged, for both",
-        source="Press & Wolf 2016, section 3",
-    ),
+    SharingMethod(name="plain", summary="one table, unchanged, for both", source="Press & Wolf 2016, section 3"),
     SharingMethod(
         name="l2-input",
         summary="rows of norm 1 for both",

@@ -263,6 +263,19 @@ def logistic_word2vec(
     return loss, of_inputs, of_outputs
 
 
+def paths(tree: Any) -> list[list[tuple[int, int]]]:
+    """The inner nodes above each leaf of a tree, from the root down, with the sides at them."""
+    inner = len(tree.parents) // 2
+    found = []
+    for node in range(inner, 2 * inner + 1):
+        path: list[tuple[int, int]] = []
+        while tree.parents[node] >= 0:
+            path.insert(0, (int(tree.parents[node]), int(tree.turns[node])))
+            node = tree.parents[node]
+        found.append(path)
+    return found
+
+
 def softmax_word2vec(
     inputs: Array, outputs: Array, predictions: Sequence[tuple[Sequence[int], int]]
 ) -> tuple[float, Array, Array]:

@@ -57,11 +57,6 @@ def test_half_precision_is_summed_in_float32(dtype: torch.dtype, tmp_path: Path)
     torch.testing.assert_close(mean, expected.float())
 
 
-def test_one_checkpoint_is_its_own_average(tmp_path: Path) -> None:
-    path = save(tmp_path / "a.pt", weight=torch.randn(3))
-    assert torch.equal(average([path])["model"]["weight"], read_checkpoint(path, flag="X")["model"]["weight"])
-
-
 def test_what_is_no_weight_is_the_first_one_s(tmp_path: Path) -> None:
     paths = [
         save(tmp_path / f"{name}.pt", weight=torch.ones(2), steps=torch.tensor(steps), flags=torch.tensor([flag]))
@@ -95,13 +90,6 @@ def test_tables_that_are_tied_in_one_checkpoint_only_are_two(tmp_path: Path) -> 
     for paths in ([tied, untied], [untied, tied]):
         model = average(paths)["model"]
         assert (model["input"].tolist(), model["output"].tolist()) == ([2, 2], [3, 3])
-
-
-def test_inputs_are_left_alone(tmp_path: Path) -> None:
-    paths = numbered(tmp_path, "a.pt", "b.pt")
-    before = [path.read_bytes() for path in paths]
-    command("--inputs", *paths, "--output", tmp_path / "average.pt")
-    assert [path.read_bytes() for path in paths] == before
 
 
 EPOCHS = ["checkpoint2.pt", "checkpoint10.pt", "checkpoint9.pt", "checkpoint_last.pt", "checkpoint_best.pt"]
@@ -141,24 +129,18 @@ def test_the_command_with_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--num-epoch-checkpoints", "4"], r"--num-epoch-checkpoints: needs 4 files checkpointEPOCH.pt in .*; got 3"),
         (["--num-update-checkpoints", "4"], r"needs 4 files checkpoint_EPOCH_UPDATE.pt in .*; got 3"),
         (["--num-epoch-checkpoints", "2", "--checkpoint-upper-bound", "8"], r"needs 2 files .* up to epoch 8 .*got 1"),
-        (["--num-epoch-checkpoints", "0"], "--num-epoch-checkpoints: needs at least 1; got 0"),
         (["--checkpoint-upper-bound", "8"], "--checkpoint-upper-bound: needs --num-epoch-checkpoints .*; got 8"),
         ([], "--inputs: needs checkpoints; got the folder"),
+        (["../a.pt", "--num-epoch-checkpoints", "1"], "--inputs: needs one folder with --num-epoch.*; got 2 paths"),
     ],
 )
 def test_folders_that_are_refused(options: list[str], message: str, tmp_path: Path) -> None:
     numbered(tmp_path, *EPOCHS, *UPDATES)
     with pytest.raises(ValueError, match=message):
         command("--inputs", tmp_path, *options, "--output", tmp_path / "average.pt")
+    with pytest.raises(ValueError, match="--inputs: needs one folder with --num-epoch-checkpoints; got .*2.pt"):
+        command("--inputs", tmp_path / "checkpoint2.pt", "--num-epoch-checkpoints", 1, "--output", tmp_path / "a.pt")
     assert not (tmp_path / "average.pt").exists()
-
-
-def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
-    (path,) = numbered(tmp_path, "a.pt")
-    with pytest.raises(ValueError, match="--inputs: needs one folder with --num-epoch-checkpoints; got .*a.pt"):
-        command("--inputs", path, "--num-epoch-checkpoints", 1, "--output", tmp_path / "average.pt")
-    with pytest.raises(ValueError, match="--inputs: needs one folder with .*; got 2 paths"):
-        command("--inputs", path, tmp_path, "--num-epoch-checkpoints", 1, "--output", tmp_path / "average.pt")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +149,10 @@ def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
         ({"weight": torch.ones(3), "bias": torch.ones(1)}, r"got weight of shape \(2,\) in the first and shape \(3,\)"),
         ({"weight": torch.ones(2)}, "got bias: .*b.pt lacks it"),
         ({"weight": torch.ones(2), "bias": torch.ones(1), "more": torch.ones(1)}, "got more: .*b.pt has it"),
+        (
+            {"weight": torch.ones(2), "bias": torch.ones(1).long()},
+            r"got bias of shape \(1,\) .* \(1,\) in whole numbers in",
+        ),
         ({"weight": torch.ones(2), "bias": "text"}, r"got bias of shape \(1,\) in the first and no tensor"),
     ],
 )
@@ -276,15 +262,6 @@ def test_files_that_are_refused(
             command("--inputs", path, "--output", tmp_path / "average.pt")
         assert not (tmp_path / "average.pt").exists()
     assert "this ran" not in capsys.readouterr().out
-
-
-def test_outputs_that_are_refused(tmp_path: Path) -> None:
-    (path,) = numbered(tmp_path, "a.pt")
-    (tmp_path / "link.pt").symlink_to(path)
-    with pytest.raises(ValueError, match="--output: needs a name that is not among the inputs; got .*link.pt"):
-        command("--inputs", path, "--output", tmp_path / "link.pt")
-    with pytest.raises(ValueError, match="--output: needs a folder that exists; got .*missing"):
-        command("--inputs", path, "--output", tmp_path / "missing/average.pt")
 
 
 @pytest.mark.parametrize("shape", [(300, 300), (10,)])

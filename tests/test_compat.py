@@ -24,7 +24,6 @@ from fairseq import options, utils
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.distributed import utils as distributed_utils
-from fairseq.file_io import PathManager
 from fairseq.models import distributed_fairseq_model
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripatable
@@ -37,13 +36,6 @@ from fairseq_tiedemb import compat
 from fairseq_tiedemb.compat import literals, noise, processes
 
 from .processes import in_two_processes
-
-
-def test_applying_twice_changes_nothing() -> None:
-    before = (data_utils.batch_by_size, PathManager.copy, np.percentile, EMA._step_internal, torch.load)
-    compat.apply()
-    assert before == (data_utils.batch_by_size, PathManager.copy, np.percentile, EMA._step_internal, torch.load)
-
 
 # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -94,9 +86,9 @@ def test_a_command_that_runs_parses_settings(monkeypatch: pytest.MonkeyPatch) ->
     other = types.ModuleType("__mp_main__")
     monkeypatch.setitem(sys.modules, "__main__", running)
     monkeypatch.setitem(sys.modules, "__mp_main__", other)
+    monkeypatch.setattr(sys, "meta_path", [])
     literals.literal_settings()
     assert (vars(running).get("eval"), vars(other).get("eval")) == (literals.parse_literal, None)
-    assert sum(isinstance(finder, literals.LiteralModules) for finder in sys.meta_path) == 1
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape sequence")
@@ -319,29 +311,29 @@ def test_a_process_started_by_hand_keeps_its_place() -> None:
     assert (section.distributed_no_spawn, section.distributed_rank, section.distributed_backend) == (True, 1, "gloo")
 
 
-@pytest.mark.parametrize(("port", "address"), [(-1, r"file://(/.+)/store"), (12345, "tcp://localhost:12345()")])
-def test_the_first_process_starts_the_others(port: int, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    section = training_section(distributed_port=port)
-    assert not processes.choose_cpu_launch(section)
-    with processes.meeting_place(section):
-        found = re.fullmatch(address, section.distributed_init_method)
-        assert found
-        assert Path(found[1]).is_dir()
-    assert not found[1] or not Path(found[1]).exists()
+STARTED = [(-1, r"file://(/.+)/store"), (12345, "tcp://localhost:12345()")]
 
 
-@pytest.mark.parametrize(("changes", "launched"), [({}, "spawn"), ({"distributed_world_size": 1}, "main")])
-def test_two_cpu_processes_are_started(changes: dict[str, Any], launched: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+@pytest.mark.parametrize(("port", "address", "launched"), [*((*each, "spawn") for each in STARTED), (-1, "()", "main")])
+def test_two_cpu_processes_are_started(port: int, address: str, launched: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, size = [], 2 if launched == "spawn" else 1
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda *args, nprocs: calls.append(("spawn", args, nprocs)))
-    common = {"cpu": False, "tpu": False}
-    cfg = OmegaConf.create({"common": common, "distributed_training": training_section(**changes)})
+    section = training_section(distributed_port=port, distributed_world_size=size)
+    cfg = OmegaConf.create({"common": {"cpu": False, "tpu": False}, "distributed_training": section})
     cfg.distributed_training.update(tpu=False, pipeline_model_parallel=False)
-    distributed_utils.call_main(cfg, lambda cfg: calls.append(("main", cfg, 1)))
-    assert [(name, count) for name, _, count in calls] == [(launched, cfg.distributed_training.distributed_world_size)]
+
+    def call(name: str, nprocs: int = 1) -> None:
+        found = re.fullmatch(address, cfg.distributed_training.distributed_init_method or "")
+        assert found
+        assert not found[1] or Path(found[1]).is_dir()
+        calls.append((name, nprocs, found[1]))
+
+    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda *_, nprocs: call("spawn", nprocs))
+    distributed_utils.call_main(cfg, lambda _: call("main"))
+    [(*started, folder)] = calls
+    assert started == [launched, size]
+    assert not folder or not Path(folder).exists()
 
 
 def test_a_process_ends_without_threads_of_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,9 +151,11 @@ def test_a_language_model_in_plain_pytorch():
     assert float(printed[1].split()[-6]) < types / 10  # which chance would have
 
 
+@pytest.mark.slow
 def test_a_table_under_the_head_of_a_hugging_face_model():
-    pytest.importorskip("transformers")
-    losses, said = run_example(EXAMPLES / "huggingface.py", "--method", "square-output").splitlines()
+    for package in ("transformers", "accelerate"):
+        pytest.importorskip(package)
+    *_, losses, said = run_example(EXAMPLES / "huggingface.py", "--method", "square-output").splitlines()
     ours, theirs = (float(part.split()[-1]) for part in losses.split(","))
     assert ours == pytest.approx(theirs, abs=2e-4)
     assert f'SENTENCE = "{said}"\n' in (EXAMPLES / "huggingface.py").read_text()

@@ -14,7 +14,6 @@ CORE = (
     *(
         "_shapes",
         "registry",
-        "feature_maps",
         "sharing",
         "squared_norms",
         "norm_terms",
@@ -32,6 +31,7 @@ CORE = (
 LAYERS = [
     *("option_checks", "terminal", "whole_files", "checkpoints", "ngram", "products"),
     *CORE,
+    "huggingface",
     "plan",
     *("wrapping", "compat", "training", "criterions", "optim", "tasks", "models", "plugin"),
     *("analysis", "export", "starts", "vectors", "results", "cli"),
@@ -40,7 +40,7 @@ LAYERS = [
 # What a layer, or a file of it, may import besides Python's own modules and ours.
 LIBRARIES = {
     **dict.fromkeys(["option_checks", "ngram", "terminal", "whole_files"], {"numpy"}),
-    **dict.fromkeys([*CORE, "plan", "products"], {"torch"}),
+    **dict.fromkeys([*CORE, "huggingface", "plan", "products"], {"torch"}),
     "outputs/binary_trees.py": {"numpy"},
     "checkpoints": {"numpy", "torch"},
 }

@@ -350,7 +350,7 @@ def test_pieces_of_words_and_several_processes_are_refused_in_evaluation(
     with pytest.raises(ValueError, match="--post-process: needs to be left out with one stream of text; got @@ . Use"):
         evaluate(lm_data, *STREAM, *path, "--post-process", "@@ ")
     evaluate(lm_data, *STREAM, *path, "--post-process", "@@ ", "--sample-break-mode", "eos")
-    monkeypatch.setattr(contiguous_lm, "rank_and_world_size", lambda: (0, 2))
+    monkeypatch.setattr(contiguous_lm, "get_global_world_size", lambda: 2)
     for mode in ("none", "eos"):
         with pytest.raises(ValueError, match="--distributed-world-size: needs 1 for fairseq-eval-lm, .* got 2. Use"):
             evaluate(lm_data, *STREAM, *path, "--sample-break-mode", mode)

@@ -101,6 +101,7 @@ NGRAM = "ngram train --test text --held-out valid --smoothing jelinek-mercer"
     [
         *(("vectors own.pt --role in --dict words.txt --output", name) for name in ("own.pt", "words.txt", "link")),
         ("vectors own.pt:in --output", "own.pt"),
+        ("average --inputs text own.pt --output", "link"),
         ("vectors own.pt --output", "dict.txt"),
         ("vectors own.pt --output", "dict.en.txt"),
         ("map train own.svg --output", "own.svg"),

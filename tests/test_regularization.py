@@ -194,8 +194,8 @@ def test_the_penalty_is_logged_apart() -> None:
     found, plain = shown(logs), shown(plain_logs)
     assert "penalty" not in plain
     assert {name: found[name] for name in plain} == plain  # loss and perplexity are without it
-    assert model.projection is not None
-    penalty = LAMBDA / 2 * float(model.projection.weight.detach().pow(2).sum())
+    assert model.output.projection is not None
+    penalty = LAMBDA / 2 * float(model.output.projection.weight.detach().pow(2).sum())
     size = sum(sample["nsentences"] for sample in samples)
     assert found["penalty"] == pytest.approx(penalty / size / math.log(2), rel=1e-5)
     # and summed over processes it is the same
@@ -213,9 +213,9 @@ def test_validation_has_no_penalty() -> None:
 
 def test_half_precision_sums_squares_in_float32() -> None:
     model = build(projection=True, decoder_hidden_size=64, decoder_embed_dim=64).half()
-    assert model.projection is not None
+    assert model.output.projection is not None
     with torch.no_grad():
-        model.projection.weight.fill_(32.0)  # 4096 squares of 1024: 64 times the largest number
+        model.output.projection.weight.fill_(32.0)  # 4096 squares of 1024: 64 times the largest number
     penalty = criterion()._penalty(model, 1)
     assert penalty.dtype == torch.float32
     assert penalty.item() == pytest.approx(LAMBDA / 2 * 4096 * 1024)
@@ -265,7 +265,7 @@ def test_a_penalty_is_there_once_whatever_the_gradients_start_from(set_to_none: 
         model.zero_grad(set_to_none=set_to_none)
         each.begin_update(model)
         logs += [task_step(model, each, sample, is_dummy=False) for sample in micro_batches(2)]
-    weight = model.projection.weight.detach()
+    weight = model.output.projection.weight.detach()
     share = LAMBDA / 2 * float(weight.pow(2).sum())
     assert [float(log["penalty"]) for log in logs] == pytest.approx([share, 0.0, share, 0.0])
 
@@ -275,7 +275,7 @@ def test_a_process_whose_only_batch_is_a_dummy_has_its_share() -> None:
     model, each = projected(), criterion(sentence_avg=False, mu=MU)
     each.begin_update(model)
     task_step(model, each, micro_batches(1)[0], is_dummy=True)
-    weight = model.projection.weight
+    weight = model.output.projection.weight
     torch.testing.assert_close(weight.grad, LAMBDA * weight.detach())
     assert not model.decoder.embed_tokens.weight.grad.any()
     model.zero_grad()

@@ -296,7 +296,6 @@ def test_refuses_files_and_options(
         (b"a\n", ("--per-word", "none/words"), "--per-word: needs a folder that exists; got none"),
         (b"a\n", ("--per-word", "words", "--raw"), "--per-word: needs logarithms of probabilities; got --raw"),
         (b"a\n", ("--raw-sample", "5"), "--raw-sample: needs --raw, whose log Z it is of; got 5"),
-        (b"a\n", ("--raw-sample", "0"), "--raw-sample: needs 1 or more; got 0"),
         (b"a\n", ("--cache", "5"), "--cache: needs --stream, of which it holds the last words; got 5"),
         (b"a\n", ("--cache-theta", "1"), "--cache-theta: needs --cache; got 1.0"),
         (b"a\n", ("--stream", "--raw", "--cache", "5"), "--cache: needs logarithms of probabilities; got --raw"),

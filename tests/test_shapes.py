@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from fairseq_tiedemb import LossOptions, OutputLayer, SharedEmbedding, output_loss
-from fairseq_tiedemb.outputs.layer import build_output
 
 WORDS, WIDTH = 5, 4
 TARGET = torch.tensor([0, 1, 2])
@@ -61,7 +60,7 @@ def test_a_projection_of_another_width_is_found_when_it_scores() -> None:
 @pytest.mark.parametrize("method", ["plain", "distance"])
 def test_scores_of_nothing(method: str, shape: tuple[int, ...]) -> None:
     table = SharedEmbedding(WORDS, WIDTH, 1, method=method)
-    assert build_output(table, borrowed=False, features_dim=WIDTH)(torch.ones(*shape, WIDTH)).shape == (*shape, WORDS)
+    assert OutputLayer(table)(torch.ones(*shape, WIDTH)).shape == (*shape, WORDS)
 
 
 @pytest.mark.parametrize(

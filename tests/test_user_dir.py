@@ -18,7 +18,7 @@ def import_user_module():
     def original(args):
         raise LookupError(args.user_dir)
 
-    return functools.partial(user_dir.import_user_module, original)
+    return functools.partial(user_dir.one_copy_of_the_package, original)
 
 
 def test_this_copy_is_accepted_in_every_spelling(import_user_module, tmp_path, monkeypatch):

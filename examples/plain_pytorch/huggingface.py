@@ -1,41 +1,22 @@
-"""Shares one table between the input and the head of a Hugging Face language model; training needs no (N, V) logits.
+"""Shares one table between the two ends of a Hugging Face language model; training needs no (N, V) logits.
 
     python huggingface.py [--method cosine]
 
-A small GPT-2 learns a sentence by heart and generates it. Needs `pip install transformers`, but no fairseq.
+A small GPT-2 learns a sentence by heart with Transformers' Trainer, is saved and loaded, and generates the sentence.
+Needs `pip install transformers accelerate`, but no fairseq.
 """
 
 import argparse
+import tempfile
+from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
-from fairseq_tiedemb import SharedEmbedding
+from fairseq_tiedemb import for_transformers
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 SENTENCE = "one table turns words into vectors and features into scores , and no other table is there to be trained ."
-
-
-class Head(nn.Module):
-    """The model's output layer; it owns no parameters, so that a checkpoint has the table once."""
-
-    def __init__(self, table: SharedEmbedding):
-        super().__init__()
-        self.scores = table.scores  # a bound method: the table does not become a submodule
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.scores(features)
-
-
-def share_table(model: PreTrainedModel, method: str) -> SharedEmbedding:
-    """Makes the input table of a model, with its current rows, also the output table."""
-    old = model.get_input_embeddings()
-    table = SharedEmbedding(old.num_embeddings, old.embedding_dim, padding_idx=None, method=method, weight=old.weight)
-    model.set_input_embeddings(table)
-    model.set_output_embeddings(Head(table))
-    model.config.tie_word_embeddings = False  # transformers would look for a weight in the head
-    return table
 
 
 if __name__ == "__main__":
@@ -45,24 +26,23 @@ if __name__ == "__main__":
 
     torch.manual_seed(1)
     vocabulary = sorted({*SENTENCE.split()})
-    text = torch.tensor([[vocabulary.index(word) for word in SENTENCE.split()]])
+    text = torch.tensor([vocabulary.index(word) for word in SENTENCE.split()])
     size = {"vocab_size": len(vocabulary), "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2}
-    model = GPT2LMHeadModel(GPT2Config(**size, bos_token_id=None, eos_token_id=None))
-    # GPT-2's initial rows are short, with norm 0.02 sqrt(D), by which some methods divide.
-    nn.init.normal_(model.get_input_embeddings().weight, std=size["n_embd"] ** -0.5)
-    table = share_table(model, method)
+    no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    model = GPT2LMHeadModel(GPT2Config(**size, **no_dropout, bos_token_id=None, eos_token_id=None))
+    model = for_transformers(model, method, rows="new")
 
-    adam = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(100):
-        features = model.base_model(text).last_hidden_state
-        loss = table.loss(features[:, :-1].flatten(0, 1), text[:, 1:].flatten()).loss / (text.numel() - 1)
-        adam.zero_grad()
-        loss.backward()
-        adam.step()
+    with tempfile.TemporaryDirectory() as folder:
+        how = {"max_steps": 200, "learning_rate": 3e-3, "per_device_train_batch_size": 1, "use_cpu": True}
+        quiet = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
+        arguments = TrainingArguments(folder, **how, **quiet)
+        Trainer(model, arguments, train_dataset=[{"input_ids": text, "labels": text}]).train()
+        model.save_pretrained(Path(folder) / "model")
+        model = type(model).from_pretrained(Path(folder) / "model")
 
-    model.eval()
-    features = model.base_model(text).last_hidden_state
-    lean = table.loss(features[:, :-1].flatten(0, 1), text[:, 1:].flatten()).loss / (text.numel() - 1)
-    print(f"{method}: loss of the table {lean:.4f}, of transformers {model(text, labels=text).loss:.4f}")
-    said = model.generate(text[:, :2], max_length=text.numel(), do_sample=False)
+    batch = text.unsqueeze(0)
+    in_training = model.train()(batch, labels=batch).loss
+    in_evaluation = model.eval()(batch, labels=batch).loss
+    print(f"{method}: loss by the table {in_training:.4f}, by all logits {in_evaluation:.4f}")
+    said = model.generate(batch[:, :2], max_length=len(text), do_sample=False)
     print(" ".join(vocabulary[word] for word in said[0]))

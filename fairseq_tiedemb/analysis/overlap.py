@@ -3,7 +3,7 @@
 Source: Press & Wolf 2016, table 1: with 85K of 2K + 7K + 85K subwords, 90% are shared between English and French.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,13 @@ from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.text import read_lines
 
 
-@dataclass(frozen=True)
-class Overlap:
-    """Numbers of types (different words) that only one text has, or both have."""
+def describe(source: set[str], target: set[str], names: Sequence[str]) -> list[str]:
+    """Formats counts and shares of the types (different words) that only one text has, or both have, as lines of text.
 
-    only_source: int
-    only_target: int
-    both: int
-
-    def describe(self, source: str, target: str) -> list[str]:
-        """Formats the counts and shares as lines of text, which call the two texts `source` and `target`."""
-        counts = {f"only in {source}": self.only_source, f"only in {target}": self.only_target, "in both": self.both}
-        total = sum(counts.values())
-        rows = [[name, f"{count:,}", f"{count / total:.1%}"] for name, count in [*counts.items(), ("all", total)]]
-        of_source, of_target = self.both / (self.only_source + self.both), self.both / (self.only_target + self.both)
-        return [
-            *aligned([["types", "", "of all"], *rows]),
-            f"{of_source:.1%} of the types of {source} are shared, {of_target:.1%} of {target}'s",
-        ]
-
-
-def overlap(source: set[str], target: set[str]) -> Overlap:
-    """Counts the types that two texts share.
+    Args:
+        source: types of a text.
+        target: types of the other.
+        names: what the two are called.
 
     Raises:
         ValueError: if a text has no types.
@@ -43,7 +28,14 @@ def overlap(source: set[str], target: set[str]) -> Overlap:
     for name, types in (("source", source), ("target", target)):
         if not types:
             raise ValueError(f"TEXT: needs at least one word per side; got none on the {name} side. Use another.")
-    return Overlap(len(source - target), len(target - source), len(source & target))
+    first, second = names
+    both, total = len(source & target), len(source | target)
+    counts = {f"only in {first}": len(source - target), f"only in {second}": len(target - source), "in both": both}
+    rows = [[name, f"{count:,}", f"{count / total:.1%}"] for name, count in [*counts.items(), ("all", total)]]
+    return [
+        *aligned([["types", "", "of all"], *rows]),
+        f"{both / len(source):.1%} of the types of {first} are shared, {both / len(target):.1%} of {second}'s",
+    ]
 
 
 def types_of_text(path: Path) -> set[str]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from fairseq_tiedemb.analysis.language_models import log_probabilities
 
@@ -59,15 +58,12 @@ def repeats(model: Any, batches: Iterable[dict[str, Any]], dictionary: Any) -> R
         if not batch:  # fairseq gives shards one length by empty batches
             continue
         previous, target = batch["net_input"]["src_tokens"], batch["target"]
-        follows = follows_word(previous, dictionary) & target.ne(dictionary.pad())
+        follows = target.ne(dictionary.pad())
+        for symbol in (dictionary.pad(), dictionary.eos(), dictionary.bos()):  # which are no words
+            follows &= previous.ne(symbol)
         repeat_probabilities.append(log_probabilities(model, previous, batch["net_input"])[follows].double().exp())
         repeated += previous[follows & previous.eq(target)].tolist()
     probabilities = torch.cat(repeat_probabilities).numpy() if repeat_probabilities else np.empty(0)
     if not len(probabilities):
         raise ValueError("--gen-subset: needs sentences of two words or more; got none. Use another.")
     return Repeats(probabilities, repeated)
-
-
-def follows_word(previous: Tensor, dictionary: Any) -> Tensor:
-    """Returns the mask of positions whose previous token is a word."""
-    return previous.ne(dictionary.pad()) & previous.ne(dictionary.eos()) & previous.ne(dictionary.bos())

@@ -4,6 +4,6 @@ files          a checkpoint, and nothing but a checkpoint: with `pickles`, `stan
 reading        the model in it, its settings, finite weights        averages     the mean of several
 meaning        options by which the same numbers mean another model  table_names  which entries are tables
 dictionaries   dict.txt, and whether its words are those of the training
-text           lines of a text in UTF-8, and the words and counts of a dict.txt
-word_vectors   what word2vec and GloVe write                         json_text    JSON of any origin
+text           lines of a text in UTF-8, the words and counts of a dict.txt, JSON of any origin
+word_vectors   what word2vec and GloVe write
 """

@@ -31,8 +31,6 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
     """
     kind, pattern = ("update", BY_UPDATE) if by_update else ("epoch", BY_EPOCH)
     flag = f"--num-{kind}-checkpoints"
-    if count < 1:
-        raise ValueError(f"{flag}: needs at least 1; got {count}. Use 10, say.")
     if not folder.is_dir():
         raise ValueError(f"--inputs: needs one folder with {flag}; got {folder}. Use the folder of --save-dir.")
     numbered = {int(match[1]): path for path in folder.iterdir() if (match := pattern.fullmatch(path.name))}
@@ -47,79 +45,39 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
     return [numbered[number] for number in known[:count]]
 
 
-class MeanOfModels:
-    """Averages the parameters of several models, which are added one at a time.
+def average(paths: Sequence[Path]) -> dict[str, Any]:
+    """Averages the models of several checkpoints; the rest of the result is the first checkpoint's.
 
         mean_p = (p_1 + ... + p_n) / n      in float32 (float64 where p is)
 
     Integer tensors are counters, taken from the first model. Entries that share storage in every model, as tied tables
-    do, share storage in the mean.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._first: dict[str, Any] = {}
-        self._sums: dict[str, Tensor] = {}
-        self._owners: dict[str, tuple[str, ...]] = {}
-
-    def add(self, model: dict[str, Any], name: str) -> None:
-        """Adds a state dict, which is not changed, to the mean; errors name the model's origin, `name`.
-
-        Raises:
-            ValueError: if a weight is not finite, or if entries or shapes differ from the first model's.
-        """
-        require_finite(model, name, flag="--inputs")
-        if self.count == 0:
-            self._first = dict(model)
-            self._sums = {key: _as_sum(entry).clone() for key, entry in model.items() if is_weight(entry)}
-        else:
-            self._check(model, name)
-            for key, total in self._sums.items():
-                total += _as_sum(model[key])
-        owners = _owners(model)
-        self._owners = {key: (*self._owners.get(key, ()), owners[key]) for key in self._sums}
-        self.count += 1
-
-    def _check(self, model: dict[str, Any], name: str) -> None:
-        for key in [*self._first, *model]:
-            if key not in model or key not in self._first:
-                which = "has it" if key in model else "lacks it"
-                raise ValueError(
-                    f"--inputs: needs models with the same entries; got {key}: {name} {which}, unlike the first. "
-                    "Use checkpoints of one training."
-                )
-            shape, first_shape = (getattr(entries[key], "shape", None) for entries in (model, self._first))
-            if shape != first_shape:
-                raise ValueError(
-                    f"--inputs: needs models of one size; got {key} of {_size(first_shape)} in the first and "
-                    f"{_size(shape)} in {name}. Use checkpoints of one training."
-                )
-
-    def model(self) -> dict[str, Any]:
-        """Returns the state dict of the mean."""
-        means: dict[tuple[str, ...], Tensor] = {}
-        for key, total in self._sums.items():
-            means.setdefault(self._owners[key], total / self.count)
-        return {key: means[self._owners[key]] if key in self._sums else entry for key, entry in self._first.items()}
-
-
-def average(paths: Sequence[Path]) -> dict[str, Any]:
-    """Averages the models of several checkpoints; the rest of the result is the first checkpoint's.
-
-    The state of the optimizer is left out, since it belongs to other weights.
+    do, share storage in the mean. The state of the optimizer is left out, since it belongs to other weights.
 
     Raises:
-        ValueError: if a checkpoint cannot be read, or its model has other entries, or its weights mean something else.
+        ValueError: if a checkpoint cannot be read, or its model has other entries, or its weights mean something else
+            or are not finite.
     """
     first: dict[str, Any] = {}
-    mean = MeanOfModels()
+    sums: dict[str, Tensor] = {}
+    owners: dict[str, tuple[str, ...]] = {}
     for path in paths:
         state = read_checkpoint(path, flag="--inputs")
+        model = state["model"]
         _require_same_meaning(first or state, state, path)
-        mean.add(state.pop("model"), str(path))
-        state.pop("last_optimizer_state", None)
-        first = first or state
-    return {**first, "model": mean.model()}
+        require_finite(model, str(path), flag="--inputs")
+        if first:
+            _require_same_entries(first["model"], model, path)
+        else:
+            first = {key: value for key, value in state.items() if key != "last_optimizer_state"}
+        for key, owner in _owners(model).items():
+            weight = model[key] if model[key].dtype == torch.float64 else model[key].float()
+            sums[key] = sums[key].add_(weight) if key in sums else weight.clone()
+            owners[key] = (*owners.get(key, ()), owner)
+    means: dict[tuple[str, ...], Tensor] = {}
+    for key, total in sums.items():
+        means.setdefault(owners[key], total / len(paths))
+    mean = {key: means[owners[key]] if key in sums else entry for key, entry in first["model"].items()}
+    return {**first, "model": mean}
 
 
 def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Path) -> None:
@@ -137,12 +95,26 @@ def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Pa
             )
 
 
-def _as_sum(weight: Tensor) -> Tensor:
-    return weight if weight.dtype == torch.float64 else weight.float()
+def _require_same_entries(first: dict[str, Any], model: dict[str, Any], path: Path) -> None:
+    for key in [*first, *model]:
+        if key not in model or key not in first:
+            which = "has it" if key in model else "lacks it"
+            raise ValueError(
+                f"--inputs: needs models with the same entries; got {key}: {path} {which}, unlike the first. "
+                "Use checkpoints of one training."
+            )
+        first_shape, shape = _shape(first[key]), _shape(model[key])
+        if shape != first_shape:
+            raise ValueError(
+                f"--inputs: needs models of one size; got {key} of {first_shape} in the first and {shape} in {path}. "
+                "Use checkpoints of one training."
+            )
 
 
-def _size(shape: torch.Size | None) -> str:
-    return "no tensor" if shape is None else f"shape {tuple(shape)}"
+def _shape(entry: Any) -> str:
+    if not isinstance(entry, Tensor):
+        return "no tensor"
+    return f"shape {tuple(entry.shape)}" if is_weight(entry) else f"shape {tuple(entry.shape)} in whole numbers"
 
 
 def _owners(model: dict[str, Any]) -> dict[str, str]:

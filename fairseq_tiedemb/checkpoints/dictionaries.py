@@ -14,18 +14,6 @@ OVERWRITE = " #fairseq:overwrite"  # after the count of a word that replaces ano
 KEY = "dictionaries_of_training"
 
 
-def entry_of(line: str) -> tuple[str, int]:
-    """The word and the count of a line of dict.txt.
-
-    Raises:
-        ValueError: if the line is of another form.
-    """
-    word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
-    if not word or not count.isdecimal():
-        raise ValueError(f"no `word count`: {line[:60].rstrip()!r}")
-    return word, int(count)
-
-
 def fingerprint(words: Sequence[str]) -> dict[str, Any]:
     """Size and SHA-256 of the words of a dictionary, in their order.
 

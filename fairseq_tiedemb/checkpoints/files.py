@@ -14,22 +14,12 @@ from torch import Tensor
 from . import limits
 from .pickles import Storage, Unpickler
 from .settings import refuse_file, require_plain_settings
-from .stand_ins import ALLOWED, FILLED, Words, refuse
+from .stand_ins import FILLED, refuse
 
 CHUNK = 2**22  # bytes that are read at once, to be checked while they are in the processor's cache
 HOLDERS = (dict, list, tuple, Namespace, *FILLED)
 # Of torch's files that are no archives: what they start with, and the version that follows.
 LEGACY = (0x1950A86A20F9469CFC6C, 1001)
-
-
-def allow_stand_ins() -> None:
-    """Tell torch for good what stands for the classes that a fairseq checkpoint may hold, for whoever calls torch.
-
-    Not for dictionaries, which have a word for every number: a pickle that calls something with one for its arguments
-    would have no end.
-    """
-    stand_ins: list[Any] = [(stand_in, name) for name, stand_in in ALLOWED.items() if stand_in is not Words]
-    torch.serialization.add_safe_globals(stand_ins)
 
 
 def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
@@ -49,7 +39,8 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
             anything else.
     """
     try:
-        size = file_size(file)
+        size = file.seek(0, io.SEEK_END)
+        file.seek(0)
         is_archive = file.read(4) == b"PK\x03\x04"
         file.seek(0)
         state = Plain(size).of(read_archive(file, size) if is_archive else read_legacy(file, size))
@@ -58,13 +49,6 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
     require_state(state, path)
     require_plain_settings(state, path)
     return state
-
-
-def file_size(file: IO[bytes]) -> int:
-    """Bytes; the file is at its start then."""
-    size = file.seek(0, io.SEEK_END)
-    file.seek(0)
-    return size
 
 
 class Bounded:

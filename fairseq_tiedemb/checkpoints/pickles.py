@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import limits
-from .stand_ins import ALLOWED, FILLED, Settings, Words, refuse
+from .stand_ins import ALLOWED, FILLED, Settings, Words, empty, refuse
 
 NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
 STORAGES = {
@@ -42,13 +42,6 @@ class Storage:
     kind: torch.dtype
     start: int
     count: int
-
-
-def ordered_entries(*args: Any) -> OrderedDict[Any, Any]:
-    """Stands for `collections.OrderedDict`, a state dict, which starts empty."""
-    if args:
-        refuse("collections.OrderedDict", args)
-    return OrderedDict()
 
 
 def counter(*args: Any) -> Counter[Any]:
@@ -136,7 +129,7 @@ def parameter(*args: Any) -> torch.nn.Parameter:
 
 CALLS: dict[str, Any] = {
     **ALLOWED,
-    "collections.OrderedDict": ordered_entries,
+    "collections.OrderedDict": empty(OrderedDict),  # a state dict, which is filled later
     "collections.Counter": counter,
     "builtins.set": plain_set,
     "_codecs.encode": encoded,
@@ -245,9 +238,6 @@ class Unpickler:
         self._tuples += 1
         return self._tuples <= limits.TUPLES and all(map(is_plain, self._give(key)))
 
-    def _remember(self, place: int) -> None:
-        self._memo[place] = self._stack[-1]
-
     def _global(self, names: str) -> None:
         name = names.replace(" ", ".", 1).replace("__builtin__.", "builtins.")  # as Python 2 called it, and pickle does
         if name not in CALLS:
@@ -307,7 +297,7 @@ class Unpickler:
 STEPS: dict[str, Any] = {
     **dict.fromkeys("BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE".split(), Unpickler._push),
     "SHORT_BINSTRING": lambda self, text: self._push(text.encode("latin-1").decode()),  # of Python 2
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), Unpickler._remember),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), lambda self, place: self._memo.update({place: self._stack[-1]})),
     **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda self, place: self._push(self._memo[place])),
     **dict.fromkeys(("PROTO", "STOP"), lambda self, _: None),
     "NONE": lambda self, _: self._push(None),

@@ -55,6 +55,17 @@ def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
             )
 
 
+def require_weights(model: Mapping[str, Any], name: str) -> None:
+    """Checks that a state dict has weights, and that all are finite; errors name the file, `name`.
+
+    Raises:
+        ValueError: if there are no weights; else naming the first entry with inf or nan.
+    """
+    if not any(map(is_weight, model.values())):
+        raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")
+    require_finite(model, name, flag="CHECKPOINT")
+
+
 def is_weight(entry: Any) -> bool:
     """Whether an entry of a state dict is a tensor of floating-point numbers; integers are counters."""
     return isinstance(entry, Tensor) and entry.is_floating_point()

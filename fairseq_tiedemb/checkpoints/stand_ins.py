@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -124,11 +125,15 @@ def number(*args: Any) -> Any:
     return args[0].values((), args[1])[()]
 
 
-def no_bytes(*args: Any) -> bytes:
-    """Stands for `bytes`, by which pickle writes an empty array's numbers."""
-    if args:
-        refuse("bytes", args)
-    return b""
+def empty(kind: type) -> Callable[..., Any]:
+    """Stands for a class of which only what is empty is made."""
+
+    def make(*args: Any) -> Any:
+        if args:
+            refuse(kind.__qualname__, args)
+        return kind()
+
+    return make
 
 
 class Settings(argparse.Namespace):
@@ -194,7 +199,7 @@ class Words:
 
 FILLED = (NumberType, Array, Settings, Words)
 ALLOWED: dict[str, Any] = {
-    "builtins.bytes": no_bytes,
+    "builtins.bytes": empty(bytes),  # by which pickle writes an empty array's numbers
     "numpy.dtype": NumberType,
     "numpy.ndarray": Array,
     "argparse.Namespace": Settings,

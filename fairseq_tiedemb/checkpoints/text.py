@@ -1,9 +1,11 @@
-"""Text files in UTF-8, and fairseq's dict.txt among them."""
+"""Text files in UTF-8, fairseq's dict.txt among them, and JSON of any origin."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from .dictionaries import entry_of
+from .dictionaries import OVERWRITE
 
 
 def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
@@ -29,11 +31,23 @@ def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
     """
     entries = []
     for number, line in read_lines(path, flag=flag):
-        try:
-            entries.append(entry_of(line))
-        except ValueError:
+        word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
+        if not word or not count.isdecimal():
             raise ValueError(
                 f"{flag}: needs lines `word count`; got {line.rstrip()[:60]!r} in line {number} of {path}. Use the "
                 "dict.txt that fairseq-preprocess wrote."
-            ) from None
+            )
+        entries.append((word, int(count)))
     return entries
+
+
+def parse_json(text: str | bytes) -> Any:
+    """`json.loads`, to which too deep a nesting is no JSON, as a number of too many digits is none.
+
+    Raises:
+        ValueError: if the text is no JSON, or none that Python can hold.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("values nested too deep") from None

@@ -1,8 +1,9 @@
 """`fairseq-tiedemb <command>`: what fairseq's own commands have no place for.
 
 A command is a module of this folder, and its name is the module's name. The first line of its docstring is its help.
-It has two functions: `add_arguments(parser)` and `run(arguments)`, which returns the exit status, or None
-for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package imports this folder.
+It has two functions: `add_arguments(parser)`, unless it has none, and `run(arguments)`, which returns the exit status,
+or None for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package imports this
+folder.
 
 What a command prints is made printable here (`fairseq_tiedemb/terminal.py`), whatever names and words it comes from.
 With `EXACT = True` it is what programs read: printable on a terminal, and as it is in a pipe or a file.
@@ -56,7 +57,8 @@ class CommandParser(argparse.ArgumentParser):
         if self.get_default("run") is None:
             command = command_module(self.prog.split()[-1])
             self.description = command.__doc__
-            command.add_arguments(self)
+            if hasattr(command, "add_arguments"):
+                command.add_arguments(self)
             self.set_defaults(run=lambda arguments: command.run(arguments) or 0, exact=getattr(command, "EXACT", False))
         try:
             return super().parse_known_args(args, namespace)

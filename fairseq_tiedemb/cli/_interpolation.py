@@ -15,8 +15,7 @@ from fairseq_tiedemb.ngram import (
     mixture,
     read_word_scores,
 )
-
-Reals = NDArray[np.float64]
+from fairseq_tiedemb.ngram.counts import Reals
 
 
 def check_files(models: Sequence[Sequence[str]], texts: int) -> None:

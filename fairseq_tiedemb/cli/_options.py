@@ -26,6 +26,14 @@ def at_least(least: float, *, most: float = math.inf, use: object = 10) -> Calla
     return parse
 
 
+def add_number(
+    parser: Any, flag: str, about: str, default: float | None = None, *, kind: Any = None, metavar: str = "N"
+) -> None:
+    """Adds an option with a number, of the type `kind` or whole from 1, whose help is `about` and the default."""
+    shown = "" if default is None else f" (default: {default:g})"
+    parser.add_argument(flag, type=kind or at_least(1), default=default, metavar=metavar, help=f"{about}{shown}")
+
+
 def refuse_options(arguments: argparse.Namespace, names: Iterable[str], *, needs: str, got: object = None) -> None:
     """Refuses options that mean nothing here.
 

@@ -25,7 +25,7 @@ def ending_by_signals() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in old:
             # Not SIG_IGN: Python prints an error for a signal that came just before.
-            signal.signal(each, _do_nothing)
+            signal.signal(each, lambda *_: None)
         raise KeyboardInterrupt(number)
 
     old = {each: signal.getsignal(each) for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN}
@@ -37,10 +37,6 @@ def ending_by_signals() -> Iterator[None]:
         for each, handler in old.items():
             if signal.getsignal(each) is interrupt:
                 signal.signal(each, handler)
-
-
-def _do_nothing(number: int, frame: FrameType | None) -> None:
-    pass
 
 
 def end_by(number: signal.Signals, program: str) -> int:

@@ -9,7 +9,7 @@ begin with "gram" are syntactic, all others semantic. Source: Mikolov et al. 201
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._options import add_number
 from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
@@ -19,13 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--questions", type=Path, required=True, metavar="FILE", help="file of questions, such as questions-words.txt"
     )
-    parser.add_argument(
-        "--most-frequent",
-        type=at_least(1),
-        default=30_000,
-        metavar="N",
-        help="use only the first N words of each table, in questions and answers (default: 30000)",
-    )
+    add_number(parser, "--most-frequent", "use only the first N words of each table, in questions and answers", 30_000)
     parser.add_argument(
         "--multiply",
         action="store_true",

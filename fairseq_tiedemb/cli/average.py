@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_tiedemb.cli._options import refuse_options
+from fairseq_tiedemb.cli._options import add_number, refuse_options
 from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
@@ -20,15 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new checkpoint")
     number = parser.add_mutually_exclusive_group()
-    number.add_argument(
-        "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N checkpointEPOCH.pt of the folder"
-    )
-    number.add_argument(
-        "--num-update-checkpoints",
-        type=int,
-        metavar="N",
-        help="average the last N checkpoint_EPOCH_UPDATE.pt of the folder",
-    )
+    for kind, name in (("epoch", "checkpointEPOCH.pt"), ("update", "checkpoint_EPOCH_UPDATE.pt")):
+        add_number(number, f"--num-{kind}-checkpoints", f"average the last N {name} of the folder")
     parser.add_argument(
         "--checkpoint-upper-bound", type=int, metavar="N", help="ignore checkpoints after this epoch, or update"
     )

@@ -9,7 +9,7 @@ al. 1992; Martin, Liermann & Ney 1998.
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._options import add_number
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.cli._stream import add_text, read_text
 
@@ -17,20 +17,9 @@ from fairseq_tiedemb.cli._stream import add_text, read_text
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the number of classes, and the output."""
     add_text(parser)
-    parser.add_argument(
-        "--classes",
-        type=at_least(1),
-        default=100,
-        metavar="C",
-        help="number of classes; an output layer is fastest near the square root of the vocabulary size (default: 100)",
-    )
-    parser.add_argument(
-        "--rounds",
-        type=at_least(1),
-        default=20,
-        metavar="N",
-        help="maximum number of rounds; stops early when no word moves (default: 20)",
-    )
+    about = "number of classes; an output layer is fastest near the square root of the vocabulary size"
+    add_number(parser, "--classes", about, 100, metavar="C")
+    add_number(parser, "--rounds", "maximum number of rounds; stops early when no word moves", 20)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 
@@ -54,7 +43,11 @@ def run(arguments: argparse.Namespace) -> None:
             f"--classes: needs 2 to {len(words):,}, the words that the text has; got {arguments.classes}. Use "
             f"{max(2, round(len(words) ** 0.5))}, say."
         )
-    found = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=_report)
+
+    def report(number: int, moved: int) -> None:
+        print(f"round {number}: {moved:,} words moved", flush=True)
+
+    found = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=report)
     codes = codes_of_classes(found.bigrams)
     # Sorted by class in the tree's order, then by descending count.
     lines = sorted((codes[found.class_of[word]], -counts[word], word) for word in words.tolist())
@@ -66,7 +59,3 @@ def run(arguments: argparse.Namespace) -> None:
         f"{len(words):,} words in {len(sizes):,} classes of {sizes.min():,} to {sizes.max():,}; "
         f"perplexity of the class bigram model on this text: {perplexity:.2f}"
     )
-
-
-def _report(number: int, moved: int) -> None:
-    print(f"round {number}: {moved:,} words moved", flush=True)

@@ -8,19 +8,14 @@ number of words; memory does not. Source: Press & Wolf 2016, table 4.
 import argparse
 import math
 
-from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._options import add_number
 from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the tables and the number of words."""
     add_tables(parser)
-    parser.add_argument(
-        "--most-frequent",
-        type=at_least(1),
-        metavar="N",
-        help="compare only the first N common words, in the order of the first TABLE",
-    )
+    add_number(parser, "--most-frequent", "compare only the first N common words, in the order of the first TABLE")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._options import add_number, at_least
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.cli._stream import add_text, read_text
 
@@ -23,16 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the text, the options of the method, and the output."""
     add_text(parser)
     widest = 100_000_000  # so that counts of pairs times windows fit into 64 bits
-    for flag, kind, default, metavar, about in (
-        ("--window", at_least(1, most=widest), 5, "N", "largest distance between two words"),
-        ("--min-count", at_least(1), 5, "N", "leave out words with a lower count"),
-        ("--dim", at_least(1), 100, "N", "width of the vectors"),
-        ("--smoothing", POWER, 0.75, "POWER", "exponent of the contexts' frequencies; 1 for no smoothing"),
-        ("--shift", at_least(1.0, use=1), 1.0, "K", "subtract log K before cutting at 0"),
-        ("--power", POWER, 0.5, "P", "exponent of singular values"),
-    ):
-        about = f"{about} (default: {default:g})"
-        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=about)
+    add_number(parser, "--window", "largest distance between two words", 5, kind=at_least(1, most=widest))
+    add_number(parser, "--min-count", "leave out words with a lower count", 5)
+    add_number(parser, "--dim", "width of the vectors", 100)
+    smoothing = "exponent of the contexts' frequencies; 1 for no smoothing"
+    add_number(parser, "--smoothing", smoothing, 0.75, kind=POWER, metavar="POWER")
+    add_number(parser, "--shift", "subtract log K before cutting at 0", 1.0, kind=at_least(1.0, use=1), metavar="K")
+    add_number(parser, "--power", "exponent of singular values", 0.5, kind=POWER, metavar="P")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 

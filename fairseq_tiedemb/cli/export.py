@@ -19,7 +19,6 @@ from typing import Any
 from fairseq_tiedemb.cli._options import refuse_options
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, save_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
-from fairseq_tiedemb.export.settings import as_dict
 from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
 # Options that not every target has.
@@ -78,11 +77,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _to_fairseq(arguments: argparse.Namespace, state: dict[str, Any]) -> str:
+    from fairseq_tiedemb.checkpoints.reading import section_of
     from fairseq_tiedemb.export.to_fairseq import export
 
     state = export(state, name=str(arguments.checkpoint), as_namespace=arguments.settings == "namespace")
     save_aside(state, arguments.output)
-    options = as_dict(state["cfg"]["model"])
+    options = section_of(state, "model")
     return str(options.get("_name") or options["arch"])
 
 

@@ -8,7 +8,7 @@ would cover others are left out; the words that come first keep theirs.
 import argparse
 from pathlib import Path
 
-from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._options import add_number
 from fairseq_tiedemb.cli._output import check_picture, written_aside
 from fairseq_tiedemb.cli._tables import add_tables, files_of_tables, read_tables
 
@@ -22,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="PICTURE", help=".png, .svg, .pdf or the like")
     parser.add_argument("--method", choices=METHODS, default="pca", help="method of the projection (default: pca)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--most-frequent", type=at_least(1), default=300, metavar="N", help="draw the first N words (default: 300)"
-    )
+    add_number(which, "--most-frequent", "draw the first N words", 300)
     which.add_argument("--words", nargs="+", metavar="WORD", help="draw these words")
 
 

@@ -6,7 +6,7 @@ Nearest means highest cosine, without the word itself.
 import argparse
 from itertools import zip_longest
 
-from fairseq_tiedemb.cli._options import at_least
+from fairseq_tiedemb.cli._options import add_number
 from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
@@ -14,9 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds tables and words."""
     add_tables(parser)
     parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="words whose neighbours are printed")
-    parser.add_argument(
-        "--count", type=at_least(1), default=10, metavar="N", help="number of neighbours per word (default: 10)"
-    )
+    add_number(parser, "--count", "number of neighbours per word", 10)
 
 
 def run(arguments: argparse.Namespace) -> None:

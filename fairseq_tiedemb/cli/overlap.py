@@ -21,17 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Prints the numbers of types: source only, target only, and both."""
-    from fairseq_tiedemb.analysis.overlap import languages_of, overlap, types_of_data, types_of_text
+    from fairseq_tiedemb.analysis.overlap import describe, languages_of, types_of_data, types_of_text
 
     texts = arguments.texts
     if len(texts) == 1 and texts[0].is_dir():
-        source, target = names = languages_of(texts[0])
+        names = languages_of(texts[0])
         types = [types_of_data(texts[0], names, language) for language in names]
     elif len(texts) == 2:
-        source, target = map(str, texts)
+        names = str(texts[0]), str(texts[1])
         types = [types_of_text(text) for text in texts]
     else:
         raise ValueError(
             f"TEXT: needs two files, or one folder; got {len(texts)}, {', '.join(map(str, texts))}. Use two."
         )
-    print("\n".join(overlap(*types).describe(source, target)))
+    source, target = types
+    print("\n".join(describe(source, target, names)))

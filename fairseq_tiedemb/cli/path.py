@@ -4,7 +4,6 @@ In a checkout, and anywhere after `pip install .`, `--user-dir fairseq_tiedemb` 
 `--user-dir $(fairseq-tiedemb path)`.
 """
 
-import argparse
 from pathlib import Path
 
 import fairseq_tiedemb
@@ -13,13 +12,8 @@ from fairseq_tiedemb.cli._output import note
 EXACT = True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds nothing: the command has no arguments."""
-
-
-def run(arguments: argparse.Namespace) -> None:
+def run(_: object) -> None:
     """Prints the folder; warns on stderr if the bare name stands for another copy in the current folder."""
-    del arguments
     folder = Path(fairseq_tiedemb.__file__).parent
     print(folder)
     # fairseq looks for the bare name in the current folder before it looks beside itself.

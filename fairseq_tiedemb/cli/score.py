@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.cli._options import at_least, refuse_options
+from fairseq_tiedemb.cli._options import add_number, at_least, refuse_options
 from fairseq_tiedemb.cli._output import check_output, note, written_aside
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
@@ -48,34 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write one line per token, including ends of sentences: natural logarithm of its probability, tab, the "
         "predicted token",
     )
-    parser.add_argument(
-        "--max-tokens", type=at_least(1, use=4000), default=4000, help="tokens of a batch, padding included"
-    )
-    parser.add_argument(
-        "--cache",
-        type=at_least(1, most=10**9, use=500),
-        metavar="N",
-        help="with --stream, also report the perplexity with a continuous cache of N words (Grave et al. 2017)",
-    )
-    parser.add_argument(
-        "--cache-theta",
-        type=at_least(0.0, use=THETA),
-        metavar="T",
-        help=f"how far the cache prefers places whose features are alike (default: {THETA})",
-    )
-    parser.add_argument(
-        "--cache-lambda",
-        type=at_least(0.0, most=1, use=LAMBDA),
-        metavar="L",
-        help=f"share of the cache in the probabilities (default: {LAMBDA})",
-    )
+    add_number(parser, "--max-tokens", "tokens of a batch, padding included", 4000, kind=at_least(1, use=4000))
+    cache = "with --stream, also report the perplexity with a continuous cache of N words (Grave et al. 2017)"
+    add_number(parser, "--cache", cache, kind=at_least(1, most=10**9, use=500))
+    theta = f"how far the cache prefers places whose features are alike (default: {THETA})"
+    add_number(parser, "--cache-theta", theta, kind=at_least(0.0, use=THETA), metavar="T")
+    weight = f"share of the cache in the probabilities (default: {LAMBDA})"
+    add_number(parser, "--cache-lambda", weight, kind=at_least(0.0, most=1, use=LAMBDA), metavar="L")
     parser.add_argument("--raw", action="store_true", help="print logits without softmax, for a self-normalised model")
-    parser.add_argument(
-        "--raw-sample",
-        type=at_least(1, use=RAW_SAMPLE),
-        metavar="N",
-        help=f"tokens whose log Z is computed, with --raw (default: {RAW_SAMPLE})",
-    )
+    sample = f"tokens whose log Z is computed, with --raw (default: {RAW_SAMPLE})"
+    add_number(parser, "--raw-sample", sample, kind=at_least(1, use=RAW_SAMPLE))
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add_user_dir(parser)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.cli._options import at_least, refuse_options
+from fairseq_tiedemb.cli._options import add_number, refuse_options
 from fairseq_tiedemb.cli._stream import add_text, read_stream
 from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
@@ -26,16 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="checkpoints of language models"
     )
-    for flag, about in (("--batch-size", "rows of a batch"), ("--tokens-per-sample", "tokens of a row")):
-        parser.add_argument(flag, type=at_least(1), default=20, metavar="N", help=f"{about} (default: 20)")
+    add_number(parser, "--batch-size", "rows of a batch", 20)
+    add_number(parser, "--tokens-per-sample", "tokens of a row", 20)
     # These two default to None, so that they can be refused without a model.
     parser.add_argument("--gen-subset", metavar="NAME", help="text for the repeats (default: test)")
-    parser.add_argument(
-        "--batches",
-        type=at_least(1),
-        metavar="N",
-        help="number of batches whose gradients are computed (default: 20)",
-    )
+    add_number(parser, "--batches", "number of batches whose gradients are computed (default: 20)")
     add_user_dir(parser)
 
 

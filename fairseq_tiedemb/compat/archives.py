@@ -7,25 +7,22 @@ from typing import Any
 
 from fairseq import file_utils
 
-from ..wrapping import wrap
+from .mending import mend
 
 
-def archives_stay_in_their_folder() -> None:
+@mend(file_utils, "load_archive_file")
+def archives_stay_in_their_folder(original: Any, archive_file: str) -> Any:
     """Unpack what fairseq has downloaded for `from_pretrained` into its cache, and refuse archives of the user's own.
 
     Without it: members are written wherever their names and links lead, and a folder replaces the user's archive
     (file_utils.py:88). Goes when fairseq unpacks with tarfile's filter, and removes nothing.
     """
-    file_utils.tarfile = SimpleNamespace(open=Archive.open)
-
-    @wrap(file_utils, "load_archive_file")
-    def load_archive_file(original: Any, archive_file: str) -> Any:
-        # Python before 3.11.4 has no filter.
-        if Path(archive_file).is_file() or not (Path(archive_file).is_dir() or hasattr(tarfile, "data_filter")):
-            raise ValueError(
-                f"{archive_file}: needs the folder of a model; got an archive. Use tar -xf on it, and the folder."
-            )
-        return original(archive_file)
+    # Python before 3.11.4 has no filter.
+    if Path(archive_file).is_file() or not (Path(archive_file).is_dir() or hasattr(tarfile, "data_filter")):
+        raise ValueError(
+            f"{archive_file}: needs the folder of a model; got an archive. Use tar -xf on it, and the folder."
+        )
+    return original(archive_file)
 
 
 class Archive(tarfile.TarFile):
@@ -37,3 +34,6 @@ class Archive(tarfile.TarFile):
         if member.issym():
             raise tarfile.FilterError(f"{member.name!r} is a symbolic link")
         return tarfile.data_filter(member, folder)
+
+
+file_utils.tarfile = SimpleNamespace(open=Archive.open)

@@ -1,14 +1,14 @@
 """Restores numpy names and arguments that fairseq still uses."""
 
-import inspect
 import types
 from typing import Any
 
 import numpy as np
 
-from ..wrapping import wrap
+from .mending import mend, mend_now
 
 
+@mend_now
 def numpy_names() -> None:
     """Restore `np.compat.long`, `np.float` and `np.int`.
 
@@ -23,17 +23,13 @@ def numpy_names() -> None:
             setattr(np, name, builtin)
 
 
-def numpy_percentile() -> None:
+@mend(np, "percentile")
+def numpy_percentile(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Translate `np.percentile(interpolation=...)` to `method=`, its name since numpy 1.22.
 
     Without it: TypeError from `--num-batch-buckets` with numpy 2.4 and later (data/data_utils.py:880). Goes when
     fairseq passes `method`.
     """
-    if "interpolation" in inspect.signature(np.percentile).parameters:
-        return
-
-    @wrap(np, "percentile")
-    def percentile(original: Any, *args: Any, **kwargs: Any) -> Any:
-        if "interpolation" in kwargs:
-            kwargs["method"] = kwargs.pop("interpolation")
-        return original(*args, **kwargs)
+    if "interpolation" in kwargs:
+        kwargs["method"] = kwargs.pop("interpolation")
+    return original(*args, **kwargs)

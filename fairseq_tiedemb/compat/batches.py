@@ -15,86 +15,68 @@ from fairseq.data import FairseqDataset, data_utils, indexed_dataset, iterators
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
-from ..wrapping import wrap
+from .mending import mend, mend_now
 
 # At the end of a command; a data worker that hangs must not keep the command for ever.
 SECONDS_FOR_A_BATCH = 10
 
 
-def last_batch() -> None:
+@mend(data_utils, "batch_by_size")
+def last_batch(original: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
     """Keep the leftover sentences if their number is not a multiple of `--required-batch-size-multiple`.
 
     Without it: fairseq silently drops them in every split (data/data_utils.py:345): 96 of 100 test sentences are
     translated, training never sees its longest batch. Goes when fairseq keeps them.
     """
-
-    @wrap(data_utils, "batch_by_size")
-    def batch_by_size(original: Any, indices: Any, *args: Any, **kwargs: Any) -> Any:
-        if len(indices) == 0:
-            return []
-        batches = original(indices, *args, **kwargs)
-        kept = sum(len(batch) for batch in batches)
-        # Batches are consecutive slices of the indices, so that the missing indices are the last ones.
-        return batches if kept == len(indices) else [*batches, np.asarray(indices)[kept:]]
+    if len(indices) == 0:
+        return []
+    batches = original(indices, *args, **kwargs)
+    kept = sum(len(batch) for batch in batches)
+    # Batches are consecutive slices of the indices, so that the missing indices are the last ones.
+    return batches if kept == len(indices) else [*batches, np.asarray(indices)[kept:]]
 
 
-def exact_batch_size() -> None:
+@mend(FairseqDataset, "batch_by_size")
+def exact_batch_size(
+    original: Any,
+    self: Any,
+    indices: Any,
+    max_tokens: int | None = None,
+    max_sentences: int | None = None,
+    required_batch_size_multiple: int = 1,
+) -> Any:
     """Make batches of `--batch-size` rows even if that is not a multiple of `--required-batch-size-multiple` (8).
 
     Without it: `--batch-size 20` silently trains with 16 rows (data/data_utils.py:345). Here the multiple becomes the
     greatest common divisor of both: 20 rows, and multiples of 4 where `--max-tokens` limits a batch. Multiples of 8,
     and no batch size, change nothing. Goes when fairseq stops rounding batch sizes down.
     """
-
-    @wrap(FairseqDataset, "batch_by_size")
-    def batch_by_size(
-        original: Any,
-        self: Any,
-        indices: Any,
-        max_tokens: int | None = None,
-        max_sentences: int | None = None,
-        required_batch_size_multiple: int = 1,
-    ) -> Any:
-        multiple = math.gcd(max_sentences or 0, required_batch_size_multiple)
-        return original(self, indices, max_tokens, max_sentences, multiple)
+    multiple = math.gcd(max_sentences or 0, required_batch_size_multiple)
+    return original(self, indices, max_tokens, max_sentences, multiple)
 
 
-def eval_lm_blocks() -> None:
+@mend(LanguageModelingTask, "eval_lm_dataloader")
+def eval_lm_blocks(original: Any, self: Any, dataset: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse `fairseq-eval-lm --tokens-per-sample` above the model's maximum length.
 
     Without it: fairseq drops all longer blocks (tasks/language_modeling.py:366), prints the perplexity of the rest,
     which may be 7 tokens of a test set, and exits with 0. Overlong sentences (`--sample-break-mode eos`) are still
     dropped and counted, as in every command. Goes when eval-lm heeds `--skip-invalid-size-inputs-valid-test`.
     """
-
-    @wrap(LanguageModelingTask, "eval_lm_dataloader")
-    def eval_lm_dataloader(
-        original: Any,
-        self: Any,
-        dataset: Any,
-        *args: Any,
-        max_positions: Any = None,
-        context_window: int = 0,
-        **kwargs: Any,
-    ) -> Any:
-        if isinstance(max_positions, int | float) and self.args.sample_break_mode != "eos":
-            require_short_blocks(np.asarray(dataset.sizes) + context_window, max_positions)
-        kwargs.update(max_positions=max_positions, context_window=context_window)
-        return original(self, dataset, *args, **kwargs)
+    limit = kwargs.get("max_positions")
+    if isinstance(limit, int | float) and self.args.sample_break_mode != "eos":
+        sizes = np.asarray(dataset.sizes) + kwargs.get("context_window", 0)
+        if (sizes > limit).any():
+            raise ValueError(
+                f"--tokens-per-sample: needs blocks of at most {limit:g} tokens, which is what the model was trained "
+                f"with; got {(sizes > limit).sum()} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and "
+                f"would leave them out. Use --tokens-per-sample {limit:g} --sample-break-mode none."
+            )
+    return original(self, dataset, *args, **kwargs)
 
 
-def require_short_blocks(sizes: np.ndarray, limit: float) -> None:
-    """Raise ValueError if a block of a language model's data is longer than the model's maximum length."""
-    too_long = int((sizes > limit).sum())
-    if too_long:
-        raise ValueError(
-            f"--tokens-per-sample: needs blocks of at most {limit:g} tokens, which is what the model was trained with; "
-            f"got {too_long} of {len(sizes)} blocks above that, up to {sizes.max()} tokens, and would leave them out. "
-            f"Use --tokens-per-sample {limit:g} --sample-break-mode none."
-        )
-
-
-def eval_lm_words() -> None:
+@mend(SequenceScorer, "generate")
+def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any, **kwargs: Any) -> Any:
     """Give each word of a language model's text the score at its place, `<pad>` too, and refuse what is no probability.
 
     Without it: fairseq takes every `<pad>` of a text out of the words of a row, and as many scores off its end
@@ -102,26 +84,23 @@ def eval_lm_words() -> None:
     probability 0 out of the perplexity, after an error of logging (fairseq_cli/eval_lm.py:140), and prints `nan`.
     Goes when fairseq cuts rows by their lengths, and counts all words.
     """
-
-    @wrap(SequenceScorer, "generate")
-    def generate(original: Any, self: SequenceScorer, models: Any, sample: Any, **kwargs: Any) -> Any:
-        lengths = sample["net_input"].get("src_lengths")
-        # In translation a row's end is known; in from_pretrained's `score` the last word has no target.
-        if lengths is None or "prev_output_tokens" in sample["net_input"] or "ntokens" not in sample:
-            return original(self, models, sample, **kwargs)
-        pad, self.pad = self.pad, -1  # which is no word
-        try:
-            found = original(self, models, sample, **kwargs)
-        finally:
-            self.pad = pad
-        # Lengths are with the words of a --context-window, which are not scored again.
-        starts = sample.get("start_indices", [0] * len(lengths))
-        for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
-            row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
-            row["positional_scores"], row["score"] = scores, scores.mean()
-            if not scores.isfinite().all():
-                refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])
-        return found
+    lengths = sample["net_input"].get("src_lengths")
+    # In translation a row's end is known; in from_pretrained's `score` the last word has no target.
+    if lengths is None or "prev_output_tokens" in sample["net_input"] or "ntokens" not in sample:
+        return original(self, models, sample, **kwargs)
+    pad, self.pad = self.pad, -1  # which is no word
+    try:
+        found = original(self, models, sample, **kwargs)
+    finally:
+        self.pad = pad
+    # Lengths are with the words of a --context-window, which are not scored again.
+    starts = sample.get("start_indices", [0] * len(lengths))
+    for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
+        row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
+        row["positional_scores"], row["score"] = scores, scores.mean()
+        if not scores.isfinite().all():
+            refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])
+    return found
 
 
 def refuse_score(scores: torch.Tensor, words: Sequence[str]) -> None:
@@ -136,50 +115,35 @@ def refuse_score(scores: torch.Tensor, words: Sequence[str]) -> None:
     )
 
 
-def empty_split() -> None:
+@mend(indexed_dataset, "make_dataset")
+def empty_split(original: Any, path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
     """Name the file of a split without sentences.
 
     Without it: `cannot mmap an empty file` (data/indexed_dataset.py:497), in training, translation and scoring.
     Goes when fairseq names the file.
     """
-
-    @wrap(indexed_dataset, "make_dataset")
-    def make_dataset(original: Any, path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
-        file = indexed_dataset.data_file_path(path)
-        if impl == "mmap" and os.path.isfile(file) and os.path.getsize(file) == 0:
-            raise ValueError(
-                f"{file}: needs at least one sentence; got an empty file. Use a text that is not empty, with "
-                "fairseq-preprocess."
-            )
-        return original(path, impl, *args, **kwargs)
+    file = indexed_dataset.data_file_path(path)
+    if impl == "mmap" and os.path.isfile(file) and os.path.getsize(file) == 0:
+        raise ValueError(
+            f"{file}: needs at least one sentence; got an empty file. Use a text that is not empty, with "
+            "fairseq-preprocess."
+        )
+    return original(path, impl, *args, **kwargs)
 
 
-def data_folder() -> None:
+@mend(tasks, "setup_task")
+def data_folder(original: Any, cfg: Any, **kwargs: Any) -> Any:
     """Ask for the missing data folder in fairseq-hydra-train.
 
     Without it: TypeError, `argument of type 'NoneType' is not iterable` (utils.py:54), or another that depends on the
     task. Goes when the tasks' `data` is mandatory.
     """
-
-    @wrap(tasks, "setup_task")
-    def setup_task(original: Any, cfg: Any, **kwargs: Any) -> Any:
-        if getattr(cfg, "data", "") is None:
-            raise ValueError(
-                "task.data: needs the folder of fairseq-preprocess; got none. Use task.data=/path/to/data-bin "
-                "(fairseq-hydra-train)."
-            )
-        return original(cfg, **kwargs)
-
-
-def reading_ahead_ends() -> None:
-    """End the threads that read batches ahead before Python ends.
-
-    Without it: a command that ends while such a thread runs torch's code is aborted with `terminate called without an
-    active exception` (signal 6, status 134), whether the command was done or had an error to report; the thread is a
-    daemon, which Python before 3.14 unwinds through C++ (data/iterators.py:709). Goes with Python 3.13.
-    """
-    atexit.unregister(end_reading_ahead)
-    atexit.register(end_reading_ahead)
+    if getattr(cfg, "data", "") is None:
+        raise ValueError(
+            "task.data: needs the folder of fairseq-preprocess; got none. Use task.data=/path/to/data-bin "
+            "(fairseq-hydra-train)."
+        )
+    return original(cfg, **kwargs)
 
 
 def end_reading_ahead() -> None:
@@ -192,3 +156,14 @@ def end_reading_ahead() -> None:
             thread._queue.not_full.notify_all()
     for thread in threads:
         thread.join(SECONDS_FOR_A_BATCH)
+
+
+@mend_now
+def reading_ahead_ends() -> None:
+    """End the threads that read batches ahead before Python ends.
+
+    Without it: a command that ends while such a thread runs torch's code is aborted with `terminate called without an
+    active exception` (signal 6, status 134), whether the command was done or had an error to report; the thread is a
+    daemon, which Python before 3.14 unwinds through C++ (data/iterators.py:709). Goes with Python 3.13.
+    """
+    atexit.register(end_reading_ahead)

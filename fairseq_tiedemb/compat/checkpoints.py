@@ -13,14 +13,16 @@ from fairseq.models.transformer import TransformerDecoderBase
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from ..checkpoints.files import allow_stand_ins, read_file, refusal
-from ..wrapping import wrap
+from ..checkpoints.files import read_file, refusal
+from ..checkpoints.stand_ins import ALLOWED, Words
+from .mending import mend, mend_now
 
 logger = logging.getLogger(__name__)
 
 UNSAFE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
+@mend_now
 def weights_only_by_default() -> None:
     """Drop TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD, old advice for fairseq, from this process and those that it starts.
 
@@ -31,13 +33,17 @@ def weights_only_by_default() -> None:
         logger.warning("%s: ignored, for it runs the code that a checkpoint contains. Unset it.", UNSAFE)
 
 
+@mend_now
 def checkpoint_classes() -> None:
     """Tell torch which classes a fairseq checkpoint may hold, settings and numpy's numbers, by stand-ins.
 
     Without it: torch >= 2.6 refuses fairseq's checkpoints where a user's own code calls `torch.load`, which would then
     run what they contain. Goes when fairseq's checkpoints hold plain Python only.
     """
-    allow_stand_ins()
+    # Not for dictionaries, which have a word for every number: a pickle that calls something with one for its arguments
+    # would have no end.
+    stand_ins: list[Any] = [(stand_in, name) for name, stand_in in ALLOWED.items() if stand_in is not Words]
+    torch.serialization.add_safe_globals(stand_ins)
 
 
 class TorchForCheckpoints(types.ModuleType):
@@ -54,16 +60,16 @@ class TorchForCheckpoints(types.ModuleType):
         return read_file(file, str(getattr(file, "name", "checkpoint")))
 
 
+@mend_now
 def one_way_to_read() -> None:
-    """Let fairseq read checkpoints by `reading.files.read_file`, as our own commands do.
+    """Let fairseq read checkpoints by `checkpoints.files.read_file`, as our own commands do.
 
     Without it: bits that have changed are loaded without a word, a small file takes gigabytes, and settings that fetch
     or send something reach OmegaConf (checkpoint_utils.py:340, 909; xm_transformer.py:645, which reads a second file
     that settings name). Goes when `torch.load` checks all that.
     """
     for module in (checkpoint_utils, xm_transformer):
-        if not isinstance(module.torch, TorchForCheckpoints):
-            module.torch = TorchForCheckpoints("torch")
+        module.torch = TorchForCheckpoints("torch")
 
 
 def require_registered(state: dict[str, Any], path: str) -> None:
@@ -83,38 +89,34 @@ def require_registered(state: dict[str, Any], path: str) -> None:
             )
 
 
-def checkpoint_errors() -> None:
+@mend(checkpoint_utils, "load_checkpoint_to_cpu")
+@mend(checkpoint_utils, "load_ema_from_checkpoint")
+def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
     """Name the file, and give the reason, when a checkpoint is refused.
 
     Without it: errors about missing content do not name the file, and a model of a plugin that was not imported raises
     `KeyError: '_name'` (checkpoint_utils.py:340, 909). Goes when fairseq gives the reason.
     """
-    damage = (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException)
-
-    def load(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
-        try:
-            state = original(path, *args, **kwargs)
-        except damage as error:
-            raise ValueError(refusal(path, str(error))) from error
-        require_registered(state, path)
-        return state
-
-    for name in ("load_checkpoint_to_cpu", "load_ema_from_checkpoint"):
-        wrap(checkpoint_utils, name)(load)
+    try:
+        state = original(path, *args, **kwargs)
+    except (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException) as error:
+        raise ValueError(refusal(path, str(error))) from error
+    require_registered(state, path)
+    return state
 
 
-def shared_tables_beside_adaptive_softmax() -> None:
+@mend(TransformerDecoderBase, "upgrade_state_dict_named")
+def shared_tables_beside_adaptive_softmax(
+    original: Any, self: Any, state_dict: dict[str, Any], name: str
+) -> dict[str, Any]:
     """Load Transformers that share their input table and have an adaptive softmax, which has rows of its own.
 
     Without it: fairseq adds an output projection, which the model does not have (transformer_decoder.py:402), and
     refuses the weights. Goes when fairseq looks for the projection first.
     """
-
-    @wrap(TransformerDecoderBase, "upgrade_state_dict_named")
-    def upgrade(original: Any, self: Any, state_dict: dict[str, Any], name: str) -> dict[str, Any]:
-        key = f"{name}.output_projection.weight"
-        was_there = key in state_dict
-        state = original(self, state_dict, name)
-        if self.output_projection is None and not was_there:
-            state.pop(key, None)
-        return state
+    key = f"{name}.output_projection.weight"
+    was_there = key in state_dict
+    state = original(self, state_dict, name)
+    if self.output_projection is None and not was_there:
+        state.pop(key, None)
+    return state

@@ -9,6 +9,8 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
+from .mending import mend_now
+
 PACKAGES = ("fairseq", "fairseq_cli")
 
 OPERATORS: dict[type, Callable[..., Any]] = {
@@ -19,6 +21,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
+COLLECTIONS: dict[type, Callable[..., Any]] = {ast.List: list, ast.Tuple: tuple, ast.Set: set}
 LONGEST_LIST = 10_000
 
 
@@ -48,12 +51,8 @@ def _value(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=value):
             return value
-        case ast.List(elts=items):
-            return [_value(item) for item in items]
-        case ast.Tuple(elts=items):
-            return tuple(_value(item) for item in items)
-        case ast.Set(elts=items):
-            return {_value(item) for item in items}
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return COLLECTIONS[type(node)](map(_value, items))
         case ast.Dict(keys=keys, values=values) if None not in keys:
             return {_value(key): _value(value) for key, value in zip(keys, values, strict=True) if key is not None}
         case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
@@ -92,6 +91,7 @@ class LiteralModules(MetaPathFinder):
         return spec
 
 
+@mend_now
 def literal_settings() -> None:
     """Replace `eval` by `parse_literal` in the modules of fairseq and of its commands.
 
@@ -105,5 +105,4 @@ def literal_settings() -> None:
         origin = getattr(getattr(module, "__spec__", None), "name", None) or name
         if origin.partition(".")[0] in PACKAGES and isinstance(module, ModuleType):
             vars(module)["eval"] = parse_literal
-    if not any(isinstance(finder, LiteralModules) for finder in sys.meta_path):
-        sys.meta_path.insert(0, LiteralModules())
+    sys.meta_path.insert(0, LiteralModules())

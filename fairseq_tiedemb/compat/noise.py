@@ -1,11 +1,10 @@
-"""Silences warnings that no user can act on, and repeated log lines."""
+"""Silences warnings that no user can act on."""
 
 import logging
 import os
 import warnings
-from typing import Any
 
-from ..wrapping import wrap
+from .mending import mend_now
 
 NOISE = (
     r"hydra\.experimental\.\w+\(\) is no longer experimental",
@@ -21,6 +20,7 @@ NOISE = (
 )
 
 
+@mend_now
 def quiet_warnings() -> None:
     """Silence the warnings of hydra and torch about fairseq's own code, which no user can act on.
 
@@ -34,26 +34,3 @@ def quiet_warnings() -> None:
     # One of fairseq's speech models sets the whole process to DEBUG (models/wav2vec/wav2vec2_classification.py:25).
     if logging.getLogger().level == logging.DEBUG and os.environ.get("LOGLEVEL", "").upper() != "DEBUG":
         logging.getLogger().setLevel(logging.INFO)
-
-
-def lines_of_a_log_once() -> None:
-    """Write every progress line to `--log-file` once.
-
-    Without it: every epoch opens the file again (logging/progress_bar.py:46), so that lines of the tenth epoch are
-    written ten times, and a long training runs out of file handles. Goes when fairseq closes the file, or opens it
-    once.
-    """
-    from fairseq.logging import progress_bar  # not above: see the end of this file
-
-    @wrap(progress_bar, "progress_bar")
-    def make_bar(original: Any, *args: Any, **kwargs: Any) -> Any:
-        path = os.path.abspath(kwargs.get("log_file") or "")
-        for handler in list(progress_bar.logger.handlers):
-            if isinstance(handler, logging.FileHandler) and handler.baseFilename == path:
-                progress_bar.logger.removeHandler(handler)
-                handler.close()
-        return original(*args, **kwargs)
-
-
-# On import, which in `import fairseq_tiedemb.plugin` comes before fairseq's own import and its warnings.
-quiet_warnings()

@@ -1,10 +1,9 @@
 """Distributed training and evaluation, also on CPUs."""
 
-import contextlib
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import fairseq
@@ -16,6 +15,7 @@ from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 from ..wrapping import wrap
+from .mending import mend, mend_now
 
 
 def started_by_torchrun() -> bool:
@@ -23,75 +23,63 @@ def started_by_torchrun() -> bool:
     return all(name in os.environ for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"))
 
 
-def torchrun_world_size() -> None:
+@mend(options, "add_distributed_training_args")
+def torchrun_world_size(original: Any, parser: Any, default_world_size: int | None = None) -> Any:
     """Under torchrun without a GPU, use as many processes as torchrun started.
 
     Without it: the default of `--distributed-world-size` is the number of GPUs, at least 1 (options.py:322), and every
     process trains alone and writes the same checkpoints. Goes when the default reads WORLD_SIZE.
     """
-
-    @wrap(options, "add_distributed_training_args")
-    def add_distributed_training_args(original: Any, parser: Any, default_world_size: int | None = None) -> Any:
-        if default_world_size is None and not torch.cuda.is_available() and started_by_torchrun():
-            default_world_size = int(os.environ["WORLD_SIZE"])
-        return original(parser, default_world_size)
+    if default_world_size is None and not torch.cuda.is_available() and started_by_torchrun():
+        default_world_size = int(os.environ["WORLD_SIZE"])
+    return original(parser, default_world_size)
 
 
-def torchrun_trains_one_model() -> None:
+@mend(Trainer, "__init__")
+def torchrun_trains_one_model(original: Any, self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
     """Refuse to train a separate model in every process that torchrun started.
 
     Without it: fairseq-hydra-train, which counts processes before it imports a plugin, and `--distributed-world-size 1`
     train one model per process, and all write the same checkpoints. Goes when fairseq reads WORLD_SIZE.
     """
-
-    @wrap(Trainer, "__init__")
-    def init(original: Any, self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
-        processes = cfg.distributed_training.distributed_world_size
-        if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
-            raise ValueError(
-                f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun started "
-                f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
-                "fairseq-hydra-train."
-            )
-        original(self, cfg, *args, **kwargs)
+    processes = cfg.distributed_training.distributed_world_size
+    if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
+        raise ValueError(
+            f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun started "
+            f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
+            "fairseq-hydra-train."
+        )
+    original(self, cfg, *args, **kwargs)
 
 
-def cpu_processes() -> None:
+@mend(distributed_utils, "call_main")
+def cpu_processes(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> None:
     """Run several processes without a GPU, started by hand, by torchrun, or by `--distributed-world-size 2` itself.
 
     Without it: fairseq counts GPUs. torchrun ends in ZeroDivisionError (distributed/utils.py:91), a world size of 2 in
     an AssertionError (158), or starts no process and exits with 0 (383). Every training passes here, and is refused
     `--ddp-backend fully_sharded`. Goes when distributed/utils.py supports CPUs.
     """
-
-    @wrap(distributed_utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> None:
-        training = cfg.distributed_training
-        refuse_sharded_tables(training)
-        on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
-        if not on_cpu or training.distributed_world_size == 1:
-            original(cfg, main, **kwargs)
-        elif choose_cpu_launch(training):
-            original(cfg, main, **kwargs)
-            leave_group()
-        else:
-            kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
-            arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
-            with meeting_place(training):
-                torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
-
-
-def refuse_sharded_tables(training: Any) -> None:
-    """Refuse `--ddp-backend fully_sharded`, before fairseq asks for fairscale, which had its last release in 2022.
-
-    Raises:
-        ValueError: for that backend, which gives a process only a part of a table.
-    """
+    training = cfg.distributed_training
+    # Before fairseq asks for fairscale, which had its last release in 2022: it gives a process only a part of a table.
     if training.ddp_backend == "fully_sharded":
         raise ValueError(
             "--ddp-backend: needs the whole of each shared table in every process; got fully_sharded. "
             "Use --ddp-backend pytorch_ddp."
         )
+    on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
+    if not on_cpu or training.distributed_world_size == 1:
+        original(cfg, main, **kwargs)
+    elif choose_cpu_launch(training):
+        original(cfg, main, **kwargs)
+        leave_group()
+    else:
+        kwargs["start_rank"], training.distributed_rank = training.distributed_rank, None
+        arguments = (torch.multiprocessing.get_start_method(), main, cfg, kwargs)
+        port = training.distributed_port
+        with tempfile.TemporaryDirectory() as folder:  # where they meet: a free port could be taken before they do
+            training.distributed_init_method = f"tcp://localhost:{port}" if port > 0 else f"file://{folder}/store"
+            torch.multiprocessing.spawn(cpu_process, arguments, nprocs=training.distributed_world_size)
 
 
 def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
@@ -137,55 +125,36 @@ def choose_cpu_launch(training: Any) -> bool:
     return training.distributed_no_spawn
 
 
-@contextlib.contextmanager
-def meeting_place(training: Any) -> Iterator[None]:
-    """Fill in the address at which started processes connect: `--distributed-port`, else a temporary file.
-
-    A free port could be taken before the processes connect. `training`, the config's `distributed_training`, is
-    changed.
-    """
-    if training.distributed_port > 0:
-        training.distributed_init_method = f"tcp://localhost:{training.distributed_port}"
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        training.distributed_init_method = f"file://{folder}/store"
-        yield
-
-
-def ddp_on_cpu() -> None:
+@mend(distributed_fairseq_model, "DistributedDataParallel")
+def ddp_on_cpu(
+    original: Any, module: torch.nn.Module, *, device_ids: Any, output_device: Any, **kwargs: Any
+) -> torch.nn.Module:
     """Let `--ddp-backend c10d` and `pytorch_ddp`, the default, wrap a model on the CPU.
 
     Without it: ValueError, since fairseq always passes device_ids (models/distributed_fairseq_model.py:66). Goes when
     it passes none for a CPU.
     """
-
-    @wrap(distributed_fairseq_model, "DistributedDataParallel")
-    def without_devices(
-        original: Any, module: torch.nn.Module, *, device_ids: Any, output_device: Any, **kwargs: Any
-    ) -> torch.nn.Module:
-        if next(module.parameters()).device.type == "cpu":
-            device_ids = output_device = None
-        return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)
+    if next(module.parameters()).device.type == "cpu":
+        device_ids = output_device = None
+    return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)
 
 
-def gather_on_cpu() -> None:
+@mend(distributed_utils, "all_gather_list")
+def gather_on_cpu(original: Any, data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:
     """Gather the logs of several processes over gloo.
 
     Without it: `all_gather_list` needs CUDA tensors; on CPUs fairseq-validate with two processes fails
     (distributed/utils.py:620), as does every criterion whose logs cannot be summed. Goes when it checks the backend.
     """
-
-    @wrap(distributed_utils, "all_gather_list")
-    def all_gather_list(original: Any, data: Any, group: Any = None, max_size: int = 16384) -> list[Any]:
-        group = group or distributed_utils.get_global_group()
-        if torch.distributed.get_backend(group) != "gloo":
-            return original(data, group, max_size)
-        gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
-        torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
-        return gathered
+    group = group or distributed_utils.get_global_group()
+    if torch.distributed.get_backend(group) != "gloo":
+        return original(data, group, max_size)
+    gathered: list[Any] = [None] * distributed_utils.get_world_size(group)
+    torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
+    return gathered
 
 
+@mend_now
 def empty_batches() -> None:
     """Let fairseq-validate skip the empty batches that give all processes the same number of batches.
 
@@ -201,17 +170,15 @@ def empty_batches() -> None:
             wrap(task, "valid_step")(valid_step)
 
 
-def broadcast_objects() -> None:
+@mend(distributed_utils, "_broadcast_object_slow")
+def broadcast_objects(original: Any, obj: Any, src_rank: int, group: Any, dist_device: torch.device) -> Any:
     """Send resumed state to the other processes by torch's `broadcast_object_list`.
 
     Without it: torch >= 2.6 refuses to resume with several processes: receivers call `torch.load`
     (distributed/utils.py:805) on a config. The first process has checked the file. Goes when fairseq does this.
     """
-
-    @wrap(distributed_utils, "_broadcast_object_slow")
-    def broadcast_object_slow(original: Any, obj: Any, src_rank: int, group: Any, dist_device: torch.device) -> Any:
-        if distributed_utils.use_xla():
-            return original(obj, src_rank, group, dist_device)
-        box = [obj]
-        torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
-        return box[0]
+    if distributed_utils.use_xla():
+        return original(obj, src_rank, group, dist_device)
+    box = [obj]
+    torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
+    return box[0]

@@ -12,34 +12,11 @@ from torch.multiprocessing import ProcessRaisedException
 
 from ..terminal import debugging, error_line
 from ..wrapping import wrap
+from .mending import mend_now
 
 PACKAGE = Path(__file__).resolve().parent.parent
 # The end of a traceback: the innermost frame, the error's class, and a message of the form that all refusals have.
 REFUSAL = re.compile(r'  File "([^"\n]+)", line .*?\n(\w+Error): (.*needs? .*; (?:got|found) .*)', re.DOTALL)
-
-
-def refusals_end_in_their_message() -> None:
-    """End a command of fairseq's that this package refuses in one line, `fairseq-train: error: ...`, with status 2.
-
-    Without it: Python's traceback stands above the message, and the status is that of a fault, 1. Every other error
-    keeps both; FAIRSEQ_TIEDEMB_DEBUG=1 shows the tracebacks of refusals, too. A program that imports fairseq keeps its
-    `sys.excepthook`. Goes when fairseq's commands say in one line what they refuse.
-    """
-    command = running_command()
-    if command is None:
-        return
-
-    @wrap(sys, "excepthook")
-    def excepthook(original: Any, kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        message = None if debugging() else refusal(error)
-        if message is None:
-            return original(kind, error, trace)
-        # Of several processes, fairseq silences `print` in all but the first, and torch keeps `sys.stderr` back.
-        (sys.__stderr__ or sys.stderr).write(error_line(command, message) + "\n")
-        raise SystemExit(2)  # which Python takes for the end of the process
-
-    if command == "fairseq-hydra-train":
-        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else hydra shows a traceback of its own, and exits
 
 
 def running_command() -> str | None:
@@ -63,3 +40,28 @@ def refusal(error: BaseException) -> str | None:
         trace = "".join(traceback.format_exception(error, chain=False))
     found = REFUSAL.fullmatch(trace.strip("\n")[trace.strip("\n").rfind('\n  File "') + 1 :])
     return found[3] if found and Path(found[1]).is_relative_to(PACKAGE) else None
+
+
+@mend_now
+def refusals_end_in_their_message() -> None:
+    """End a command of fairseq's that this package refuses in one line, `fairseq-train: error: ...`, with status 2.
+
+    Without it: Python's traceback stands above the message, and the status is that of a fault, 1. Every other error
+    keeps both; FAIRSEQ_TIEDEMB_DEBUG=1 shows the tracebacks of refusals, too. A program that imports fairseq keeps its
+    `sys.excepthook`. Goes when fairseq's commands say in one line what they refuse.
+    """
+    command = running_command()
+    if command is None:
+        return
+
+    @wrap(sys, "excepthook")
+    def excepthook(original: Any, kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        message = None if debugging() else refusal(error)
+        if message is None:
+            return original(kind, error, trace)
+        # Of several processes, fairseq silences `print` in all but the first, and torch keeps `sys.stderr` back.
+        (sys.__stderr__ or sys.stderr).write(error_line(command, message) + "\n")
+        raise SystemExit(2)  # which Python takes for the end of the process
+
+    if command == "fairseq-hydra-train":
+        os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else hydra shows a traceback of its own, and exits

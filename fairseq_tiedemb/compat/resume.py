@@ -8,12 +8,15 @@ from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.trainer import Trainer
 
-from ..wrapping import wrap
+from .mending import mend
 
 logger = logging.getLogger(__name__)
 
 
-def resumed_batches() -> None:
+@mend(Trainer, "get_train_iterator")
+def resumed_batches(
+    original: Any, self: Trainer, epoch: int, *args: Any, load_dataset: bool = True, **kwargs: Any
+) -> EpochBatchIterator:
     """Resume with the same batches as an uninterrupted training: those of its first epoch.
 
     Without it: fairseq makes batches once, seeded with the epoch in which the process started
@@ -22,46 +25,35 @@ def resumed_batches() -> None:
     several folders, datasets that change with the epoch) are not changed. Goes when the seed is the same in every
     process.
     """
-
-    @wrap(Trainer, "get_train_iterator")
-    def get_train_iterator(
-        original: Any, self: Trainer, epoch: int, *args: Any, load_dataset: bool = True, **kwargs: Any
-    ) -> EpochBatchIterator:
-        task, subset = self.task, self.cfg.dataset.train_subset
-        kwargs["load_dataset"] = load_dataset
-        if load_dataset and epoch > 1 and not kwargs.get("disable_iterator_cache"):
-            batches = original(self, 1, *args, **kwargs)
-            kept = task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches
-            if kept and not callable(batches.batch_sampler):
-                batches.epoch = epoch
-                task.dataset(subset).set_epoch(epoch)
-                return batches
-        return original(self, epoch, *args, **kwargs)
+    task, subset = self.task, self.cfg.dataset.train_subset
+    kwargs["load_dataset"] = load_dataset
+    if load_dataset and epoch > 1 and not kwargs.get("disable_iterator_cache"):
+        batches = original(self, 1, *args, **kwargs)
+        kept = task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches
+        if kept and not callable(batches.batch_sampler):
+            batches.epoch = epoch
+            task.dataset(subset).set_epoch(epoch)
+            return batches
+    return original(self, epoch, *args, **kwargs)
 
 
-def each_epochs_order() -> None:
+@mend(EpochBatchIterator, "_get_iterator_for_epoch")
+def each_epochs_order(
+    original: Any, self: EpochBatchIterator, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, **kwargs: Any
+) -> Any:
     """Shuffle the batches of an epoch by that epoch's setting, even if the data loader is kept over epochs.
 
     Without it: a kept loader (the default) keeps the first epoch's setting (data/iterators.py:499), so that
     `--curriculum 1` never shuffles. Goes when `_get_iterator_for_epoch` passes its arguments to the kept sampler.
     """
-
-    @wrap(EpochBatchIterator, "_get_iterator_for_epoch")
-    def get_iterator_for_epoch(
-        original: Any,
-        self: EpochBatchIterator,
-        epoch: int,
-        shuffle: bool,
-        fix_batches_to_gpus: bool = False,
-        offset: int = 0,
-    ) -> Any:
-        if self.dataloader is not None:
-            self.epoch_batch_sampler.shuffle = shuffle
-            self.epoch_batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
-        return original(self, epoch, shuffle, fix_batches_to_gpus=fix_batches_to_gpus, offset=offset)
+    if self.dataloader is not None:
+        self.epoch_batch_sampler.shuffle = shuffle
+        self.epoch_batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
+    return original(self, epoch, shuffle, fix_batches_to_gpus=fix_batches_to_gpus, **kwargs)
 
 
-def finished_trainings_stay() -> None:
+@mend(checkpoint_utils, "load_checkpoint")
+def finished_trainings_stay(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     """Do not train further if the command of a finished training, with all its ``--max-update`` updates, is run again.
 
     This needs the last checkpoint in its own ``--save-dir``, and no reset flag.
@@ -69,18 +61,15 @@ def finished_trainings_stay() -> None:
     Without it: fairseq checks for the last update only after an update (fairseq_cli/train.py:389), so that every run
     trains and saves one more. Goes when fairseq checks before.
     """
-
-    @wrap(checkpoint_utils, "load_checkpoint")
-    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        loaded = original(cfg, trainer, **kwargs)
-        updates, options = trainer.get_num_updates(), trainer.cfg.optimization
-        last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"
-        resets = cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_meters, cfg.reset_dataloader
-        own = cfg.restore_file == "checkpoint_last.pt" and Path(cfg.save_dir, last).exists() and not any(resets)
-        if own and 0 < (options.max_update or 0) <= updates:
-            logger.info(
-                f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
-                "finished; a larger --max-update continues it"
-            )
-            options.max_epoch = -1  # ends before the first epoch; 0 means no limit
-        return loaded
+    loaded = original(cfg, trainer, **kwargs)
+    updates, options = trainer.get_num_updates(), trainer.cfg.optimization
+    last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"
+    resets = cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_meters, cfg.reset_dataloader
+    own = cfg.restore_file == "checkpoint_last.pt" and Path(cfg.save_dir, last).exists() and not any(resets)
+    if own and 0 < (options.max_update or 0) <= updates:
+        logger.info(
+            f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
+            "finished; a larger --max-update continues it"
+        )
+        options.max_epoch = -1  # ends before the first epoch; 0 means no limit
+    return loaded

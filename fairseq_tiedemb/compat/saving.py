@@ -1,6 +1,7 @@
-"""fairseq writes files whole, or not at all."""
+"""fairseq writes files whole, or not at all, and every line of a log once."""
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
 
 from ..whole_files import replacing, system_error
-from ..wrapping import wrap
+from .mending import mend
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +22,8 @@ TRIES = 3
 PAUSE_SECONDS = 2.5
 
 
-def whole_checkpoints() -> None:
+@mend(checkpoint_utils, "torch_persistent_save")
+def whole_checkpoints(original: Any, obj: Any, filename: str, async_write: bool = False) -> Any:
     """Write a checkpoint to a temporary file, sync it, and rename it; retries start anew, and the last error is raised.
 
     Without it: all tries write to one handle, the second behind the first one's bytes (checkpoint_utils.py:609). If the
@@ -28,31 +31,26 @@ def whole_checkpoints() -> None:
     0. If all tries fail, half a `.pt.tmp` stays. `--write-checkpoints-asynchronously` is not changed: iopath writes in
     the background, in place. Goes when `_torch_persistent_save` starts every try with an empty file.
     """
+    if async_write or not PathManager.supports_rename(filename):
+        return original(obj, filename, async_write)
 
-    @wrap(checkpoint_utils, "torch_persistent_save")
-    def torch_persistent_save(original: Any, obj: Any, filename: str, async_write: bool = False) -> Any:
-        if async_write or not PathManager.supports_rename(filename):
-            return original(obj, filename, async_write)
+    def write(aside: str) -> None:
+        with open(aside, "wb") as file:  # torch's own writer does not say that the disk is full
+            torch.save(obj, file)
 
-        def write(aside: str) -> None:
-            with open(aside, "wb") as file:  # torch's own writer does not say that the disk is full
-                torch.save(obj, file)
-
-        put(filename, write)
+    put(filename, write)
 
 
-def atomic_copies() -> None:
+@mend(PathManager, "copy")
+def atomic_copies(original: Any, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """Write `checkpoint_last.pt` and `checkpoint_best.pt` to a temporary file, then rename, with retries.
 
     Without it: they are copied in place (checkpoint_utils.py:139, file_io.py:71); a killed process or a full disk
     leaves half a file instead of the last good checkpoint. Goes when PathManager.copy does this.
     """
-
-    @wrap(PathManager, "copy")
-    def copy(original: Any, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-        if not overwrite or not PathManager.supports_rename(dst_path):
-            return original(src_path, dst_path, overwrite)
-        return put(dst_path, lambda aside: original(src_path, aside, overwrite=True))
+    if not overwrite or not PathManager.supports_rename(dst_path):
+        return original(src_path, dst_path, overwrite)
+    return put(dst_path, lambda aside: original(src_path, aside, overwrite=True))
 
 
 def put(path: str, write: Callable[[str], Any]) -> Any:
@@ -86,3 +84,19 @@ def put(path: str, write: Callable[[str], Any]) -> Any:
                 ) from error
             logger.warning(f"{path}: {reason.strerror or reason}; trying again in {PAUSE_SECONDS} seconds")
         time.sleep(PAUSE_SECONDS)
+
+
+@mend(progress_bar, "progress_bar")
+def lines_of_a_log_once(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Write every progress line to `--log-file` once.
+
+    Without it: every epoch opens the file again (logging/progress_bar.py:46), so that lines of the tenth epoch are
+    written ten times, and a long training runs out of file handles. Goes when fairseq closes the file, or opens it
+    once.
+    """
+    path = os.path.abspath(kwargs.get("log_file") or "")
+    for handler in list(progress_bar.logger.handlers):
+        if isinstance(handler, logging.FileHandler) and handler.baseFilename == path:
+            progress_bar.logger.removeHandler(handler)
+            handler.close()
+    return original(*args, **kwargs)

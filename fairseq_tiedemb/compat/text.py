@@ -8,10 +8,12 @@ from fairseq import binarizer, file_chunker_utils
 from fairseq.data import dictionary
 
 from ..wrapping import wrap
+from .mending import mend, mend_now
 
 BYTE_ORDER_MARK = "\ufeff"
 
 
+@mend_now
 def byte_order_marks() -> None:
     """Drop the byte-order mark at the beginning of a text.
 
@@ -34,20 +36,17 @@ def byte_order_marks() -> None:
         original(self, f if isinstance(f, str) else io.StringIO("".join(f.readlines()).removeprefix(BYTE_ORDER_MARK)))
 
 
-def utf8_text() -> None:
+@mend(binarizer, "find_offsets")
+@mend(dictionary, "find_offsets")
+def utf8_text(original: Any, filename: str, num_chunks: int) -> list[int]:
     """Refuse text in another encoding in fairseq-preprocess, naming file and line.
 
     Without it: Latin-1 ends in `negative seek position -1` or in a UnicodeDecodeError without a file name, with
     `--workers` after a search byte by byte back to the beginning of the file (file_chunker_utils.py:10). The check
     reads the file once more, which costs little beside counting its words. Goes when fairseq names the file.
     """
-
-    def find_offsets(original: Any, filename: str, num_chunks: int) -> list[int]:
-        require_utf8(filename)
-        return original(filename, num_chunks)
-
-    for module in (binarizer, dictionary):
-        wrap(module, "find_offsets")(find_offsets)
+    require_utf8(filename)
+    return original(filename, num_chunks)
 
 
 def require_utf8(path: str) -> None:

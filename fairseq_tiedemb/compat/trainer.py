@@ -17,39 +17,34 @@ from fairseq.trainer import Trainer
 from omegaconf import open_dict
 
 from ..wrapping import wrap
+from .mending import mend, mend_now
 
 
-def bf16_without_tpu() -> None:
+@mend(options, "parse_args_and_arch")
+def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Let `--bf16` and `--memory-efficient-bf16` use bfloat16 on this machine's CPU or GPU.
 
     Without it: the command line takes --bf16 for a TPU and ends in AttributeError on `xla_device` (options.py:200).
     With torch_xla installed, nothing changes. Goes when options.py sets `tpu` by `--tpu` alone.
     """
-    if find_spec("torch_xla"):
-        return
-
-    @wrap(options, "parse_args_and_arch")
-    def parse_args_and_arch(original: Any, *args: Any, **kwargs: Any) -> Any:
-        parsed = original(*args, **kwargs)
-        namespace = parsed[0] if isinstance(parsed, tuple) else parsed
-        if getattr(namespace, "bf16", False):
-            namespace.tpu = False
-        return parsed
+    parsed = original(*args, **kwargs)
+    namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+    if getattr(namespace, "bf16", False) and not find_spec("torch_xla"):
+        namespace.tpu = False
+    return parsed
 
 
-def ema_decays_once() -> None:
+@mend(EMA, "_step_internal")
+def ema_decays_once(original: Any, self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
     """Update the moving average of a shared weight once per update, whatever its number of names; skip integer buffers.
 
     Without it: `--store-ema` multiplies a tied weight by the decay once per name (models/ema/ema.py:148): at decay 0.9,
     after one update from 0 to 1, its average is 0.19 instead of 0.10. An integer buffer ends training in RuntimeError,
     since it cannot hold a product with the decay. Goes when EMA iterates over parameters.
     """
-
-    @wrap(EMA, "_step_internal")
-    def step(original: Any, self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
-        averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
-        once = without_aliases(new_model.state_dict(), averages)
-        original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
+    averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
+    once = without_aliases(new_model.state_dict(), averages)
+    original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
 
 
 def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -65,96 +60,78 @@ def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) ->
     return kept
 
 
-def decay_follows_max_update() -> None:
+@mend(PolynomialDecayLRSchedule, "add_args")
+def decay_follows_max_update(original: Any, parser: argparse.ArgumentParser) -> None:
     """Let `--lr-scheduler polynomial_decay` end at `--max-update` if `--total-num-update` is not given.
 
     Without it: `Error merging override lr_scheduler.total_num_update=null`, since the parser replaces the default
     `${optimization.max_update}` by None (dataclass/utils.py:187). Goes when it keeps the default.
     """
-
-    @wrap(PolynomialDecayLRSchedule, "add_args")
-    def add_args(original: Any, parser: argparse.ArgumentParser) -> None:
-        original(parser)
-        for action in parser._actions:
-            if action.dest == "total_num_update" and action.default is None:
-                action.default = argparse.SUPPRESS
+    original(parser)
+    for action in parser._actions:
+        if action.dest == "total_num_update" and action.default is None:
+            action.default = argparse.SUPPRESS
 
 
-def decay_needs_its_updates() -> None:
+@mend(PolynomialDecayLRSchedule, "__init__")
+def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) -> None:
     """Name the flag that --lr-scheduler polynomial_decay lacks; presets such as word2vec's use this schedule.
 
     Without it: AssertionError without a message (optim/lr_scheduler/polynomial_decay_schedule.py:46). Goes when fairseq
     names the flag.
     """
-
-    @wrap(PolynomialDecayLRSchedule, "__init__")
-    def __init__(original: Any, self: Any, cfg: Any, optimizer: Any) -> None:
-        if cfg.total_num_update <= 0:
-            raise ValueError(
-                "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, which ends after that many "
-                f"updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
-                "another --lr-scheduler."
-            )
-        original(self, cfg, optimizer)
+    if cfg.total_num_update <= 0:
+        raise ValueError(
+            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, which ends after that many "
+            f"updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
+            "another --lr-scheduler."
+        )
+    original(self, cfg, optimizer)
 
 
-def tied_adaptive_width() -> None:
+@mend(AdaptiveSoftmax, "__init__")
+def tied_adaptive_width(original: Any, self: Any, words: int, input_dim: int, *args: Any, **kwargs: Any) -> None:
     """Give the adaptive softmax tied by `--tie-adaptive-weights` the width of its input features.
 
     Without it: if `--decoder-embed-dim` differs from `--decoder-output-dim`, training ends in a shape error at the
     first batch, since a tied model does not project its features to the latter (transformer_decoder.py:131, 144). Here
     the bands project them. Goes when the decoder passes `embed_dim` for a tied softmax.
     """
-
-    @wrap(AdaptiveSoftmax, "__init__")
-    def __init__(
-        original: Any,
-        self: Any,
-        vocab_size: int,
-        input_dim: int,
-        cutoff: list[int],
-        dropout: float,
-        factor: float = 4.0,
-        adaptive_inputs: Any = None,
-        **kwargs: Any,
-    ) -> None:
-        width = input_dim if adaptive_inputs is None else adaptive_inputs.embedding_dim
-        original(self, vocab_size, width, cutoff, dropout, factor, adaptive_inputs, **kwargs)
+    table = kwargs.get("adaptive_inputs")
+    original(self, words, input_dim if table is None else table.embedding_dim, *args, **kwargs)
 
 
-def adaptive_loss_counts_every_word() -> None:
+@mend(AdaptiveLoss, "forward")
+def adaptive_loss_counts_every_word(
+    _: Any, self: AdaptiveLoss, model: Any, sample: dict[str, Any], reduce: bool = True
+) -> tuple[torch.Tensor, int, dict[str, Any]]:
     """Train and count the second word of every band of the adaptive softmax.
 
     Without it: `adaptive_loss` numbers a tail band's words from 0 and ignores number 1 as padding
     (criterions/adaptive_loss.py:72). That word is never trained, and perplexities are too low. Goes when only the head
     ignores padding.
     """
-
-    @wrap(AdaptiveLoss, "forward")
-    def forward(
-        _: Any, self: AdaptiveLoss, model: Any, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        softmax = getattr(model.decoder, "adaptive_softmax", None)
-        if softmax is None:
-            raise ValueError(
-                "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. "
-                "Use --adaptive-softmax-cutoff, or another criterion."
-            )
-        output = model(**sample["net_input"])
-        target = model.get_targets(sample, output)
-        scores, targets = softmax(output[0], target.flatten())
-        loss = F.cross_entropy(scores[0], targets[0], ignore_index=self.padding_idx, reduction="none")
-        tails = zip(scores[1:], targets[1:], strict=True)
-        for cluster, (tail_scores, tail_target) in enumerate(tails, start=softmax.cutoff[0]):
-            if tail_target is not None:
-                positions = targets[0].eq(cluster).nonzero().squeeze(1)
-                loss = loss.index_add(0, positions, F.cross_entropy(tail_scores, tail_target, reduction="none"))
-        if reduce:
-            loss = loss.sum().view(1)
-        ntokens = int(target.ne(self.padding_idx).sum())
-        sample_size = target.size(0) if self.sentence_avg else ntokens
-        sizes = {"ntokens": ntokens, "nsentences": target.size(0), "sample_size": sample_size}
-        return loss, sample_size, {"loss": loss.detach(), **sizes}
+    softmax = getattr(model.decoder, "adaptive_softmax", None)
+    if softmax is None:
+        raise ValueError(
+            "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. "
+            "Use --adaptive-softmax-cutoff, or another criterion."
+        )
+    output = model(**sample["net_input"])
+    target = model.get_targets(sample, output)
+    scores, targets = softmax(output[0], target.flatten())
+    loss = F.cross_entropy(scores[0], targets[0], ignore_index=self.padding_idx, reduction="none")
+    tails = zip(scores[1:], targets[1:], strict=True)
+    for cluster, (tail_scores, tail_target) in enumerate(tails, start=softmax.cutoff[0]):
+        if tail_target is not None:
+            positions = targets[0].eq(cluster).nonzero().squeeze(1)
+            loss = loss.index_add(0, positions, F.cross_entropy(tail_scores, tail_target, reduction="none"))
+    if reduce:
+        loss = loss.sum().view(1)
+    ntokens = int(target.ne(self.padding_idx).sum())
+    sample_size = target.size(0) if self.sentence_avg else ntokens
+    sizes = {"ntokens": ntokens, "nsentences": target.size(0), "sample_size": sample_size}
+    return loss, sample_size, {"loss": loss.detach(), **sizes}
 
 
 class CopiedLogSoftmax(torch.nn.LogSoftmax):
@@ -165,35 +142,32 @@ class CopiedLogSoftmax(torch.nn.LogSoftmax):
         return log_probs.clone() if log_probs.requires_grad else log_probs
 
 
-def adaptive_softmax_has_gradients() -> None:
+@mend(AdaptiveSoftmax, "__init__")
+def adaptive_softmax_has_gradients(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     """Let criterions that ask a model for all log-probabilities train an adaptive softmax.
 
     Without it: `--adaptive-softmax-cutoff` with `--criterion cross_entropy` ends in RuntimeError, since what the
     gradient needs has been modified in place (modules/adaptive_softmax.py:251). Goes when fairseq adds the head's
     probability to a copy.
     """
-
-    @wrap(AdaptiveSoftmax, "__init__")
-    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self.lsm = CopiedLogSoftmax(dim=1)
+    original(self, *args, **kwargs)
+    self.lsm = CopiedLogSoftmax(dim=1)
 
 
-def dynamic_convolution_without_bias() -> None:
+@mend(DynamicConv_scripatable, "reset_parameters")
+def dynamic_convolution_without_bias(original: Any, self: Any) -> None:
     """Set DynamicConv's unused bias to 0 and exclude it from training.
 
     Without it: `lightconv` with dynamic convolutions has an uninitialised parameter, possibly NaN, that no forward pass
     reads (modules/dynamic_convolution.py:383). It is saved and averaged with checkpoints, and DistributedDataParallel
     stops at the second update, waiting for its gradient. Goes when that bias is None.
     """
-
-    @wrap(DynamicConv_scripatable, "reset_parameters")
-    def reset_parameters(original: Any, self: Any) -> None:
-        original(self)
-        if not self.has_conv_bias:
-            torch.nn.init.zeros_(self.conv_bias.requires_grad_(False))
+    original(self)
+    if not self.has_conv_bias:
+        torch.nn.init.zeros_(self.conv_bias.requires_grad_(False))
 
 
+@mend_now
 def half_precision_needs_a_gpu() -> None:
     """Refuse `--fp16` and `--amp` without a GPU; `--fp16 --cpu` is a slow rehearsal of a training on a GPU.
 
@@ -224,18 +198,16 @@ def half_precision_needs_a_gpu() -> None:
             return original(self, *args, **kwargs)
 
 
-def reason_for_refusing_a_checkpoint() -> None:
+@mend(Trainer, "load_checkpoint")
+def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
     """Show a model's own error about a checkpoint that it cannot load.
 
     Without it: "Cannot load model parameters; please ensure that the architectures match", even for a dictionary of
     another size (trainer.py:597). Goes when fairseq shows the reason.
     """
-
-    @wrap(Trainer, "load_checkpoint")
-    def load_checkpoint(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(self, *args, **kwargs)
-        except Exception as error:
-            if isinstance(error.__context__, ValueError) and "Cannot load model parameters" in str(error):
-                raise error.__context__ from None
-            raise
+    try:
+        return original(self, *args, **kwargs)
+    except Exception as error:
+        if isinstance(error.__context__, ValueError) and "Cannot load model parameters" in str(error):
+            raise error.__context__ from None
+        raise

@@ -11,38 +11,9 @@ from typing import Any
 
 from fairseq import utils
 
-from ..wrapping import wrap
+from .mending import mend
 
 PACKAGE = Path(__file__).resolve().parent.parent
-
-
-def one_copy_of_the_package() -> None:
-    """Refuse a `--user-dir` with another copy of the package, and accept this copy under every spelling.
-
-    Without it: a folder with the package's name, such as a clone of the repository around the package, silently stands
-    for the installed copy, and fairseq refuses every `--user-dir` after `import fairseq_tiedemb` (utils.py:485).
-    Goes when fairseq compares the folders themselves.
-    """
-    # During an import by --user-dir, fairseq's memo already holds the folder that it is importing.
-    for folder in getattr(utils.import_user_module, "memo", ()):
-        if Path(folder).name == PACKAGE.name:
-            require_this_copy(folder)
-
-    wrap(utils, "import_user_module")(import_user_module)
-
-
-def import_user_module(original: Any, args: Namespace) -> None:
-    """Accept the folder of this copy, which fairseq compares by spelling; ``original`` imports other folders."""
-    folder = Path(os.path.normpath(getattr(args, "user_dir", None) or ""))
-    # fairseq searches the current folder, its own folder and its parent folder.
-    fairseq = Path(utils.__file__).parent
-    places = (Path.cwd(), fairseq, fairseq.parent)
-    existing = [place / folder for place in places if (place / folder).exists()]
-    if folder.name == PACKAGE.name and existing:
-        require_this_copy(existing[0])
-        importlib.import_module(f"{PACKAGE.name}.plugin")  # as the import of the folder does
-    else:
-        original(args)
 
 
 def require_this_copy(folder: str | Path) -> None:
@@ -56,3 +27,29 @@ def require_this_copy(folder: str | Path) -> None:
         f"--user-dir: needs the folder of one copy of {PACKAGE.name}; got {given}, but {PACKAGE} is the copy that is "
         f"imported. Use --user-dir {remedy}."
     )
+
+
+# During an import by --user-dir, fairseq's memo already holds the folder that it is importing.
+for folder in getattr(utils.import_user_module, "memo", ()):
+    if Path(folder).name == PACKAGE.name:
+        require_this_copy(folder)
+
+
+@mend(utils, "import_user_module")
+def one_copy_of_the_package(original: Any, args: Namespace) -> None:
+    """Refuse a `--user-dir` with another copy of the package, and accept this copy under every spelling.
+
+    Without it: a folder with the package's name, such as a clone of the repository around the package, silently stands
+    for the installed copy, and fairseq refuses every `--user-dir` after `import fairseq_tiedemb` (utils.py:485).
+    Goes when fairseq compares the folders themselves.
+    """
+    folder = Path(os.path.normpath(getattr(args, "user_dir", None) or ""))
+    # fairseq searches the current folder, its own folder and its parent folder.
+    fairseq = Path(utils.__file__).parent
+    places = (Path.cwd(), fairseq, fairseq.parent)
+    existing = [place / folder for place in places if (place / folder).exists()]
+    if folder.name == PACKAGE.name and existing:
+        require_this_copy(existing[0])
+        importlib.import_module(f"{PACKAGE.name}.plugin")  # as the import of the folder does
+    else:
+        original(args)

@@ -40,6 +40,7 @@ class LossConfig(FairseqDataclass):
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
+OWN_OPTIONS = [field.name for field in dataclasses.fields(LossOptions) if field.name != "reduce"]
 STRENGTH = Range(WEIGHT, "a positive number, or leave it out", at_least=0, below=math.inf)
 REGULARIZERS.load()
 TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
@@ -89,18 +90,14 @@ class TiedCrossEntropy(FairseqCriterion):
         task: Any,
         sentence_avg: bool,
         label_smoothing: float = 0.0,
-        z_loss: float = 0.0,
-        augmented_loss: float = 0.0,
-        augmented_temperature: float = 1.0,
-        **strengths: float,
+        **options: float,
     ):
         super().__init__(task)
-        self.options = LossOptions(
-            label_smoothing, z_loss, augmented_loss=augmented_loss, augmented_temperature=augmented_temperature
-        )
+        own = {name: options.pop(name) for name in OWN_OPTIONS if name in options}
+        self.options = LossOptions(label_smoothing, **own)  # type: ignore[arg-type]
         self.sentence_avg = sentence_avg
         known = {name: default for each in REGULARIZERS.values() for name, (default, _) in each.all_options.items()}
-        for name, value in (known | strengths).items():
+        for name, value in (known | options).items():
             if name not in known:
                 raise TypeError(
                     f"tied_cross_entropy: needs an option that exists; got {name!r}. Use {', '.join(known)}."
@@ -118,9 +115,8 @@ class TiedCrossEntropy(FairseqCriterion):
     def begin_update(self, model: Any) -> None:
         """Trainer's hook before an update of one or more batches; the first call checks model and output layer.
 
-        Raises:
-            ValueError: if the model has nothing to penalise, or its output layer lacks the loss or the training text. A
-                later error would make fairseq's trainer write a file.
+        Raises ValueError if the model has nothing to penalise, or its output layer lacks the loss or the training text.
+        A later error would make fairseq's trainer write a file.
         """
         if self._first_of_update is None:
             if extensions_of(model).computes_loss:
@@ -136,21 +132,16 @@ class TiedCrossEntropy(FairseqCriterion):
 
     @classmethod
     def build_criterion(cls, cfg: LossConfig, task: Any) -> "TiedCrossEntropy":
-        """Builds the criterion.
-
-        Raises:
-            ValueError: for ``--ddp-backend fully_sharded``, whose processes hold only parts of the table.
-        """
+        """Builds the criterion; raises ValueError for ``fully_sharded``, whose processes hold parts of the table."""
         if str(cfg.ddp_backend) == "fully_sharded":
             raise ValueError(
                 "--ddp-backend: needs the whole table in each process with --criterion tied_cross_entropy; got "
                 "fully_sharded. Use --ddp-backend pytorch_ddp."
             )
         # Penalties registered after the config class have no option.
-        names = [name for each in REGULARIZERS.values() for name in each.all_options]
-        strengths = {name: getattr(cfg, name) for name in names if hasattr(TiedCrossEntropyConfig, name)}
-        options = [cfg.label_smoothing, cfg.z_loss, cfg.augmented_loss, cfg.augmented_temperature]
-        return cls(task, cfg.sentence_avg, *options, **strengths)
+        names = [*OWN_OPTIONS, *(name for each in REGULARIZERS.values() for name in each.all_options)]
+        options = {name: getattr(cfg, name) for name in names if hasattr(TiedCrossEntropyConfig, name)}
+        return cls(task, cfg.sentence_avg, **options)
 
     def forward(
         self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True

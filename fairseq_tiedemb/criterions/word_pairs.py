@@ -1,7 +1,6 @@
 """The loss of word2vec models, summed over pairs."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,12 +14,7 @@ from ..losses import check_evaluated
 from ..training.extensions import extensions_of
 
 
-@dataclass
-class WordPairsLossConfig(FairseqDataclass):
-    """``word_pairs`` has no options."""
-
-
-@register_criterion("word_pairs", dataclass=WordPairsLossConfig)
+@register_criterion("word_pairs", dataclass=FairseqDataclass)
 class WordPairsLoss(FairseqCriterion):
     """The model's own loss, summed over the pairs of a batch.
 

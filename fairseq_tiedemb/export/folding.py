@@ -35,12 +35,6 @@ class Scores(NamedTuple):
 
 
 @torch.no_grad()
-def fold_input(embed: Callable[[Tensor], Tensor], size: int) -> Tensor:
-    """Returns the vectors (V, D) of all words, by a layer `embed` that maps words (V,) to vectors in float64."""
-    return embed(torch.arange(size))
-
-
-@torch.no_grad()
 def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -> Scores:
     """Returns the matrix and the bias that give the same logits as an output layer.
 
@@ -87,7 +81,7 @@ def fold_tables(model: Any) -> None:
     if hasattr(model, "encoder"):
         embedded.append((model.encoder, model.encoder.embed_tokens))
     for part, layer in embedded:
-        vectors_VD = fold_input(layer, len(part.embed_tokens.weight))
+        vectors_VD = layer(torch.arange(len(part.embed_tokens.weight)))
         part.embed_tokens = nn.Embedding.from_pretrained(vectors_VD)
     decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(output.bias_V.any()))
     linear.weight = nn.Parameter(output.matrix_VD, requires_grad=False)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.export.settings import as_dict
 from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
 
 
@@ -25,7 +24,7 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
-    of_task = as_dict(settings["task"])
+    of_task = settings["task"]
     folder = str(data or of_task["data"]).split(":")[0]
     names = ["dict.txt"]
     if of_task["_name"] == TASKS[TRANSLATION]:

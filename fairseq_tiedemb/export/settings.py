@@ -7,7 +7,9 @@ from typing import Any
 
 
 def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Returns a checkpoint's settings by section: model, task, and required `sections`; errors name the file, `name`.
+    """Returns a checkpoint's settings by section: model, task, and required `sections` as dicts.
+
+    Errors name the file, `name`.
 
     Raises:
         ValueError: if the checkpoint lacks a section.
@@ -15,9 +17,11 @@ def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...
     settings = state.get("cfg")
     if settings is None and isinstance(state.get("args"), Namespace):
         settings = _of_older(state, name)
-    by_section = settings if isinstance(settings, dict) else {}
+    by_section = dict(settings) if isinstance(settings, dict) else {}
     for section in ("model", "task", *sections):
-        if not isinstance(by_section.get(section), Namespace | Mapping):
+        options = by_section.get(section)
+        by_section[section] = vars(options) if isinstance(options, Namespace) else options
+        if not isinstance(by_section[section], Mapping):
             raise ValueError(
                 f"CHECKPOINT: needs settings of model and training, as fairseq-train saves them; got {name}, which has "
                 f"none of its {section}. Use the checkpoint of the training as it was saved."
@@ -41,8 +45,3 @@ def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:
             "the checkpoint of the training as it was saved."
         ) from error
     return dict(OmegaConf.to_container(upgraded))  # type: ignore[arg-type]
-
-
-def as_dict(options: Any) -> dict[str, Any]:
-    """Returns a section's options as a dict; fairseq saves a Namespace or a dict."""
-    return dict(vars(options)) if isinstance(options, Namespace) else dict(options)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_tiedemb.export.settings import as_dict
 from fairseq_tiedemb.option_checks import flag_of
 
 if TYPE_CHECKING:
@@ -65,19 +64,19 @@ def sharing_of(settings: Settings) -> "SharingMethod":
     """
     from fairseq_tiedemb.sharing import sharing_method  # imports torch, which is too slow for a help text
 
-    return sharing_method(str(as_dict(settings["model"]).get("sharing_method") or "plain"))
+    return sharing_method(str(settings["model"].get("sharing_method") or "plain"))
 
 
 def constants_of(settings: Settings) -> "Constants":
     """Returns the constants of the model's tables."""
     from fairseq_tiedemb.constants import Constants  # imports torch, too
 
-    return Constants.of(as_dict(settings["model"]))
+    return Constants.of(settings["model"])
 
 
 def stays_tied(settings: Settings) -> bool:
     """Whether tied tables are still one table after folding."""
-    options, method = as_dict(settings["model"]), sharing_of(settings)
+    options, method = settings["model"], sharing_of(settings)
     own = method.parameters or method.input_parameters or method.feature_map or constants_of(settings).changed()
     narrowed = options.get("embedding_rank") or options.get("projection")
     return method.input_scale is method.scale and not own and not narrowed
@@ -89,7 +88,7 @@ def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
 
 
 def _architecture(settings: Settings) -> str:
-    options = as_dict(settings["model"])
+    options = settings["model"]
     return str(options.get("_name") or options.get("arch"))
 
 
@@ -103,7 +102,7 @@ def _name(settings: Settings) -> str:
 
 
 def _lacking_everywhere(settings: Settings) -> str | None:
-    layer = as_dict(settings["model"]).get("output_layer") or "softmax"
+    layer = settings["model"].get("output_layer") or "softmax"
     if _name(settings).startswith(("tied_transformer", "tied_lightconv")) and layer not in ("softmax", "adaptive"):
         return f"needs one softmax over all words; got --output-layer {layer}"
     cap = constants_of(settings).logit_soft_cap
@@ -115,7 +114,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
-    options, arch = as_dict(settings["model"]), _architecture(settings)
+    options, arch = settings["model"], _architecture(settings)
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
         return f"needs a model of fairseq_tiedemb; got {arch}, which is fairseq's own: stock fairseq reads it as it is"
     stock = arch.removeprefix("tied_")
@@ -133,7 +132,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
                     f"needs one table as wide as the model; got {flag_of(option)} {options[option]}, with "
                     f"{flag_of(name)} {value}"
                 )
-    task = as_dict(settings["task"])
+    task = settings["task"]
     if options.get("merge_src_tgt_embed") and not stays_tied(settings) and not _has_one_dictionary(task):
         return (
             "needs one dictionary for both languages, since folding unties the tables, and fairseq's then have the "
@@ -146,7 +145,7 @@ def _lacking_bias(settings: Settings, library: str) -> str | None:
     method = sharing_of(settings)
     if method.offset is not None:
         return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}", library)
-    if as_dict(settings["model"]).get("projection_bias"):
+    if settings["model"].get("projection_bias"):
         return needs_bias("a projection without a bias", "--projection-bias", library)
     return None
 
@@ -164,7 +163,7 @@ def _lacking_in_ctranslate2(settings: Settings) -> str | None:
 
 def _lacking_in_transformers(settings: Settings, engine: str) -> str | None:
     """What engines for the common Transformers do not support."""
-    options, arch, task = as_dict(settings["model"]), _architecture(settings), as_dict(settings["task"]).get("_name")
+    options, arch, task = settings["model"], _architecture(settings), settings["task"].get("_name")
     kind = _name(settings).removeprefix("tied_")
     if kind not in TASKS:
         return f"needs a Transformer, for translation or as a language model; got {arch}, which is neither"
@@ -183,7 +182,7 @@ def _lacking_in_transformers(settings: Settings, engine: str) -> str | None:
 def _lacking_in_huggingface(settings: Settings) -> str | None:
     if lacking := _lacking_in_transformers(settings, "transformers") or _lacking_bias(settings, "transformers"):
         return lacking
-    options = as_dict(settings["model"])
+    options = settings["model"]
     translates = _name(settings).removeprefix("tied_") == TRANSLATION
     if not translates and not options.get("decoder_normalize_before"):
         return "needs a pre-norm language model, as XGLM is; got one without --decoder-normalize-before"

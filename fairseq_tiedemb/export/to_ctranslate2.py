@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require
-from fairseq_tiedemb.export.weights import require_weights
 
 try:
     from ctranslate2.converters.fairseq import set_transformer_decoder, set_transformer_encoder
@@ -24,6 +24,8 @@ except ModuleNotFoundError as error:
         f"--to ctranslate2: needs the package ctranslate2; got a Python without it, {sys.executable}. Use pip install "
         "ctranslate2."
     ) from error
+
+MEAN = 0  # of all attention heads, as the alignment, as in fairseq
 
 
 def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> Any:
@@ -66,15 +68,9 @@ def save(spec: Any, folder: Path, *, quantization: str) -> None:
 
 def _translation(model: Any, task: Any, options: Any) -> Any:
     encoder, decoder = model.encoder, model.decoder
-    of_encoder = transformer_spec.TransformerEncoderSpec(
-        len(encoder.layers),
-        options.encoder_attention_heads,
-        pre_norm=options.encoder_normalize_before,
-        no_final_norm=encoder.layer_norm is None,
-        activation=_activation(options),
-        layernorm_embedding=encoder.layernorm_embedding is not None,
-    )
-    spec = transformer_spec.TransformerSpec(of_encoder, _decoder(decoder, options, with_encoder_attention=True))
+    of_encoder = transformer_spec.TransformerEncoderSpec(**_layers(encoder, "encoder", options))
+    of_decoder = transformer_spec.TransformerDecoderSpec(**_layers(decoder, "decoder", options), alignment_heads=MEAN)
+    spec = transformer_spec.TransformerSpec(of_encoder, of_decoder)
     set_transformer_encoder(spec.encoder, encoder)
     set_transformer_decoder(spec.decoder, decoder)
     spec.register_source_vocabulary(_vocabulary(task.source_dictionary))
@@ -93,7 +89,8 @@ def _language_model(model: Any, task: Any, options: Any) -> Any:
             f"CHECKPOINT: needs one dictionary for input and output; got --output-dictionary-size "
             f"{len(task.output_dictionary)} of {len(task.dictionary)} words. Use {COMMANDS}."
         )
-    decoder = _decoder(model.decoder, options, with_encoder_attention=False)
+    layers = _layers(model.decoder, "decoder", options)
+    decoder = transformer_spec.TransformerDecoderSpec(**layers, alignment_heads=MEAN, with_encoder_attention=False)
     spec = transformer_spec.TransformerDecoderModelSpec(decoder)
     set_transformer_decoder(spec.decoder, model.decoder, with_encoder_attention=False)
     spec.register_vocabulary(_vocabulary(task.dictionary))
@@ -102,21 +99,16 @@ def _language_model(model: Any, task: Any, options: Any) -> Any:
     return spec
 
 
-def _decoder(decoder: Any, options: Any, *, with_encoder_attention: bool) -> Any:
-    return transformer_spec.TransformerDecoderSpec(
-        len(decoder.layers),
-        options.decoder_attention_heads,
-        pre_norm=options.decoder_normalize_before,
-        no_final_norm=decoder.layer_norm is None,
-        activation=_activation(options),
-        layernorm_embedding=decoder.layernorm_embedding is not None,
-        with_encoder_attention=with_encoder_attention,
-        alignment_heads=0,  # the mean of all heads, as in fairseq
-    )
-
-
-def _activation(options: Any) -> Activation:
-    return getattr(Activation, ACTIVATIONS[getattr(options, "activation_fn", None) or "relu"])
+def _layers(part: Any, side: str, options: Any) -> dict[str, Any]:
+    """Returns what the specification of an encoder or a decoder says of its layers."""
+    return {
+        "num_layers": len(part.layers),
+        "num_heads": getattr(options, f"{side}_attention_heads"),
+        "pre_norm": getattr(options, f"{side}_normalize_before"),
+        "no_final_norm": part.layer_norm is None,
+        "activation": getattr(Activation, ACTIVATIONS[getattr(options, "activation_fn", None) or "relu"]),
+        "layernorm_embedding": part.layernorm_embedding is not None,
+    }
 
 
 def _vocabulary(dictionary: Any) -> list[str]:

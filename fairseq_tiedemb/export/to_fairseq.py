@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
-from fairseq_tiedemb.export.folding import fold_input, fold_output
-from fairseq_tiedemb.export.settings import as_dict, settings_of
+from fairseq_tiedemb.export.folding import fold_output
+from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
-from fairseq_tiedemb.export.weights import require_weights
 from fairseq_tiedemb.modules.factorized import FactorizedInput, narrowing
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 
@@ -54,17 +55,17 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     config = settings_of(state, name, sections=("common", "criterion"))
     require("fairseq", config)
     require_weights(state["model"], name)
-    options = as_dict(config["model"])
+    options = config["model"]
     stock = str(options.get("_name") or options.get("arch")).removeprefix("tied_")
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
     if not stays_tied(config):
         stock_options |= {key: False for key in SHARING_FLAGS if key in stock_options}
-    as_saved = as_namespace and isinstance(config["model"], Namespace)
+    as_saved = as_namespace and isinstance((state.get("cfg") or {}).get("model"), Namespace)
     exported = {
         **config,
         "model": Namespace(**stock_options) if as_saved else _plain(stock_options),
-        "common": {**as_dict(config["common"]), "user_dir": None},
+        "common": {**config["common"], "user_dir": None},
         "criterion": _stock_criterion(config["criterion"]),
     }
     kept = {key: value for key, value in state.items() if key != "last_optimizer_state"}
@@ -127,13 +128,14 @@ def _below(model: dict[str, Tensor], table: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in model.items() if key.startswith(prefix)}
 
 
+@torch.no_grad()
 def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
     """Returns the input vectors (V, D)."""
     factor = entries.get("projection.weight")
     narrow = entries["weight" if factor is None else "table.weight"]
     table = _table(narrow, settings, scores=False)
     embed: nn.Module = table if factor is None else FactorizedInput(table, len(factor))
-    return fold_input(_loaded(embed, entries), len(narrow)).to(narrow.dtype)
+    return _loaded(embed, entries)(torch.arange(len(narrow))).to(narrow.dtype)
 
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
@@ -190,9 +192,8 @@ def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
     return module
 
 
-def _stock_criterion(options: Any) -> Any:
+def _stock_criterion(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the options of fairseq's equivalent of our criterion, which fairseq-validate can build."""
-    options = as_dict(options)
     if options.get("_name") != "tied_cross_entropy":
         return options
     return {

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import as_dict, settings_of
+from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import COMMANDS, require
-from fairseq_tiedemb.export.weights import require_weights
 
 ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}  # fairseq's names of the tanh approximation
 TABLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
@@ -65,16 +65,15 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes
     settings = settings_of(state, str(checkpoint))
     require("huggingface", settings)
     require_weights(state["model"], str(checkpoint))
-    model, task, config = load_model(checkpoint, settings, data)
+    model, task, _ = load_model(checkpoint, settings, data)
     fold_tables(model.eval().requires_grad_(False))
     weights = {key: entry for key, entry in model.state_dict().items() if not LEFT_OUT.fullmatch(key)}
     _check(weights, task)
-    options = as_dict(config.model)
     if hasattr(model, "encoder"):
-        return _fsmt(weights, model, task, options, codes)
+        return _fsmt(weights, model, task, settings["model"], codes)
     if codes is not None:
         raise ValueError(f"--bpe-codes: needs a translation model, FSMT there; got {codes} for XGLM. Leave it out.")
-    return _xglm(weights, model, task, options)
+    return _xglm(weights, model, task, settings["model"])
 
 
 def save(content: Folder, folder: Path) -> None:

@@ -17,25 +17,13 @@ from ..outputs import OutputLayer
 
 
 class ConditionalDecoder(FairseqIncrementalDecoder):
-    """Recurrent decoder with attention and a tanh layer, the deep output, before the output layer.
+    """Recurrent decoder with attention and a tanh layer, the deep output of width D, before the output layer.
 
         t = tanh(s_t W1 + b1 + y_{t-1} W2 + b2 + c_t W3 + b3);   logits = output layer of t
 
     The first input is a zero vector instead of the embedding of ``</s>``. Layers above the first read the states below
-    them and do not attend; the deep output reads the top layer.
-
-    Args:
-        dictionary: target dictionary.
-        embed_tokens: input table.
-        output: output layer, whose P is registered here.
-        cell: recurrent cell.
-        hidden_size: H.
-        num_layers: number of layers.
-        width: D, width of the deep output.
-        annotation_size: C, width of the encoder's annotations.
-        dropout_in: dropout of the embeddings.
-        dropout_out: dropout of the deep output and between layers.
-        max_target_positions: longest accepted sentence, in tokens.
+    them and do not attend; the deep output reads the top layer. ``dropout_in`` is that of the embeddings,
+    ``dropout_out`` that of the deep output and between layers. The P of the output layer is registered here.
 
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model`` and ``gru_cond_layer``.
     """
@@ -77,12 +65,12 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         features_only: bool = False,
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        """Decodes with teacher forcing, or one step with an incremental state.
+        """Decodes with teacher forcing, or the last column of the previous tokens with an incremental state.
 
         Args:
             prev_output_tokens: previous tokens (B, T); ``</s>`` gives a zero vector.
             encoder_out: output of the encoder.
-            incremental_state: fairseq's cache; with it only the last column of the previous tokens is read.
+            incremental_state: fairseq's cache.
             features_only: whether to return features instead of logits.
 
         Returns:
@@ -103,16 +91,6 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         **_: Any,
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Deep outputs (B, T, D), and the attention weights (B, T, S) under ``attn``."""
-        features_TBD, weights_TBS = self._features(prev_output_tokens, encoder_out, incremental_state)
-        return features_TBD.transpose(0, 1), {"attn": [weights_TBS.transpose(0, 1)]}
-
-    def _features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: dict[str, Any],
-        incremental_state: dict[str, Any] | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Deep outputs (T, B, D) and attention weights (T, B, S)."""
         state, source, projected = encoder_out["state"], encoder_out["source"], False
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, -1:]
@@ -136,7 +114,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
 
         deep = self.readout_state(x) + self.readout_input(embedded)
         deep = deep + (contexts[..., -deep.size(-1) :] if projected else self.readout_context(contexts))
-        return self.dropout_out(torch.tanh(deep)), weights
+        return self.dropout_out(torch.tanh(deep)).transpose(0, 1), {"attn": [weights.transpose(0, 1)]}
 
     def _projected_source(self, encoder_out: dict[str, Any]) -> Source:
         """The attention source with projections of the annotations x_j, ready for the second cell and the readout.

@@ -37,7 +37,7 @@ def start_biases(output: OutputLayer, start: str | None, task: Any) -> None:
     if start == "unigram":
         counts = training_counts(task)
         if counts is not None:  # else the biases come with a checkpoint
-            output.start_bias(unigram(counts).log())
+            output.head.start_bias(unigram(counts).log())
     elif start is not None:
         size = len(task.target_dictionary)
-        output.start_bias(torch.full((size,), 1 / size).log() if start == "uniform" else None)
+        output.head.start_bias(torch.full((size,), 1 / size).log() if start == "uniform" else None)

@@ -5,7 +5,7 @@ fairseq builds its model with the usual random numbers. Everything between input
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
@@ -14,11 +14,13 @@ from fairseq.models import (
     register_model_architecture,
 )
 
+from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS, Choice
 from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
 from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
 from ._tables import build_tables, no_counts
+from ._tied_model import TiedModel
 
 
 @dataclass
@@ -57,39 +59,47 @@ LANGUAGE_MODEL = Family(_of_language_model, bias=False, fairseqs=True)
 def register_presets(model: str) -> None:
     """Registers every architecture of fairseq's ``model`` as ``tied_<architecture>`` of ``tied_<model>``."""
     for arch in ARCH_MODEL_INV_REGISTRY[model]:
-        if (
-            f"tied_{arch}" not in ARCH_MODEL_REGISTRY
-        ):  # a model with a dataclass is already registered under its own name
+        if f"tied_{arch}" not in ARCH_MODEL_REGISTRY:  # where a model with a dataclass already has its own name
             register_model_architecture(f"tied_{model}", f"tied_{arch}")(ARCH_CONFIG_REGISTRY[arch])
 
 
-def transplant(model: Any, plan: Plan, args: Any, task: Any, *, name: str) -> None:
-    """Replaces the tables of a fairseq model in place.
+class FairseqsModel(TiedModel):
+    """Mixin for our form of a model that fairseq builds; precedes fairseq's class among the bases.
 
     ``plain`` without a rank keeps parameters, computations and checkpoints unchanged. A sharing method applies to all
     tables, also unshared ones. Every band of an adaptive layer is one table; the logits of clusters stay linear layers.
-
-    Args:
-        model: a model with a ``decoder`` and optionally an ``encoder``.
-        plan: who shares what.
-        args: the model's options.
-        task: the task, whose data give the token counts.
-        name: name of the model, for the log.
     """
-    decoder, encoder = model.decoder, getattr(model, "encoder", None)
-    theirs = {"input": decoder.embed_tokens, "decoder input": decoder.embed_tokens}
-    if encoder is not None:
-        theirs["encoder input"] = encoder.embed_tokens
-    output = decoder.output_projection if decoder.adaptive_softmax is None else decoder.adaptive_softmax
-    theirs |= {"output": output, "decoder output": output}
-    counts = no_counts if encoder is not None else partial(training_counts, task)
-    tables = build_tables(plan, decoder.dictionary, counts, theirs=theirs)
-    if encoder is not None:
-        encoder.embed_tokens = tables.inputs["encoder input"]
-    decoder.embed_tokens = tables.inputs.get("decoder input") or tables.inputs.get("input") or decoder.embed_tokens
-    if plan.projection is not None:
-        decoder.projection = tables.output.projection
-    decoder.output_projection = tables.output
-    if encoder is None and plan.head not in (SOFTMAX, ADAPTIVE):
-        start_biases(tables.output, getattr(args, "output_bias_init", None) or "unigram", task)
-    model.start(plan, name)
+
+    name: ClassVar[str]
+    meaning: ClassVar[tuple[Choice, ...]] = SHARING_IN_FAIRSEQS_MODELS
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> Any:
+        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
+        plan = cls.plan_of(args, task)
+        model = super().build_model(args, task)
+        if not isinstance(model, cls):  # fairseq's convolutional models are always of its own class
+            encoder = getattr(model, "encoder", None)
+            model = cls(model.decoder) if encoder is None else cls(encoder, model.decoder)
+        model.transplant(plan, args, task)
+        model.start(plan, cls.name)
+        return model
+
+    def transplant(self, plan: Plan, args: Any, task: Any) -> None:
+        """Replaces fairseq's tables by those of the plan, from the model's options and the task's counts of tokens."""
+        decoder, encoder = self.decoder, getattr(self, "encoder", None)
+        theirs = {"input": decoder.embed_tokens, "decoder input": decoder.embed_tokens}
+        if encoder is not None:
+            theirs["encoder input"] = encoder.embed_tokens
+        output = decoder.output_projection if decoder.adaptive_softmax is None else decoder.adaptive_softmax
+        theirs |= {"output": output, "decoder output": output}
+        counts = no_counts if encoder is not None else partial(training_counts, task)
+        tables = build_tables(plan, decoder.dictionary, counts, theirs=theirs)
+        if encoder is not None:
+            encoder.embed_tokens = tables.inputs["encoder input"]
+        decoder.embed_tokens = tables.inputs.get("decoder input") or tables.inputs.get("input") or decoder.embed_tokens
+        if plan.projection is not None:
+            decoder.projection = tables.output.projection
+        decoder.output_projection = tables.output
+        if encoder is None and plan.head not in (SOFTMAX, ADAPTIVE):
+            start_biases(tables.output, getattr(args, "output_bias_init", None) or "unigram", task)

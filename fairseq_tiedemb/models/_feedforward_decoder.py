@@ -17,15 +17,8 @@ class FeedForwardDecoder(StreamDecoder):
         x_t = [e(w_{t-n+1}); ...; e(w_{t-1})];    features_t = deep output(stack(x_t))
 
     A text is preceded by n - 1 ``</s>``. The state carried along a stream is the last n - 2 input tokens of each row,
-    (1, B, n - 2), int64; the batch's own first column follows them.
-
-    Args:
-        dictionary: the dictionary.
-        embed_tokens: input table e.
-        output: output layer.
-        stack: fully connected layers.
-        order: n, 2 or more.
-        deep_output: nonlinear deep output; a linear one is the output layer's P.
+    (1, B, n - 2), int64; the batch's own first column follows them. ``order`` is n, 2 or more. ``deep_output`` is a
+    nonlinear one; a linear one is the output layer's P.
 
     Source: Bengio et al. 2003, section 2.
     """

@@ -15,9 +15,7 @@ logger = logging.getLogger(__name__)
 def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
     """Copies word vectors from a text file into the table; tokens that the file lacks keep their initial rows.
 
-    Raises:
-        ValueError: if the file is missing or damaged, its width is not the table's, or it has no token of the
-            dictionary.
+    Raises ValueError if the file is missing or damaged, or fits neither the table's width nor the dictionary.
     """
     if not Path(path).is_file():
         raise ValueError(

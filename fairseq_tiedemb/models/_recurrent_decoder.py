@@ -1,6 +1,6 @@
 """The decoder of recurrent language models."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -9,32 +9,13 @@ from ..outputs import Bands, OutputLayer
 from ._stream_decoder import StreamDecoder
 
 
-class RecurrentStack(Protocol):
-    """Interface of the recurrent layers."""
-
-    hidden_size: int
-
-    def initial_state(self, bsz: int) -> Tensor:
-        """A zero state (L, B, K)."""
-
-    def __call__(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs (T, B, H) and the last state."""
-
-
 class RecurrentDecoder(StreamDecoder):
     """Recurrent decoder: input table, recurrent layers, output layer.
 
         h_t, state_t = stack(embed(w_{t-1}), state_{t-1});   logits_t = output layer of h_t
 
-    Args:
-        dictionary: the dictionary.
-        embed_tokens: input table, or adaptive input.
-        output: output layer, whose P is registered here. The adaptive softmax of ``Bands`` is registered here too,
-            where fairseq's criterion ``adaptive_loss`` looks for it.
-        stack: recurrent layers.
-        word_dropout: probability of variational dropout of input tokens.
-        dropout_in: dropout of the input vectors.
-        dropout_out: dropout of the last layer's outputs.
+    ``word_dropout`` is the probability of variational dropout of input tokens. The adaptive softmax of ``Bands`` is
+    registered here, where fairseq's criterion ``adaptive_loss`` looks for it.
 
     Source: Zaremba et al. 2014, section 3; Press & Wolf 2016, section 3.
     """
@@ -44,10 +25,10 @@ class RecurrentDecoder(StreamDecoder):
         dictionary: Any,
         embed_tokens: nn.Module,
         output: OutputLayer,
-        stack: RecurrentStack,
+        stack: Any,
         *,
-        word_dropout: float,
-        dropout_in: nn.Module,
+        word_dropout: float = 0.0,
+        dropout_in: nn.Module | None = None,
         dropout_out: nn.Module,
     ):
         super().__init__(dictionary, embed_tokens, output)
@@ -55,7 +36,7 @@ class RecurrentDecoder(StreamDecoder):
         self.stack = stack
         self.projection = output.projection
         self.word_dropout = WordDropout(word_dropout)
-        self.dropout_in = dropout_in
+        self.dropout_in = dropout_in or nn.Identity()
         self.dropout_out = dropout_out
         # The last layer's outputs (T, B, H) of the last training batch, before and after dropout; () before the first.
         # None unless a penalty reads them.

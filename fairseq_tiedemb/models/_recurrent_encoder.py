@@ -18,18 +18,8 @@ class RecurrentEncoder(FairseqEncoder):
     """Bidirectional recurrent encoder that also computes the attention keys and the decoder's initial state.
 
     Annotations are x_j = [h_forward_j, h_backward_j], keys x_j W + b, and the initial state is tanh(mean_j(x_j) W + b)
-    with the mean over tokens without padding.
-
-    Args:
-        dictionary: source dictionary.
-        embed_tokens: input table.
-        cell: recurrent cell.
-        hidden_size: H of one direction.
-        num_layers: number of layers; a layer reads both directions of the layer below.
-        state_size: width of the decoder's initial state, summed over its layers.
-        dropout_in: dropout of the embeddings.
-        dropout_out: dropout of every layer's output.
-        max_source_positions: longest accepted sentence, in tokens.
+    with the mean over tokens without padding. ``hidden_size`` is the H of one direction, ``state_size`` the width of
+    the initial state, summed over the decoder's layers. A layer reads both directions of the layer below.
 
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model``.
     """

@@ -1,17 +1,11 @@
-"""What the recurrent language models share: their options and family, and the decoder around their layers."""
+"""What the recurrent language models share: their options and family."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from torch import nn
-
-from ..modules.dropout import VariationalDropout
 from ..option_checks import option
 from ..outputs.ours import AdaptiveConfig
 from ..plan import Family, Settings, Widths
 from ._options import ProjectionConfig, StreamLMConfig, probability, size
-from ._recurrent_decoder import RecurrentDecoder, RecurrentStack
-from ._tables import Tables
 
 
 @dataclass
@@ -40,23 +34,3 @@ def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
 
 
 RECURRENT = Family(_widths, _unequal, equal_widths=("decoder_embed_dim", "decoder_hidden_size"))
-
-
-def recurrent_decoder(
-    cfg: Any,
-    words: Any,
-    tables: Tables,
-    stack: RecurrentStack,
-    dropout_in: nn.Module | None = None,
-    dropout_out: nn.Module | None = None,
-) -> RecurrentDecoder:
-    """The decoder around recurrent layers; without other dropout, variational dropout of the outputs alone."""
-    return RecurrentDecoder(
-        words,
-        tables.input,
-        tables.output,
-        stack,
-        word_dropout=cfg.dropout_words,
-        dropout_in=dropout_in or nn.Identity(),
-        dropout_out=dropout_out or VariationalDropout(cfg.dropout_outputs),
-    )

@@ -1,4 +1,4 @@
-"""Base class of decoders that read a stream of text and carry a state along it."""
+"""Base class of decoders that read a stream of text, and the state that they carry along it."""
 
 from typing import Any
 
@@ -7,19 +7,58 @@ from torch import Tensor
 
 from ..checkpoints.table_names import is_input_table
 from ..outputs import OutputLayer
-from ._stream_state import StreamState
+
+
+class StreamState:
+    """States by position in a stream, from which the batch at that position continues.
+
+    Position 0 starts from the model's initial state; other positions need a stored state. States of earlier batches of
+    an update are kept, because fairseq repeats them when mixed precision overflows. The caller drops states that are no
+    longer needed.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.states: dict[int, Tensor] = {}
+
+    def at(self, position: int, initial_LBK: Tensor) -> Tensor:
+        """The state at which the batch at ``position`` (tokens before it in its rows) starts; at 0 ``initial_LBK``.
+
+        Raises ValueError if that state is unknown, or has another number of rows.
+        """
+        if position == 0:
+            return initial_LBK
+        if position not in self.states:
+            raise ValueError(
+                f"stream of text: needs the batch at position {self.position}, where the previous batch ended; got "
+                f"position {position}. Use the batches of --task contiguous_lm in their order; or, after resuming from "
+                "a checkpoint without a state, --reset-dataloader."
+            )
+        state = self.states[position]
+        if state.shape != initial_LBK.shape:
+            raise ValueError(
+                f"--batch-size: needs the {state.size(1)} rows of the previous batch; got {initial_LBK.size(1)}. "
+                "Use the same batch size from the start of a stream to its end."
+            )
+        return state.to(initial_LBK)
+
+    def carry(self, position: int, state_LBK: Tensor) -> None:
+        """Stores the state at a position, detached."""
+        self.position = position
+        self.states.pop(position, None)  # so that it becomes the newest entry
+        self.states[position] = state_LBK.detach()
+
+    def forget_all_but_last(self, count: int = 1) -> None:
+        """Drops all but the newest ``count`` states."""
+        self.states = dict(list(self.states.items())[-count:])
 
 
 class StreamDecoder(FairseqIncrementalDecoder):
     """Decoder that gives features of the previous tokens and, through an output layer, logits of the next ones.
 
     If the head computes single probabilities faster than all logits, ``forward`` returns features instead of logits,
-    and ``get_normalized_probs`` computes only the probabilities of the targets, as fairseq-eval-lm needs them.
-
-    Args:
-        dictionary: the dictionary.
-        embed_tokens: input table, or adaptive input.
-        output: output layer; subclasses register its P as ``projection``.
+    and ``get_normalized_probs`` computes only the probabilities of the targets, as fairseq-eval-lm needs them. The P of
+    the output layer is registered here.
     """
 
     def __init__(self, dictionary: Any, embed_tokens: Any, output: OutputLayer):
@@ -76,15 +115,10 @@ class StreamDecoder(FairseqIncrementalDecoder):
     def get_normalized_probs(
         self, net_output: tuple[Tensor, Any], log_probs: bool, sample: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """Probabilities (B, T, V), or log-probabilities.
+        """Probabilities (B, T, V), or log-probabilities, of the output of ``forward``.
 
         If ``net_output`` holds features and ``sample`` a target, every entry of a row is the probability of that row's
         target. The result is then correct only where the caller gathers the target.
-
-        Args:
-            net_output: output of ``forward``.
-            log_probs: whether to return log-probabilities.
-            sample: a batch, or None.
         """
         features, extra = net_output
         # In a search step without incremental state fairseq passes the tensor without `extra`.

@@ -33,11 +33,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "StreamLM":
-        """Builds the model from its options.
-
-        Raises:
-            ValueError: as ``plan_of``, ``build_decoder`` and ``load_pretrained``.
-        """
+        """Builds the model; raises ValueError as ``plan_of``, ``build_decoder`` and ``load_pretrained``."""
         plan, words = cls.plan_of(cfg, task), task.target_dictionary
         tables = build_tables(plan, words, lambda: training_counts(task), projection=linear)
         model = cls(cls.build_decoder(cfg, words, plan, tables))

@@ -7,8 +7,8 @@ from fairseq.modules import AdaptiveInput, AdaptiveSoftmax
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
-from ..modules.factorized import FactorizedInput, gaussian_linear
-from ..outputs import ADAPTIVE, OUTPUT_HEADS, SOFTMAX, Bands, OutputLayer, build_output, embed_bands, tie_bands
+from ..modules.factorized import FactorizedInput, gaussian_linear, narrowing
+from ..outputs import ADAPTIVE, OUTPUT_HEADS, SOFTMAX, Bands, OutputLayer, embed_bands, tie_bands
 from ..plan import Plan, Table
 
 
@@ -52,7 +52,7 @@ def build_tables(
     Args:
         plan: what is built.
         words: dictionary of the words that the model predicts.
-        counts: counts of the training text (V,), or None without one; called only for an output layer that needs them.
+        counts: counts of the training text (V,), or None without one; called only for a head that needs them.
         std: standard deviation of new tables.
         projection: P, from its widths and whether it has a bias.
         theirs: fairseq's layers by role, whose parameters the tables take over.
@@ -73,18 +73,12 @@ def build_tables(
     if own is None:  # a head that takes the width alone
         width = plan.projection or plan.features
         own = SharedEmbedding(len(words), width, None, bias=plan.bias, embeds=False)
-    over = head.build(plan.options, own, None if plan.head == SOFTMAX else counts(), words)
+    over: Any = head.build(plan.options, own, None if plan.head == SOFTMAX else counts(), words)
     if plan.output is None:
         return Tables(inputs, OutputLayer(over, projection=p))
-    output = build_output(
-        own,
-        borrowed=plan.tied,
-        features_dim=plan.features,
-        projection=p,
-        factorized=plan.rank is not None,
-        over=None if over is own else over,
-    )
-    return Tables(inputs, output)
+    factor = None if plan.rank is None else narrowing(plan.projection or plan.features, plan.rank)
+    over = None if over is own else over
+    return Tables(inputs, OutputLayer(own, borrowed=plan.tied, projection=p, factor=factor, over=over))
 
 
 def _layer(plan: Plan, table: Table, std: float, theirs: Any) -> Any:

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.fairseq_model import BaseFairseqModel
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..checkpoints.meaning import SHARING, Choice
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from ..option_checks import check_ranges
+from ..option_checks import check_ranges, flag_of
 from ..outputs import OutputLayer
-from ..plan import Family, Plan, check_every_option_is_used, make_plan
+from ..plan import THREE_WAY, TYING, Family, Plan, check_every_option_is_used, make_plan
 from ..sharing import sharing_method_names
 from ..training.extensions import extensions_of
 from ._describe import describe
@@ -73,11 +73,7 @@ class TiedModel(BaseFairseqModel):
 
     @classmethod
     def plan_of(cls, cfg: Any, task: Any) -> Plan:
-        """The plan of a model with these options.
-
-        Raises:
-            ValueError: for options that are out of range, or do not fit one another or the task's dictionaries.
-        """
+        """The plan of a model with these options; raises ValueError for options that do not fit."""
         check_ranges(cls.options(), cfg)
         target = getattr(task, "target_dictionary", None) or task.source_dictionary
         return make_plan(cfg, cls.family, target, task.source_dictionary, turned_on=cls.turned_on)
@@ -92,8 +88,7 @@ class TiedModel(BaseFairseqModel):
     def end_update(self, *, are_copies: bool = False) -> None:
         """Trainer's hook after an update: ``--unit-rows`` divides each row by its norm (Loshchilov et al. 2024, nGPT).
 
-        Raises:
-            ValueError: for ``--unit-rows`` if the optimizer has the weights in float32, which would undo it.
+        Raises ValueError for ``--unit-rows`` if the optimizer has the weights in float32, which would undo it.
         """
         if not self.plan.unit_rows:
             return
@@ -112,11 +107,6 @@ class TiedModel(BaseFairseqModel):
     def output(self) -> OutputLayer:
         """The output layer."""
         return getattr(self.decoder, "output", None) or self.decoder.output_projection
-
-    @property
-    def projection(self) -> nn.Linear | None:
-        """P, the matrix that projection regularization penalises."""
-        return self.output.projection
 
     def extract_features(
         self,
@@ -210,15 +200,11 @@ class TiedModel(BaseFairseqModel):
             known = first.setdefault(id(parameter), key)
             entry, other = state_dict.get(prefix + key), state_dict.get(prefix + known)
             if known != key and entry is not None and other is not None and not torch.equal(entry, other):
+                one_side = key.partition(".")[0] == known.partition(".")[0]
                 raise ValueError(
-                    f"{self.asks_for_sharing(known, key)}: needs a checkpoint with one table for {known} and {key}; "
-                    "got two that differ. Use the options of its training."
+                    f"{flag_of(TYING if one_side else THREE_WAY)}: needs a checkpoint with one table for {known} and "
+                    f"{key}; got two that differ. Use the options of its training."
                 )
-
-    def asks_for_sharing(self, first: str, second: str) -> str:
-        """The flag that shares the tables of two state-dict entries, for messages."""
-        sides = {key.partition(".")[0] for key in (first, second)}
-        return "--share-all-embeddings" if len(sides) > 1 else "--share-decoder-input-output-embed"
 
 
 def _at(values_BTX: Tensor, places_N: Tensor) -> Tensor:

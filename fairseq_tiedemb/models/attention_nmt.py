@@ -97,11 +97,7 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: AttentionNMTConfig, task: Any) -> "AttentionNMTModel":
-        """Builds the model from its options.
-
-        Raises:
-            ValueError: as ``plan_of`` and ``load_pretrained``, and for a left-padded target.
-        """
+        """Builds the model; raises ValueError as ``plan_of`` and ``load_pretrained``, and for a left-padded target."""
         if getattr(task.cfg, "left_pad_target", False) is True:
             raise ValueError(
                 "--left-pad-target: needs False, since the decoder starts at the first column; got True. Leave it out."

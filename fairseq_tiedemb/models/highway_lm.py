@@ -7,12 +7,13 @@ from typing import Any
 from fairseq.models import register_model
 from torch import nn
 
+from ..modules.dropout import VariationalDropout
 from ..modules.highway import RecurrentHighwayNetwork
 from ..option_checks import Range, option
 from ..plan import TYING, Plan
 from ._recipe import register_preset
 from ._recurrent_decoder import RecurrentDecoder
-from ._recurrent_lm import RECURRENT, RecurrentLMConfig, recurrent_decoder
+from ._recurrent_lm import RECURRENT, RecurrentLMConfig
 from ._stream_lm import StreamLM
 from ._tables import Tables
 
@@ -46,7 +47,10 @@ class HighwayLM(StreamLM):
             dropout_h=cfg.dropout_states,
             transform_bias=cfg.transform_bias,
         )
-        return recurrent_decoder(cfg, words, tables, stack)
+        outputs = VariationalDropout(cfg.dropout_outputs)
+        return RecurrentDecoder(
+            words, tables.input, tables.output, stack, word_dropout=cfg.dropout_words, dropout_out=outputs
+        )
 
     def reset_parameters(self, cfg: Any) -> None:
         """Draws parameters as ``StreamLM.reset_parameters`` does, but constant biases of the transform gates."""
@@ -59,10 +63,6 @@ preset = partial(register_preset, HighwayLM, HighwayLMConfig)
 preset("highway_lm_8x890", 'Depth 8, untied; Press & Wolf 2016, table 5, "RHN + BD".')
 preset("highway_lm_8x890_wt", "Depth 8 with weight tying.", TYING)
 preset("highway_lm_9x860", "Depth 9, untied.")
-preset(
-    "highway_lm_9x860_wt",
-    'Depth 9 with weight tying; Press & Wolf 2016, table 5, "RHN + BD + WT".',
-    TYING,
-)
+preset("highway_lm_9x860_wt", 'Depth 9 with weight tying; Press & Wolf 2016, table 5, "RHN + BD + WT".', TYING)
 preset("highway_lm_10x830", "Depth 10, untied.")
 preset("highway_lm_10x830_wt", "Depth 10 with weight tying.", TYING)

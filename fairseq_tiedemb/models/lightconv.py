@@ -14,11 +14,10 @@ from ._fairseqs import (
     LANGUAGE_MODEL,
     TRANSLATION,
     FairseqsLMConfig,
+    FairseqsModel,
     FairseqsTranslationConfig,
     register_presets,
-    transplant,
 )
-from ._tied_model import TiedModel
 
 
 class FeaturesAsTheyAre(OutputLayer):
@@ -46,15 +45,18 @@ class TiedLightConvDecoder(LightConvDecoder):
         return features if self.adaptive_softmax is not None else self.output_projection.scores(features)
 
 
-def _tie(model: Any, plan: Plan, args: Any, task: Any, *, name: str) -> None:
-    """Replaces the tables of a fairseq model, and the class of its decoder."""
-    transplant(model, plan, args, task, name=name)
-    model.decoder.__class__ = TiedLightConvDecoder
-    model.decoder.output_projection.__class__ = FeaturesAsTheyAre
+class ConvolutionalModel(FairseqsModel):
+    """Mixin for our forms of fairseq's convolutional models, whose decoders have no ``features_only``."""
+
+    def transplant(self, plan: Plan, args: Any, task: Any) -> None:
+        """Replaces the tables, and the class of the decoder."""
+        super().transplant(plan, args, task)
+        self.decoder.__class__ = TiedLightConvDecoder
+        self.decoder.output_projection.__class__ = FeaturesAsTheyAre
 
 
 @register_model("tied_lightconv")
-class TiedLightConvModel(TiedModel, LightConvModel):
+class TiedLightConvModel(ConvolutionalModel, LightConvModel):
     """fairseq's ``lightconv`` with a sharing method; DynamicConv unless ``--encoder-conv-type lightweight`` is given.
 
     Otherwise like ``tied_transformer``. The presets' encoders have 7 blocks.
@@ -62,42 +64,28 @@ class TiedLightConvModel(TiedModel, LightConvModel):
     Source: Wu et al. 2019; Liu et al. 2020, section 4.
     """
 
+    name = "tied_lightconv"
     family = TRANSLATION
     own_options = FairseqsTranslationConfig
-    meaning = SHARING_IN_FAIRSEQS_MODELS
 
     @classmethod
-    def build_model(cls, args: Any, task: Any) -> "TiedLightConvModel":
+    def build_model(cls, args: Any, task: Any) -> Any:
         """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
-        plan = cls.plan_of(args, task)
         # fairseq's decoder reads adaptive softmax options that only its language model defines.
-        for name, value in (
-            ("adaptive_softmax_factor", 4.0),
-            ("tie_adaptive_weights", False),
-            ("tie_adaptive_proj", False),
-        ):
+        unused = {"adaptive_softmax_factor": 4.0, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
+        for name, value in unused.items():
             setattr(args, name, getattr(args, name, value))
-        theirs = super().build_model(args, task)  # always an instance of fairseq's class
-        model = cls(theirs.encoder, theirs.decoder)
-        _tie(model, plan, args, task, name="tied_lightconv")
-        return model
+        return super().build_model(args, task)
 
 
 @register_model("tied_lightconv_lm")
-class TiedLightConvLanguageModel(TiedModel, LightConvLanguageModel):
+class TiedLightConvLanguageModel(ConvolutionalModel, LightConvLanguageModel):
     """fairseq's ``lightconv_lm`` with a sharing method, also for adaptive input; like ``tied_transformer_lm``."""
 
+    name = "tied_lightconv_lm"
     family = LANGUAGE_MODEL
     own_options = FairseqsLMConfig
     meaning = (*SHARING_IN_FAIRSEQS_MODELS, *OUTPUT_LAYER)
-
-    @classmethod
-    def build_model(cls, args: Any, task: Any) -> "TiedLightConvLanguageModel":
-        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
-        plan = cls.plan_of(args, task)
-        model = cls(super().build_model(args, task).decoder)
-        _tie(model, plan, args, task, name="tied_lightconv_lm")
-        return model
 
 
 register_presets("lightconv")

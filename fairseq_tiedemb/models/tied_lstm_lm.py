@@ -9,6 +9,7 @@ from typing import Any, Optional
 from fairseq.models import register_model
 from fairseq.modules import FairseqDropout
 
+from ..modules.dropout import VariationalDropout
 from ..modules.lstm import LSTMStack
 from ..modules.variational_lstm import VariationalLSTM
 from ..option_checks import flag_of
@@ -16,7 +17,7 @@ from ..plan import TYING, Plan
 from ._options import first_given, own_dropout, probability, size
 from ._recipe import register_preset
 from ._recurrent_decoder import RecurrentDecoder
-from ._recurrent_lm import RECURRENT, RecurrentLMConfig, recurrent_decoder
+from ._recurrent_lm import RECURRENT, RecurrentLMConfig
 from ._stream_lm import StreamLM
 from ._tables import Tables
 
@@ -50,11 +51,11 @@ class TiedLSTMLM(StreamLM):
     def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> RecurrentDecoder:
         """The LSTM layers around the tables; raises ValueError for both kinds of dropout."""
         sizes = cfg.decoder_embed_dim, cfg.decoder_hidden_size, cfg.decoder_layers
-        if not _variational(cfg):
-            places = (first_given(place, cfg.dropout) for place in (cfg.decoder_dropout_in, cfg.decoder_dropout_out))
-            dropouts = (FairseqDropout(probability, cls.__name__) for probability in places)
+        if not any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs)):
             stack = LSTMStack(*sizes, cfg.dropout, weight_dropout=cfg.weight_dropout)
-            return recurrent_decoder(cfg, words, tables, stack, *dropouts)
+            places = (first_given(place, cfg.dropout) for place in (cfg.decoder_dropout_in, cfg.decoder_dropout_out))
+            before, after = (FairseqDropout(probability, cls.__name__) for probability in places)
+            return RecurrentDecoder(words, tables.input, tables.output, stack, dropout_in=before, dropout_out=after)
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):
                 raise ValueError(
@@ -62,11 +63,10 @@ class TiedLSTMLM(StreamLM):
                     f"{getattr(cfg, name)}. Use one kind of dropout."
                 )
         rates = {"dropout_i": cfg.dropout_inputs, "dropout_h": cfg.dropout_states, "weight_dropout": cfg.weight_dropout}
-        return recurrent_decoder(cfg, words, tables, VariationalLSTM(*sizes, **rates))
-
-
-def _variational(cfg: Any) -> bool:
-    return any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs))
+        stack, outputs = VariationalLSTM(*sizes, **rates), VariationalDropout(cfg.dropout_outputs)
+        return RecurrentDecoder(
+            words, tables.input, tables.output, stack, word_dropout=cfg.dropout_words, dropout_out=outputs
+        )
 
 
 PROJECTION = ("projection", "projection_bias")

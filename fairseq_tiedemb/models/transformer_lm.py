@@ -1,14 +1,12 @@
 """fairseq's Transformer language model with shared embeddings."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from fairseq.models import register_model
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
 from ..checkpoints.meaning import OUTPUT_LAYER, SHARING_IN_FAIRSEQS_MODELS
-from ._fairseqs import LANGUAGE_MODEL, FairseqsLMConfig, register_presets, transplant
-from ._tied_model import TiedModel
+from ._fairseqs import LANGUAGE_MODEL, FairseqsLMConfig, FairseqsModel, register_presets
 
 
 @dataclass
@@ -17,7 +15,7 @@ class TiedTransformerLanguageModelConfig(FairseqsLMConfig, TransformerLanguageMo
 
 
 @register_model("tied_transformer_lm", dataclass=TiedTransformerLanguageModelConfig)
-class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
+class TiedTransformerLanguageModel(FairseqsModel, TransformerLanguageModel):
     """fairseq's ``transformer_lm`` with a sharing method, also for adaptive input (``--adaptive-input``).
 
     The bands share tables with ``--tie-adaptive-weights``. Otherwise like ``tied_transformer``.
@@ -25,16 +23,9 @@ class TiedTransformerLanguageModel(TiedModel, TransformerLanguageModel):
     Source: Baevski & Auli 2019 (adaptive input); Liu et al. 2020.
     """
 
+    name = "tied_transformer_lm"
     family = LANGUAGE_MODEL
     meaning = (*SHARING_IN_FAIRSEQS_MODELS, *OUTPUT_LAYER)
-
-    @classmethod
-    def build_model(cls, args: Any, task: Any) -> "TiedTransformerLanguageModel":
-        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
-        plan = cls.plan_of(args, task)
-        model = super().build_model(args, task)
-        transplant(model, plan, args, task, name="tied_transformer_lm")
-        return model
 
 
 register_presets("transformer_lm")

@@ -6,14 +6,10 @@ from ..embedding import SharedEmbedding
 
 
 class FactorizedInput(nn.Module):
-    """Factorised input embedding: a narrow table (V, R), then a projection P (D, R) to the model's width.
+    """Factorised input embedding: a narrow table (V, R), then a projection P (D, R) to the model's width D.
 
     The vector of token v is P s_v(w_v), with V R + R D parameters instead of V D. s_v is the sharing method's input
     scale, which sees the narrow rows. The output layer's factor maps features back to the narrow width.
-
-    Args:
-        table: the narrow table.
-        embedding_dim: D.
 
     Source: Lan et al. 2020 (ALBERT), section 3.1, factorized embedding parameterization.
     """

@@ -104,12 +104,7 @@ class _HighwayRecurrence(torch.autograd.Function):
     @staticmethod
     @without_autocast
     def forward(
-        ctx: Any,
-        gates_TBG: Tensor,
-        state_BH: Tensor,
-        weight_LGH: Tensor,
-        upper_bias_lG: Tensor,
-        mask_BH: Tensor | None,
+        ctx: Any, gates_TBG: Tensor, state_BH: Tensor, weight_LGH: Tensor, upper_bias_lG: Tensor, mask_BH: Tensor | None
     ) -> Tensor:
         gates_TBG = gates_TBG.to(weight_LGH.dtype)
         steps, bsz, _ = gates_TBG.shape

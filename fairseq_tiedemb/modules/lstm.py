@@ -12,6 +12,8 @@ from .recurrence import Recurrence
 # Number of units H from which a layer on a CPU is faster as a Recurrence than in torch's kernel, by the dtype of its
 # products; see tests/benchmarks/test_recurrent_lm_modules.py. In bfloat16 the kernel's backward pass is slow.
 BY_STEPS_FROM = {torch.float32: 1000, torch.bfloat16: 600}
+# Input weights (4H, I), recurrent weights (4H, H) and bias (4H,).
+Layer = tuple[Tensor, Tensor, Tensor]
 
 
 class LSTMStack(nn.Module):
@@ -43,17 +45,25 @@ class LSTMStack(nn.Module):
         self.weight_ih = nn.ParameterList(torch.empty(4 * hidden_size, size) for size in sizes)
         self.weight_hh = nn.ParameterList(torch.empty(4 * hidden_size, hidden_size) for _ in sizes)
         self.bias = nn.ParameterList(torch.empty(4 * hidden_size) for _ in sizes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters uniformly from +-1 / sqrt(H), as torch does."""
         for parameter in self.parameters():
-            nn.init.uniform_(parameter, -(hidden_size**-0.5), hidden_size**-0.5)
+            nn.init.uniform_(parameter, -(self.hidden_size**-0.5), self.hidden_size**-0.5)
 
     def initial_state(self, bsz: int) -> Tensor:
         """A zero state [h, c] (L, B, 2H)."""
         return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
 
+    def layers(self) -> list[Layer]:
+        """The weights of each layer, with DropConnect in training."""
+        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
+        return list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
+
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
         """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
-        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
-        layers = list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
+        layers = self.layers()
         if not self.training or self.dropout == 0.0:
             return fused_lstm(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
@@ -65,26 +75,26 @@ class LSTMStack(nn.Module):
         return outputs, torch.cat(states)
 
 
-def fused_lstm(
-    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[Tensor, Tensor]:
+def fused_lstm(inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor]:
     """Runs LSTM layers in one call of torch's kernel; returns the last layer's h (T, B, H) and the last states.
 
-    ``layers`` holds input weights (4H, I), recurrent weights (4H, H) and bias (4H,) of each layer. States [h, c] are
-    (L, B, 2H). Last states have the given states' dtype. Under autocast the kernel rounds h and c in every step, so
-    splitting a sequence does not change the result. Wide layers on a CPU run as ``Recurrence``, which is faster. So
-    does a single step without gradients, for which the kernel would arrange the weights anew.
+    States [h, c] are (L, B, 2H). Last states have the given states' dtype. Under autocast the kernel rounds h and c in
+    every step, so splitting a sequence does not change the result. Wide layers on a CPU run as ``Recurrence``, which is
+    faster. So does a single step without gradients, for which the kernel would arrange the weights anew.
     """
     if _is_faster_by_steps(inputs_TBI, layers[0][1]):
         return _by_steps(inputs_TBI, state_LBK, layers)
     zero = torch.zeros_like(layers[0][2])
     weights = [weight for layer in layers for weight in (*layer, zero)]
     state = tuple(part.contiguous() for part in state_LBK.chunk(2, 2))
-    # has_biases, num_layers, dropout, train (what cuDNN calls it: whether to prepare a backward pass), bidirectional,
-    # batch_first
-    options = (True, len(layers), 0.0, torch.is_grad_enabled(), False, False)
-    outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *options)
+    outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *kernel_options(len(layers)))
     return outputs, torch.cat((hidden, memory), 2).to(state_LBK.dtype)
+
+
+def kernel_options(layers: int) -> tuple[bool, int, float, bool, bool, bool]:
+    """Options of torch's kernels: has_biases, num_layers, dropout, train, bidirectional, batch_first."""
+    # cuDNN calls it training to prepare a backward pass.
+    return (True, layers, 0.0, torch.is_grad_enabled(), False, False)
 
 
 def _is_faster_by_steps(inputs: Tensor, weight_GH: Tensor) -> bool:
@@ -100,17 +110,13 @@ def _is_faster_by_steps(inputs: Tensor, weight_GH: Tensor) -> bool:
 
 
 @without_autocast
-def lstm_without_autocast(
-    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[Tensor, Tensor]:
+def lstm_without_autocast(inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor]:
     """``fused_lstm`` in the dtype of the weights, also under autocast."""
     dtype = layers[0][0].dtype
     return fused_lstm(inputs_TBI.to(dtype), state_LBK.to(dtype), layers)
 
 
-def _by_steps(
-    inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[Tensor, Tensor]:
+def _by_steps(inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor]:
     outputs, states = inputs_TBI, []
     for state_BK, (weight_ih, weight_hh, bias) in zip(state_LBK, layers, strict=True):
         gates_TBG = F.linear(outputs, weight_ih, bias)

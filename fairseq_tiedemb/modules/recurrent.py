@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from .cells import LSTM, Cell
 from .initialization import gaussian_or_orthogonal_
-from .lstm import lstm_without_autocast
+from .lstm import fused_lstm, kernel_options, lstm_without_autocast
 from .recurrence import Recurrence
 
 
@@ -14,11 +14,6 @@ class RecurrentLayer(nn.Module):
 
     On a GPU cuDNN runs the steps. On a CPU ``fused_lstm`` runs an LSTM, and an autograd Function a GRU. The layer
     ignores padding: sequences start at step 0, and padding after them has no effect on their outputs.
-
-    Args:
-        input_size: width of the inputs.
-        hidden_size: H.
-        cell: one of ``cells.CELLS``.
     """
 
     def __init__(self, input_size: int, hidden_size: int, cell: Cell):
@@ -43,15 +38,13 @@ class RecurrentLayer(nn.Module):
         return Recurrence.apply(self.cell, gates_TBG, state_BK, self.weight_hh)
 
     def _cudnn(self, inputs_TBI: Tensor, state_BK: Tensor) -> tuple[Tensor, Tensor]:
-        weights = [self.weight_ih, self.weight_hh, self.bias, torch.zeros_like(self.bias)]
-        # As in fused_lstm: has_biases, num_layers, dropout, train, bidirectional, batch_first.
-        options = (True, 1, 0.0, torch.is_grad_enabled(), False, False)
-        state = tuple(part.unsqueeze(0).contiguous() for part in state_BK.chunk(self.cell.states, 1))
+        layer, state_1BK = (self.weight_ih, self.weight_hh, self.bias), state_BK.unsqueeze(0)
         if self.cell is LSTM:
-            outputs, hidden, memory = torch.lstm(inputs_TBI, state, weights, *options)
-            return outputs, torch.cat((hidden[0], memory[0]), 1)
-        outputs, hidden = torch.gru(inputs_TBI, state[0], weights, *options)
-        return outputs, hidden[0]
+            outputs, states = fused_lstm(inputs_TBI, state_1BK, [layer])
+        else:
+            weights = [*layer, torch.zeros_like(self.bias)]
+            outputs, states = torch.gru(inputs_TBI, state_1BK.contiguous(), weights, *kernel_options(1))
+        return outputs, states[0]
 
 
 class BidirectionalLayer(nn.Module):

@@ -3,34 +3,28 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from .cells import sigmoid_backward, tanh_backward, without_autocast
 from .dropout import variational_mask
-from .lstm import lstm_without_autocast
+from .lstm import LSTMStack, lstm_without_autocast
 
 GATES = 4  # i, f, g, o: torch's order
 
 
-class VariationalLSTM(nn.Module):
+class VariationalLSTM(LSTMStack):
     """LSTM layers with variational dropout; gate a of a layer has its own masks p_a (inputs) and q_a (previous h).
 
         a = W_a (x * p_a) + R_a (h * q_a) + b_a,   a in i, f, g, o
         c' = sigmoid(f) c + sigmoid(i) tanh(g);    h' = sigmoid(o) tanh(c')
 
     Masks are drawn once per forward pass and row, and hold for all steps. Without masks (in evaluation, or with both
-    probabilities 0) torch's fused LSTM kernel runs with one bias per gate. Weights start uniform in +-1 /
-    sqrt(hidden_size) as torch's do, biases at zero.
+    probabilities 0) torch's fused LSTM kernel runs. ``LSTMStack`` describes the other arguments.
 
     Args:
-        input_size: width of the inputs.
-        hidden_size: H, width of the outputs.
-        layers: number of layers.
         dropout_i: probability of zero in the masks of every layer's inputs, in [0, 1).
         dropout_h: probability of zero in the masks of the previous h, in [0, 1).
-        weight_dropout: DropConnect, as in ``LSTMStack``.
 
     Source: Gal & Ghahramani 2016, section 4.2, "untied weights"; yaringal/BayesianRNN
     LM_code/main_new_dropout_SOTA_v3.lua, which has a second bias on the recurrent side.
@@ -46,31 +40,22 @@ class VariationalLSTM(nn.Module):
         dropout_h: float,
         weight_dropout: float = 0.0,
     ):
-        super().__init__()
-        self.hidden_size = hidden_size
-        self.dropout_i = dropout_i
-        self.dropout_h = dropout_h
-        self.weight_dropout = weight_dropout
-        gates = GATES * hidden_size
-        widths = [input_size] + [hidden_size] * (layers - 1)
-        self.weight_ih = nn.ParameterList(torch.empty(gates, width) for width in widths)
-        self.weight_hh = nn.ParameterList(torch.empty(gates, hidden_size) for _ in widths)
-        self.bias = nn.ParameterList(torch.zeros(gates) for _ in widths)
-        for weight in (*self.weight_ih, *self.weight_hh):
-            nn.init.uniform_(weight, -(hidden_size**-0.5), hidden_size**-0.5)
+        super().__init__(input_size, hidden_size, layers, weight_dropout=weight_dropout)
+        self.dropout_i, self.dropout_h = dropout_i, dropout_h
 
-    def initial_state(self, bsz: int) -> Tensor:
-        """A zero state [h, c] (layers, B, 2H)."""
-        return self.bias[0].new_zeros(len(self.bias), bsz, 2 * self.hidden_size)
+    def reset_parameters(self) -> None:
+        """Draws the weights as ``LSTMStack`` does; biases start at 0."""
+        for weight in (*self.weight_ih, *self.weight_hh):
+            nn.init.uniform_(weight, -(self.hidden_size**-0.5), self.hidden_size**-0.5)
+        for bias in self.bias:
+            nn.init.zeros_(bias)
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
-        """Runs all layers from states [h, c] (L, B, 2H); returns the last layer's h (T, B, H) and the last states."""
-        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
+        layers = self.layers()
         if not self.training or (self.dropout_i == 0 and self.dropout_h == 0):
-            layers = list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
             return lstm_without_autocast(inputs_TBI, state_LBK, layers)
         outputs, states = inputs_TBI, []
-        for state_BK, weight_ih, weight_hh, bias in zip(state_LBK, self.weight_ih, weights_hh, self.bias, strict=True):
+        for state_BK, (weight_ih, weight_hh, bias) in zip(state_LBK, layers, strict=True):
             bsz = len(state_BK)
             mask_i = variational_mask(self.dropout_i, GATES, bsz, weight_ih.size(1), like=weight_ih)
             mask_h = variational_mask(self.dropout_h, GATES, bsz, self.hidden_size, like=weight_hh)

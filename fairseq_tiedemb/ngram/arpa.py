@@ -22,10 +22,8 @@ from typing import BinaryIO, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices
+from .counts import Indices, Reals
 from .text import BOS, MARKS, UNKNOWN, Vocabulary
-
-Reals = NDArray[np.float64]
 
 # n-grams turned into text, or read, at a time.
 ARPA_CHUNK = 1 << 18

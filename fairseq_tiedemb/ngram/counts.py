@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from .text import BOS, EOS
 
 Indices = NDArray[np.int64]
+Reals = NDArray[np.float64]
 
 
 @dataclass

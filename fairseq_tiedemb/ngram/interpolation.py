@@ -8,9 +8,8 @@ Source: Jelinek & Mercer 1980; Dempster, Laird & Rubin 1977.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Reals = NDArray[np.float64]
+from .counts import Reals
 
 # EM stops when a round gains less than this, in nats per token.
 SMALLEST_GAIN = 1e-10

@@ -19,10 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices, Level, look_up
+from .counts import Indices, Level, Reals, look_up
 from .text import BOS
-
-Reals = NDArray[np.float64]
 
 BUCKETS = 64
 # EM stops when a round gains less than this, in nats per word.

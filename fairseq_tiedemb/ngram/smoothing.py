@@ -28,10 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices
+from .counts import Indices, Reals
 from .jelinek_mercer import Weights
-
-Reals = NDArray[np.float64]
 
 # Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
@@ -56,11 +54,6 @@ class Counted:
     histories: Indices
     totals: Reals
     words: int
-
-    @property
-    def all_seen(self) -> bool:
-        """Whether n = 1 and every word was seen, so that no unseen word needs probability."""
-        return self.n == 1 and np.count_nonzero(self.counts) == self.words
 
 
 @dataclass(frozen=True)
@@ -135,7 +128,7 @@ def jelinek_mercer(order: Counted, options: Options) -> Discounts:
 
 def katz(order: Counted, options: Options) -> Discounts:
     """delta = (1 - d_c) c, with 1 for undefined ratios; delta = 0 for unigrams if every word was seen."""
-    if order.all_seen:
+    if order.n == 1 and np.count_nonzero(order.counts) == order.words:
         return Discounts(np.zeros(len(order.counts)))
     estimates = good_turing(order.counts, options.katz_k)
     ratios = tuple(1.0 if ratio is None else ratio for ratio in estimates)

@@ -19,7 +19,6 @@ from .counted import CountedHead as CountedHead
 from .counted import unigram as unigram
 from .joint import JointSpace as JointSpace
 from .layer import OutputLayer as OutputLayer
-from .layer import build_output as build_output
 from .mixture import Mixture as Mixture
 from .negative_sampling import NegativeSampling as NegativeSampling
 from .ours import ADAPTIVE as ADAPTIVE
@@ -27,6 +26,7 @@ from .ours import SOFTMAX as SOFTMAX
 from .registry import OUTPUT_HEADS as OUTPUT_HEADS
 from .registry import NoOptions as NoOptions
 from .registry import OutputHead as OutputHead
+from .registry import Words as Words
 from .registry import register_output_layer as register_output_layer
 from .sampled import NoiseContrastive as NoiseContrastive
 from .sampled import SampledSoftmax as SampledSoftmax

@@ -9,20 +9,14 @@ import numpy as np
 class BinaryTree(NamedTuple):
     """A binary tree of V leaves (the tokens) and V - 1 inner nodes; node 0 is the root, and parents precede children.
 
-    With a score u_j for each inner node j, log p(v) = sum_d log sigmoid(signs[v, d] * u[paths[v, d]]), over d below
-    lengths[v]; the probabilities sum to 1 over the tokens.
+    With a score u_j for each inner node j, p(v) is the product of sigmoid(turn of c * u_j) over the nodes j above v,
+    where c is the child of j on the way to v; the probabilities sum to 1 over the tokens.
 
     Attributes:
-        paths: inner nodes from the root to each token, (V, depth), int64; 0 beyond the token's length.
-        signs: side that each token takes at those nodes, (V, depth), int8: +1 or -1; 0 beyond the token's length.
-        lengths: number of inner nodes above each token, (V,), int64.
         parents: parent of each node, (2V - 1,), int64, inner nodes first, then tokens; -1 for the root.
         turns: side of each node under its parent, (2V - 1,), int8: +1 or -1; 0 for the root.
     """
 
-    paths: np.ndarray
-    signs: np.ndarray
-    lengths: np.ndarray
     parents: np.ndarray
     turns: np.ndarray
 
@@ -34,12 +28,8 @@ def huffman_tree(counts: np.ndarray) -> BinaryTree:
     queues. The rarer of the two nodes takes side +1. Ties go to a token before a merged node, which keeps the tree
     flat, to the token with the larger index, and to the merged node that is older.
 
-    Raises:
-        ValueError: for no tokens, and for counts that are negative or not finite.
-
     Source: Huffman 1952; van Leeuwen 1976 (two queues); Mikolov et al. 2013, section 2.1 (words).
     """
-    counts = _checked(counts)
     children: list[list[int]] = []
     _merge(list(range(len(counts))), counts, children)
     return _from_merged(children, len(counts))
@@ -57,12 +47,8 @@ def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -
         class_of: class of each token, (V,).
         codes: codes of the classes, all different.
 
-    Raises:
-        ValueError: as ``huffman_tree``.
-
     Source: Mnih & Hinton 2009, section 4 (trees out of clusters); Brown et al. 1992, section 3 (bits).
     """
-    counts = _checked(counts)
     children: list[list[int]] = []
     roots: dict[int, int] = {}
     for number in np.unique(class_of).tolist():
@@ -87,17 +73,6 @@ def _join(nodes: dict[str, int], children: list[list[int]]) -> None:
             children.append([first, node])
             first = -len(children)
         subtrees[prefix] = first
-
-
-def _checked(counts: np.ndarray) -> np.ndarray:
-    """Counts as an array (V,); raises ValueError if it is empty or has negative or non-finite counts."""
-    counts = np.asarray(counts)
-    if counts.ndim != 1 or not len(counts):
-        raise ValueError(f"counts: needs shape (V,), of a word at least; got {counts.shape}. Use one count a word.")
-    if not np.isfinite(counts).all() or counts.min() < 0:
-        worst = counts[~(np.isfinite(counts) & (counts >= 0))][0]
-        raise ValueError(f"counts: needs finite numbers, 0 or more; got {worst}. Use counts of words.")
-    return counts
 
 
 def _merge(nodes: list[int], counts: np.ndarray, children: list[list[int]]) -> int:
@@ -134,20 +109,13 @@ def _from_merged(children: list[list[int]], size: int) -> BinaryTree:
     return _tree(size - 1 + np.array(children[::-1], np.int64).reshape(-1, 2))
 
 
-def balanced_tree(order: np.ndarray) -> BinaryTree:
-    """The binary tree whose path lengths differ by at most 1, with tokens from left to right in the given order.
+def balanced_tree(size: int) -> BinaryTree:
+    """The binary tree of V tokens (``size``), from left to right, whose path lengths differ by at most 1.
 
-    Neighbours in ``order``, a permutation of the tokens 0 ... V - 1, share most of their paths.
-
-    Raises:
-        ValueError: if ``order`` is empty or no permutation.
+    Neighbours share most of their paths.
 
     Source: Morin & Bengio 2005, section 3.
     """
-    order = np.asarray(order)
-    size = len(order)
-    if order.ndim != 1 or not size or not np.array_equal(np.sort(order), np.arange(size)):
-        raise ValueError(f"order: needs each of the words 0 ... V - 1 once; got {order}. Use np.arange(V), say.")
     children = np.empty((size - 1, 2), np.int64)
     starts, stops = np.array([0]), np.array([size])
     number = 0
@@ -160,7 +128,7 @@ def balanced_tree(order: np.ndarray) -> BinaryTree:
         is_leaf = stops - starts == 1
         first = number + len(starts) // 2
         nodes = first + np.cumsum(~is_leaf) - 1
-        nodes[is_leaf] = size - 1 + order[starts[is_leaf]]
+        nodes[is_leaf] = size - 1 + starts[is_leaf]
         children[number:first] = nodes.reshape(-1, 2)
         number = first
     return _tree(children)
@@ -169,23 +137,8 @@ def balanced_tree(order: np.ndarray) -> BinaryTree:
 def _tree(children: np.ndarray) -> BinaryTree:
     """The tree of the inner nodes' children (V - 1, 2): the child on side +1, then the child on side -1."""
     inner = len(children)
-    size = inner + 1
-    parents, turns = np.full(inner + size, -1, np.int64), np.zeros(inner + size, np.int8)
+    parents, turns = np.full(2 * inner + 1, -1, np.int64), np.zeros(2 * inner + 1, np.int8)
     for side, turn in enumerate((1, -1)):
         parents[children[:, side]] = np.arange(inner)
         turns[children[:, side]] = turn
-    lengths, node = np.zeros(size, np.int64), np.arange(inner, inner + size)
-    while (node > 0).any():
-        lengths += node > 0
-        node = np.where(node > 0, parents[node], 0)
-    depth = int(lengths.max())
-    paths, signs = np.zeros((size, depth), np.int64), np.zeros((size, depth), np.int8)
-    # Climbs from all tokens at once; tokens that have reached the root drop out.
-    word, node = np.arange(size), np.arange(inner, inner + size)
-    for step in range(depth):
-        word, node = word[node > 0], node[node > 0]
-        place = lengths[word] - 1 - step
-        signs[word, place] = turns[node]
-        node = parents[node]
-        paths[word, place] = node
-    return BinaryTree(paths, signs, lengths, parents, turns)
+    return BinaryTree(parents, turns)

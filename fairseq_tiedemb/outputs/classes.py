@@ -135,8 +135,7 @@ class ClassBased(CountedHead):
         return found.index_copy(0, order, of_class + torch.cat(in_class))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
-        self.table.start_bias(log_prob_V)
+        super().start_bias(log_prob_V)
         with torch.no_grad():
             self.classes.bias.zero_()
             if log_prob_V is not None:

@@ -59,11 +59,9 @@ class CountedHead(Head):
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         self.table.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The output embeddings by the name of their tokens."""
         return {"words": self.table}
 
 

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from ..modules.factorized import narrowing
 
 
 class OutputLayer(nn.Module):
@@ -122,48 +121,12 @@ class OutputLayer(nn.Module):
         self.head.require_counts()
         self.head.check_options(options)
 
-    def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
-        self.head.start_bias(log_prob_V)
-
     def tables(self) -> dict[str, SharedEmbedding]:
         """The output embeddings by the name of their tokens."""
         return self.head.tables()
 
     def extra_repr(self) -> str:
         return "" if self._borrowed_table[0] is None else "tied"
-
-
-def build_output(
-    table: SharedEmbedding,
-    *,
-    borrowed: bool,
-    features_dim: int,
-    projection: nn.Linear | None = None,
-    factorized: bool = False,
-    over: nn.Module | None = None,
-) -> OutputLayer:
-    """Builds the output layer of a model with one table for the vocabulary.
-
-    Args:
-        table: output embedding.
-        borrowed: whether the model's input owns the table (tied).
-        features_dim: D, width of the features.
-        projection: P, from D to the width of the table or, with ``factorized``, of Q's input.
-        factorized: whether Q narrows to the width of the table.
-        over: head over the table; None for the full softmax.
-
-    Raises:
-        ValueError: if the table's input does not have the table's width.
-    """
-    width = features_dim if projection is None else projection.out_features
-    if not factorized and width != table.embedding_dim:
-        raise ValueError(
-            f"output layer: needs features as wide as the table's rows; got {width} and {table.embedding_dim}. "
-            "Use a projection."
-        )
-    factor = narrowing(width, table.embedding_dim) if factorized else None
-    return OutputLayer(table, borrowed=borrowed, projection=projection, factor=factor, over=over)
 
 
 HEAD = "owned."
@@ -218,12 +181,8 @@ def _find_the_table(
                 f"{prefix}{name}: needs shape {tuple(owned.shape)}, that of the input's table, with which it is tied; "
                 f"got {tuple(entry.shape)}. Use the sizes of the training."
             )
-        elif entry is not None and not _equal(entry, owned):
+        elif entry is not None and not torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True):
             error_msgs.append(
                 f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use the "
                 "checkpoint without --share-decoder-input-output-embed and --share-all-embeddings."
             )
-
-
-def _equal(entry: Tensor, owned: Tensor) -> bool:
-    return torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True)

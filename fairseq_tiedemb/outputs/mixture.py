@@ -15,11 +15,8 @@ class Mixture(Head):
         p(v | h) = sum_k pi_k softmax(scores(h_k))_v        h_k = tanh(L_k h + b_k)        pi = softmax(G h)
 
     The logarithms of p have a higher rank than D, which bounds those of one softmax. The loss holds the logits of a few
-    tokens at a time and takes K times as long as one softmax's. The table may be shared with any sharing method.
-
-    Args:
-        table: output embedding, owned by another module.
-        mixtures: K.
+    tokens at a time and takes K times as long as one softmax's. The table, which another module owns, may be shared
+    with any sharing method.
 
     Source: Yang et al. 2018, section 2.4.
     """
@@ -65,10 +62,8 @@ class Mixture(Head):
         return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         nn.init.zeros_(self.latent.bias)
         self.table.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The output embeddings by the name of their tokens."""
         return {"words": self.table}

@@ -13,15 +13,7 @@ class Noise:
     """Words drawn with replacement from q_v = max(c_v, 1)^power / sum_u max(c_u, 1)^power.
 
     Drawing is by inversion, in logarithmic time a word; ``torch.multinomial`` takes time linear in V and at most 2^24
-    words.
-
-    Args:
-        counts: c (V,).
-        power: of the counts.
-        never: mask of the words that are never drawn (V,).
-
-    Attributes:
-        q: probabilities of the words (V,), float64.
+    words. ``never`` masks the words that are never drawn (V,); ``q`` (V,) is float64.
     """
 
     def __init__(self, counts: Tensor, power: float, never: Tensor):
@@ -30,12 +22,7 @@ class Noise:
         self.q, self._cumulated = q / sums[-1], sums / sums[-1]
 
     def draw(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
-        """Noise words of this shape.
-
-        Args:
-            shape: of the result.
-            generator: on the CPU; None for torch's own of the counts' device.
-        """
+        """Noise words of this shape, by a generator on the CPU or, for None, torch's own of the counts' device."""
         device = self.q.device
         points = torch.rand(
             tuple(shape), dtype=self.q.dtype, generator=generator, device=device if generator is None else "cpu"
@@ -45,11 +32,7 @@ class Noise:
 
 
 class NoiseOfCounts:
-    """The noise of a head, made when it is needed, and anew when the head's counts change.
-
-    Args:
-        power: exponent of the counts in the noise distribution q.
-    """
+    """The noise of a head, made when it is needed, and anew when the head's counts change."""
 
     def __init__(self, power: float):
         self.power = power

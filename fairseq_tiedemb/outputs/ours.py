@@ -9,7 +9,7 @@ from typing import Any, Optional
 from torch import Tensor
 
 from ..embedding import SharedEmbedding
-from ..option_checks import POSITIVE, OneOf, Range, option
+from ..option_checks import POSITIVE, OneOf, Range, check_value, option
 from .class_file import NamedClasses, read_classes
 from .classes import ClassBased
 from .joint import JointSpace
@@ -22,6 +22,7 @@ from .tree import BY_CLASSES, TREES, Tree
 
 SOFTMAX = "softmax"
 ADAPTIVE = "adaptive"
+SOME_WORDS = Range("1 word or more with --output-layer short-list", "2000, say", at_least=1)
 # Default ratio of the widths of consecutive bands.
 FACTOR = 4.0
 
@@ -190,14 +191,6 @@ def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor
     return ShortList(table, counts, _marks(words), length=options.short_list, unknown=words.unk(), size=len(words))
 
 
-def _check_short_list(options: ShortListConfig) -> None:
-    if options.short_list < 1:
-        got = options.short_list
-        raise ValueError(
-            f"--short-list: needs 1 word or more with --output-layer short-list; got {got}. Use 2000, say."
-        )
-
-
 def _nce(options: NCEConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> NoiseContrastive:
     return NoiseContrastive(table, counts, _marks(words), log_z=options.noise_log_z, **_noise(options))
 
@@ -232,7 +225,7 @@ OURS = (
         "a softmax over the most frequent words, the others by their counts",
         _short_list,
         ShortListConfig,
-        check=_check_short_list,
+        check=lambda options: check_value("--short-list", options.short_list, SOME_WORDS),
         # Words outside the list have no rows; <unk> has one. The head refuses a list of more than all words.
         own_rows=lambda options, size: min(options.short_list + 1, size),
     ),

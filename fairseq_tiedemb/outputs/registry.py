@@ -14,11 +14,14 @@ from ..registry import Registry
 
 
 class Words(Protocol):
-    """The part of fairseq's ``Dictionary`` that heads read."""
+    """The part of fairseq's ``Dictionary`` that plans and heads read."""
 
+    symbols: list[str]
     indices: dict[str, int]
 
     def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> str: ...
 
     def bos(self) -> int: ...
 
@@ -64,8 +67,7 @@ class OutputHead:
     def options_of(self, settings: Any) -> Any:
         """The options that a model's settings have, as flags or in ``--output-layer-options``.
 
-        Raises:
-            ValueError: as ``parse``, and for options that cannot work.
+        Raises ValueError as ``parse``, and for options that cannot work.
         """
         if self.has_flags:
             names = [field.name for field in dataclasses.fields(self.options)]
@@ -76,11 +78,7 @@ class OutputHead:
         return options
 
     def parse(self, text: str | None) -> Any:
-        """The options in ``NAME=VALUE,...``.
-
-        Raises:
-            ValueError: for a name that the head does not have, or a value of another type.
-        """
+        """The options in ``NAME=VALUE,...``; raises ValueError for unknown names, and for values of another type."""
         types = typing.get_type_hints(self.options)
         fields = [field.name for field in dataclasses.fields(self.options)]
         values: dict[str, Any] = {}

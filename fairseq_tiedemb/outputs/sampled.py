@@ -1,6 +1,7 @@
 """Training losses on a few sampled tokens: noise-contrastive estimation and the sampled softmax."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -51,8 +52,7 @@ class SampledHead(CountedHead):
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Surrogate loss in training mode, exact cross entropy in evaluation mode.
 
-        Raises:
-            ValueError: for label smoothing or z-loss, and for training without counts.
+        Raises ValueError for label smoothing or z-loss, and for training without counts.
         """
         self.check_options(options)
         if not self.training:
@@ -81,11 +81,9 @@ class SampledHead(CountedHead):
         raise NotImplementedError
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities (N,) of the target words by the full softmax."""
         return -self.table.loss(features_ND, target_N, LossOptions(reduce=False), self.never()).loss
 
     def raw_scores(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Logit of each target token (N,), computed from the target rows alone."""
         return self.table.raw_scores(features_ND, target_N)
 
     def log_expected(self, words: Tensor, scores: Tensor) -> Tensor:
@@ -109,21 +107,12 @@ class NoiseContrastive(SampledHead):
     flag = "--output-layer nce"
 
     def __init__(
-        self,
-        table: SharedEmbedding,
-        counts: Tensor | None,
-        marks: Sequence[int],
-        *,
-        samples: int = 100,
-        power: float = 1.0,
-        shared: bool = True,
-        log_z: float = 0.0,
+        self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, log_z: float = 0.0, **noise: Any
     ):
-        super().__init__(table, counts, marks, samples=samples, power=power, shared=shared)
+        super().__init__(table, counts, marks, **noise)
         self.log_z = log_z
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:
-        """Losses (N,) of the class's equation."""
         target_delta = target_scores_N - self.log_z - self.log_expected(target_N, target_scores_N)
         noise_delta = noise_scores_NK - self.log_z - self.log_expected(noise, noise_scores_NK)
         return F.softplus(-target_delta) + F.softplus(noise_delta).sum(1)
@@ -149,7 +138,6 @@ class SampledSoftmax(SampledHead):
     flag = "--output-layer sampled"
 
     def losses(self, target_scores_N: Tensor, noise_scores_NK: Tensor, target_N: Tensor, noise: Tensor) -> Tensor:
-        """Losses (N,) of the class's equation."""
         hits = noise.expand(len(target_N), -1).eq(target_N.unsqueeze(1))
         noise_scores_NK = noise_scores_NK - self.log_expected(noise, noise_scores_NK)
         scores = torch.cat((target_scores_N.unsqueeze(1), noise_scores_NK.masked_fill(hits, -torch.inf)), 1)

@@ -134,10 +134,7 @@ class ShortList(CountedHead):
         return {"share:outside": outside.sum(), "nll:as_printed": -self.log_share[target_N].sum()}
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0.
-
-        Outside tokens share one bias, for their total probability.
-        """
+        """As ``Head.start_bias``; outside tokens share one bias, for their total probability."""
         if log_prob_V is not None:
             outside = self.place_of.to(log_prob_V.device) == self.place_of[self.unknown].to(log_prob_V.device)
             rest = log_prob_V[outside].logsumexp(0)
@@ -145,4 +142,4 @@ class ShortList(CountedHead):
             log_prob_V[self.unknown] = rest
             if self.table.num_embeddings == len(self.listed):
                 log_prob_V = log_prob_V[self.listed.to(log_prob_V.device)]
-        self.table.start_bias(log_prob_V)
+        super().start_bias(log_prob_V)

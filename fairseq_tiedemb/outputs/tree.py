@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .._shapes import check_features, check_target
 from ..head import Head, no_counts
+from ..option_checks import OneOf, check_value
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
 from .class_file import NamedClasses, of_another_file
@@ -27,7 +28,7 @@ def _of_classes(counts: Tensor, classes: NamedClasses | None) -> BinaryTree:
 # Values of --tree: functions of the leaves' counts (V,), in dictionary order, and of their classes.
 TREES: dict[str, Callable[[Tensor, NamedClasses | None], BinaryTree]] = {
     "huffman": lambda counts, _: huffman_tree(counts.numpy()),
-    "balanced": lambda counts, _: balanced_tree(torch.arange(len(counts)).numpy()),
+    "balanced": lambda counts, _: balanced_tree(len(counts)),
     BY_CLASSES: _of_classes,
 }
 # Number of targets whose paths are gathered at a time without gradients.
@@ -91,8 +92,7 @@ class Tree(Head):
         problem: ValueError | None = None,
     ):
         super().__init__()
-        if kind not in TREES:
-            raise ValueError(f"--tree: needs one of {', '.join(TREES)}; got {kind}. Use huffman.")
+        check_value("--tree", kind, OneOf(tuple(TREES), "huffman"))
         self.size, self.kind, self.problem = size, kind, problem
         self._class_of = classes.class_of if kind == BY_CLASSES and classes is not None else None
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))

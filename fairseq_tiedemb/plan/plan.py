@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..constants import Constants
-from ..outputs import ADAPTIVE, SOFTMAX, OutputHead
+from ..outputs import ADAPTIVE, SOFTMAX, OutputHead, Words
 from ..sharing import sharing_method
 from . import rules
-from .settings import MERGED, Family, Settings, Widths, Words
+from .settings import MERGED, Family, Settings, Widths
 
 WAYS = {2: "weight tying", 3: "three-way weight tying"}
 # Roles of the tables, in their order.

@@ -6,9 +6,9 @@ from typing import Any
 from ..checkpoints.meaning import FORMER_OUTPUTS
 from ..constants import Constants
 from ..option_checks import POSITIVE, check_value, flag_of
-from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead
+from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead, Words
 from ..sharing import SharingMethod
-from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths, Words
+from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths
 
 CUTOFF = "adaptive_softmax_cutoff"
 
@@ -16,8 +16,7 @@ CUTOFF = "adaptive_softmax_cutoff"
 def head_of(settings: Settings) -> OutputHead:
     """The output layer that the options name, or imply.
 
-    Raises:
-        ValueError: if there is none of the name, the family cannot have it, or options contradict one another.
+    Raises ValueError if there is none of the name, the family cannot have it, or options contradict one another.
     """
     name, former, cutoff = settings("output_layer") or SOFTMAX, settings("word2vec_output"), settings(CUTOFF)
     if former:
@@ -185,16 +184,10 @@ def check_constants(settings: Settings, head: OutputHead, constants: Constants) 
 
 
 def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax") -> tuple[int, ...]:
-    """Number of words up to the end of each band.
+    """Number of words up to the end of each band of a ``side``, "softmax" or fairseq's adaptive "input".
 
-    Args:
-        settings: of the model.
-        width: of the first band's vectors.
-        size: V.
-        side: "softmax" or fairseq's adaptive "input".
-
-    Raises:
-        ValueError: if the ends do not rise, or bands get narrower than 1.
+    ``width`` is that of the first band's vectors, ``size`` is V. Raises ValueError if the ends do not rise, or bands
+    get narrower than 1.
     """
     flag, fairseqs = f"--adaptive-{side}-cutoff", settings.family.fairseqs
     value, factor = settings(f"adaptive_{side}_cutoff"), float(settings(f"adaptive_{side}_factor") or 0)
@@ -219,11 +212,7 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
 
 
 def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
-    """Checks fairseq's own options before fairseq builds the model.
-
-    Raises:
-        ValueError: for the first flag that cannot work.
-    """
+    """Raises ValueError for the first of fairseq's own options that cannot work, before fairseq builds the model."""
     cutoff = settings(CUTOFF)
     if settings("projection") and cutoff:
         raise ValueError(
@@ -292,18 +281,9 @@ def _check_rank(settings: Settings) -> None:
 
 
 def check_every_option_is_used(config: type, options: Any, family: Family, head: str) -> None:
-    """Checks that the output layer ignores no option.
+    """Raises ValueError for the first option in ``config`` that the output layer ignores.
 
     Called before training only, because checkpoints of version 0.1.2 may hold ignored options.
-
-    Args:
-        config: dataclass of the options.
-        options: settings of the model.
-        family: family of the model.
-        head: value of ``--output-layer``.
-
-    Raises:
-        ValueError: for the first option that the output layer ignores.
     """
     layers_of: dict[str, list[str]] = {}
     for entry in OUTPUT_HEADS.values():

@@ -2,25 +2,12 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ..option_checks import flag_of
 
 # Options that share tables.
 TYING, THREE_WAY, MERGED = "share_decoder_input_output_embed", "share_all_embeddings", "merge_src_tgt_embed"
-
-
-class Words(Protocol):
-    """The part of fairseq's ``Dictionary`` that the plan reads."""
-
-    symbols: list[str]
-    indices: dict[str, int]
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> str: ...
-
-    def pad(self) -> int: ...
 
 
 class Widths(NamedTuple):

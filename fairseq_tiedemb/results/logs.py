@@ -8,7 +8,7 @@ import math
 import re
 from pathlib import Path
 
-from fairseq_tiedemb.checkpoints.json_text import parse_json
+from fairseq_tiedemb.checkpoints.text import parse_json
 
 # fairseq-eval-lm; a number may be inf or nan.
 TOKENS = re.compile(r"Evaluated ([\d,]+) tokens")

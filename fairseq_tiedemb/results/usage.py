@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_tiedemb.checkpoints.json_text import parse_json
+from fairseq_tiedemb.checkpoints.text import parse_json
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.reading import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import read_checkpoint, require_weights, section_of
 from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import as_dict, settings_of
-from fairseq_tiedemb.export.weights import require_weights
+from fairseq_tiedemb.export.settings import settings_of
 
 Weights = Mapping[str, Tensor]
 
@@ -37,7 +36,7 @@ class Trained(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """The options of the model."""
-        return as_dict(self.config.model)
+        return section_of({"cfg": dict(self.config)}, "model")
 
     def built(self, task: Any, **changes: Any) -> Any:
         """Builds a model with other options or dictionaries, with the numbers that its training would start with."""
@@ -57,7 +56,7 @@ class Trained(NamedTuple):
         """
         settings = dict(self.state["cfg"])
         for section, options in changes.items():
-            merged = {**as_dict(settings[section]), **options}
+            merged = {**section_of(self.state, section), **options}
             settings[section] = Namespace(**merged) if isinstance(settings[section], Namespace) else merged
         extra: dict[str, Any] = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
         average = (self.state.get("extra_state") or {}).get("ema")
@@ -94,8 +93,9 @@ def read_trained(path: Path, data: Path | None) -> Trained:
         ValueError: if the checkpoint or a dictionary cannot be read, or they do not fit.
     """
     state = read_checkpoint(path, flag="CHECKPOINT")
-    state["cfg"] = settings = settings_of(state, str(path))
+    settings = settings_of(state, str(path))
+    state["cfg"] = state.get("cfg") or settings
     require_weights(state["model"], str(path))
-    if as_dict(settings["task"]).get("_name") == "word_pairs":
+    if settings["task"].get("_name") == "word_pairs":
         raise ValueError(f"CHECKPOINT: needs a model of text; got {path}, of --task word_pairs. Use a new training.")
     return Trained(path, state, *load_model(path, settings, data))

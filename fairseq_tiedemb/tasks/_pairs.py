@@ -99,17 +99,13 @@ class WordPairs(FairseqDataset):
         has_contexts = np.concatenate([has_contexts[step::STEPS] for step in range(STEPS)])
         words_n, inside, places = words[has_contexts], inside[has_contexts], places[has_contexts]
         centre_N = np.ascontiguousarray(np.nonzero(inside)[0])
-        return self._batch(index, *map(torch.from_numpy, (words_n, words[places[inside]], centre_N)))
-
-    def _batch(
-        self, index: int, centres_n: torch.Tensor, contexts_N: torch.Tensor, centre_N: torch.Tensor
-    ) -> dict[str, Any]:
-        source, target = (contexts_N, centres_n) if self.predicts_centre else (centres_n, contexts_N)
+        centres, contexts = torch.from_numpy(words_n), torch.from_numpy(words[places[inside]])
+        source, target = (contexts, centres) if self.predicts_centre else (centres, contexts)
         return {
             "id": torch.tensor([index]),
-            "nsentences": len(centres_n),
+            "nsentences": len(centres),
             "ntokens": len(target),
-            "net_input": {"src_tokens": source, "centres": centre_N},
+            "net_input": {"src_tokens": source, "centres": torch.from_numpy(centre_N)},
             "target": target,
         }
 

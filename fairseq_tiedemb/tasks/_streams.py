@@ -20,43 +20,23 @@ def empty_split(split: str) -> ValueError:
     return ValueError(f"split {split}: needs at least one token; got none. Use a file that is not empty.")
 
 
-def epoch_batches(
-    dataset: FairseqDataset,
-    batches: Any,
-    *,
-    shuffles: bool,
-    data_buffer_size: int = 0,
-    num_shards: int = 1,
-    shard_id: int = 0,
-    num_workers: int = 0,
-    seed: int = 1,
-    epoch: int = 1,
-    skip_remainder_batch: bool = False,
-    **_: Any,
-) -> iterators.EpochBatchIterator:
-    """fairseq's iterator over the given batches.
+# What `epoch_batches` takes of fairseq's options, which has more: for the filtering and sorting of samples.
+OF_ITERATOR = ("num_shards", "shard_id", "num_workers", "seed", "epoch", "skip_remainder_batch")
 
-    Args:
-        dataset: what the batches' indices are of.
-        batches: indices of each batch.
-        shuffles: whether training takes the batches in another order every epoch.
-        data_buffer_size, num_shards, shard_id, num_workers, seed, epoch, skip_remainder_batch: as in fairseq, which has
-            more options: for the filtering and sorting of samples.
-    """
+
+def epoch_batches(
+    dataset: FairseqDataset, batches: Any, *, shuffles: bool, data_buffer_size: int = 0, **options: Any
+) -> iterators.EpochBatchIterator:
+    """fairseq's iterator over batches of a dataset's indices; with ``shuffles`` in another order every epoch."""
     return iterators.EpochBatchIterator(
         dataset=dataset,
         collate_fn=dataset.collater,
         batch_sampler=batches,
-        seed=seed,
-        num_shards=num_shards,
-        shard_id=shard_id,
-        num_workers=num_workers,
-        epoch=epoch,
         buffer_size=data_buffer_size,
         disable_shuffling=not shuffles,
-        skip_remainder_batch=skip_remainder_batch,
         # Persistent workers would outlive their loader, which is made anew every epoch.
         persistent_workers=False,
+        **{name: options[name] for name in OF_ITERATOR if name in options},
     )
 
 
@@ -69,9 +49,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
         impl: fairseq's ``--dataset-impl``.
         combine: whether to append the split's numbered files (``train1``, ...), as fairseq does.
 
-    Raises:
-        FileNotFoundError: if the files are missing.
-        ValueError: as ``TokenStream``.
+    Raises FileNotFoundError if the files are missing, and ValueError as ``TokenStream``.
     """
     split, text = os.path.basename(path), Path(f"{path}.bin")
     if text.is_file() and text.stat().st_size == 0:  # numpy cannot map an empty file
@@ -85,15 +63,10 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
 
 
 class TokenStream(FairseqDataset):
-    """The sentences of a split, concatenated with their ``</s>``.
+    """The sentences of a split, fairseq's indexed dataset, concatenated with their ``</s>``.
 
-    Args:
-        sentences: fairseq's indexed dataset.
-        dictionary: dictionary of the text.
-        split: name of the split, for error messages.
-
-    Raises:
-        ValueError: if the split is empty, its length differs from its .idx file, or an index is not in the dictionary.
+    Raises ValueError if the split is empty, its length differs from its .idx file, or an index is not in the
+    dictionary.
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
@@ -187,10 +160,7 @@ class StreamRows(FairseqDataset):
 
     Item ``step * rows + row`` is chunk ``step`` of a row. Every token of the stream is the target of exactly one item.
     The last chunk of a shorter row is padded, or empty. ``rows`` counts the rows of all processes. With ``random_by``,
-    a seed, ``random_lengths`` draws the chunks.
-
-    Raises:
-        ValueError: if the stream has fewer tokens than rows.
+    a seed, ``random_lengths`` draws the chunks. Raises ValueError if the stream has fewer tokens than rows.
     """
 
     def __init__(self, stream: TokenStream, rows: int, chunk: int, *, random_by: tuple[int, ...] | None = None):
@@ -247,10 +217,6 @@ class StreamRows(FairseqDataset):
             "nsentences": len(samples),
             "ntokens": int(lengths.sum()),
             "is_last": samples[0]["is_last"],
-            "net_input": {
-                "src_tokens": sources,
-                "src_lengths": lengths,
-                "stream_position": samples[0]["position"],
-            },
+            "net_input": {"src_tokens": sources, "src_lengths": lengths, "stream_position": samples[0]["position"]},
             "target": targets,
         }

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
+import torch.distributed
 from fairseq.data import FairseqDataset, iterators
+from fairseq.distributed.utils import get_global_rank, get_global_world_size
 from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import LanguageModelingConfig, LanguageModelingTask
 from omegaconf import II
 
-from ..option_checks import flag_of, option
+from ..option_checks import Range, check_value, flag_of, option
 from ..training.extensions import extensions_of
-from ._processes import rank_and_world_size, rows_of_all_processes
 from ._streams import StreamRows, TokenStream, epoch_batches, open_stream
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,14 @@ MADE_FOR_SAMPLES: dict[str, Any] = {
     "pad_to_fixed_bsz": False,
     # fairseq-eval-lm would score a word piece at the end of a batch as a word.
     "post_process": None,
+}
+RANGES = {
+    "batch_size": Range("at least 1 row", "20, say", at_least=1),
+    "tokens_per_sample": Range(
+        "at least 1 token of a row in a batch",
+        "20, say, and no --context-window, which fairseq-eval-lm subtracts from it",
+        at_least=1,
+    ),
 }
 
 
@@ -86,13 +95,8 @@ class ContiguousLMTask(LanguageModelingTask):
                 "--sample-break-mode: needs none (one stream) or eos (sentences) with --task contiguous_lm; got "
                 f"{args.sample_break_mode}. Use --task language_modeling for other samples."
             )
-        if args.batch_size is not None and args.batch_size < 1:
-            raise ValueError(f"--batch-size: needs at least 1 row; got {args.batch_size}. Use 20, say.")
-        if args.tokens_per_sample < 1:
-            raise ValueError(
-                f"--tokens-per-sample: needs at least 1 token of a row in a batch; got {args.tokens_per_sample}. "
-                "Use 20, say, and no --context-window, which fairseq-eval-lm subtracts from it."
-            )
+        for name, needs in RANGES.items():
+            check_value(flag_of(name), getattr(args, name), needs)
         if str(args.sample_break_mode) == "none":
             for name, neutral in MADE_FOR_SAMPLES.items():
                 value = getattr(args, name, neutral)
@@ -127,10 +131,8 @@ class ContiguousLMTask(LanguageModelingTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Loads a split as one stream, or as sentences.
 
-        Raises:
-            FileNotFoundError: if the split does not exist.
-            ValueError: as ``TokenStream``; for a word ``<pad>``, which the criterion would count and not predict; for
-                ``--random-length`` with sentences.
+        Raises ValueError as ``TokenStream``; for a word ``<pad>``, which the criterion would count and not predict; for
+        ``--random-length`` with sentences.
         """
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
@@ -151,12 +153,7 @@ class ContiguousLMTask(LanguageModelingTask):
             super().load_dataset(split, epoch, combine, **kwargs)
 
     def get_batch_iterator(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> iterators.EpochBatchIterating:
-        """Batches in text order for a stream; fairseq's batches for other datasets.
-
-        Raises:
-            ValueError: for ``--max-tokens`` without ``--batch-size`` or too small for it, and for more rows than
-                tokens.
-        """
+        """Batches in text order for a stream, else fairseq's; raises ValueError for sizes that do not fit a stream."""
         if not isinstance(dataset, TokenStream):
             return super().get_batch_iterator(dataset, *args, **kwargs)
         return self._stream_batches(dataset, *args, **kwargs)
@@ -195,16 +192,15 @@ class ContiguousLMTask(LanguageModelingTask):
     ) -> Any:
         """Batches for fairseq-eval-lm.
 
-        Raises:
-            ValueError: for ``--context-window``, since the state carries the context; for several processes, because
-                fairseq-eval-lm prints the first process's perplexity only.
+        Raises ValueError for ``--context-window``, since the state carries the context; for several processes, because
+        fairseq-eval-lm prints the first process's perplexity only.
         """
         if context_window > 0:
             raise ValueError(
                 f"--context-window: needs 0 with --task contiguous_lm, where a state carries the context; "
                 f"got {context_window}. Leave it out."
             )
-        _, world_size = rank_and_world_size()
+        world_size = get_global_world_size()
         if world_size > 1:
             raise ValueError(
                 f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the first process's perplexity "
@@ -257,17 +253,19 @@ class ContiguousLMTask(LanguageModelingTask):
         slow.
         """
         carried = self._carried
-        self._gathered = {**carried, "state": rows_of_all_processes(carried["state"])} if carried else {}
+        if carried and (world_size := get_global_world_size()) > 1:
+            states = [torch.empty_like(carried["state"]) for _ in range(world_size)]
+            torch.distributed.all_gather(states, carried["state"].contiguous())
+            carried = {**carried, "state": torch.cat(states, 1)}
+        self._gathered = carried
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """The task's part of a checkpoint: the states of all rows of all processes, and their position.
 
-        It is empty at the end of the text, where training may continue with another number of rows.
-
-        Raises:
-            RuntimeError: with several processes, if their states have not been gathered.
+        It is empty at the end of the text, where training may continue with another number of rows. Raises RuntimeError
+        if the states of several processes have not been gathered.
         """
-        _, world_size = rank_and_world_size()
+        world_size = get_global_world_size()
         if self._gathered is None and self._carried and world_size > 1:
             raise RuntimeError(
                 f"contiguous_lm: needs gather_for_checkpoint() in all {world_size} processes before one of them writes "
@@ -279,13 +277,11 @@ class ContiguousLMTask(LanguageModelingTask):
     def set_checkpoint_dict(self, checkpoint: dict[str, Any]) -> None:
         """Stores the result of ``get_checkpoint_dict``; the next training step restores it in the model.
 
-        Raises:
-            ValueError: if the checkpoint has other ``--batch-size`` rows, ``--tokens-per-sample`` or random lengths.
+        Raises ValueError if the checkpoint has other ``--batch-size`` rows, ``--tokens-per-sample`` or random lengths.
         """
         if not (self.one_stream and "state" in checkpoint):
             return
-        _, world_size = rank_and_world_size()
-        rows, expected = checkpoint["state"].size(1), self.args.batch_size * world_size
+        rows, expected = checkpoint["state"].size(1), self.args.batch_size * get_global_world_size()
         if rows != expected:
             raise ValueError(
                 f"--batch-size: needs {rows} rows over all processes, as in the checkpoint; got "
@@ -308,7 +304,6 @@ class ContiguousLMTask(LanguageModelingTask):
         self._restored = checkpoint
 
     def _restore(self, model: Any) -> None:
-        position, state = self._restored["position"], self._restored["state"]
-        rank, world_size = rank_and_world_size()
-        model.restore_state(position, state.chunk(world_size, 1)[rank])
+        of_processes = self._restored["state"].chunk(get_global_world_size(), 1)
+        model.restore_state(self._restored["position"], of_processes[get_global_rank()])
         self._restored = {}

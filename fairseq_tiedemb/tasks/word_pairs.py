@@ -103,11 +103,7 @@ class WordPairsTask(FairseqTask):
         return open_stream(path, self.dictionary, impl=self.cfg.dataset_impl, combine=combine)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Builds the model.
-
-        Raises:
-            ValueError: if it is no word2vec model, or fewer than two words are frequent enough.
-        """
+        """Builds the model; raises ValueError for another family, or if fewer than two words are frequent enough."""
         if np.count_nonzero(self.word_counts) < 2:
             raise ValueError(
                 f"--min-count: needs two words or more that occur {self.cfg.min_count} times in the training text; got "
@@ -123,12 +119,7 @@ class WordPairsTask(FairseqTask):
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Loads the text of a split.
-
-        Raises:
-            FileNotFoundError: if the split does not exist.
-            ValueError: as ``TokenStream``.
-        """
+        """Loads the text of a split; raises as ``open_stream``."""
         folders = _folders(self.cfg.data)
         self.datasets[split] = self._stream(folders[(epoch - 1) % len(folders)], split, combine)
 
@@ -143,9 +134,8 @@ class WordPairsTask(FairseqTask):
     ) -> iterators.EpochBatchIterator:
         """Batches of pairs.
 
-        Raises:
-            ValueError: without ``--max-tokens``, the batch size in tokens, and if the first batch has no pairs, since
-                fairseq gives the first batch to processes without data.
+        Raises ValueError without ``--max-tokens``, the batch size in tokens, and if the first batch has no pairs, since
+        fairseq gives the first batch to processes without data.
         """
         if max_tokens is None or max_sentences is not None:
             raise ValueError(

@@ -77,11 +77,7 @@ def resumed_products() -> None:
 
 
 def choose(way: str | None) -> None:
-    """Choose the library for this command, and log the choice; warn of threads that spin.
-
-    Args:
-        way: of `--products`; None if it is not given.
-    """
+    """Choose the library for this command by the value of `--products`, and log it; warn of threads that spin."""
     global _in_use, _by_hand
     before, chosen = _in_use, fast_products(way)
     _by_hand = (way or os.environ.get(VARIABLE) or "auto") != "auto"

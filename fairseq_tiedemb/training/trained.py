@@ -90,14 +90,13 @@ def dictionary_fingerprints() -> None:
 def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any) -> None:
     """Compare the options and dictionaries of a checkpoint with those of the training that loads it.
 
+    Raise ValueError, naming both values, if they differ and this is no fine-tuning.
+
     Args:
         state: the checkpoint.
         path: the checkpoint file.
         checkpoint: the `checkpoint` section of the training's config.
         trainer: fairseq's trainer.
-
-    Raises:
-        ValueError: naming both values, if they differ and this is no fine-tuning.
     """
     trained, model = getattr(state.get("cfg"), "model", None), trainer.cfg.model
     then, now = (getattr(each, "_name", None) for each in (trained, model))

@@ -31,18 +31,14 @@ def cosine_correlation(tables: Sequence[np.ndarray], *, block: int = BLOCK) -> n
     for cosines in _pairs(tables, block):
         for count, values in zip(counts, cosines, strict=True):
             count += np.bincount(values, minlength=VALUES)
-    ranks = [_centred_ranks(count) for count in counts]
+    # The mean rank of every value, minus the mean of all ranks.
+    ranks = [np.cumsum(count) - (count - 1) / 2 - (count.sum() + 1) / 2 for count in counts]
     products = np.zeros((len(tables), len(tables)))
     for cosines in _pairs(tables, block):
         ranked = [rank[values] for rank, values in zip(ranks, cosines, strict=True)]
         products += [[first @ second for second in ranked] for first in ranked]
     scale = np.sqrt(np.outer(products.diagonal(), products.diagonal()))
     return np.divide(products, scale, out=np.full_like(products, np.nan), where=scale > 0)
-
-
-def _centred_ranks(counts: np.ndarray) -> np.ndarray:
-    """Returns the mean rank of every value, minus the mean of all ranks."""
-    return np.cumsum(counts) - (counts - 1) / 2 - (counts.sum() + 1) / 2
 
 
 def _pairs(tables: Sequence[np.ndarray], block: int) -> Iterator[list[np.ndarray]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.json_text import parse_json
+from fairseq_tiedemb.checkpoints.text import parse_json
 from fairseq_tiedemb.vectors.roles import tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import LARGEST_HEADER, read_matrix
 

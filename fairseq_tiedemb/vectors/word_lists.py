@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
-from fairseq_tiedemb.checkpoints.json_text import parse_json
-from fairseq_tiedemb.checkpoints.text import read_dict, read_lines
+from fairseq_tiedemb.checkpoints.text import parse_json, read_dict, read_lines
 
 # Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}

@@ -168,7 +168,7 @@ def test_a_sharing_method_gives_the_contexts_vectors_too(method: str) -> None:
 def test_the_linear_deep_output_is_p(options: dict) -> None:
     model = grown(build(**options))
     penalise = REGULARIZERS["projection_regularization"]
-    assert model.projection is model.decoder.projection
+    assert model.output.projection is model.decoder.projection
     expected = model.state_dict()["decoder.projection.weight"].double().square().sum() / 2
     assert penalise(model, 0.5).item() == pytest.approx(expected.item() / 2)
     for deep in ("none", "tanh"):

@@ -190,7 +190,7 @@ def test_a_model_is_what_its_plan_says(case: tuple) -> None:
         assert layers[0].embedding_dim == (plan.rank or each.width)
         assert {layer.method for layer in layers} == {plan.method}
         assert layers[0].padding_idx == each.padding_idx
-    projection = model.projection
+    projection = model.output.projection
     assert (projection is None) == (plan.projection is None)
     if projection is not None:
         assert projection.weight.shape == (plan.projection, plan.features)

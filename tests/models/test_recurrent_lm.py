@@ -95,8 +95,8 @@ def test_sizes_are_the_papers(preset: str, caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize("preset", ["zaremba_lm_small_pr", "zaremba_lm_small_wt_pr"])
 def test_the_bias_of_p_has_200_parameters(preset: str, caplog: pytest.LogCaptureFixture) -> None:
     model, line = papers_model(preset, caplog, no_projection_bias=True)
-    assert model.projection is not None
-    assert model.projection.bias is None
+    assert model.output.projection is not None
+    assert model.output.projection.bias is None
     assert f" {PAPERS[preset][0] - 200:,} without the rows" in line
 
 

@@ -120,7 +120,7 @@ def test_an_average_of_tied_tables_is_one(ema_fp32: bool) -> None:
 
 
 def test_p_starts_with_the_spread_of_its_input_and_a_bias_of_zero() -> None:
-    projection = build("transformer", projection=True, projection_bias=True).projection
+    projection = build("transformer", projection=True, projection_bias=True).output.projection
     assert not projection.bias.any()
     assert projection.weight.std().item() == pytest.approx(16**-0.5, rel=0.15)
 

@@ -129,12 +129,9 @@ def test_full_softmax(name: str, sparse: bool, tied: bool) -> None:
 def test_tree(name: str, sparse: bool) -> None:
     model = build(name, word2vec_output="tree")
     model.set_sparse_gradients(sparse)
-    tree = huffman_tree(COUNTS)
+    paths = reference.paths(huffman_tree(COUNTS))
     pairs = CBOW_PAIRS if model.predicts_centre else SKIPGRAM_PAIRS
-    predictions = [
-        (words, [(tree.paths[target, d], 1.0, tree.signs[target, d]) for d in range(tree.lengths[target])])
-        for words, target in pairs
-    ]
+    predictions = [(words, [(node, 1.0, sign) for node, sign in paths[target]]) for words, target in pairs]
     check(model, model(**batch(model)).loss, reference.logistic_word2vec(*tables(model), predictions), tied=False)
 
 

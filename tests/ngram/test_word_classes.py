@@ -161,10 +161,8 @@ def test_refusals(data: Path, run_command: RunCommand, tmp_path: Path) -> None:
     (blank / "text").write_text("\n\n")
     run_command("preprocess", "--only-source", "--trainpref", blank / "text", "--destdir", blank)
     for flags, message in (
-        ((data, "--classes", 0), "--classes: needs 1 or more; got 0"),
         ((data, "--classes", 1), "--classes: needs 2 to 13, the words that the text has; got 1. Use 4, say"),
         ((data, "--classes", 14), "--classes: needs 2 to 13, the words that the text has; got 14"),
-        ((data, "--rounds", 0), "--rounds: needs 1 or more; got 0"),
         ((data, "--train-subset", "no"), "--train-subset: needs a text of .* got .*no, without .bin and .idx"),
         ((tmp_path,), "DATA: needs a file; got .*dict.txt, which is none"),
         ((data, "--output", tmp_path / "none/x"), "--output: needs a folder that exists; got .*none"),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod
-from fairseq_tiedemb.outputs import ClassBased, build_output, read_classes
+from fairseq_tiedemb.outputs import ClassBased, OutputLayer, read_classes
 from fairseq_tiedemb.outputs.classes import frequency_bins
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
@@ -213,7 +213,7 @@ def test_classes_without_words_are_left_out() -> None:
 
 def layer(head_options: dict, counts: Tensor | None = COUNTS):
     table = SharedEmbedding(V, D, 1, bias=True)
-    return build_output(table, borrowed=False, features_dim=D, over=ClassBased(table, counts, MARKS, **head_options))
+    return OutputLayer(table, over=ClassBased(table, counts, MARKS, **head_options))
 
 
 @pytest.mark.parametrize(

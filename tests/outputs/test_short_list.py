@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding
-from fairseq_tiedemb.outputs import OutputLayer, ShortList, build_output
+from fairseq_tiedemb.outputs import OutputLayer, ShortList
 
 from .. import reference
 from .oracle import assert_same_gradients, scores
@@ -131,7 +131,7 @@ def test_the_longest_list_is_the_full_softmax_without_marks() -> None:
 
 def layer(*, tied: bool, counts: Tensor | None = COUNTS) -> OutputLayer:
     table, head = build(of_the_list=not tied, counts=counts)
-    return build_output(table, borrowed=tied, features_dim=D, over=head)
+    return OutputLayer(table, borrowed=tied, over=head)
 
 
 @pytest.mark.parametrize("tied", [False, True])

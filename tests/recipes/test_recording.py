@@ -11,7 +11,7 @@ import pytest
 import torch
 from bookkeeping.data import Row, Table, read_tables
 
-from fairseq_tiedemb.analysis.overlap import overlap
+from fairseq_tiedemb.analysis.overlap import describe
 
 from .facts import SCORES
 from .shell import RECIPES, dry_run, option, prepared, run_recipe, write_programs
@@ -140,7 +140,7 @@ def test_kneser_ney(runs: Runs) -> None:
 
 
 def test_overlap(runs: Runs) -> None:
-    printed = "\n".join(overlap({"a", "b", "c", "d", "f"}, {"c", "d", "e"}).describe("es", "en"))
+    printed = "\n".join(describe({"a", "b", "c", "d", "f"}, {"c", "d", "e"}, ("es", "en")))
     runs.program("fairseq-tiedemb", f"cat <<'END'\n{printed}\nEND")
     assert runs.run("measure-table1.sh", "tatoeba-es").returncode == 0
     assert runs.figures("table1/tatoeba-es.json") == {"english": 1, "other": 3, "both": 2, "shared": 33.3}

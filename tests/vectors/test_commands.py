@@ -286,7 +286,6 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
         ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*dict.txt", short),
         ("one word for each of the 3 rows of .*x.safetensors; got 4", f"{hugging}:wte", "--dict", vocabulary),
         ("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off"),
-        ("--count: needs 1 or more; got 0", text, "--count", 0),
     ):
         with pytest.raises(ValueError, match=message):
             command("neighbours", *arguments, *(() if "--words" in arguments else ("--words", "the")))

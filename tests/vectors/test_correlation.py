@@ -37,6 +37,7 @@ def test_equal_to_the_exact_one_in_every_block_size() -> None:
     for block in (3000, 10**7):
         found = cosine_correlation([unit_rows(each) for each in tables], block=block)
         assert np.array_equal(found, found.T)
+        assert (found.diagonal() == 1.0).all()
         assert [found[0, 1], found[0, 2], found[1, 2]] == pytest.approx(exact, abs=1e-6)
 
 
@@ -52,23 +53,9 @@ def test_ties_and_cosines_that_are_all_near_one() -> None:
 
 
 @pytest.mark.usefixtures("_few_values")
-def test_laws() -> None:
-    first, second, _ = (unit_rows(each) for each in related())
-    rho = cosine_correlation([first, second])
-    assert rho[0, 0] == rho[1, 1] == 1.0
-    assert rho[0, 1] == rho[1, 0]
-    order = np.random.default_rng(3).permutation(len(first))
-    assert cosine_correlation([first[order], second[order]])[0, 1] == pytest.approx(rho[0, 1], abs=1e-6)
-    turn = np.linalg.qr(rows(12, 12, 4))[0]
-    assert cosine_correlation([first, second @ turn])[0, 1] == pytest.approx(rho[0, 1], abs=1e-6)
+def test_few_words_or_nothing_to_correlate() -> None:
     few = [unit_rows(each) for each in related(4)]
     assert np.array_equal(cosine_correlation(few, block=1), cosine_correlation(few))
-    shuffled = cosine_correlation([first, second[order]])[0, 1]
-    assert abs(shuffled) < 0.1 < rho[0, 1]
-
-
-@pytest.mark.usefixtures("_few_values")
-def test_nothing_to_correlate() -> None:
     assert np.isnan(cosine_correlation([np.ones((1, 2), np.float32)] * 2)).all()
     same = unit_rows(np.ones((5, 2), np.float32))
     assert math.isnan(cosine_correlation([same, unit_rows(rows(5, 2, 1))])[0, 1])
@@ -98,7 +85,6 @@ def test_refusals(tmp_path: Path) -> None:
     for arguments, message in (
         ([a], "TABLE: needs 2 at least; got 1, .*a.vec"),
         ([a, a], "TABLE: needs tables with 3 words in common; got 2 for .*a.vec"),
-        ([a, a, "--most-frequent", 0], "--most-frequent: needs 1 or more; got 0. Use 10, say"),
     ):
         with pytest.raises(ValueError, match=message):
             command("correlation", *arguments)

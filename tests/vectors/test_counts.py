@@ -126,9 +126,6 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "x.vec")
     for flags, message in (
         ((data, "--window", 0), "--window: needs 1 to 100,000,000; got 0"),
-        ((data, "--window", 10**9), "--window: needs 1 to 100,000,000; got 1000000000"),
-        ((data, "--dim", 0), "--dim: needs 1 or more; got 0"),
-        ((data, "--min-count", 0), "--min-count: needs 1 or more; got 0"),
         ((data, "--shift", 0.5), "--shift: needs 1 or more; got 0.5. Use 1, say"),
         ((data, "--shift", "inf"), "--shift: needs 1 or more; got inf"),
         ((data, "--dim", 2, "--min-count", 1, "--shift", 1e9), "--shift: needs a number below .* got 1e[+]09, which"),

@@ -1,0 +1,192 @@
+"""Shared embeddings in models of the library Transformers, which this module does not import."""
+
+import functools
+import inspect
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .constants import NO_CONSTANTS, Constants
+from .embedding import SharedEmbedding
+from .losses import PLAIN_LOSS, LossOptions
+from .sharing import sharing_method
+
+# Settings of models that change the logits between the output embedding and the loss: Gemma 2, Cohere, Granite.
+CHANGES_OF_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+IGNORED = -100  # the label of tokens that are not predicted
+
+
+def for_transformers(
+    model: Any,
+    method: str | None = None,
+    *,
+    rows: Literal["input", "output", "mean", "new"] = "input",
+    options: LossOptions = PLAIN_LOSS,
+) -> Any:
+    """Makes one table the input and the output embedding of a model of Transformers, in place.
+
+    In training, with ``labels``, the loss of a language model is then computed from features and table, as in
+    ``output_loss``: the logits of a batch are never held at once, and ``logits`` of the result is None. In evaluation
+    and without labels the model returns logits.
+
+    The model's class becomes a subclass of its own, ``tied_class``. Its ``config`` names the method, so
+    ``save_pretrained`` and ``from_pretrained`` of this class, or this function after that of the model's first class,
+    give the same model back. With ``plain``, Transformers needs nothing of this package to load it. (Parameters of a
+    method, such as a temperature, are read by ``tied_class`` alone.)
+
+    Args:
+        model: a model with an output embedding without a bias.
+        method: name of a sharing method; None for the one in the model's config, or plain.
+        rows: first rows of an untied model: those of its input or output, or their mean, which need training; "new"
+            draws rows for a model that is to be trained from the start, as methods that divide by norms need it.
+        options: options of the loss in training.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: for a model without two embeddings of one size, with a bias of its output, or for a method or
+            value of ``rows`` that does not exist.
+    """
+    if rows not in ("input", "output", "mean", "new"):
+        raise ValueError(f"rows: needs input, output, mean or new; got {rows!r}. Use input.")
+    known = getattr(model.config, "sharing_method", None)
+    method = sharing_method(method or known or "plain").name
+    ours, theirs = model.get_input_embeddings(), model.get_output_embeddings()
+    if isinstance(ours, SharedEmbedding):
+        raise ValueError(f"model: needs embeddings of Transformers; got {type(model).__name__}, which is tied. Use it.")
+    shapes = [getattr(getattr(each, "weight", None), "shape", None) for each in (ours, theirs)]
+    if getattr(model.config, "is_encoder_decoder", False) or None in shapes or shapes[0] != shapes[1]:
+        raise ValueError(
+            "model: needs a language model with an input and an output embedding of one size; got "
+            f"{type(model).__name__} with {shapes[0]} and {shapes[1]}. Use one like GPT-2."
+        )
+    if getattr(theirs, "bias", None) is not None:
+        raise ValueError(f"model: needs an output without a bias; got {type(model).__name__}'s. Use another model.")
+    weight = ours.weight
+    with torch.no_grad():
+        if rows in ("output", "mean") and theirs.weight is not weight:
+            weight.copy_(theirs.weight if rows == "output" else (weight + theirs.weight) / 2)
+    table = _table_of(ours, method)
+    if rows == "new":
+        table.reset_parameters(getattr(model.config, "initializer_range", 0.02))
+    model.config.sharing_method, model.config.tie_word_embeddings = method, True
+    model.__class__ = tied_class(type(model))
+    _share(model, table)
+    model.loss_options = options
+    return model
+
+
+@functools.cache
+def tied_class(base: type) -> type:
+    """The subclass of a class of Transformers whose models share one table by the method in their config.
+
+    ``tied_class(GPT2LMHeadModel).from_pretrained(folder)`` loads what ``for_transformers`` made, whatever the method.
+    """
+    takes_loss_function = "self.loss_function(" in inspect.getsource(base.forward)  # type: ignore[attr-defined]
+
+    class Tied(base):  # type: ignore[misc, valid-type]
+        loss_options = PLAIN_LOSS
+
+        def __init__(self, config: Any, *args: Any, **kwargs: Any):
+            config.tie_word_embeddings = True
+            super().__init__(config, *args, **kwargs)
+            _share(self, _table_of(self.get_input_embeddings(), getattr(config, "sharing_method", None) or "plain"))
+
+        @functools.wraps(base.forward)  # type: ignore[attr-defined]
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output = self.get_output_embeddings()
+            output.returns_features = self.training and kwargs.get("labels") is not None and self._loss_is_lean()
+            try:
+                found = super().forward(*args, **kwargs)
+                if output.returns_features and hasattr(found, "logits"):
+                    found.logits = None
+                return found
+            finally:
+                output.returns_features = False
+
+        def _loss_is_lean(self) -> bool:
+            settings = (getattr(self.config, name, None) for name in CHANGES_OF_LOGITS)
+            return takes_loss_function and all(value in (None, 1) for value in settings)
+
+        @property
+        def loss_function(self) -> Any:
+            if not self.get_output_embeddings().returns_features:
+                return super().loss_function
+            return functools.partial(_loss_of_features, self.get_input_embeddings(), self.loss_options)
+
+        def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
+            """As Transformers', with rows of the table; parameters of new words start as the method's do."""
+            table: Any = self.get_input_embeddings()
+            if new_num_tokens is None and not args and not kwargs:
+                return table
+            rows, head = nn.Embedding(*table.weight.shape, table.padding_idx), nn.Linear(1, 1, bias=False)
+            rows.weight = head.weight = nn.Parameter(table.weight.data, table.weight.requires_grad)
+            self.set_input_embeddings(rows)
+            self.set_output_embeddings(head)
+            try:
+                weight = super().resize_token_embeddings(new_num_tokens, *args, **kwargs).weight
+                resized = SharedEmbedding(
+                    *weight.shape, table.padding_idx, method=table.method, weight=weight, constants=table.constants
+                )
+                for name, values in table.method_parameters.items():
+                    kept = slice(min(len(weight), len(values))) if values.dim() else ...
+                    resized.method_parameters[name].data[kept] = values.data[kept]
+                table = resized.to(weight)
+            finally:
+                _share(self, table)
+            return table
+
+    Tied.__name__ = Tied.__qualname__ = f"Tied{base.__name__}"
+    return Tied
+
+
+class _Output(nn.Module):
+    """The output embedding of a model of Transformers: the scores of a table, or features for its loss."""
+
+    def __init__(self, table: SharedEmbedding):
+        super().__init__()
+        self._table = (table,)  # a tuple hides the module from torch's registry
+        self.weight = table.weight  # under the name that Transformers ties and saves
+        self.returns_features = False
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features if self.returns_features else self._table[0].scores(features)
+
+
+def _table_of(embedding: Any, method: str) -> SharedEmbedding:
+    """A table with the rows of an input embedding, and its scale (Gemma's sqrt(D))."""
+    weight = embedding.weight
+    constants = Constants(embedding_scale=float(getattr(embedding, "scalar_embed_scale", 1.0)))
+    if type(embedding).forward is not nn.Embedding.forward and constants == NO_CONSTANTS:
+        raise ValueError(
+            f"model: needs an input embedding that looks up rows; got {type(embedding).__name__}. Use one."
+        )
+    return SharedEmbedding(*weight.shape, embedding.padding_idx, method=method, weight=weight, constants=constants)
+
+
+def _share(model: Any, table: SharedEmbedding) -> None:
+    model.set_input_embeddings(table)
+    model.set_output_embeddings(_Output(table))
+
+
+def _loss_of_features(
+    table: SharedEmbedding,
+    options: LossOptions,
+    logits: Tensor,
+    labels: Tensor,
+    *_: Any,
+    num_items_in_batch: Any = None,
+    ignore_index: int = IGNORED,
+    shift_labels: Tensor | None = None,
+    **__: Any,
+) -> Tensor:
+    """Transformers' loss of a causal language model, where ``logits`` are features (B, T, D)."""
+    target = F.pad(labels, (0, 1), value=ignore_index)[..., 1:] if shift_labels is None else shift_labels
+    target_N = target.flatten().to(logits.device)
+    words_N = target_N.ne(ignore_index).nonzero().squeeze(1)
+    features_ND = logits.flatten(0, -2).index_select(0, words_N)
+    loss = table.loss(features_ND, target_N.index_select(0, words_N), options).loss
+    return loss / (len(words_N) if num_items_in_batch is None else num_items_in_batch)

@@ -1,0 +1,142 @@
+"""One table at the two ends of models of Transformers: their losses, gradients, files and new words."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fairseq_tiedemb import LossOptions, SharedEmbedding, for_transformers
+from fairseq_tiedemb.huggingface import tied_class
+
+transformers = pytest.importorskip("transformers")
+SIZE, WIDTH = 50, 16
+TEXT = torch.randint(1, SIZE, (3, 9), generator=torch.Generator().manual_seed(1))
+LABELS = TEXT.clone()
+LABELS[0, :4] = -100
+
+
+def build(name: str, **options: Any) -> Any:
+    """A small model without dropout."""
+    torch.manual_seed(1)
+    if name == "GPT2":
+        rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        options = {"n_embd": WIDTH, "n_layer": 2, "n_head": 2, "bos_token_id": None, "eos_token_id": None, **rates}
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=SIZE, n_positions=32, **options))
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2}
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=SIZE, hidden_size=WIDTH, intermediate_size=24, pad_token_id=0, **heads, **options
+    )
+    return getattr(transformers, f"{name}ForCausalLM")(config)
+
+
+MODELS = [("GPT2", {}), ("Llama", {"tie_word_embeddings": True}), ("Gemma2", {})]
+
+
+@pytest.mark.parametrize(("name", "options"), MODELS)
+def test_a_plain_table_trains_and_scores_as_the_model_does(name: str, options: dict[str, Any]) -> None:
+    stock = build(name, **options)
+    ours = for_transformers(copy.deepcopy(stock))
+    losses = []
+    for model in (stock, ours):
+        model.train().gradient_checkpointing_enable()
+        losses.append(model(TEXT, labels=LABELS))
+        losses[-1].loss.backward()
+    torch.testing.assert_close(losses[1].loss, losses[0].loss)
+    # Gemma caps its logits before the loss, so that it needs them.
+    assert (losses[1].logits is None) == (name != "Gemma2")
+    for parameter, other in zip(ours.parameters(), stock.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(ours.eval()(TEXT).logits, stock.eval()(TEXT).logits)
+    torch.testing.assert_close(ours(TEXT, labels=LABELS).loss, losses[0].loss)
+    start = TEXT[:, :2]
+    assert torch.equal(ours.generate(start, max_length=6), stock.generate(start, max_length=6))
+
+
+def test_a_loss_of_several_batches_is_divided_by_all_their_words() -> None:
+    model = for_transformers(build("Llama"), options=LossOptions(label_smoothing=0.1)).train()
+    loss = model(TEXT, labels=LABELS, num_items_in_batch=7).loss
+    words = LABELS[:, 1:].ne(-100).sum()
+    torch.testing.assert_close(loss * 7, model(TEXT, labels=LABELS).loss * words)
+    features, target = model.model(TEXT).last_hidden_state[:, :-1][LABELS[:, 1:].ne(-100)], LABELS[:, 1:]
+    table = model.get_input_embeddings()
+    expected = table.loss(features, target[target.ne(-100)], LossOptions(label_smoothing=0.1)).loss
+    torch.testing.assert_close(loss * 7, expected)
+
+
+@pytest.mark.parametrize("method", ["plain", "cosine", "fixnorm", "scaled-words"])
+def test_a_saved_model_is_the_same_again(method: str, tmp_path: Path) -> None:
+    model = for_transformers(build("GPT2"), method, rows="new").eval()
+    table = model.get_input_embeddings()
+    for parameter in table.method_parameters.values():
+        nn.init.constant_(parameter, 1.7)
+    model.save_pretrained(tmp_path)
+    again = tied_class(transformers.GPT2LMHeadModel).from_pretrained(tmp_path)
+    assert type(again) is type(model)
+    assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
+    torch.testing.assert_close(again.eval()(TEXT).logits, model(TEXT).logits)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    if method == "plain":
+        torch.testing.assert_close(theirs.eval()(TEXT).logits, model(TEXT).logits)
+    if not table.method_parameters:
+        torch.testing.assert_close(for_transformers(theirs).eval()(TEXT).logits, model(TEXT).logits)
+
+
+def test_words_come_and_go() -> None:
+    model = for_transformers(build("GPT2"), "scaled-words")
+    table = model.get_input_embeddings()
+    nn.init.constant_(table.method_parameters["scales"], 1.7)
+    rows = table.weight.detach().clone()
+    model(TEXT, labels=TEXT).loss.backward()
+    for size in (SIZE + 10, SIZE - 10):
+        resized = model.resize_token_embeddings(size)
+        assert resized is model.get_input_embeddings()
+        assert isinstance(resized, SharedEmbedding)
+        assert model.get_output_embeddings().weight is resized.weight
+        kept = min(size, SIZE)
+        assert torch.equal(resized.weight[: SIZE - 10], rows[: SIZE - 10])
+        assert resized.method_parameters["scales"].tolist() == pytest.approx([1.7] * kept + [1.0] * (size - kept))
+        words = torch.randint(0, size, (2, 5))
+        model.train()(words, labels=words).loss.backward()
+    assert model.config.vocab_size == SIZE - 10
+
+
+def test_half_precision_trains() -> None:
+    model = for_transformers(build("Llama"), "cosine").bfloat16().train()
+    loss = model(TEXT, labels=LABELS).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert model.get_input_embeddings().weight.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("rows", ["input", "output", "mean"])
+def test_an_untied_model_starts_from_the_rows_asked_for(rows: str) -> None:
+    model = build("Llama", tie_word_embeddings=False)
+    first, last = model.get_input_embeddings().weight.detach().clone(), model.lm_head.weight.detach().clone()
+    for_transformers(model, rows=rows)
+    expected = {"input": first, "output": last, "mean": (first + last) / 2}[rows]
+    torch.testing.assert_close(model.get_input_embeddings().weight.detach(), expected)
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_what_cannot_be_tied_is_refused() -> None:
+    model = build("GPT2")
+    with pytest.raises(ValueError, match="rows: needs input, output, mean or new; got 'both'"):
+        for_transformers(model, rows="both")
+    with pytest.raises(ValueError, match="got 'no-method'"):
+        for_transformers(model, "no-method")
+    model.lm_head = nn.Linear(WIDTH, SIZE)
+    with pytest.raises(ValueError, match="needs an output without a bias; got GPT2LMHeadModel's"):
+        for_transformers(model)
+    model.lm_head = nn.Linear(WIDTH, SIZE + 1, bias=False)
+    with pytest.raises(ValueError, match=r"one size; got GPT2LMHeadModel with .*50, 16.* and .*51, 16"):
+        for_transformers(model)
+    model = build("GPT2")
+    model.set_input_embeddings(type("Strange", (nn.Embedding,), {"forward": lambda self, x: x})(SIZE, WIDTH))
+    with pytest.raises(ValueError, match="needs an input embedding that looks up rows; got Strange"):
+        for_transformers(model)
+    with pytest.raises(ValueError, match="got TiedGPT2LMHeadModel, which is tied"):
+        for_transformers(for_transformers(build("GPT2")))
+    assert type(model) is transformers.GPT2LMHeadModel
