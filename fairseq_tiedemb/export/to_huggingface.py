@@ -171,7 +171,7 @@ def _pieces(words: Any) -> dict[str, int]:
 
 
 def _merges(path: Path) -> str:
-    """The pairs of BPE codes, without the header of subword-nmt and the counts of fastBPE.
+    """The pairs of BPE codes, without the counts of fastBPE; the header of subword-nmt is a pair that no word has.
 
     Raises:
         ValueError: naming the first line that is no pair.
@@ -179,8 +179,6 @@ def _merges(path: Path) -> str:
     pairs = []
     for number, line in read_lines(path, flag="--bpe-codes"):
         fields = line.split()
-        if line.startswith("#version"):
-            continue
         if len(fields) not in (2, 3):
             raise ValueError(
                 f"--bpe-codes: needs lines of two pieces; got {line.strip()[:60]!r} in line {number} of {path}. Use "

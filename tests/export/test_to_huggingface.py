@@ -38,14 +38,14 @@ LM = ("--task", "language_modeling", "--arch", "tied_transformer_lm", "--tokens-
 LM += ("--decoder-input-dim", 16, "--decoder-output-dim", 16, "--decoder-normalize-before")
 TRANSLATION = {
     "untied": [],
-    "decoder": [DECODER, "--no-scale-embedding"],
+    "decoder": [DECODER, "--no-scale-embedding", "--activation-fn", "gelu_accurate"],
     "all": [ALL],
     "factors": [ALL, *FACTORS, "--projection"],
     "narrow": NARROW,
 }
 LANGUAGE_MODELS = {
     "untied": ["--add-bos-token"],
-    "tied": [DECODER],
+    "tied": [DECODER, "--activation-fn", "relu"],
     "factors": [DECODER, *FACTORS],
     "narrow": [*NARROW, "--decoder-input-dim", 10, "--projection"],
 }
@@ -119,6 +119,8 @@ def test_xglm_scores_and_continues_alike(
     first = torch.tensor([[theirs.generation_config.bos_token_id]])
     assert first.item() == (words.bos() if adds else words.eos())
     expected = search(model, task, [first[0]], bos_token=first.item())
+    with torch.no_grad():
+        theirs.lm_head.weight[words.pad(), 0] = 5.0  # which is never chosen
     found = theirs.generate(first, num_beams=4, max_length=LONGEST)[0]
     assert tokenizer.decode(found, skip_special_tokens=True).split() == expected[0][0][0]
     tied = name == "tied" and method in ("plain", "l2-input")
