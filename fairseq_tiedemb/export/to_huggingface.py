@@ -21,7 +21,6 @@ from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import settings_of
 from fairseq_tiedemb.export.targets import COMMANDS, require
 
-ACTIVATIONS = {"gelu_accurate": "gelu_new", "gelu_fast": "gelu_new"}  # fairseq's names of the tanh approximation
 TABLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 # Entries that have the same names there, and what is folded or computed.
 LAYER = re.compile(
@@ -32,8 +31,14 @@ LEFT_OUT = re.compile(r"\w+\.(version|projection\..*|embed_positions\._float_ten
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 BOS, PAD, EOS, _ = range(4)
 # fairseq's search, which never chooses padding.
-SEARCH = {"pad_token_id": PAD, "eos_token_id": EOS, "early_stopping": True, "suppress_tokens": [PAD]}
-OF_TRANSLATION = {"num_beams": 5, "max_length": 200, "decoder_start_token_id": EOS, "forced_eos_token_id": EOS}
+SEARCH = {"pad_token_id": PAD, "eos_token_id": EOS, "suppress_tokens": [PAD]}
+OF_TRANSLATION = {
+    "num_beams": 5,
+    "early_stopping": True,
+    "max_length": 200,
+    "decoder_start_token_id": EOS,
+    "forced_eos_token_id": EOS,
+}
 
 
 class Folder(NamedTuple):
@@ -107,14 +112,13 @@ def _check(weights: Mapping[str, Tensor], task: Any) -> None:
 
 def _config(kind: str, architecture: str, tied: bool, options: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """config.json; what it leaves out, such as the numbers of special symbols, are fairseq's in both classes."""
-    activation = str(options.get("activation_fn") or "relu")
     return {
         "model_type": kind,
         "architectures": [architecture],
         "dtype": "float32",
         "tie_word_embeddings": tied,
         "d_model": options["decoder_embed_dim"],
-        "activation_function": ACTIVATIONS.get(activation, activation),
+        "activation_function": options.get("activation_fn") or "relu",  # by fairseq's names
         "scale_embedding": not options.get("no_scale_embedding"),
         "max_position_embeddings": options.get("max_target_positions") or options.get("tokens_per_sample") or 1024,
         **more,
