@@ -73,21 +73,22 @@ def for_transformers(
     if rows == "new":
         table.reset_parameters(getattr(model.config, "initializer_range", 0.02))
     model.config.sharing_method, model.config.tie_word_embeddings = method, True
-    model.__class__ = tied_class(type(model))
+    base: Any = type(model)
+    model.__class__ = tied_class(base)
     _share(model, table)
     model.loss_options = options
     return model
 
 
 @functools.cache
-def tied_class(base: type) -> type:
+def tied_class(base: Any) -> Any:
     """The subclass of a class of Transformers whose models share one table by the method in their config.
 
     ``tied_class(GPT2LMHeadModel).from_pretrained(folder)`` loads what ``for_transformers`` made, whatever the method.
     """
-    takes_loss_function = "self.loss_function(" in inspect.getsource(base.forward)  # type: ignore[attr-defined]
+    takes_loss_function = "self.loss_function(" in inspect.getsource(base.forward)
 
-    class Tied(base):  # type: ignore[misc, valid-type]
+    class Tied(base):
         loss_options = PLAIN_LOSS
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any):
@@ -95,7 +96,7 @@ def tied_class(base: type) -> type:
             super().__init__(config, *args, **kwargs)
             _share(self, _table_of(self.get_input_embeddings(), getattr(config, "sharing_method", None) or "plain"))
 
-        @functools.wraps(base.forward)  # type: ignore[attr-defined]
+        @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output = self.get_output_embeddings()
             output.returns_features = self.training and kwargs.get("labels") is not None and self._loss_is_lean()
@@ -122,15 +123,14 @@ def tied_class(base: type) -> type:
             table: Any = self.get_input_embeddings()
             if new_num_tokens is None and not args and not kwargs:
                 return table
-            rows, head = nn.Embedding(*table.weight.shape, table.padding_idx), nn.Linear(1, 1, bias=False)
+            rows, head = nn.Embedding(table.num_embeddings, table.embedding_dim), nn.Linear(1, 1, bias=False)
+            rows.padding_idx = table.padding_idx
             rows.weight = head.weight = nn.Parameter(table.weight.data, table.weight.requires_grad)
             self.set_input_embeddings(rows)
             self.set_output_embeddings(head)
             try:
                 weight = super().resize_token_embeddings(new_num_tokens, *args, **kwargs).weight
-                resized = SharedEmbedding(
-                    *weight.shape, table.padding_idx, method=table.method, weight=weight, constants=table.constants
-                )
+                resized = _table(weight, table.padding_idx, table.method, table.constants)
                 for name, values in table.method_parameters.items():
                     kept = slice(min(len(weight), len(values))) if values.dim() else ...
                     resized.method_parameters[name].data[kept] = values.data[kept]
@@ -164,7 +164,12 @@ def _table_of(embedding: Any, method: str) -> SharedEmbedding:
         raise ValueError(
             f"model: needs an input embedding that looks up rows; got {type(embedding).__name__}. Use one."
         )
-    return SharedEmbedding(*weight.shape, embedding.padding_idx, method=method, weight=weight, constants=constants)
+    return _table(weight, embedding.padding_idx, method, constants)
+
+
+def _table(weight: Any, padding_idx: int | None, method: str, constants: Constants) -> SharedEmbedding:
+    size, width = weight.shape
+    return SharedEmbedding(size, width, padding_idx, method=method, weight=weight, constants=constants)
 
 
 def _share(model: Any, table: SharedEmbedding) -> None:

@@ -72,6 +72,7 @@ OUTPUT_LAYER = (
     Choice("output_layer_options", "none"),
     Choice("classes"),
     Choice("tree", "huffman"),
+    Choice("short_list_shares", "counts"),
 )
 # Values of word2vec's flag before --output-layer, --word2vec-output.
 FORMER_OUTPUTS = {"negative": "negative-sampling", "full": "softmax", "tree": "tree"}

@@ -38,7 +38,12 @@ def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
     config = state.get("cfg")
     settings = config.get(section) if isinstance(config, dict) else None
     settings = state.get("args") if settings is None else settings
-    return vars(settings) if isinstance(settings, Namespace) else dict(settings or {})
+    return as_dict(settings or {})
+
+
+def as_dict(options: Any) -> dict[str, Any]:
+    """Returns options as a dict; fairseq has them as a Namespace or a mapping."""
+    return dict(vars(options)) if isinstance(options, Namespace) else dict(options)
 
 
 def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:

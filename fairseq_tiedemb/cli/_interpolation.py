@@ -19,11 +19,7 @@ from fairseq_tiedemb.ngram.counts import Reals
 
 
 def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
-    """Checks the number of files per model, for `texts` texts including the held-out one.
-
-    Raises:
-        ValueError: unless a model has one file of token scores per text, or a single ARPA file.
-    """
+    """Checks the number of files per model, for `texts` texts including the held-out one."""
     for files in models:
         scored = [is_word_scores(path, flag="--interpolate") for path in files]
         if (any(scored) or len(files) > 1) and len(files) != texts:
@@ -48,9 +44,6 @@ def read_models(
         models: the files of every model: one of score --per-word per text, or an ARPA file.
         texts: paths of the texts.
         words: the tokens of the texts, from `words_of`; default: those of the first model.
-
-    Raises:
-        ValueError: for files of another kind, words that an ARPA file lacks, or tokens that differ.
     """
     found = []
     for files in models:

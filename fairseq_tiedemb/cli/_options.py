@@ -42,9 +42,6 @@ def refuse_options(arguments: argparse.Namespace, names: Iterable[str], *, needs
         names: the options.
         needs: what they need.
         got: what there is instead; default: the option's value.
-
-    Raises:
-        ValueError: naming the first of the options that is given.
     """
     for name in names:
         value = getattr(arguments, name)

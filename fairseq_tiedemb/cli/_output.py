@@ -18,12 +18,7 @@ def note(text: str) -> None:
 
 
 def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:
-    """Checks before any work that a file can be written, and is not one of the command's `inputs`.
-
-    Raises:
-        ValueError: naming the flag, if the folder is missing, the system forbids writing, or the path is not a file or
-            is an input.
-    """
+    """Checks before any work that a file can be written, and is not one of the command's `inputs`."""
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"{flag}: needs the name of a file; got {path}, which is none. Use another name.")
     if os.path.realpath(path) in map(os.path.realpath, inputs):
@@ -32,11 +27,7 @@ def check_output(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> None:
 
 
 def check_picture(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> str:
-    """Does ``check_output`` for a picture, and returns its format.
-
-    Raises:
-        ValueError: also if the name does not end in a format of matplotlib.
-    """
+    """Does ``check_output`` for a picture, and returns its format."""
     from matplotlib.backend_bases import FigureCanvasBase
 
     check_output(path, flag=flag, inputs=inputs)
@@ -51,11 +42,7 @@ def check_picture(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> str:
 
 
 def check_output_folder(path: Path, *, flag: str) -> None:
-    """Checks before any work that a new folder can be made.
-
-    Raises:
-        ValueError: naming the flag, if the parent folder is missing, the system forbids writing, or the name exists.
-    """
+    """Checks before any work that a new folder can be made."""
     if os.path.lexists(path):
         raise ValueError(f"{flag}: needs the name of a new folder; got {path}, which is there. Use another name.")
     _check_place(path, flag=flag)

@@ -18,11 +18,7 @@ def add_text(parser: argparse.ArgumentParser, about: str = "the text") -> None:
 
 
 def read_text(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """Checks --output, and returns the dictionary and the text, a ``TokenStream``.
-
-    Raises:
-        ValueError: if the output cannot be written or is one of the text's files, or one of these is missing or broken.
-    """
+    """Checks --output, and returns the dictionary and the text, a ``TokenStream``."""
     data, subset = arguments.data, arguments.train_subset
     inputs = [data / name for name in ("dict.txt", f"{subset}.bin", f"{subset}.idx")]
     check_output(arguments.output, flag="--output", inputs=inputs)
@@ -31,11 +27,7 @@ def read_text(arguments: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--train-subset") -> Any:
-    """Returns a split of the text as a ``TokenStream``.
-
-    Raises:
-        ValueError: if the text is missing or incomplete.
-    """
+    """Returns a split of the text as a ``TokenStream``."""
     from fairseq_tiedemb.tasks._streams import open_stream
 
     path = data / subset

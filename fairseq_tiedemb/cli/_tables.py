@@ -45,21 +45,13 @@ def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> N
 
 
 def read_tables(arguments: argparse.Namespace) -> list[Any]:
-    """Returns the tables (``WordTable``) in their order.
-
-    Raises:
-        ValueError: if a table cannot be read, or the number of dictionaries is neither 1 nor that of the tables.
-    """
+    """Returns the tables (``WordTable``) in their order."""
     import_user_dir(arguments.user_dir)
     return [table for source in _sources(arguments) for table in source.read()]
 
 
 def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
-    """Returns the files that `read_tables` may read, with dictionaries beside checkpoints; no output may replace them.
-
-    Raises:
-        ValueError: if the number of dictionaries is neither 1 nor that of the tables.
-    """
+    """Returns what `read_tables` may read, with dictionaries beside checkpoints; no output may replace them."""
     paths = [source.path for source in _sources(arguments)]
     return [*paths, *arguments.dict, *(each for path in paths for each in path.parent.glob("dict*.txt"))]
 

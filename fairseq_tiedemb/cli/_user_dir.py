@@ -12,11 +12,7 @@ def add_user_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def import_user_dir(folder: str | None) -> None:
-    """Imports the user's code, if any, after our plugin, as fairseq's commands do.
-
-    Raises:
-        ValueError: if the folder is missing, or cannot be imported under its name.
-    """
+    """Imports the user's code, if any, after our plugin, as fairseq's commands do."""
     if folder is None:
         return
     if os.path.isfile(folder):  # fairseq would search for a package of that name

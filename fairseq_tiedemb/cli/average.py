@@ -38,11 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def chosen(arguments: argparse.Namespace) -> Sequence[Path]:
-    """Returns the checkpoints to average: those given, or the last ones of a folder.
-
-    Raises:
-        ValueError: if the arguments do not fit together, or the folder has too few checkpoints.
-    """
+    """Returns the checkpoints to average: those given, or the last ones of a folder."""
     from fairseq_tiedemb.checkpoints.averages import last_checkpoints
 
     inputs, upper_bound = arguments.inputs, arguments.checkpoint_upper_bound

@@ -24,17 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Prints the table and draws the picture.
-
-    Raises:
-        ValueError: if a log is given twice, since its two curves would be indistinguishable, or a label is missing.
-    """
+    """Prints the table and draws the picture."""
     logs, picture = arguments.logs, arguments.output
     labels = arguments.label or run_names(list(map(Path, logs)))
     if len(labels) != len(logs):
         raise ValueError(f"--label: needs one for each log; got {len(labels)} for {len(logs)}. Use {len(logs)}.")
     for number, log in enumerate(logs):
-        if os.path.realpath(log) in map(os.path.realpath, logs[:number]):
+        if os.path.realpath(log) in map(os.path.realpath, logs[:number]):  # two curves that cannot be told apart
             raise ValueError(f"LOG: needs each log once; got {log} twice. Leave one out.")
     if picture is not None:
         picture_format = check_picture(picture, flag="--output", inputs=map(Path, logs))

@@ -55,11 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Writes the model, and prints its kind.
-
-    Raises:
-        ValueError: if the target does not support the model or an option.
-    """
+    """Writes the model, and prints its kind."""
     for target, options in OPTIONS.items():
         if target != arguments.to:
             others = [name for name in options if name not in OPTIONS[arguments.to]]

@@ -150,11 +150,7 @@ def _estimated(
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    """Checks the options before any file is read.
-
-    Raises:
-        ValueError: for options that do not fit together, or lack what they need.
-    """
+    """Checks the options before any file is read."""
     train, read_arpa, interpolate = arguments.train, arguments.read_arpa, arguments.interpolate
     smoothing = _options(arguments)["smoothing"]
     if train:

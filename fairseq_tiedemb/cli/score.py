@@ -63,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Scores all sentences.
-
-    Raises:
-        ValueError: if a file is missing, the checkpoint is not a language model or lacks what an option needs, or a
-            sentence is too long.
-    """
+    """Scores all sentences."""
     _check(arguments)
     import torch  # takes seconds, with fairseq: too slow for a help text
 

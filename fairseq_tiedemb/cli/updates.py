@@ -57,11 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def stream_batches(arguments: argparse.Namespace, dictionary: Any) -> Any:
-    """Returns the batches (fairseq's dicts) of an epoch, in order.
-
-    Raises:
-        ValueError: if the text is missing.
-    """
+    """Returns the batches (fairseq's dicts) of an epoch, in order."""
     from fairseq_tiedemb.tasks._streams import StreamRows
 
     stream = read_stream(arguments.data, arguments.train_subset, dictionary)

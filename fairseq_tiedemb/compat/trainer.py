@@ -82,9 +82,8 @@ def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) 
     """
     if cfg.total_num_update <= 0:
         raise ValueError(
-            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, which ends after that many "
-            f"updates; got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or "
-            "another --lr-scheduler."
+            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, which ends after that many updates; "
+            f"got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or another --lr-scheduler."
         )
     original(self, cfg, optimizer)
 

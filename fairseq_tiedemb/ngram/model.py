@@ -163,19 +163,15 @@ class SmoothedModel(BackoffModel):
             self.discounts.append(found.values)
             if not found.estimated:
                 self.fallbacks.append(n)
-            taken = found.taken
-            if least[n - 1] > 1:
-                kept.append(level.counts >= least[n - 1])
-                taken = np.where(kept[-1], taken, level.counts)
-            else:
-                kept.append(np.ones(len(level.keys), dtype=bool))
+            kept.append(level.counts >= least[n - 1])
+            taken = np.where(kept[-1], found.taken, level.counts)
             lower, backoff = FORMS[self.form](counted, taken, lower[level.suffixes])
             tables.keys.append(level.keys)
             tables.probs.append(lower)
             if n > 1:
                 tables.backoffs.append(backoff)
             contexts = len(lower)
-        super().__init__(tables if all(each.all() for each in kept) else _without(tables, kept, size), size)
+        super().__init__(tables if all(each.all() for each in kept[1:]) else _without(tables, kept, size), size)
 
     @property
     def title(self) -> str:

@@ -66,6 +66,11 @@ class ShortListConfig:
     """Options of ``--output-layer short-list``."""
 
     short_list: int = option(0, "for short-list: number of most frequent words with logits of their own")
+    short_list_shares: str = option(
+        "counts",
+        "for short-list: the other words share the probability of <unk> by their counts, or uniform: equally",
+        needs=OneOf(("counts", "uniform"), "counts"),
+    )
 
 
 @dataclass
@@ -188,7 +193,12 @@ def _check_tree(options: TreeConfig) -> None:
 
 
 def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ShortList:
-    return ShortList(table, counts, _marks(words), length=options.short_list, unknown=words.unk(), size=len(words))
+    of_words: dict[str, Any] = {
+        "unknown": words.unk(),
+        "size": len(words),
+        "uniform": options.short_list_shares == "uniform",
+    }
+    return ShortList(table, counts, _marks(words), length=options.short_list, **of_words)
 
 
 def _nce(options: NCEConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> NoiseContrastive:
@@ -222,7 +232,7 @@ OURS = (
     ),
     OutputHead(
         "short-list",
-        "a softmax over the most frequent words, the others by their counts",
+        "a softmax over the most frequent words, the others by shares of <unk>",
         _short_list,
         ShortListConfig,
         check=lambda options: check_value("--short-list", options.short_list, SOME_WORDS),

@@ -18,10 +18,10 @@ class ShortList(CountedHead):
         p(v|h) = softmax over the list(scores(h))_v                         for v in the list except <unk>
         p(v|h) = softmax over the list(scores(h))_<unk> c_v / sum of c      for <unk> and v outside the list
 
-    c_v is the count of v in the training text, at least 1, so every token of the dictionary has a positive probability
-    and all V sum to 1. Words outside the dictionary are ``<unk>``. Without the second line, as short-lists are often
-    scored, perplexity is too low: a rare word counts as the easy event ``<unk>``. ``tally`` gives the sums for that
-    perplexity.
+    c_v is the count of v in the training text, at least 1, or 1 with ``uniform``. So every token of the dictionary has
+    a positive probability, and all V sum to 1. Words outside the dictionary are ``<unk>``. Without the second line, as
+    short-lists are often scored, perplexity is too low: a rare word counts as the easy event ``<unk>``. ``tally`` gives
+    the sums for that perplexity.
 
     The loss is the exact cross entropy. Its gradient is that of the list, with outside tokens as ``<unk>``, because the
     shares have no parameters.
@@ -32,6 +32,7 @@ class ShortList(CountedHead):
         length: N.
         unknown: index of ``<unk>``.
         size: V.
+        uniform: whether tokens outside the list are equally probable.
 
     Raises:
         ValueError: if the dictionary has fewer than N tokens beside ``<unk>`` and the special symbols.
@@ -54,6 +55,7 @@ class ShortList(CountedHead):
         length: int,
         unknown: int,
         size: int,
+        uniform: bool = False,
     ):
         super().__init__(table, counts, marks, size=size)
         most = size - len({unknown, *marks})
@@ -62,7 +64,7 @@ class ShortList(CountedHead):
                 f"--short-list: needs 1 to {most} words, of those of the dictionary, with {self.flag}; got {length}. "
                 "Use 2000, say; for all words, --output-layer softmax."
             )
-        self.unknown = unknown
+        self.unknown, self.uniform = unknown, uniform
         rank = self.counts.clone()
         rank[[unknown, *marks]] = -1
         listed = torch.cat((rank.argsort(descending=True, stable=True)[:length], torch.tensor([unknown])))
@@ -76,7 +78,8 @@ class ShortList(CountedHead):
         place_of = torch.full_like(self.counts, int(self.listed.lt(self.unknown).sum()))
         place_of[self.listed] = torch.arange(len(self.listed), device=self.listed.device)
         outside = place_of == place_of[self.unknown]
-        shares = self.counts.double().clamp(min=1).masked_fill(~outside | self.never(), 0.0)
+        counts = torch.ones_like(self.counts) if self.uniform else self.counts.clamp(min=1)
+        shares = counts.double().masked_fill(~outside | self.never(), 0.0)
         log_share = (shares / shares.sum()).log().masked_fill(~outside, 0.0).masked_fill(self.never(), -torch.inf)
         self.register_buffer("place_of", place_of, persistent=False)
         # Not a buffer: after `.half()` the shares would no longer sum to 1.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.reading import read_checkpoint, require_weights, section_of
+from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint, require_weights
 from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import settings_of
 
@@ -36,7 +36,7 @@ class Trained(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """The options of the model."""
-        return section_of({"cfg": dict(self.config)}, "model")
+        return as_dict(self.config.model)
 
     def built(self, task: Any, **changes: Any) -> Any:
         """Builds a model with other options or dictionaries, with the numbers that its training would start with."""
@@ -56,7 +56,7 @@ class Trained(NamedTuple):
         """
         settings = dict(self.state["cfg"])
         for section, options in changes.items():
-            merged = {**section_of(self.state, section), **options}
+            merged = {**as_dict(settings[section]), **options}
             settings[section] = Namespace(**merged) if isinstance(settings[section], Namespace) else merged
         extra: dict[str, Any] = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}}
         average = (self.state.get("extra_state") or {}).get("ema")
@@ -94,7 +94,7 @@ def read_trained(path: Path, data: Path | None) -> Trained:
     """
     state = read_checkpoint(path, flag="CHECKPOINT")
     settings = settings_of(state, str(path))
-    state["cfg"] = state.get("cfg") or settings
+    state["cfg"] = {**settings, **(state.get("cfg") or {})}  # with sections that are a Namespace as they are
     require_weights(state["model"], str(path))
     if settings["task"].get("_name") == "word_pairs":
         raise ValueError(f"CHECKPOINT: needs a model of text; got {path}, of --task word_pairs. Use a new training.")

@@ -1,6 +1,6 @@
 """What our models, criterions and tasks ask of fairseq's trainer and commands. Importing this package provides it.
 
-`extensions` declares the attributes by which they ask. An entry of the other files is a function, as in `compat`:
+`extensions` declares the attributes by which they ask. An entry of the other files is a function without arguments:
 
     recipes      presets set the defaults of a training      help         the flags and defaults of a preset
     fit          model, task and criterion fit each other    updates      begin of an update, dummy batches, gathering

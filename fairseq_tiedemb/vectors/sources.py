@@ -146,11 +146,7 @@ class Source:
         return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], **left_out))
 
     def _checked(self, table: WordTable) -> WordTable:
-        """Returns the table without entries that lack `word_mark`.
-
-        Raises:
-            ValueError: if no entry is left, or a number is not finite.
-        """
+        """Returns the table without entries that lack `word_mark`."""
         if self.word_mark:
             rows = [row for row, word in enumerate(table.words) if word.startswith(self.word_mark)]
             words = [table.words[row].removeprefix(self.word_mark) for row in rows]

@@ -22,17 +22,18 @@ LISTED = [2, 3, 4, 6, 7]
 double = {"dtype": torch.float64}
 
 
-def build(method: str = "plain", *, of_the_list: bool = False, counts: Tensor | None = COUNTS, length: int = 4):
+def build(method: str = "plain", *, of_the_list: bool = False, counts: Tensor | None = COUNTS, length: int = 4, **how):
     """A table of all words, as a tied one is, or one of the list's."""
     table = SharedEmbedding(length + 1 if of_the_list else V, D, None if of_the_list else 1, method=method, bias=True)
-    head = ShortList(table.double(), counts, MARKS, length=length, unknown=UNK, size=V)
+    head = ShortList(table.double(), counts, MARKS, length=length, unknown=UNK, size=V, **how)
     for parameter in table.parameters():
         nn.init.normal_(parameter)
     return table, head
 
 
-def expected_log_prob(method: str, table: SharedEmbedding, features: Tensor) -> Tensor:
+def expected_log_prob(method: str, table: SharedEmbedding, features: Tensor, uniform: bool = False) -> Tensor:
     """(N, V), word by word."""
+    counts = [1] * V if uniform else [max(int(count), 1) for count in COUNTS]
     if len(table.weight) == V:
         of_list = scores(method, table.weight, table.bias, features)[:, LISTED]
     else:  # no row is the padding's: the row of that number gets another
@@ -40,26 +41,26 @@ def expected_log_prob(method: str, table: SharedEmbedding, features: Tensor) -> 
         of_list = scores(method, rows, bias.double(), features)[:, 2:]
     of_list = of_list - of_list.logsumexp(1, keepdim=True)
     outside = [word for word in range(2, V) if word not in LISTED or word == UNK]
-    total = sum(max(int(COUNTS[word]), 1) for word in outside)
+    total = sum(counts[word] for word in outside)
     columns = []
     for word in range(V):
         if word in MARKS:
             columns.append(torch.full((len(features),), -math.inf, **double))
         elif word in outside:
-            columns.append(of_list[:, LISTED.index(UNK)] + math.log(max(int(COUNTS[word]), 1) / total))
+            columns.append(of_list[:, LISTED.index(UNK)] + math.log(counts[word] / total))
         else:
             columns.append(of_list[:, LISTED.index(word)])
     return torch.stack(columns, 1)
 
 
 @pytest.mark.parametrize("method", reference.SCORES)
-@pytest.mark.parametrize("of_the_list", [False, True])
-def test_probabilities_and_gradients(method: str, of_the_list: bool) -> None:
-    table, head = build(method, of_the_list=of_the_list)
+@pytest.mark.parametrize(("of_the_list", "uniform"), [(False, False), (True, False), (False, True)])
+def test_probabilities_and_gradients(method: str, of_the_list: bool, uniform: bool) -> None:
+    table, head = build(method, of_the_list=of_the_list, uniform=uniform)
     assert head.listed.tolist() == LISTED
     features = torch.randn(N, D, **double, requires_grad=True)
     target = torch.tensor([2, 3, 4, 5, 13, 13, 7, 12, 6])
-    expected = expected_log_prob(method, table, features)
+    expected = expected_log_prob(method, table, features, uniform)
     torch.testing.assert_close(expected.exp().sum(1), torch.ones(N, **double))
     picked = expected.gather(1, target.unsqueeze(1)).squeeze(1)
     parameters, weights = [features, *table.parameters()], torch.rand(N, **double)

@@ -129,6 +129,7 @@ def test_refuses_what_is_no_matrix(name: str | None, tmp_path: Path) -> None:
         ({"data_offsets": [0, 10**30]}, ".0, 1000000.* where whole numbers belong"),
         ({"data_offsets": None}, "None where whole numbers belong"),
         ({"data_offsets": [0, 64]}, "bytes 0 to 64 of 72, for a tensor of 72"),
+        ({"data_offsets": [8, 80]}, "bytes 8 to 80 of 72, for a tensor of 72"),
         ({"shape": [True, 18]}, ".True, 18. where whole numbers belong"),
         ({"shape": {"9": 2}}, "where whole numbers belong"),
         ({"shape": [10**9, 10**9]}, "for a tensor of 4000000000000000000"),
