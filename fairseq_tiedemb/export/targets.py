@@ -121,11 +121,9 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     # fairseq's lstm_lm is another model: it has two biases per gate, and no output bias if tied.
     if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:
         return f"needs a model that fairseq also has, such as tied_transformer; got {arch}"
+    if lacking := _lacking_bias(settings, "fairseq"):
+        return lacking
     method = sharing_of(settings)
-    if method.offset is not None:
-        return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}")
-    if options.get("projection_bias"):
-        return needs_bias("a projection without a bias", "--projection-bias")
     for option in ("adaptive_input", "adaptive_softmax_cutoff"):
         changed = {} if method.is_plain else {"sharing_method": method.name}
         for name, value in (changed | constants_of(settings).changed()).items():
@@ -140,6 +138,15 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
             "needs one dictionary for both languages, since folding unties the tables, and fairseq's then have the "
             f"words of one language each; got --merge-src-tgt-embed, and not one dictionary in {task.get('data')}"
         )
+    return None
+
+
+def _lacking_bias(settings: Settings, library: str) -> str | None:
+    method = sharing_of(settings)
+    if method.offset is not None:
+        return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}", library)
+    if settings["model"].get("projection_bias"):
+        return needs_bias("a projection without a bias", "--projection-bias", library)
     return None
 
 
@@ -173,14 +180,9 @@ def _lacking_in_transformers(settings: Settings, engine: str) -> str | None:
 
 
 def _lacking_in_huggingface(settings: Settings) -> str | None:
-    lacking = _lacking_in_transformers(settings, "transformers")
-    if lacking:
+    if lacking := _lacking_in_transformers(settings, "transformers") or _lacking_bias(settings, "transformers"):
         return lacking
-    options, method = settings["model"], sharing_of(settings)
-    if method.offset is not None:
-        return needs_bias("a sharing method that only scales", f"--sharing-method {method.name}", "transformers")
-    if options.get("projection_bias"):
-        return needs_bias("a projection without a bias", "--projection-bias", "transformers")
+    options = settings["model"]
     translates = _name(settings).removeprefix("tied_") == TRANSLATION
     if not translates and not options.get("decoder_normalize_before"):
         return "needs a pre-norm language model, as XGLM is; got one without --decoder-normalize-before"

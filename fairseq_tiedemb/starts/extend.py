@@ -21,7 +21,7 @@ from fairseq_tiedemb.starts.trained import Trained, Weights
 # Entries of tables and of what stands beside their rows; each band has a number.
 TABLE = re.compile(r"(?:encoder|decoder)\.(?:embed_tokens|output_projection|output|fc_out|embed_out)(?:\.|$)")
 BAND = re.compile(
-    r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|tail\.(\d+)\.2)\."
+    r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|head(?=\.weight)|tail\.(\d+)\.2)\."
 )
 # Output layers of which nothing but rows is made from the words.
 HEADS = ("softmax", "adaptive", "mixture", "joint", "nce", "sampled")
@@ -41,12 +41,14 @@ class Side(NamedTuple):
 
     def words(self, key: str) -> list[str]:
         """The words of an entry, if it has a row for each; none for an entry that belongs to no table."""
-        words, band = self.dictionary(key).symbols, BAND.match(key)
+        dictionary, band = self.dictionary(key), BAND.match(key)
+        words = dictionary.symbols[: len(dictionary)]  # of --output-dictionary-size, fewer
         if band is None:
             return words if TABLE.match(key) else []
         number = int(band[2]) if band[2] else int(band[3]) + 1 if band[3] else 0
         ends = [0, *getattr(self.model.decoder, band[1]).cutoff]
-        return words[ends[number] : ends[number + 1]]
+        clusters = len(ends) - 2 if key.endswith(".head.weight") else 0  # rows after the words of the first band
+        return [*words[ends[number] : ends[number + 1]], *(f"\0{cluster}" for cluster in range(clusters))]
 
     def all(self) -> set[str]:
         """The words of both dictionaries."""

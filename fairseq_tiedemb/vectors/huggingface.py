@@ -41,8 +41,8 @@ def tensor_files(path: Path) -> dict[str, Path]:
     """
     index = path / f"{WEIGHTS}.index.json"
     if index.is_file():
-        files = _read(index, index.read_bytes()).get("weight_map", {})
-        return {str(name): path / Path(str(file)).name for name, file in files.items()}
+        files = _read(index, index.read_bytes()).get("weight_map")
+        return {name: path / Path(str(file)).name for name, file in files.items()} if isinstance(files, dict) else {}
     file = path / WEIGHTS if path.is_dir() else path
     if not file.is_file():
         raise ValueError(f"TABLE: needs a folder with {WEIGHTS}; got {path}, which has none. Use another.")
@@ -62,13 +62,13 @@ def read_tables(path: Path) -> dict[str, tuple[str, Tensor]]:
     inputs = sorted(filter(INPUT.search, files), key=lambda name: bool(ENCODER.search(name)))
     names = {"in": inputs[:1], "out": list(filter(OUTPUT.search, files)), "source": inputs[1:]}
     if not inputs:
-        read_matrix(next(iter(files.values()), path), None)  # which names the matrices
+        read_named(files, None)  # which names the matrices
     return {role: (found[0], read_named(files, found[0])) for role, found in names.items() if found}
 
 
-def read_named(files: dict[str, Path], name: str) -> Tensor:
+def read_named(files: dict[str, Path], name: str | None) -> Tensor:
     """Returns a matrix by its name, as float32, with the errors of ``read_matrix``."""
-    file = files.get(name) or next(iter(files.values()))
+    file = files.get(str(name)) or next(iter(files.values()), Path(WEIGHTS))
     if not file.is_file():
         raise ValueError(f"TABLE: needs all files of its index; got no {file}. Use a whole folder.")
     return read_matrix(file, name)
@@ -81,12 +81,11 @@ def tables_of_roles(path: Path, role: str | None) -> dict[str, Tensor]:
     """
     tables = read_tables(path)
     config = (path if path.is_dir() else path.parent) / "config.json"
-    settings = _read(config, config.read_bytes()) if config.is_file() else {}
-    if settings.get("tie_word_embeddings", True):
+    if not config.is_file() or _read(config, config.read_bytes()).get("tie_word_embeddings", True):
         tables.setdefault("out", tables["in"])
-    for part in {"sum": ["in", "out"], "tied": [], None: []}.get(role, [str(role)]):
+    for part in {"sum": ["out"], "tied": [], None: []}.get(role, [str(role)]):
         if part not in tables:
-            read_matrix(next(iter(tensor_files(path).values())), role)
+            read_named(tensor_files(path), str(role))  # which names the matrices
     model = {FAIRSEQ_NAMES[part]: rows for part, (_, rows) in tables.items()}
     return tables_by_role({"model": model, "cfg": {"model": {}}}, role, path=path)
 
@@ -130,8 +129,8 @@ def _read(path: Path, text: bytes) -> dict[str, Any]:
     """The object of a JSON text; raises ValueError, naming the file, for another text."""
     try:
         content = parse_json(text)
-    except ValueError as error:
-        raise ValueError(f"TABLE: needs a whole {path.name}; got {path} ({error}). Use another.") from None
+    except ValueError:
+        content = None
     if not isinstance(content, dict):
-        raise ValueError(f"TABLE: needs a whole {path.name}; got {path}, no object of JSON. Use another.")
+        raise ValueError(f"TABLE: needs JSON's names and values; got {path}, which has none. Use a whole file.")
     return content

@@ -87,9 +87,11 @@ def make_it_end(model: Any) -> None:
     output.weight[words.eos(), 0], output.weight[words.pad(), 0] = 1.2, -20.0
 
 
-def search(model: Any, task: Any, sources: list[Tensor], **options: Any) -> list[list[tuple[list[str], float]]]:
+def search(
+    model: Any, task: Any, sources: list[Tensor], *, min_len: int = 0, **options: Any
+) -> list[list[tuple[list[str], float]]]:
     """fairseq's beam search: words and score of all of its hypotheses of each sentence, the best first."""
-    settings = argparse.Namespace(beam=BEAM, min_len=0, max_len_a=0, max_len_b=LONGEST)
+    settings = argparse.Namespace(beam=BEAM, min_len=min_len, max_len_a=0, max_len_b=LONGEST)
     generator = task.build_generator([model], settings)
     found = []
     for source in sources:

@@ -16,6 +16,7 @@ from ..crossing import crossed
 from ..untrained import write_checkpoint as untrained
 from .test_to_ctranslate2 import (
     ALL,
+    BEAM,
     DECODER,
     FACTORS,
     LONGEST,
@@ -36,16 +37,18 @@ needs_transformers = pytest.mark.skipif(
 )
 LM = ("--task", "language_modeling", "--arch", "tied_transformer_lm", "--tokens-per-sample", 60, *SIZES)
 LM += ("--decoder-input-dim", 16, "--decoder-output-dim", 16, "--decoder-normalize-before")
+MIN_LENGTH = 3
+SEARCH: dict[str, Any] = {"num_beams": BEAM, "num_return_sequences": BEAM, "min_new_tokens": MIN_LENGTH}
 TRANSLATION = {
     "untied": [],
-    "decoder": [DECODER, "--no-scale-embedding"],
+    "decoder": [DECODER, "--no-scale-embedding", "--activation-fn", "gelu_accurate"],
     "all": [ALL],
     "factors": [ALL, *FACTORS, "--projection"],
     "narrow": NARROW,
 }
 LANGUAGE_MODELS = {
     "untied": ["--add-bos-token"],
-    "tied": [DECODER],
+    "tied": [DECODER, "--activation-fn", "relu"],
     "factors": [DECODER, *FACTORS],
     "narrow": [*NARROW, "--decoder-input-dim", 10, "--projection"],
 }
@@ -53,6 +56,15 @@ LANGUAGE_MODELS = {
 
 def export(checkpoint: Path, output: Path, *flags: object) -> None:
     assert main(["export", str(checkpoint), str(output), "--to", "huggingface", *map(str, flags)]) == 0
+
+
+def speaking(path: Path, data: Path, *flags: object) -> tuple[Any, Any]:
+    """As `write_checkpoint`, but padding is as probable as the end: fairseq's search never chooses it."""
+    model, task = write_checkpoint(path, data, *flags)
+    with torch.no_grad():
+        model.decoder.output_projection.weight[task.target_dictionary.pad(), 0] = 1.2
+    torch.save({**torch.load(path, weights_only=False), "model": model.state_dict()}, path)
+    return model, task
 
 
 def header(folder: Path) -> dict[str, Any]:
@@ -71,7 +83,7 @@ def test_fsmt_scores_and_translates_alike(
     from transformers import AutoTokenizer, FSMTForConditionalGeneration
 
     flags = ("--arch", "tied_transformer", "--sharing-method", method, *OF_ENCODER, *SIZES, *TRANSLATION[name])
-    model, task = write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
+    model, task = speaking(tmp_path / "model.pt", parallel_data, *flags)
     export(tmp_path / "model.pt", tmp_path / "out")
     theirs, missing = FSMTForConditionalGeneration.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert all("embed_positions" in key for keys in missing.values() for key in keys)  # which are computed
@@ -87,9 +99,12 @@ def test_fsmt_scores_and_translates_alike(
         expected = torch.cat([model(s[None], lengths[i : i + 1], previous[:1])[0] for i, s in enumerate(sources)])
         found = theirs(inputs.input_ids, inputs.attention_mask, decoder_input_ids=previous, use_cache=False).logits
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    hypotheses = search(model, task, sources)
-    generated = theirs.generate(**inputs, num_beams=4, max_length=LONGEST)
-    assert tokenizer.batch_decode(generated, skip_special_tokens=True) == [" ".join(each[0][0]) for each in hypotheses]
+    hypotheses = search(model, task, sources, min_len=MIN_LENGTH)
+    generated = theirs.generate(**inputs, **SEARCH, max_length=LONGEST).tolist()
+    words = task.target_dictionary
+    expected = [[words.eos(), *map(words.index, each), words.eos()] for found in hypotheses for each, _ in found]
+    assert generated == expected
+    assert len({*map(str, generated)}) >= BEAM
     tied = name == "all" and method in ("plain", "l2-input")
     assert theirs.config.tie_word_embeddings == tied
     tables = [key for key in header(tmp_path / "out") if "embed_tokens" in key or "output_projection" in key]
@@ -103,9 +118,7 @@ def test_xglm_scores_and_continues_alike(
 ) -> None:
     from transformers import AutoTokenizer, XGLMForCausalLM
 
-    model, task = write_checkpoint(
-        tmp_path / "model.pt", lm_data, *LM, "--sharing-method", method, *LANGUAGE_MODELS[name]
-    )
+    model, task = speaking(tmp_path / "model.pt", lm_data, *LM, "--sharing-method", method, *LANGUAGE_MODELS[name])
     export(tmp_path / "model.pt", tmp_path / "out")
     theirs, missing = XGLMForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(missing.values())
@@ -118,9 +131,9 @@ def test_xglm_scores_and_continues_alike(
             torch.testing.assert_close(theirs(ids).logits, model(ids)[0], rtol=1e-5, atol=1e-5)
     first = torch.tensor([[theirs.generation_config.bos_token_id]])
     assert first.item() == (words.bos() if adds else words.eos())
-    expected = search(model, task, [first[0]], bos_token=first.item())
-    found = theirs.generate(first, num_beams=4, max_length=LONGEST)[0]
-    assert tokenizer.decode(found, skip_special_tokens=True).split() == expected[0][0][0]
+    [expected] = search(model, task, [first[0]], min_len=MIN_LENGTH, bos_token=first.item())
+    found = theirs.generate(first, **SEARCH, max_length=LONGEST)
+    assert found.tolist() == [[first.item(), *map(words.index, each), words.eos()] for each, _ in expected]
     tied = name == "tied" and method in ("plain", "l2-input")
     assert theirs.config.tie_word_embeddings == tied == ("lm_head.weight" not in header(tmp_path / "out"))
 
@@ -151,8 +164,12 @@ def test_what_is_missing_is_said(tmp_path: Path, parallel_data: Path, capsys: py
         (data / f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
     flags = ("--arch", "transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
     for folder, sharing, said in (
-        (data, [DECODER], "equal but written twice, without a tokenizer: --bpe-codes FILE would make one"),
-        (parallel_data, [ALL], "its tables one, with a tokenizer of segmented text: --bpe-codes FILE would make one"),
+        (
+            data,
+            [DECODER],
+            "FSMT, untied, its decoder's table twice, without a tokenizer: --bpe-codes FILE would make one",
+        ),
+        (parallel_data, [ALL], "FSMT, tied, with a tokenizer of segmented text: --bpe-codes FILE would make one"),
     ):
         untrained(tmp_path / "model.pt", folder, *flags, *sharing)
         export(tmp_path / "model.pt", tmp_path / f"out-{folder.name}")

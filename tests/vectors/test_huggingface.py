@@ -140,14 +140,15 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--dict: needs the words of .*model; got none. Use its tokenizer.json"):
         parse_source(str(folder)).read()
     for file, text, message in (
-        ("config.json", "{", "TABLE: needs a whole config.json; got .*config.json .*Use another"),
-        ("config.json", "[]", "TABLE: needs a whole config.json; got .*config.json, no object of JSON. Use another"),
+        ("config.json", "{", "TABLE: needs JSON.* got .*config.json, which has none. Use"),
+        ("config.json", "[]", "TABLE: needs JSON.* got .*config.json, which has none. Use"),
+        ("model.safetensors.index.json", '{"weight_map": []}', "TABLE: needs all files of its index; got no model.saf"),
         ("model-00001-of-00002.safetensors", None, "TABLE: needs all files of its index; got no .*model-00001"),
     ):
+        before = (folder / file).read_bytes()
         (folder / file).unlink()
         if text is not None:
             (folder / file).write_text(text)
         with pytest.raises(ValueError, match=message):
             parse_source(str(folder)).read()
-        if text == "[]":
-            (folder / file).write_text("{}")
+        (folder / file).write_bytes(before)
