@@ -144,7 +144,7 @@ ROWS: dict[str, dict[str, str | None]] = {
         )
     ),
 }
-# Rows whose training is another in more: optimizer, criterion or regularisation; and widths, of which each has its learning rate.
+# Rows whose training is another in more: optimizer, criterion, regularisation; and widths, each with its learning rate.
 APART = {"awd", "dl4mt_twwt", "fairseq", "64", "128", "256", "512"}
 LIU = {"label_smoothing": 0.1, "adam_betas": "(0.9, 0.98)", "criterion": "tied_cross_entropy", "fp16": True}
 WMT = LIU | {"dropout": 0.3, "weight_decay": 0, "max_tokens": 3584, "update_freq": [32], "keep_last_epochs": 10}
