@@ -50,7 +50,9 @@ def test_a_plain_table_trains_and_scores_as_the_model_does(name: str, options: d
     for parameter, other in zip(ours.parameters(), stock.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(ours.eval()(TEXT).logits, stock.eval()(TEXT).logits)
-    torch.testing.assert_close(ours(TEXT, labels=LABELS).loss, losses[0].loss)
+    evaluated = ours(TEXT, labels=LABELS)
+    torch.testing.assert_close(evaluated.loss, losses[0].loss)
+    assert evaluated.logits.shape == (*TEXT.shape, SIZE)
     start = TEXT[:, :2]
     assert torch.equal(ours.generate(start, max_length=6), stock.generate(start, max_length=6))
 
@@ -119,6 +121,14 @@ def test_an_untied_model_starts_from_the_rows_asked_for(rows: str) -> None:
     expected = {"input": first, "output": last, "mean": (first + last) / 2}[rows]
     torch.testing.assert_close(model.get_input_embeddings().weight.detach(), expected)
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_new_rows_are_those_that_the_method_needs() -> None:
+    first = build("GPT2").get_input_embeddings().weight
+    for method, norm in (("plain", 0.02 * WIDTH**0.5), ("cosine", 1.0)):
+        rows = for_transformers(build("GPT2"), method, rows="new").get_input_embeddings().weight
+        assert not torch.equal(rows, first)
+        assert rows.norm(dim=1).mean().item() == pytest.approx(norm, rel=0.1)
 
 
 def test_what_cannot_be_tied_is_refused() -> None:
