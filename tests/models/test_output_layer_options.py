@@ -53,6 +53,15 @@ def build(task: Any, arch: str = "tied_lstm_lm", **options: Any) -> Any:
     return model_class.build_model(cfg, task)
 
 
+def test_words_outside_a_short_list_are_as_probable_as_asked_for(folders: list[Path]) -> None:
+    for shares, kinds in (("counts", 2), ("uniform", 1)):
+        options = {"output_layer": "short-list", "short_list": 1, "short_list_shares": shares}
+        head = build(task(folders), **options).output.head
+        outside = head.log_share[(head.log_share < 0) & head.log_share.isfinite()]
+        assert len(outside) > 2
+        assert len(outside.unique()) == kinds
+
+
 def test_counts_are_those_of_all_binarised_texts_with_their_ends(folders: list[Path]) -> None:
     here = task(folders)
     counts = training_counts(here)
