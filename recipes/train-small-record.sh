@@ -14,7 +14,7 @@
 #
 # WORDS, INPUTS, STATES, OUTPUTS   rates of dropout; the presets have 0.1, 0.2, 0.1, 0.2
 # DECAY                            of the moving average: 0.999; row awd 0.9995
-# EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, row awd 60 and 31
+# EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, row awd 40 and 21
 # SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
@@ -23,12 +23,12 @@ need_row ROW "$@"
 case $1 in
     untied) options=(--arch gal_lm_small) ;;
     wt) options=(--arch gal_lm_small_wt) ;;
-    awd) # Merity et al.'s (2018) ingredients at this size; rates after theirs, not tuned
+    awd) # Merity et al.'s (2018) ingredients at this size; rates half theirs, not tuned
         options=(--arch gal_lm_small_wt --decoder-embed-dim 256 --decoder-hidden-size 390 --projection
-            --init-range 0.05 --tokens-per-sample 70 --random-length --lr 0.5 --clip-norm 15 --weight-decay 6e-5
-            --dropout-words 0.1 --dropout-inputs 0.35 --dropout-states 0 --dropout-outputs 0.4 --weight-dropout 0.35
-            --activation-regularization 2 --temporal-activation-regularization 1)
-        DECAY=${DECAY:-0.9995} EPOCHS=${EPOCHS:-60} ANNEAL=${ANNEAL:-31}
+            --init-range 0.05 --random-length --clip-norm 7 --weight-decay 3e-5
+            --dropout-words 0.05 --dropout-inputs 0.2 --dropout-states 0 --dropout-outputs 0.3 --weight-dropout 0.2
+            --activation-regularization 1 --temporal-activation-regularization 0.5)
+        DECAY=${DECAY:-0.9995} EPOCHS=${EPOCHS:-40} ANNEAL=${ANNEAL:-21}
         ;;
     wt-pr) options=(--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15) ;;
 esac
