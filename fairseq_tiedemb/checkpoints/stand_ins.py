@@ -67,11 +67,7 @@ class NumberType:
         return np.dtype(self.code if self.order == "|" else self.order + self.code)
 
     def values(self, shape: tuple[int, ...], data: bytes, order: Any = "C") -> np.ndarray:
-        """A new array, in this machine's order of bytes, of the numbers in `data`.
-
-        Raises:
-            pickle.UnpicklingError: if there are not as many as the shape says.
-        """
+        """A new array, in this machine's order of bytes, of the numbers in `data`, as many as the shape says."""
         if math.prod(shape) * int(self.code[1]) != len(data):
             refuse("numpy array", (shape, f"{len(data)} bytes"))
         # Of a bool numpy takes 0 and 1 for granted.
