@@ -28,16 +28,10 @@ MEAN = 0  # of all attention heads, as the alignment, as in fairseq
 
 
 def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> Any:
-    """Returns the engine's specification of a checkpoint's model, for ``save``.
+    """Returns the engine's specification of a Transformer, whose file holds `state` as torch saved it, for ``save``.
 
-    Args:
-        checkpoint: the file of a Transformer, ours or fairseq's.
-        state: its content, as torch saved it.
-        data: folder with the dictionaries; None for the data folder of the training.
-
-    Raises:
-        ValueError: if the engine does not support the model, a dictionary or a part of the checkpoint is missing, or a
-            dictionary repeats a word.
+    `data` is the folder with the dictionaries; None for that of the training. ValueError if the engine does not support
+    the model, a dictionary or a part of the checkpoint is missing, or a dictionary repeats a word.
     """
     settings = settings_of(state, str(checkpoint))
     require("ctranslate2", settings)

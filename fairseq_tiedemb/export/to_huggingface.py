@@ -44,16 +44,11 @@ class Folder(NamedTuple):
 
 
 def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes: Path | None) -> Folder:
-    """Returns the content of the folder, for ``save``.
+    """Returns the content of the folder of a Transformer, whose file holds `state` as torch saved it, for ``save``.
 
-    Args:
-        checkpoint: the file of a Transformer, ours or fairseq's.
-        state: its content, as torch saved it.
-        data: folder with the dictionaries; None for the data folder of the training.
-        codes: BPE codes of subword-nmt or fastBPE, for the tokenizer of a translation model; or None.
-
-    Raises:
-        ValueError: if no class fits the model, or a dictionary or a part of the checkpoint is missing.
+    `data` is the folder with the dictionaries, None for that of the training; `codes` are BPE codes of subword-nmt or
+    fastBPE, for the tokenizer of a translation model, or None. ValueError if no class fits the model, or a dictionary
+    or a part of the checkpoint is missing.
     """
     settings = settings_of(state, str(checkpoint))
     require("huggingface", settings)
