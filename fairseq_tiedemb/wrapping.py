@@ -11,7 +11,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., 
     """A decorator: `owner.name(...)` becomes `function(original, ...)`, unless the same entry has done so before.
 
     ``owner`` is the module or class in which fairseq looks the name up; a static method stays static. Two entries may
-    wrap the same function; the later one wraps the earlier one.
+    wrap the same function; the later one wraps the earlier one. `function` itself stays what it is, and may wrap more.
     """
     original = getattr(owner, name)
     entries = getattr(original, "_wrapped_by", ())

@@ -45,6 +45,7 @@ def commands_choose_products(original: Any, parser: argparse.ArgumentParser, *ar
 
 @wrap(distributed_utils, "call_main")
 def processes_use_what_is_chosen(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
+    """Choose in each process what the command's first one has chosen; see `commands_choose_products`."""
     if _in_use is not None:
         main = functools.partial(_run, _in_use, _by_hand, main)  # also in processes that it starts
     return original(cfg, main, **kwargs)
@@ -52,6 +53,7 @@ def processes_use_what_is_chosen(original: Any, cfg: Any, main: Callable[..., An
 
 @wrap(Trainer, "__init__")
 def trainings_choose_products(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> None:
+    """Choose at the latest when the trainer is built; see `commands_choose_products`."""
     if _in_use is None:  # fairseq-hydra-train, which imports the plugin when it has begun
         choose(None)
     original(self, *args, **kwargs)
@@ -72,6 +74,7 @@ def products_are_saved(original: Any, self: Trainer) -> dict[str, Any]:
 
 @wrap(Trainer, "load_checkpoint")
 def resumed_products(original: Any, self: Trainer, filename: str, reset: bool = False, *args: Any, **kw: Any) -> Any:
+    """Resume with the library of the training; see `products_are_saved`."""
     extra_state = original(self, filename, reset, *args, **kw)
     if extra_state is not None and not reset:
         _go_on_with(extra_state.get("products"))

@@ -112,12 +112,14 @@ def recipes_save_in_mid_epoch(
 
 @wrap(Trainer, "get_train_iterator")
 def batches_of_the_epoch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Keep the epoch's batches; see `recipes_save_in_mid_epoch`."""
     self._batches_of_epoch = original(self, *args, **kwargs)
     return self._batches_of_epoch
 
 
 @wrap(Trainer, "train_step")
 def save_in_mid_epoch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Save after an update that the interval divides; see `recipes_save_in_mid_epoch`."""
     logged = original(self, *args, **kwargs)
     updated = self._saves_last_every and logged is not None  # no overflow
     if updated and self.get_num_updates() % self._saves_last_every == 0:

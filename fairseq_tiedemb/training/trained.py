@@ -41,6 +41,7 @@ def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
 
 @wrap(checkpoint_utils, "load_checkpoint_to_cpu")
 def checked_file(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+    """Check each file that a training resumes from; see `checked_resume`."""
     state, training = original(path, *args, **kwargs), _resuming.get()
     if training is not None:
         check_resume(state, str(path), *training)
@@ -78,6 +79,7 @@ def dictionary_fingerprints(original: Any, self: Any) -> dict[str, Any]:
 @wrap(TranslationTask, "load_state_dict")
 @wrap(LanguageModelingTask, "load_state_dict")
 def checked_dictionaries(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
+    """Refuse other dictionaries than the saved ones; see `dictionary_fingerprints`."""
     for _, _, _, refusal in other_dictionaries(self, state_dict):
         raise ValueError(refusal)
     original(self, {key: value for key, value in state_dict.items() if key != KEY})

@@ -34,6 +34,7 @@ def criterions_know_the_batch(
     update_num: int,
     ignore_grad: bool = False,
 ) -> Any:
+    """Call the criterion's ``begin_batch``; see `criterions_know_the_update`."""
     begin_batch = extensions_of(criterion).begin_batch
     if begin_batch is not None:
         begin_batch(is_dummy=ignore_grad)
