@@ -11,7 +11,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., 
     """A decorator: `owner.name(...)` becomes `function(original, ...)`, unless the same entry has done so before.
 
     ``owner`` is the module or class in which fairseq looks the name up; a static method stays static. Two entries may
-    wrap the same function; the later one wraps the earlier one.
+    wrap the same function; the later one wraps the earlier one. `function` itself stays what it is, and may wrap more.
     """
     original = getattr(owner, name)
     entries = getattr(original, "_wrapped_by", ())
@@ -19,7 +19,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if function.__qualname__ in entries:
-            return original
+            return function
 
         # The __dict__ of a class must not be copied to a function.
         @functools.wraps(original, updated=() if inspect.isclass(original) else functools.WRAPPER_UPDATES)
@@ -30,6 +30,6 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., 
         with contextlib.suppress(ValueError):  # of functions in C
             wrapper.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]  # fairseq looks at it
         setattr(owner, name, staticmethod(wrapper) if is_static else wrapper)
-        return wrapper
+        return function
 
     return decorate

@@ -14,7 +14,6 @@ import fairseq_cli.train
 import pytest
 import torch
 from fairseq import options
-from fairseq.distributed import utils as distributed_utils
 from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_tiedemb
@@ -184,15 +183,10 @@ def way_in_use(config: Any) -> str:
     return products.in_use()
 
 
-def test_processes_that_a_command_starts_take_its_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_a_command_starts_take_its_choice() -> None:
     passed = []
-    original = distributed_utils.call_main
-    while hasattr(original, "__wrapped__"):
-        original = original.__wrapped__
-    monkeypatch.setattr(cpu.distributed_utils, "call_main", lambda config, main: passed.append(main))
-    cpu.commands_choose_products()
     cpu.choose("onednn")
-    distributed_utils.call_main(None, way_in_use)
+    cpu.processes_use_what_is_chosen(lambda config, main: passed.append(main), None, way_in_use)
     cpu.use("blas")
     main = pickle.loads(pickle.dumps(passed[0]))
     assert isinstance(main, functools.partial)

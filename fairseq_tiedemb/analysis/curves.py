@@ -27,15 +27,10 @@ WIDE = 5
 
 @dataclass
 class Run:
-    """The learning curves of one training run.
-
-    Attributes:
-        train: perplexity on the training data, a running mean over the epoch.
-        valid: perplexity on each validation subset, in the order of the log.
-    """
+    """The learning curves of one training run; `train` is a running mean over the epoch."""
 
     train: Curve = field(default_factory=dict)
-    valid: dict[str, Curve] = field(default_factory=dict)
+    valid: dict[str, Curve] = field(default_factory=dict)  # by subset, in the order of the log
 
     def add(self, epoch: int, subset: str | None, perplexity: float) -> None:
         """Sets an epoch's perplexity on a validation subset, or on the training data if `subset` is None."""
@@ -51,8 +46,7 @@ class Run:
     def valid_curve(self, subset: str | None, *, path: str | Path) -> Curve:
         """Returns the curve of a validation subset; None selects the first, or an empty curve without validation.
 
-        Raises:
-            ValueError: if the run lacks the subset; the message names the log at `path` and its subsets.
+        ValueError, with the log at `path` and its subsets, if the run lacks the subset.
         """
         if subset is None:
             return next(iter(self.valid.values()), {})
@@ -83,10 +77,7 @@ def read_log(path: str | Path) -> Run:
 
     The log may be the command's output, a file of `--log-file` or hydra's log, in any `--log-format` but `none`, and
     may be cut off. If an epoch number goes back, training was resumed or restarted: values from that epoch on are
-    replaced.
-
-    Raises:
-        ValueError: naming the file, if it cannot be read or has no perplexity.
+    replaced. ValueError, naming the file, if it cannot be read or has no perplexity.
     """
     run = Run()
     newest = 0
@@ -134,13 +125,12 @@ class Series:
 
 def table(series: Sequence[Series]) -> str:
     """Formats curves as text: a line per epoch, two columns per run, then each run's lowest validation perplexity."""
-    curves = [
-        (f"{one.label} {kind}", curve) for one in series for kind, curve in (("train", one.train), ("valid", one.valid))
-    ]
-    epochs = sorted({epoch for _, curve in curves for epoch in curve})
+    epochs = sorted({epoch for one in series for epoch in one.train | one.valid})
     columns = [["epoch", *map(str, epochs)]]
-    for name, curve in curves:
-        columns.append([name, *(f"{curve[epoch]:.2f}" if epoch in curve else "-" for epoch in epochs)])
+    for one in series:
+        for kind, curve in (("train", one.train), ("valid", one.valid)):
+            values = (f"{curve[epoch]:.2f}" if epoch in curve else "-" for epoch in epochs)
+            columns.append([f"{one.label} {kind}", *values])
     widths = [max(map(len, column)) for column in columns]
     lines = ["  ".join(map(str.rjust, row, widths)) for row in zip(*columns, strict=True)]
     for one in series:
@@ -151,12 +141,9 @@ def table(series: Sequence[Series]) -> str:
 
 
 def draw(series: Sequence[Series], path: Path | IO[Any], *, picture_format: str) -> None:
-    """Draws the curves: a colour a run, valid solid, train dashed; values that are not finite are left out.
+    """Draws the curves to a file, in a format of matplotlib: a colour a run, valid solid, train dashed.
 
-    Args:
-        series: the runs.
-        path: the file to write, or one that is open.
-        picture_format: png, svg or another that matplotlib writes.
+    Values that are not finite are left out.
     """
     # matplotlib takes a second to import, which no other command should wait for.
     from matplotlib import colormaps

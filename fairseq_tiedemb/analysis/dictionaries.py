@@ -5,11 +5,7 @@ from typing import Any
 
 
 def load_dictionary(path: Path, *, flag: str) -> Any:
-    """Returns fairseq's dictionary of a dict.txt.
-
-    Raises:
-        ValueError: naming the flag and the file, if it is missing or no dict.txt of fairseq.
-    """
+    """Returns fairseq's dictionary of a dict.txt; ValueError, naming flag and file, if it is missing or none."""
     from fairseq.data import Dictionary  # fairseq's imports take seconds
 
     import fairseq_tiedemb.compat  # noqa: F401 (mends it)

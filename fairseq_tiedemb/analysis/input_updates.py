@@ -16,17 +16,11 @@ FEW = 10
 
 @dataclass(frozen=True)
 class InputUpdates:
-    """How often one epoch updates the rows of an input embedding.
+    """How often one epoch updates the rows of an input embedding."""
 
-    Attributes:
-        updates_V: number of batches that contain the word.
-        counts_V: number of tokens of the word.
-        rows_of_batches: number of different words in each batch.
-    """
-
-    updates_V: np.ndarray
-    counts_V: np.ndarray
-    rows_of_batches: np.ndarray
+    updates_V: np.ndarray  # batches that contain the word
+    counts_V: np.ndarray  # tokens of the word
+    rows_of_batches: np.ndarray  # different words in each batch
 
     def describe(self) -> list[str]:
         """Formats the counts as lines of text, by bands of word frequency."""
@@ -49,12 +43,9 @@ class InputUpdates:
 
 
 def input_updates(batches: Iterable[np.ndarray], size: int, *, not_words: tuple[int, ...] = ()) -> InputUpdates:
-    """Counts the updates of one epoch.
+    """Counts the updates of one epoch, of the input tokens of one batch or more, in any shape.
 
-    Args:
-        batches: input tokens of the batches, in any shape; at least one.
-        size: V.
-        not_words: rows to leave out, such as padding.
+    `size` is V; `not_words` are rows to leave out, such as padding.
     """
     updates, counts, rows = np.zeros(size, np.int64), np.zeros(size, np.int64), []
     kept = np.delete(np.arange(size), not_words)

@@ -13,10 +13,8 @@ from fairseq_tiedemb.checkpoints.reading import require_finite
 def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple[Any, Any]:
     """Returns a trained language model, fairseq's or ours, in evaluation mode, and its task.
 
-    `data` is the folder with the dict.txt of the training; `overrides` replaces settings of the checkpoint.
-
-    Raises:
-        ValueError: if a file is missing, the model is not a language model, or a weight is not finite.
+    `data` is the folder with the dict.txt of the training; `overrides` replaces settings of the checkpoint. ValueError
+    if a file is missing, the model is not a language model, or a weight is not finite.
     """
     if not checkpoint.is_file():
         raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is not a file. Use another path.")
@@ -42,12 +40,9 @@ def _require_language_model(state: dict[str, Any]) -> None:
 
 
 def log_probabilities(model: Any, words_BT: Any, net_input: dict[str, Any]) -> Any:
-    """Returns the natural log-probability (B, T) of a word at every position, given the tokens before it.
+    """Returns the natural log-probability (B, T) by a language model of the word at every position, given those before.
 
-    Args:
-        model: a language model.
-        words_BT: the words, one per position.
-        net_input: the `net_input` of fairseq's batch.
+    `net_input` is that of fairseq's batch.
     """
     if hasattr(model, "log_prob"):  # our models compute it without the logits of the whole vocabulary
         return model.log_prob(words_BT, **net_input)

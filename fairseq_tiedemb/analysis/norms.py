@@ -24,38 +24,23 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 
 @dataclass
 class Norms:
-    """The row norms of one table.
+    """The row norms of one table."""
 
-    Attributes:
-        label: short name in the output, "[1]".
-        names: the table's entries in the checkpoint; several where equal.
-        rows: dictionary rows of the norms, in [0, V).
-        values: ||w_v|| of these rows.
-        size: V.
-        words_VD: the rows themselves.
-    """
-
-    label: str
-    names: list[str]
-    rows: np.ndarray
-    values: np.ndarray
-    size: int
-    words_VD: Tensor
+    label: str  # in the output, "[1]"
+    names: list[str]  # the table's entries in the checkpoint; several where equal
+    rows: np.ndarray  # of the dictionary, in [0, V)
+    values: np.ndarray  # ||w_v|| of these rows
+    size: int  # V
+    words_VD: Tensor  # the rows themselves
 
 
 def table_norms(
     model: dict[str, Any], *, path: Path, is_table: Callable[[str], bool] = is_table, padding_row: int = PADDING_ROW
 ) -> list[Norms]:
-    """Returns the row norms of the embedding tables in a state dict, without padding rows.
+    """Returns the row norms of the embedding tables in a checkpoint's state dict, without padding rows.
 
-    Args:
-        model: the state dict.
-        path: of the checkpoint.
-        is_table: whether an entry of this name is a table.
-        padding_row: index of ``<pad>``; negative without.
-
-    Raises:
-        ValueError: naming the checkpoint at `path`, if it has no embedding table, or one with inf or nan.
+    `is_table` says whether an entry of this name is a table; a `padding_row` below 0 is none. ValueError, naming the
+    checkpoint, if it has no embedding table, or one with inf or nan.
     """
     named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
     tables = [(names, entry) for names, entry in named if entry.dim() == 2]
@@ -108,15 +93,8 @@ def with_counts(
 ) -> list[tuple[Norms, np.ndarray]]:
     """Selects the tables that belong to a dictionary, and pairs them with the word counts of their rows.
 
-    fairseq's special symbols have count 0.
-
-    Args:
-        tables: the norms of a model's tables.
-        dictionary: the dict.txt.
-        trained_with: the dictionary fingerprints in the checkpoint, by side.
-
-    Raises:
-        ValueError: if the file is no dict.txt, or belongs to none of the tables.
+    fairseq's special symbols have count 0. `trained_with` are the dictionary fingerprints in the checkpoint, by side.
+    ValueError if the file is no dict.txt, or belongs to none of the tables.
     """
     entries = [*dict.fromkeys(FAIRSEQ_WORDS, 0).items(), *read_dict(dictionary, flag="--dictionary")]
     words, counts = [word for word, _ in entries], np.array([count for _, count in entries])

@@ -17,13 +17,7 @@ from fairseq_tiedemb.checkpoints.text import read_lines
 def describe(source: set[str], target: set[str], names: Sequence[str]) -> list[str]:
     """Formats counts and shares of the types (different words) that only one text has, or both have, as lines of text.
 
-    Args:
-        source: types of a text.
-        target: types of the other.
-        names: what the two are called.
-
-    Raises:
-        ValueError: if a text has no types.
+    `names` are those of the two texts. ValueError if one has no types.
     """
     for name, types in (("source", source), ("target", target)):
         if not types:
@@ -39,20 +33,12 @@ def describe(source: set[str], target: set[str], names: Sequence[str]) -> list[s
 
 
 def types_of_text(path: Path) -> set[str]:
-    """Returns the types of an encoded text file: its tokens between white space.
-
-    Raises:
-        ValueError: if the file is missing or not UTF-8.
-    """
+    """Returns the types of an encoded text file, its tokens between white space, with the errors of ``read_lines``."""
     return {word for _, line in read_lines(path, flag="TEXT") for word in line.split()}
 
 
 def languages_of(data: Path) -> tuple[str, str]:
-    """Returns the source and target language of a folder of fairseq-preprocess.
-
-    Raises:
-        ValueError: unless the folder has the training text of exactly one language pair.
-    """
+    """Returns source and target language of a folder of fairseq-preprocess; ValueError unless it has just one pair."""
     pairs = sorted({path.name.split(".")[1] for path in data.glob("train.*-*.*.bin")})
     if len(pairs) != 1:
         raise ValueError(
@@ -68,15 +54,9 @@ def languages_of(data: Path) -> tuple[str, str]:
 def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
     """Returns the types of one side of the binarized training text, without fairseq's special symbols.
 
-    The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides.
-
-    Args:
-        data: folder of fairseq-preprocess.
-        pair: source and target language.
-        language: one of the two.
-
-    Raises:
-        ValueError: if a file of that side is missing.
+    The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides. `data` is a folder of
+    fairseq-preprocess, `pair` has source and target language, of which `language` is one. ValueError if a file of that
+    side is missing.
     """
     from fairseq.data import data_utils
 

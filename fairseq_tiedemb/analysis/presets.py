@@ -38,29 +38,17 @@ SIZES = re.compile(
 
 @dataclass
 class Preset:
-    """The description of a preset of this package.
-
-    Attributes:
-        name: value of `--arch`.
-        about: one line of description.
-        shares: the shared tables, and whether there is a projection P, in words.
-        words: size of each dictionary, including fairseq's special symbols.
-        parameters: number of parameters, counting a shared table once.
-        in_tables: number of parameters in embedding tables.
-        options: model options by name: sizes, dropout, cell, sharing method.
-        recipe: training options by name; empty without a recipe.
-        recipe_yields: whether passing `--optimizer` disables the recipe.
-    """
+    """The description of a preset of this package, a value of `--arch`."""
 
     name: str
-    about: str
-    shares: str
-    words: int
-    parameters: int
-    in_tables: int
-    options: dict[str, Any]
-    recipe: dict[str, Any]
-    recipe_yields: bool
+    about: str  # one line
+    shares: str  # the shared tables, and whether there is a projection P, in words
+    words: int  # of each dictionary, including fairseq's special symbols
+    parameters: int  # counting a shared table once
+    in_tables: int  # parameters in embedding tables
+    options: dict[str, Any]  # of the model: sizes, dropout, cell, sharing method
+    recipe: dict[str, Any]  # training options by name; empty without a recipe
+    recipe_yields: bool  # whether passing `--optimizer` disables it
 
 
 def families() -> dict[str, list[str]]:
@@ -77,9 +65,7 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     """Builds a preset and describes it.
 
     `words` is the size of each dictionary; by default 10,000, or twice an adaptive preset's last cutoff if larger.
-
-    Raises:
-        ValueError: if the preset is unknown, or the dictionary too small for the preset's bands, or too large.
+    ValueError if the preset is unknown, or the dictionary too small for the preset's bands, or too large.
     """
     known = [preset for names in families().values() for preset in names]
     if name not in known:

@@ -19,15 +19,10 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Repeats:
-    """Repetition in a text, over the tokens that follow a word of their own sentence.
+    """Repetition in a text, over the tokens that follow a word of their own sentence."""
 
-    Attributes:
-        probabilities: p(w_{t-1} | history), the model's probability of a repeat, float64.
-        repeated: the words that the text does repeat, once per repeat.
-    """
-
-    probabilities: np.ndarray
-    repeated: list[int]
+    probabilities: np.ndarray  # p(w_{t-1} | history), the model's probability of a repeat, float64
+    repeated: list[int]  # the words that the text does repeat, once per repeat
 
     def describe(self, dictionary: Any) -> list[str]:
         """Formats the means and the most repeated words as lines of text."""
@@ -43,15 +38,10 @@ class Repeats:
 
 @torch.no_grad()
 def repeats(model: Any, batches: Iterable[dict[str, Any]], dictionary: Any) -> Repeats:
-    """Scores every word of a text as if it were repeated.
+    """Scores every word of a text as if it were repeated, by a language model in evaluation mode.
 
-    Args:
-        model: a language model, in evaluation mode.
-        batches: fairseq's batches in order, whose ``src_tokens`` are the previous words.
-        dictionary: the model's dictionary. Tokens after ``</s>`` or padding have no word to repeat.
-
-    Raises:
-        ValueError: if no token follows a word.
+    `batches` are fairseq's in order, whose ``src_tokens`` are the previous words. Tokens after ``</s>`` or padding have
+    no word to repeat; ValueError if none follows a word.
     """
     repeat_probabilities, repeated = [], []
     for batch in batches:

@@ -17,19 +17,12 @@ from fairseq_tiedemb.analysis.columns import aligned
 
 @dataclass(frozen=True)
 class RoleGradients:
-    """The two parts of one batch's gradient.
-
-    Attributes:
-        input_VD: gradient through the input embedding.
-        output_VE: gradient through the logits.
-        read: rows that the batch reads, without padding.
-        tied: whether both parts are of one table, whose gradient is their sum.
-    """
+    """The two parts of one batch's gradient: through the input embedding, and through the logits."""
 
     input_VD: Tensor
     output_VE: Tensor
-    read: Tensor
-    tied: bool
+    read: Tensor  # rows that the batch reads, without padding
+    tied: bool  # whether both parts are of one table, whose gradient is their sum
 
 
 def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradients:
@@ -37,10 +30,7 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
 
     With x = embed(words) as a leaf, the first backward pass gives dL/dx, and dL/dV for the output table V. The second,
     from dL/dx through ``embed``, gives dL/dU for the input table U. If U = V = S, dL/dS is their sum. `pad` is the
-    padding row. The model is not changed.
-
-    Raises:
-        ValueError: if the model is adaptive, or has no output table with one row per word.
+    padding row. The model is not changed. ValueError if it is adaptive, or has no output table with one row per word.
     """
     embed, weight_in, weight_out = _tables(model)
     vectors: list[Tensor] = []

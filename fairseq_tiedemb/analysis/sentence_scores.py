@@ -24,16 +24,9 @@ def predicted_words(task: Any, words: Tensor) -> Tensor:
 def sentence_scores(model: Any, task: Any, sentences: Sequence[Tensor], max_tokens: int) -> list[Tensor]:
     """Scores the tokens of separate sentences, in the context that training and fairseq-eval-lm give them.
 
-    The model reads ``</s> w_1 w_2 ...``, and with ``--add-bos-token`` ``<s> </s> w_1 w_2 ...``.
-
-    Args:
-        model: a language model.
-        task: its task.
-        sentences: token indices of the sentences, ending with the end-of-sentence symbol.
-        max_tokens: tokens of a batch.
-
-    Returns:
-        Natural log-probabilities (T,) of every sentence, float64.
+    The model reads ``</s> w_1 w_2 ...``, and with ``--add-bos-token`` ``<s> </s> w_1 w_2 ...``. Sentences are token
+    indices that end with the end-of-sentence symbol; a batch has up to `max_tokens`. Returns natural log-probabilities
+    (T,) of every sentence, float64.
     """
     dictionary, before = task.source_dictionary, int(begins_with_bos(task))
     scores = [torch.empty(0)] * len(sentences)
@@ -75,12 +68,8 @@ def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_
 def score(model: Any, target: Tensor, previous: Tensor, lengths: Tensor, **net_input: Any) -> Tensor:
     """Returns natural log-probabilities (B, T) of target tokens, float64; values beyond a row's length are meaningless.
 
-    Args:
-        model: a language model.
-        target: the tokens (B, T).
-        previous: the preceding tokens (B, T).
-        lengths: number of tokens per row (B,).
-        net_input: further arguments of ``forward``.
+    Target and previous tokens are (B, T), their number by row is in `lengths` (B,); `net_input` are further arguments
+    of ``forward``.
     """
     device = next(model.parameters()).device
     inputs = {"src_tokens": previous.to(device), "src_lengths": lengths.to(device), **net_input}

@@ -18,16 +18,10 @@ BY_UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
 
 def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: int | None = None) -> list[Path]:
-    """Returns the last `count` checkpoints of a `--save-dir`, the newest first.
+    """Returns the last `count` checkpoints of a `--save-dir`, the newest first; ValueError if it has too few.
 
-    Args:
-        folder: the `--save-dir` of fairseq-train.
-        count: the number of checkpoints.
-        by_update: take checkpoint_EPOCH_UPDATE.pt files instead of checkpointEPOCH.pt files.
-        upper_bound: skip checkpoints after this epoch (with `by_update`: update).
-
-    Raises:
-        ValueError: if the folder does not exist or has too few checkpoints.
+    `by_update` takes checkpoint_EPOCH_UPDATE.pt files instead of checkpointEPOCH.pt files; those after the epoch, or
+    update, `upper_bound` are skipped.
     """
     kind, pattern = ("update", BY_UPDATE) if by_update else ("epoch", BY_EPOCH)
     flag = f"--num-{kind}-checkpoints"
@@ -52,10 +46,8 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
 
     Integer tensors are counters, taken from the first model. Entries that share storage in every model, as tied tables
     do, share storage in the mean. The state of the optimizer is left out, since it belongs to other weights.
-
-    Raises:
-        ValueError: if a checkpoint cannot be read, or its model has other entries, or its weights mean something else
-            or are not finite.
+    ValueError if a checkpoint cannot be read, or its model has other entries, or its weights mean something else or are
+    not finite.
     """
     first: dict[str, Any] = {}
     sums: dict[str, Tensor] = {}

@@ -15,11 +15,7 @@ KEY = "dictionaries_of_training"
 
 
 def fingerprint(words: Sequence[str]) -> dict[str, Any]:
-    """Size and SHA-256 of the words of a dictionary, in their order.
-
-    Args:
-        words: of all rows, fairseq's own among them.
-    """
+    """Size and SHA-256 of the words of a dictionary, in the order of their rows, fairseq's own among them."""
     return {"size": len(words), "sha256": hashlib.sha256("\n".join(words).encode()).hexdigest()}
 
 
@@ -27,9 +23,6 @@ def fingerprints_of_training(task_state: Any) -> dict[str, Any]:
     """The fingerprints in a checkpoint by side, "source" and "target"; none where fairseq alone has trained.
 
     Version 0.1.0 kept one, for streams of text alone.
-
-    Args:
-        task_state: of the checkpoint.
     """
     state = task_state if isinstance(task_state, dict) else {}
     kept = state.get(KEY) or dict.fromkeys(("source", "target"), state.get("dictionary"))
@@ -44,11 +37,7 @@ def side_of(name: str) -> str:
 def is_another(words: Sequence[str], trained: dict[str, Any] | None) -> bool:
     """Whether as many words as a model was trained with are others, or in another order.
 
-    What has another number of words is not compared: a table may have some of them only, as of
-    ``--output-dictionary-size`` or a band.
-
-    Args:
-        words: of all rows, fairseq's own among them.
-        trained: the fingerprint, or None if the checkpoint has none.
+    What has another number of words, of which fairseq's own are some, is not compared: a table may have a part of them,
+    as of ``--output-dictionary-size`` or a band. `trained` is the fingerprint; None if the checkpoint has none.
     """
     return trained is not None and trained.get("size") == len(words) and trained != fingerprint(words)

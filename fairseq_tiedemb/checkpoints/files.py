@@ -75,15 +75,10 @@ class Bounded:
 
 
 def read_archive(file: IO[bytes], size: int) -> Any:
-    """What the pickle of an archive holds.
+    """What the pickle of an archive of `size` bytes holds.
 
-    Args:
-        file: open.
-        size: its bytes.
-
-    Raises:
-        ValueError: if it can be read in two ways, or would be larger than its file when unpacked.
-        zipfile.BadZipFile: if a checksum is another than when it was saved.
+    ValueError if it can be read in two ways, or would be larger than its file when unpacked; zipfile.BadZipFile if a
+    checksum is another than when it was saved.
     """
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
@@ -115,15 +110,7 @@ def read_archive(file: IO[bytes], size: int) -> Any:
 
 
 def read_legacy(file: IO[bytes], size: int) -> Any:
-    """What the pickles of a file of torch before 1.6 hold.
-
-    Args:
-        file: open at its start.
-        size: its bytes.
-
-    Raises:
-        ValueError: if it is none, or shorter than its pickles say.
-    """
+    """What the pickles of a file of torch before 1.6 hold; ValueError if it is shorter than they say, or has none."""
     pickles: Any = Bounded(file, size)
     try:
         start = (Unpickler().run(pickles), Unpickler().run(pickles))
@@ -167,23 +154,14 @@ def fill(storage: torch.UntypedStorage, file: IO[bytes]) -> None:
 
 @dataclass
 class Plain:
-    """What was read with numpy's arrays and argparse's settings where stand-ins are left; dicts and lists in place.
+    """What was read with numpy's arrays and argparse's settings where stand-ins are left; dicts and lists in place."""
 
-    Args:
-        size: bytes of the file.
-    """
-
-    size: int
+    size: int  # bytes of the file
     tensors: int = 0
     done: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def of(self, value: Any, depth: int = 0) -> Any:
-        """The plain value.
-
-        Args:
-            value: what was read.
-            depth: how many hold it.
-        """
+        """The plain value of what was read, which `depth` others hold."""
         if isinstance(value, Tensor):
             self.count(value)
         elif isinstance(value, Storage) or callable(value):

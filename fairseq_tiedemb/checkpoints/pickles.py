@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import limits
-from .stand_ins import ALLOWED, FILLED, Settings, Words, empty, refuse
+from .stand_ins import ALLOWED, FILLED, Settings, Words, empty, refuse, require
 
 NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
 STORAGES = {
@@ -46,29 +46,26 @@ class Storage:
 
 def counter(*args: Any) -> Counter[Any]:
     """Stands for `collections.Counter`."""
-    if len(args) > 1 or any(type(counts) is not dict for counts in args):
-        refuse("collections.Counter", args)
+    require(len(args) <= 1 and all(type(counts) is dict for counts in args), "collections.Counter", args)
     return Counter(*args)
 
 
 def plain_set(*args: Any) -> set[Any]:
     """Stands for `set`, of plain values."""
-    if len(args) > 1 or any(type(items) is not list or not all(map(is_plain, items)) for items in args):
-        refuse("set", args)
+    require(len(args) <= 1 and all(type(items) is list and all(map(is_plain, items)) for items in args), "set", args)
     return set(*args)
 
 
 def encoded(*args: Any) -> bytes:
     """Stands for `_codecs.encode`, by which the pickles of torch hold bytes."""
-    if len(args) != 2 or type(args[0]) is not str or args[1] not in ("latin1", "latin-1"):
-        refuse("_codecs.encode", args)
+    is_latin = len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1")
+    require(is_latin, "_codecs.encode", args)
     return codecs.encode(args[0], "latin1")
 
 
 def size(*args: Any) -> torch.Size:
     """Stands for `torch.Size`."""
-    if len(args) != 1 or not are_sizes(args[0]):
-        refuse("torch.Size", args)
+    require(len(args) == 1 and are_sizes(args[0]), "torch.Size", args)
     return torch.Size(args[0])
 
 
@@ -82,14 +79,10 @@ def device(*args: Any) -> torch.device:
 def tensor(*args: Any) -> Tensor:
     """Stands for torch's `_rebuild_tensor` and `_rebuild_tensor_v2`: a part of a storage.
 
-    Args:
-        args: storage, offset, size and stride in numbers; requires_grad, hooks (none) and metadata (none).
-
-    Raises:
-        pickle.UnpicklingError: if it lies outside its storage, for which torch would take more memory.
+    It is given the storage, offset, size and stride in numbers, requires_grad, hooks (none) and metadata (none).
+    pickle.UnpicklingError if it lies outside its storage, for which torch would take more memory.
     """
-    if not 4 <= len(args) <= 7 or type(args[0]) is not Storage:
-        refuse("tensor", args)
+    require(4 <= len(args) <= 7 and type(args[0]) is Storage, "tensor", args)
     return checked_tensor(args[0], *args[1:4], rest=args[4:])
 
 
@@ -103,10 +96,8 @@ def tensor_of_type(*args: Any) -> Tensor:
 
 def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, rest: tuple[Any, ...]) -> Tensor:
     """The tensor of these numbers, if it lies within its storage and has neither hooks nor metadata."""
-    if type(offset) is not int or offset < 0 or not are_sizes(shape) or not are_sizes(stride):
-        refuse("tensor", (offset, shape, stride))
-    if len(shape) != len(stride):
-        refuse("tensor", (offset, shape, stride))
+    are_numbers = type(offset) is int and offset >= 0 and are_sizes(shape) and are_sizes(stride)
+    require(are_numbers and len(shape) == len(stride), "tensor", (offset, shape, stride))
     last, count = offset, 1
     for length, step in zip(shape, stride, strict=True):
         last, count = last + (length - 1) * step, count * length
@@ -114,16 +105,15 @@ def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, re
         raise pickle.UnpicklingError(f"a tensor of shape {shape} needs more than the {storage.count:,} numbers saved")
     if count > max(storage.count, limits.REPEATED_NUMBERS):
         raise pickle.UnpicklingError(f"a tensor of shape {shape} repeats the {storage.count:,} numbers saved")
-    if any(type(flag) is not bool for flag in rest[:1]) or any(rest[1:]):
-        refuse("tensor", rest)
+    require(all(type(flag) is bool for flag in rest[:1]) and not any(rest[1:]), "tensor", rest)
     made = torch.empty(0, dtype=storage.kind).set_(storage.data, storage.start + offset, shape, stride)
     return made.requires_grad_(any(rest[:1]))
 
 
 def parameter(*args: Any) -> torch.nn.Parameter:
     """Stands for torch's `_rebuild_parameter`: a tensor, requires_grad, and no hooks."""
-    if len(args) != 3 or type(args[0]) is not Tensor or type(args[1]) is not bool or args[2]:
-        refuse("torch.nn.Parameter", args)
+    is_plain_one = len(args) == 3 and type(args[0]) is Tensor and type(args[1]) is bool and not args[2]
+    require(is_plain_one, "torch.nn.Parameter", args)
     return torch.nn.Parameter(args[0], args[1])
 
 
@@ -168,24 +158,19 @@ def weight(value: Any, levels: int = 3) -> int:
 
 @dataclass
 class Unpickler:
-    """Runs pickles as torch does, with checks.
+    """Runs pickles as torch does, with checks."""
 
-    Args:
-        load: a storage from its key, the number of its numbers, and their kind, asked once for a key; or None.
-        legacy: whether the file is of torch before 1.6, where a storage may be a part of another.
-    """
-
+    # A storage from its key, the number of its numbers, and their kind, asked once for a key.
     load: Callable[[str, int, torch.dtype], torch.UntypedStorage] | None = None
-    legacy: bool = False
+    legacy: bool = False  # of torch before 1.6, where a storage may be a part of another
     storages: dict[str, Storage] = field(default_factory=dict)
     _views: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def run(self, file: IO[bytes]) -> Any:
         """What the next pickle of the file holds.
 
-        Raises:
-            pickle.UnpicklingError: if it asks for anything else than fairseq's checkpoints consist of.
-            ValueError, LookupError, TypeError: if it is damaged, or no pickle.
+        pickle.UnpicklingError if it asks for anything else than fairseq's checkpoints consist of; ValueError,
+        LookupError or TypeError if it is damaged, or no pickle.
         """
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
@@ -221,8 +206,7 @@ class Unpickler:
         self._stack[len(self._stack) - count :] = [tuple(self._stack[-count:])]
 
     def _extend(self, items: list[Any]) -> None:
-        if type(self._stack[-1]) is not list:
-            refuse("a list's entries", self._stack[-1])
+        require(type(self._stack[-1]) is list, "a list's entries", self._stack[-1])
         self._stack[-1].extend(items)
 
     def _set(self, items: list[Any]) -> None:
@@ -246,14 +230,13 @@ class Unpickler:
 
     def _reduce(self, _: Any) -> None:
         arguments, call = self._stack.pop(), self._stack.pop()
-        if type(arguments) is not tuple or not callable(call):
-            refuse("a call", (call, arguments))
+        require(type(arguments) is tuple and callable(call), "a call", (call, arguments))
         self._push(call(*self._give(arguments)))
 
     def _new(self, _: Any) -> None:
         arguments, call = self._stack.pop(), self._stack.pop()
-        if type(arguments) is not tuple or arguments or not (call is Settings or call is Words):
-            refuse("an object", (call, arguments))
+        is_empty = type(arguments) is tuple and not arguments
+        require(is_empty and (call is Settings or call is Words), "an object", (call, arguments))
         self._push(call())
 
     def _build(self, _: Any) -> None:
@@ -278,8 +261,7 @@ class Unpickler:
         if key not in self.storages:
             self.storages[key] = Storage(self.load(key, count, kind), kind, 0, count)
         storage = self.storages[key]
-        if (storage.kind, storage.count) != (kind, count):
-            refuse("a storage", given)
+        require((storage.kind, storage.count) == (kind, count), "a storage", given)
         self._push(storage if not view or view[0] is None else self._view(key, view[0]))
 
     def _view(self, whole: str, view: Any) -> Storage:
@@ -288,8 +270,7 @@ class Unpickler:
             refuse("a part of a storage", view)
         if view[0] in self.storages or self._views.setdefault(view[0], (whole, *view)) != (whole, *view):
             refuse("a part of a storage", view)
-        if view[1] + view[2] > self.storages[whole].count:
-            refuse("a part of a storage", view)
+        require(view[1] + view[2] <= self.storages[whole].count, "a part of a storage", view)
         return Storage(self.storages[whole].data, self.storages[whole].kind, *view[1:])
 
 

@@ -17,9 +17,7 @@ def read_checkpoint(path: Path, *, flag: str) -> dict[str, Any]:
     """Reads the checkpoint of a fairseq model or of ours onto the CPU, as torch saved it; errors name `flag`.
 
     fairseq's own reader rebuilds the settings and upgrades old files; a checkpoint saved from its result does not load.
-
-    Raises:
-        ValueError: if the file is missing or damaged, could run code, or holds no model.
+    ValueError if the file is missing or damaged, could run code, or holds no model.
     """
     try:
         with path.open("rb") as file:
@@ -47,11 +45,7 @@ def as_dict(options: Any) -> dict[str, Any]:
 
 
 def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
-    """Checks that all weights of a state dict are finite; errors name `flag` and the model's origin, `name`.
-
-    Raises:
-        ValueError: naming the first entry with inf or nan.
-    """
+    """Raises ValueError, with `flag` and the model's origin, `name`, for the first entry with inf or nan."""
     for key, entry in model.items():
         if is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
             raise ValueError(
@@ -61,11 +55,7 @@ def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
 
 
 def require_weights(model: Mapping[str, Any], name: str) -> None:
-    """Checks that a state dict has weights, and that all are finite; errors name the file, `name`.
-
-    Raises:
-        ValueError: if there are no weights; else naming the first entry with inf or nan.
-    """
+    """Raises ValueError, with the file, `name`, unless a state dict has weights, which are finite."""
     if not any(map(is_weight, model.values())):
         raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")
     require_finite(model, name, flag="CHECKPOINT")

@@ -23,10 +23,6 @@ def require_plain_settings(state: dict[str, Any], path: str) -> None:
 
     fairseq hands them to OmegaConf, which copies what is referred to twice, reads a text as YAML, replaces
     `${oc.env:NAME}` by the environment's value, and opens files that settings name: tokenizers fetch addresses.
-
-    Args:
-        state: the checkpoint as torch saved it.
-        path: its file, for errors.
     """
     for section in ("cfg", "args"):
         settings = state.get(section)

@@ -18,6 +18,7 @@ import numpy as np
 from . import limits
 
 NUMBERS = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split())  # numpy's codes: kind and bytes
+DICTIONARY = "fairseq.data.dictionary.Dictionary"
 SPECIAL_WORDS = {"bos_word": "<s>", "pad_word": "<pad>", "eos_word": "</s>", "unk_word": "<unk>"}
 SPECIAL_NUMBERS = ("bos_index", "pad_index", "eos_index", "unk_index", "nspecial")
 
@@ -25,6 +26,12 @@ SPECIAL_NUMBERS = ("bos_index", "pad_index", "eos_index", "unk_index", "nspecial
 def refuse(name: str, got: Any) -> NoReturn:
     """Raise for arguments of `name` that no checkpoint of fairseq's contains."""
     raise pickle.UnpicklingError(f"WeightsUnpickler error: {name} with {shown(got)}")
+
+
+def require(holds: bool, name: str, got: Any) -> None:
+    """Refuse arguments of `name` unless what checkpoints of fairseq's contain `holds` of them."""
+    if not holds:
+        refuse(name, got)
 
 
 def shown(value: Any) -> str:
@@ -45,10 +52,8 @@ class NumberType:
 
     def __new__(cls, *args: Any) -> "NumberType":
         """From what numpy saves: the code, and two flags (align, copy) that mean nothing for a number."""
-        if not args or len(args) > 3 or type(args[0]) is not str or args[0] not in NUMBERS:
-            refuse("numpy.dtype", args)
-        if any(type(flag) not in (bool, int) for flag in args[1:]):
-            refuse("numpy.dtype", args)
+        require(1 <= len(args) <= 3 and type(args[0]) is str and args[0] in NUMBERS, "numpy.dtype", args)
+        require(all(type(flag) in (bool, int) for flag in args[1:]), "numpy.dtype", args)
         number = super().__new__(cls)
         number.code, number.order = args[0], "="
         return number
@@ -56,10 +61,9 @@ class NumberType:
     def __setstate__(self, state: Any) -> None:
         """From what numpy saves of a plain type: version, order of bytes, and no fields, shape, size or flags."""
         plain = (type(None), type(None), type(None), int, int, int)
-        if type(state) is not tuple or len(state) != 8 or tuple(map(type, state[2:])) != plain:
-            refuse("numpy.dtype", state)
-        if type(state[1]) is not str or state[1] not in ("<", ">", "=", "|") or state[5:] != (-1, -1, 0):
-            refuse("numpy.dtype", state)
+        is_tuple = type(state) is tuple and len(state) == 8
+        require(is_tuple and tuple(map(type, state[2:])) == plain and state[5:] == (-1, -1, 0), "numpy.dtype", state)
+        require(type(state[1]) is str and state[1] in ("<", ">", "=", "|"), "numpy.dtype", state)
         self.order = state[1]
 
     def plain(self) -> np.dtype:
@@ -67,13 +71,8 @@ class NumberType:
         return np.dtype(self.code if self.order == "|" else self.order + self.code)
 
     def values(self, shape: tuple[int, ...], data: bytes, order: Any = "C") -> np.ndarray:
-        """A new array, in this machine's order of bytes, of the numbers in `data`.
-
-        Raises:
-            pickle.UnpicklingError: if there are not as many as the shape says.
-        """
-        if math.prod(shape) * int(self.code[1]) != len(data):
-            refuse("numpy array", (shape, f"{len(data)} bytes"))
+        """A new array, in this machine's order of bytes, of the numbers in `data`, as many as the shape says."""
+        require(math.prod(shape) * int(self.code[1]) == len(data), "numpy array", (shape, f"{len(data)} bytes"))
         # Of a bool numpy takes 0 and 1 for granted.
         stored = np.dtype(np.uint8) if self.code == "b1" else self.plain()
         numbers = np.frombuffer(data, stored) if data else np.empty(0, stored)
@@ -88,15 +87,12 @@ class Array(np.ndarray):
 
     def __setstate__(self, state: Any) -> None:
         """From what numpy saves: version, shape, type, whether columns come first, and the bytes."""
-        if type(state) is not tuple or len(state) != 5 or "filled" in self.__dict__:
-            refuse("numpy.ndarray", state)
+        name = "numpy.ndarray"
+        require(type(state) is tuple and len(state) == 5 and "filled" not in self.__dict__, name, state)
         version, shape, number, fortran, data = state
-        if type(number) is not NumberType or type(data) is not bytes or type(fortran) not in (bool, int):
-            refuse("numpy.ndarray", state)
-        if type(version) is not int or type(shape) is not tuple or len(shape) > limits.ARRAY_DIMENSIONS:
-            refuse("numpy.ndarray", state)
-        if any(type(size) is not int or size < 0 for size in shape):
-            refuse("numpy.ndarray", state)
+        require(type(number) is NumberType and type(data) is bytes and type(fortran) in (bool, int), name, state)
+        require(type(version) is int and type(shape) is tuple and len(shape) <= limits.ARRAY_DIMENSIONS, name, state)
+        require(all(type(size) is int and size >= 0 for size in shape), name, state)
         values = number.values(shape, data, "F" if fortran else "C")
         stored: Any = (1, shape, values.dtype, bool(fortran), values.tobytes("F" if fortran else "C"))
         super().__setstate__(stored)
@@ -113,15 +109,14 @@ class Array(np.ndarray):
 
 def array(*args: Any) -> Array:
     """Stands for numpy's `_reconstruct`: an array that is still empty."""
-    if len(args) != 3 or args[0] is not Array or args[1:] not in (((0,), b"b"), ((0,), "b")):
-        refuse("numpy._reconstruct", args)
+    is_empty = len(args) == 3 and args[0] is Array and args[1:] in (((0,), b"b"), ((0,), "b"))
+    require(is_empty, "numpy._reconstruct", args)
     return np.ndarray.__new__(Array, (0,), np.int8)
 
 
 def number(*args: Any) -> Any:
     """Stands for numpy's `scalar`: one number from its type and its bytes."""
-    if len(args) != 2 or type(args[0]) is not NumberType or type(args[1]) is not bytes:
-        refuse("numpy.scalar", args)
+    require(len(args) == 2 and type(args[0]) is NumberType and type(args[1]) is bytes, "numpy.scalar", args)
     return args[0].values((), args[1])[()]
 
 
@@ -129,8 +124,7 @@ def empty(kind: type) -> Callable[..., Any]:
     """Stands for a class of which only what is empty is made."""
 
     def make(*args: Any) -> Any:
-        if args:
-            refuse(kind.__qualname__, args)
+        require(not args, kind.__qualname__, args)
         return kind()
 
     return make
@@ -157,33 +151,25 @@ class Words:
     """
 
     def __new__(cls, *args: Any) -> "Words":
-        if args:
-            refuse("fairseq.data.dictionary.Dictionary", args)
+        require(not args, DICTIONARY, args)
         return super().__new__(cls)
 
     def __setstate__(self, state: Any) -> None:
         """From what fairseq saves; the numbers of the words are counted anew."""
-        name = "fairseq.data.dictionary.Dictionary"
-        if type(state) is not dict or {"symbols", "count"} - state.keys():
-            refuse(name, state)
-        words, counts = state["symbols"], state["count"]
-        if type(words) is not list or type(counts) is not list or len(words) != len(counts):
-            refuse(name, (words, counts))
-        if any(type(word) is not str for word in words) or any(type(count) is not int for count in counts):
-            refuse(name, (words, counts))
+        require(type(state) is dict and {"symbols", "count"} <= state.keys(), DICTIONARY, state)
+        words, counts = found = state["symbols"], state["count"]
+        require(type(words) is list and type(counts) is list and len(words) == len(counts), DICTIONARY, found)
+        require({*map(type, words)} <= {str} and {*map(type, counts)} <= {int}, DICTIONARY, found)
         special = {key: state.get(key, word) for key, word in SPECIAL_WORDS.items()}
         numbers = {key: state[key] for key in SPECIAL_NUMBERS if key in state}
-        if any(type(word) is not str for word in special.values()):
-            refuse(name, special)
-        if any(type(index) is not int or not 0 <= index <= len(words) for index in numbers.values()):
-            refuse(name, numbers)
+        require({*map(type, special.values())} <= {str}, DICTIONARY, special)
+        require(all(type(each) is int and 0 <= each <= len(words) for each in numbers.values()), DICTIONARY, numbers)
         indices = {word: index for index, word in enumerate(words)}
         self.__dict__.update(special, **numbers, symbols=list(words), count=list(counts), indices=indices)
 
     def plain(self) -> Any:
         """fairseq's own, where there is fairseq; one that nothing has filled is no dictionary."""
-        if not vars(self):
-            refuse("fairseq.data.dictionary.Dictionary", "no words")
+        require(bool(vars(self)), DICTIONARY, "no words")
         # Seconds, and the plugin with it: only a checkpoint with words in it is worth them.
         with contextlib.suppress(ModuleNotFoundError):
             self.__class__ = importlib.import_module("fairseq.data").Dictionary
@@ -203,7 +189,7 @@ ALLOWED: dict[str, Any] = {
     "numpy.dtype": NumberType,
     "numpy.ndarray": Array,
     "argparse.Namespace": Settings,
-    "fairseq.data.dictionary.Dictionary": Words,
+    DICTIONARY: Words,
     # numpy 1 and 2 name the module differently, and files last.
     **{f"numpy.{core}.multiarray._reconstruct": array for core in ("core", "_core")},
     **{f"numpy.{core}.multiarray.scalar": number for core in ("core", "_core")},

@@ -9,11 +9,7 @@ from .dictionaries import OVERWRITE
 
 
 def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, line) of a UTF-8 text, without its byte-order mark.
-
-    Raises:
-        ValueError: naming the flag and the file, if it cannot be read or is not UTF-8.
-    """
+    """Yields (number from 1, line) of a UTF-8 text, without its byte-order mark; ValueError names the flag and file."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             yield from enumerate(file, start=1)
@@ -24,11 +20,7 @@ def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
 
 
 def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
-    """Returns the words of a dict.txt and their counts, in order; fairseq's own words are not among them.
-
-    Raises:
-        ValueError: of ``read_lines``; or naming the first line that is not of the form ``word count``.
-    """
+    """Returns the words of a dict.txt and their counts, in order; fairseq's own words are not among them."""
     entries = []
     for number, line in read_lines(path, flag=flag):
         word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
@@ -42,11 +34,7 @@ def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads`, to which too deep a nesting is no JSON, as a number of too many digits is none.
-
-    Raises:
-        ValueError: if the text is no JSON, or none that Python can hold.
-    """
+    """`json.loads`, with its ValueError also for too deep a nesting, as for a number of too many digits."""
     try:
         return json.loads(text)
     except RecursionError:

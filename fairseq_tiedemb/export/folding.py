@@ -9,7 +9,7 @@ so b = logits(0), and the columns of M are logits(e_d) - b for the unit vectors 
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,21 +22,9 @@ CHUNK = 64
 ROUNDING = 1e-9
 
 
-class Scores(NamedTuple):
-    """Logits of all words, M h + b.
-
-    Attributes:
-        matrix_VD: M.
-        bias_V: b.
-    """
-
-    matrix_VD: Tensor
-    bias_V: Tensor
-
-
 @torch.no_grad()
-def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -> Scores:
-    """Returns the matrix and the bias that give the same logits as an output layer.
+def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -> tuple[Tensor, Tensor]:
+    """Returns the matrix M and the bias b that give the same logits as an output layer.
 
     Args:
         scores: maps features (N, D) to logits (N, V), in float64: in float32, biases would take the last digits of M.
@@ -60,32 +48,26 @@ def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -
             f"CHECKPOINT: needs logits that are affine in the features, a matrix and a bias; got {named}, whose logits "
             f"are not. Use {COMMANDS}."
         )
-    return Scores(matrix_VD, bias_V)
+    return matrix_VD, bias_V
 
 
 @torch.no_grad()
 def fold_tables(model: Any) -> None:
-    """Replaces a Transformer's tables in place, by plain vectors of the model's width and by M and b.
-
-    Raises:
-        ValueError: if the logits are not affine in the features.
-    """
+    """Replaces a Transformer's tables in place, by plain vectors of the model's width and by M and b."""
     model.double()  # tied tables stay equal to the last digit, and are stored once
     decoder = model.decoder
     into, out_of = ([] if part is None else [part] for part in (decoder.project_in_dim, decoder.project_out_dim))
     embed, scores = nn.Sequential(decoder.embed_tokens, *into), nn.Sequential(*out_of, decoder.output_projection)
     table = getattr(decoder.embed_tokens, "table", decoder.embed_tokens)
     named = f"--sharing-method {getattr(table, 'method', 'plain')}"
-    output = fold_output(scores, decoder.embed_dim, named=named)
-    embedded = [(decoder, embed)]
-    if hasattr(model, "encoder"):
-        embedded.append((model.encoder, model.encoder.embed_tokens))
-    for part, layer in embedded:
+    matrix_VD, bias_V = fold_output(scores, decoder.embed_dim, named=named)
+    encoders = [(model.encoder, model.encoder.embed_tokens)] if hasattr(model, "encoder") else []
+    for part, layer in ((decoder, embed), *encoders):
         vectors_VD = layer(torch.arange(len(part.embed_tokens.weight)))
         part.embed_tokens = nn.Embedding.from_pretrained(vectors_VD)
-    decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(output.bias_V.any()))
-    linear.weight = nn.Parameter(output.matrix_VD, requires_grad=False)
+    decoder.output_projection = linear = nn.Linear(1, 1, bias=bool(bias_V.any()))
+    linear.weight = nn.Parameter(matrix_VD, requires_grad=False)
     if linear.bias is not None:
-        linear.bias = nn.Parameter(output.bias_V, requires_grad=False)
+        linear.bias = nn.Parameter(bias_V, requires_grad=False)
     decoder.project_in_dim = decoder.project_out_dim = None
     model.float()

@@ -9,15 +9,10 @@ from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
 
 
 def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
-    """Returns the model of a checkpoint, its task, and the settings of its training.
+    """Returns the model of a checkpoint, its task, and the settings of its training as fairseq reads them.
 
-    Args:
-        checkpoint: the file.
-        settings: by section, of ``settings_of``.
-        data: folder with the dictionaries; None for the data folder of the training.
-
-    Raises:
-        ValueError: if a dictionary is missing, or the weights do not fit the model and its dictionaries.
+    `settings` are those of ``settings_of``, `data` is the folder with the dictionaries, None for that of the training.
+    ValueError if a dictionary is missing, or the weights do not fit the model and its dictionaries.
     """
     from fairseq import checkpoint_utils
     from fairseq.data.data_utils import infer_language_pair

@@ -5,14 +5,13 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
+from fairseq_tiedemb.checkpoints.reading import require_weights
+
 
 def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns a checkpoint's settings by section: model, task, and required `sections` as dicts.
 
-    Errors name the file, `name`.
-
-    Raises:
-        ValueError: if the checkpoint lacks a section.
+    ValueError, naming the file, if it lacks one, or has no weights or one that is not finite.
     """
     settings = state.get("cfg")
     if settings is None and isinstance(state.get("args"), Namespace):
@@ -26,6 +25,7 @@ def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...
                 f"CHECKPOINT: needs settings of model and training, as fairseq-train saves them; got {name}, which has "
                 f"none of its {section}. Use the checkpoint of the training as it was saved."
             )
+    require_weights(state["model"], name)
     return by_section
 
 

@@ -1,6 +1,7 @@
 """Checks whether an export target supports a model; if not, the error names a target or command that does."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,11 +38,7 @@ OF_FSMT = ("encoder_normalize_before", "decoder_normalize_before")
 
 
 def require(target: str, settings: Settings) -> None:
-    """Checks that a target of ``CHECKS`` supports the model of a checkpoint's settings.
-
-    Raises:
-        ValueError: naming the unsupported part, and an alternative.
-    """
+    """Raises ValueError if a target of ``CHECKS`` does not support a model, with the part and an alternative."""
     lacking = _lacking_everywhere(settings) or CHECKS[target](settings)
     if lacking:
         raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of(target, settings)}.")
@@ -57,11 +54,7 @@ def instead_of(target: str, settings: Settings) -> str:
 
 
 def sharing_of(settings: Settings) -> "SharingMethod":
-    """Returns the model's sharing method.
-
-    Raises:
-        ValueError: if the method is not registered.
-    """
+    """Returns the model's sharing method, which must be registered."""
     from fairseq_tiedemb.sharing import sharing_method  # imports torch, which is too slow for a help text
 
     return sharing_method(str(settings["model"].get("sharing_method") or "plain"))
@@ -157,10 +150,6 @@ def _has_one_dictionary(task: Mapping[str, Any]) -> bool:
     return all(path.is_file() for path in paths) and paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def _lacking_in_ctranslate2(settings: Settings) -> str | None:
-    return _lacking_in_transformers(settings, "CTranslate2")
-
-
 def _lacking_in_transformers(settings: Settings, engine: str) -> str | None:
     """What engines for the common Transformers do not support."""
     options, arch, task = settings["model"], _architecture(settings), settings["task"].get("_name")
@@ -196,6 +185,6 @@ def _lacking_in_huggingface(settings: Settings) -> str | None:
 # By target: a function that describes what the target does not support in a model, or returns None.
 CHECKS: dict[str, Callable[[Settings], str | None]] = {
     "fairseq": _lacking_in_fairseq,
-    "ctranslate2": _lacking_in_ctranslate2,
+    "ctranslate2": partial(_lacking_in_transformers, engine="CTranslate2"),
     "huggingface": _lacking_in_huggingface,
 }

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import settings_of
@@ -29,31 +28,16 @@ MEAN = 0  # of all attention heads, as the alignment, as in fairseq
 
 
 def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> Any:
-    """Returns the engine's specification of a checkpoint's model, for ``save``.
+    """Returns the engine's specification of a Transformer, whose file holds `state` as torch saved it, for ``save``.
 
-    Args:
-        checkpoint: the file of a Transformer, ours or fairseq's.
-        state: its content, as torch saved it.
-        data: folder with the dictionaries; None for the data folder of the training.
-
-    Raises:
-        ValueError: if the engine does not support the model, or a dictionary or a part of the checkpoint is missing.
+    `data` is the folder with the dictionaries; None for that of the training. ValueError if the engine does not support
+    the model, a dictionary or a part of the checkpoint is missing, or a dictionary repeats a word.
     """
     settings = settings_of(state, str(checkpoint))
     require("ctranslate2", settings)
-    require_weights(state["model"], str(checkpoint))
     model, task, config = load_model(checkpoint, settings, data)
-    return specification(model, task, config.model)
-
-
-def specification(model: Any, task: Any, options: Any) -> Any:
-    """Returns the engine's specification of a Transformer, whose tables are folded in place.
-
-    Raises:
-        ValueError: if the logits are not affine in the features, or a dictionary repeats a word.
-    """
     fold_tables(model.eval().requires_grad_(False))
-    return (_translation if hasattr(model, "encoder") else _language_model)(model, task, options)
+    return (_translation if hasattr(model, "encoder") else _language_model)(model, task, config.model)
 
 
 def save(spec: Any, folder: Path, *, quantization: str) -> None:
@@ -112,11 +96,7 @@ def _layers(part: Any, side: str, options: Any) -> dict[str, Any]:
 
 
 def _vocabulary(dictionary: Any) -> list[str]:
-    """Returns the words in the order of their rows.
-
-    Raises:
-        ValueError: if two rows have the same word, which the engine would confuse.
-    """
+    """Returns the words in the order of their rows, of which the engine would confuse two with the same word."""
     words = ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
     if len(set(words)) < len(words):
         twice = next(word for index, word in enumerate(words) if word in words[:index])

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
@@ -24,10 +23,8 @@ from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
 OURS = {"sharing_method", "unit_rows", "embedding_rank", "projection", "projection_bias"}
 OURS |= {"output_layer", "output_layer_options", "output_bias_init"}
-OURS |= {
-    field.name for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE for field in dataclasses.fields(head.options)
-}
-OURS |= {field.name for field in dataclasses.fields(Constants)}
+for options_class in (Constants, *(head.options for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE)):
+    OURS |= {field.name for field in dataclasses.fields(options_class)}
 P = "decoder.projection."
 
 
@@ -54,7 +51,6 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     """
     config = settings_of(state, name, sections=("common", "criterion"))
     require("fairseq", config)
-    require_weights(state["model"], name)
     options = config["model"]
     stock = str(options.get("_name") or options.get("arch")).removeprefix("tied_")
     stock_options = {key: value for key, value in options.items() if key not in OURS}
@@ -81,27 +77,25 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
 
     Source: fairseq's models/lightconv.py:1051, lightconv_lm.py:287.
     """
-    widths = {}
+    repeated = dict(options)
     for side in ("encoder", "decoder"):
         name = f"{side}_kernel_size_list"
         if len(options.get(name) or ()) == 1:
-            widths[name] = list(options[name]) * options[f"{side}_layers"]
-            if len(widths[name]) == 1:
+            repeated[name] = list(options[name]) * options[f"{side}_layers"]
+            if len(repeated[name]) == 1:
                 raise ValueError(
                     f"--settings: needs namespace for a convolutional model with one {side} layer; got dict, from "
                     "which fairseq cannot build it. Use --settings namespace."
                 )
-    return {**options, **widths}
+    return repeated
 
 
 def _with_plain_numbers(value: Any) -> Any:
     """Replaces numpy's numbers by Python's and numpy's arrays by lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    if type(value) is dict:
-        return {key: _with_plain_numbers(item) for key, item in value.items()}
-    if isinstance(value, OrderedDict):
-        return OrderedDict((key, _with_plain_numbers(item)) for key, item in value.items())
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, _with_plain_numbers(item)) for key, item in value.items())
     if type(value) in (list, tuple):
         return type(value)(map(_with_plain_numbers, value))
     return value
@@ -139,11 +133,7 @@ def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Ten
 
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
-    """Returns M (V, D) of logits without a bias.
-
-    Raises:
-        ValueError: if the model has no output table, or its logits have a bias.
-    """
+    """Returns M (V, D) of logits without a bias; ValueError if they have one, or the model has no output table."""
     method = sharing_of(settings)
     entries, projection, factor = _below(model, OUTPUT), None, None
     weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)
@@ -164,11 +154,11 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
         _loaded(projection, _below(model, f"{P}weight"))
     layer = _loaded(OutputLayer(table, projection=projection, factor=factor), entries)
     named = f"--sharing-method {method.name}"
-    scores = fold_output(layer.scores, width, named=named)
-    if scores.bias_V.any():
+    matrix_VD, bias_V = fold_output(layer.scores, width, named=named)
+    if bias_V.any():
         lacking = needs_bias("a sharing method that only scales", named)
         raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of('fairseq', settings)}.")
-    return scores.matrix_VD.to(weight.dtype)
+    return matrix_VD.to(weight.dtype)
 
 
 def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> SharedEmbedding:
@@ -178,11 +168,7 @@ def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> Shared
 
 
 def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
-    """Loads entries into a module, in float64; a tied table may have more entries than one part needs.
-
-    Raises:
-        ValueError: if an entry is missing.
-    """
+    """Loads all entries that a module needs, in float64; a tied table may have more."""
     missing = module.double().eval().load_state_dict(entries, strict=False).missing_keys
     if missing:
         raise ValueError(

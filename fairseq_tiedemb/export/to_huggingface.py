@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.reading import require_weights
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
@@ -32,44 +31,27 @@ SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_t
 BOS, PAD, EOS, _ = range(4)
 # fairseq's search, which never chooses padding.
 SEARCH = {"pad_token_id": PAD, "eos_token_id": EOS, "suppress_tokens": [PAD]}
-OF_TRANSLATION = {
-    "num_beams": 5,
-    "early_stopping": True,
-    "max_length": 200,
-    "decoder_start_token_id": EOS,
-    "forced_eos_token_id": EOS,
-}
+OF_TRANSLATION = {"num_beams": 5, "early_stopping": True, "max_length": 200}
+OF_TRANSLATION |= dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id"), EOS)
 
 
 class Folder(NamedTuple):
-    """What is written.
+    """What is written."""
 
-    Attributes:
-        weights: by name; a tied table once.
-        files: text, or what becomes JSON, by file.
-        about: the class, and what is missing.
-    """
-
-    weights: dict[str, Tensor]
-    files: dict[str, Any]
-    about: str
+    weights: dict[str, Tensor]  # by name; a tied table once
+    files: dict[str, Any]  # text, or what becomes JSON, by file
+    about: str  # the class, and what is missing
 
 
 def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes: Path | None) -> Folder:
-    """Returns the content of the folder, for ``save``.
+    """Returns the content of the folder of a Transformer, whose file holds `state` as torch saved it, for ``save``.
 
-    Args:
-        checkpoint: the file of a Transformer, ours or fairseq's.
-        state: its content, as torch saved it.
-        data: folder with the dictionaries; None for the data folder of the training.
-        codes: BPE codes of subword-nmt or fastBPE, for the tokenizer of a translation model; or None.
-
-    Raises:
-        ValueError: if no class fits the model, or a dictionary or a part of the checkpoint is missing.
+    `data` is the folder with the dictionaries, None for that of the training; `codes` are BPE codes of subword-nmt or
+    fastBPE, for the tokenizer of a translation model, or None. ValueError if no class fits the model, or a dictionary
+    or a part of the checkpoint is missing.
     """
     settings = settings_of(state, str(checkpoint))
     require("huggingface", settings)
-    require_weights(state["model"], str(checkpoint))
     model, task, _ = load_model(checkpoint, settings, data)
     fold_tables(model.eval().requires_grad_(False))
     weights = {key: entry for key, entry in model.state_dict().items() if not LEFT_OUT.fullmatch(key)}
@@ -175,11 +157,7 @@ def _pieces(words: Any) -> dict[str, int]:
 
 
 def _merges(path: Path) -> str:
-    """The pairs of BPE codes, without the counts of fastBPE; the header of subword-nmt is a pair that no word has.
-
-    Raises:
-        ValueError: naming the first line that is no pair.
-    """
+    """The pairs of BPE codes, without the counts of fastBPE; the header of subword-nmt is a pair that no word has."""
     pairs = []
     for number, line in read_lines(path, flag="--bpe-codes"):
         fields = line.split()
@@ -197,12 +175,12 @@ def _tokenizer(words: Any, *template: str) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
     sequence, special = {"Sequence": {"id": "A", "type_id": 0}}, [word for word in template if word != "$A"]
     single = [{"SpecialToken": {"id": word, "type_id": 0}} if word in special else sequence for word in template]
-    of_template: dict[str, Any] = {
+    of_template = {
         "type": "TemplateProcessing",
         "single": single,
         "pair": [*single, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {word: {"id": word, "ids": [words.index(word)], "tokens": [word]} for word in special},
     }
-    of_template["special_tokens"] = {w: {"id": w, "ids": [words.index(w)], "tokens": [w]} for w in special}
     tokenizer = {
         "version": "1.0",
         "added_tokens": [{"id": words.index(word), "content": word, **flags} for word in SPECIAL.values()],

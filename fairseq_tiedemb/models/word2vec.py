@@ -44,13 +44,7 @@ def _widths(settings: Settings) -> Widths:
 
 
 class WordVectors(nn.Module):
-    """Holds the tables of a word2vec model under the names of a language model's decoder.
-
-    Args:
-        dictionary: the dictionary.
-        embed_tokens: C, the input table.
-        output: output layer with W', or with the tree.
-    """
+    """Holds C, and an output layer with W' or the tree, under the names of a language model's decoder."""
 
     def __init__(self, dictionary: Any, embed_tokens: SharedEmbedding, output: OutputLayer):
         super().__init__()
@@ -98,11 +92,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "Word2Vec":
-        """Builds the model.
-
-        Raises:
-            ValueError: as ``plan_of``, and for a task without word counts.
-        """
+        """Builds the model; ValueError as of ``plan_of``, and for a task without word counts."""
         if extensions_of(task).word_counts is None:
             raise ValueError(
                 f"--arch {cfg._name}: needs --task word_pairs, which counts words; got {type(task).__name__}. Use "
@@ -134,12 +124,10 @@ class Word2Vec(TiedModel, BaseFairseqModel):
                 each.reset_rows_of_norm_one()
 
     def set_sparse_gradients(self, sparse: bool, rate: float = 0.0) -> None:
-        """Chooses sparse gradients, which hold only the rows of a batch, for ``row_sgd``.
+        """Chooses whether gradients hold only the rows of a batch, for ``row_sgd``.
 
-        Args:
-            sparse: whether gradients are sparse.
-            rate: the update's learning rate, by which skip-gram with negative sampling of plain tables learns a batch
-                in small steps; 0 for the gradient of the batch.
+        By the update's learning ``rate``, skip-gram with negative sampling of plain tables learns a batch in small
+        steps; 0 is for the gradient of the batch.
         """
         inputs, head = self.decoder.embed_tokens, self.output.head
         for module in (inputs, self.output.table):
@@ -199,10 +187,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         """Moves the counts of negative sampling from their place in checkpoints before 0.1.10."""
-        prefix = f"{name}." if name else ""
-        if f"{prefix}decoder.negatives.counts" in state_dict:
-            counts = state_dict.pop(f"{prefix}decoder.negatives.counts")
-            state_dict[f"{prefix}decoder.output.over.counts"] = counts
+        decoder = f"{name}.decoder" if name else "decoder"
+        if f"{decoder}.negatives.counts" in state_dict:
+            state_dict[f"{decoder}.output.over.counts"] = state_dict.pop(f"{decoder}.negatives.counts")
         super().upgrade_state_dict_named(state_dict, name)
 
 

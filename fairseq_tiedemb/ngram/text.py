@@ -28,11 +28,7 @@ class Vocabulary(dict[str, int]):
 
     @classmethod
     def from_dictionary(cls, path: str | Path) -> "Vocabulary":
-        """Returns the closed vocabulary of fairseq's dict.txt, with <unk>.
-
-        Raises:
-            ValueError: of ``read_dict``.
-        """
+        """Returns the closed vocabulary of fairseq's dict.txt, with <unk>; errors are those of ``read_dict``."""
         vocabulary = cls()
         for word in [*(word for word, _ in read_dict(path, flag="--dict")), UNKNOWN]:
             if word not in MARKS:
@@ -64,11 +60,8 @@ class Vocabulary(dict[str, int]):
     def read(self, paths: Sequence[str | Path], *, flag: str) -> NDArray[np.int32]:
         """Reads UTF-8 text as fairseq-preprocess does: a sentence per line, words between white space.
 
-        A blank line is a sentence, too. The result is indices (N,), with BOS and EOS around every sentence.
-
-        Raises:
-            ValueError: naming `flag`, the file and its defect, if it cannot be read, is empty, or has a word that the
-                vocabulary refuses.
+        A blank line is a sentence, too. The result is indices (N,), with BOS and EOS around every sentence. ValueError,
+        naming `flag` and the file, if it cannot be read, is empty, or has a word that the vocabulary refuses.
         """
         tokens = array("i")
         for path in paths:

@@ -29,42 +29,32 @@ def write_word_scores(scores: Iterable[tuple[str, float]], file: TextIO) -> None
 
 
 def read_word_scores(path: str | Path, *, flag: str) -> WordScores:
-    """Reads a file of token scores in UTF-8; errors name `flag`.
-
-    Raises:
-        ValueError: naming the first line of another form, or with a logarithm above 0.
-    """
-    tokens, logs = [], []
+    """Reads a file of token scores in UTF-8; ValueError, naming `flag` and the first line of another form."""
+    scores = []
     for number, line in read_lines(path, flag=flag):
-        log, tab, token = line.rstrip("\n").partition("\t")
-        value = _log(log)
-        if value is None or not token or not tab or token.split() != [token]:
+        score = _parsed(line)
+        if score is None:
             raise ValueError(
                 f"{flag}: needs lines `logarithm of a probability <tab> token`; got {line.rstrip()!r} in line {number} "
                 f"of {path}. Use the file that fairseq-tiedemb score --per-word wrote."
             )
-        tokens.append(token)
-        logs.append(value)
-    if not tokens:
+        scores.append(score)
+    if not scores:
         raise ValueError(f"{flag}: needs one line per token; got {path}, which is empty. Use score --per-word again.")
-    return WordScores(tokens, np.array(logs))
+    tokens, logs = zip(*scores, strict=True)
+    return WordScores(list(tokens), np.array(logs))
 
 
 def is_word_scores(path: str | Path, *, flag: str) -> bool:
-    """Whether a file's first line has the form of a token score.
-
-    Raises:
-        ValueError: if the file cannot be read, see ``read_lines``.
-    """
-    _, line = next(read_lines(path, flag=flag), (0, ""))
-    log, tab, token = line.rstrip("\n").partition("\t")
-    return bool(tab) and _log(log) is not None and token.split() == [token]
+    """Whether a file's first line has the form of a token score; errors are those of ``read_lines``."""
+    return _parsed(next(read_lines(path, flag=flag), (0, ""))[1]) is not None
 
 
-def _log(text: str) -> float | None:
-    """Parses the logarithm of a probability; None for other text."""
+def _parsed(line: str) -> tuple[str, float] | None:
+    """Token and logarithm of its probability; None for another line."""
+    log, _, token = line.rstrip("\n").partition("\t")
     try:
-        value = float(text)
+        value = float(log)
     except ValueError:
         return None
-    return value if value <= 1e-6 else None
+    return (token, value) if value <= 1e-6 and token.split() == [token] else None

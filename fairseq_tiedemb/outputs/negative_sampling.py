@@ -97,14 +97,10 @@ class NegativeSampling(CountedHead):
         *,
         noise: Tensor | None = None,
     ) -> OutputLoss:
-        """The loss of the target words, without ``nll_loss``.
+        """The loss of the target words, without ``nll_loss``; ``rows_N`` has the row of h for each target.
 
-        Args:
-            features_nD: h.
-            target_N: target words.
-            rows_N: row of ``features_nD`` for each target.
-            options: options without label smoothing and z-loss, which raise ValueError.
-            noise: noise words (G, m), one row per pair, centre or block; None to draw them.
+        Label smoothing and z-loss raise ValueError. ``noise`` are noise words (G, m), one row per pair, centre or
+        block; None draws them.
         """
         self.check_options(options)
         check_target(target_N, len(rows_N), self.table.num_embeddings)

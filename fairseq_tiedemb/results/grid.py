@@ -15,11 +15,9 @@ PAPER = "paper"
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table.
+    """What stands in a table: Markdown within a line.
 
-    Attributes:
-        text: Markdown within a line.
-        value: what it is sorted by; None for what stands last whatever the order, or is sorted as text.
+    `value` sorts it; None is for what stands last whatever the order, or is sorted as text.
     """
 
     text: str
@@ -39,29 +37,18 @@ class Grid:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report.
-
-    Attributes:
-        name: its anchor.
-        title: its heading.
-        paragraphs: Markdown.
-        grid: its table; None if nothing was run.
-        missing: what was not run.
-        charts: learning curves, by caption.
-        pictures: SVG files, by caption.
-        details: further tables, by what opens them.
-        subject: the page that it stands on.
-    """
+    """A part of a report; `name` is its anchor."""
 
     name: str
     title: str
-    paragraphs: tuple[str, ...]
-    grid: Grid | None
-    missing: Grid | None = None
+    paragraphs: tuple[str, ...]  # Markdown
+    grid: Grid | None  # None if nothing was run
+    missing: Grid | None = None  # what was not run
+    # By caption: learning curves, SVG files. By what opens them: further tables.
     charts: Mapping[str, Sequence[Series]] = field(default_factory=dict)
     pictures: Mapping[str, Path] = field(default_factory=dict)
     details: Mapping[str, Grid] = field(default_factory=dict)
-    subject: str = ""
+    subject: str = ""  # the page that it stands on
 
 
 def number(value: float, digits: int) -> str:
@@ -81,7 +68,4 @@ def number(value: float, digits: int) -> str:
 def without_empty_columns(headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Grid:
     """A grid without the columns in which no row says anything; the first one stays."""
     kept = [place for place in range(len(headings)) if not place or any(row[place].text.strip("–") for row in rows)]
-    return Grid(
-        headings=tuple(headings[place] for place in kept),
-        rows=tuple(tuple(row[place] for place in kept) for row in rows),
-    )
+    return Grid(tuple(headings[place] for place in kept), tuple(tuple(row[place] for place in kept) for row in rows))

@@ -94,17 +94,10 @@ def inline(text: str) -> Markup:
 
     def element(found: re.Match[str]) -> str:
         code, bold, link, address, emphasis = found.groups()
-        if code:
-            return f"<code>{code}</code>"
-        if bold:
-            return f"<strong>{bold}</strong>"
         if link:
-            return f'<a href="{address}">{inline_code(link)}</a>' if FOLLOWED.fullmatch(address) else inline_code(link)
-        return f"<em>{emphasis}</em>"
+            link = re.sub(r"`([^`]+)`", r"<code>\1</code>", link)
+            return f'<a href="{address}">{link}</a>' if FOLLOWED.fullmatch(address) else link
+        tag = "code" if code else "strong" if bold else "em"
+        return f"<{tag}>{code or bold or emphasis}</{tag}>"
 
     return Markup(INLINE.sub(element, str(escape(text))))
-
-
-def inline_code(text: str) -> str:
-    """Code within the text of a link."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)

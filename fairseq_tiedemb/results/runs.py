@@ -26,31 +26,19 @@ SETTINGS = "{'_name': None, 'common': {"
 
 @dataclass
 class Training:
-    """What is known of a training.
-
-    Attributes:
-        label: what it is called.
-        curves: its perplexities by epoch.
-        options: its settings, by section and name.
-        parameters: their number, each shared one once.
-        epochs: how many it has begun.
-        best_loss: what its checkpoint has of the validation's best, by fairseq's `--best-checkpoint-metric`.
-        figures: scores beside it, by name: perplexities of score-NAME.log, BLEU of NAME.bleu.
-        usage: CPU seconds and memory.
-        pictures: SVG files beside it.
-        missing: what could not be read and why, in a few words each.
-    """
+    """What is known of a training."""
 
     label: str
     curves: Run = field(default_factory=Run)
-    options: dict[str, str] = field(default_factory=dict)
-    parameters: int | None = None
-    epochs: int | None = None
-    best_loss: float | None = None
+    options: dict[str, str] = field(default_factory=dict)  # by section and name
+    parameters: int | None = None  # each shared one once
+    epochs: int | None = None  # begun
+    best_loss: float | None = None  # of its checkpoint, by fairseq's `--best-checkpoint-metric`
+    # Beside it, by name: perplexities of score-NAME.log, BLEU of NAME.bleu, SVG files.
     figures: dict[str, float] = field(default_factory=dict)
-    usage: Usage | None = None
     pictures: tuple[Path, ...] = ()
-    missing: list[str] = field(default_factory=list)
+    usage: Usage | None = None
+    missing: list[str] = field(default_factory=list)  # what could not be read and why, in a few words each
 
     def best(self) -> tuple[int, float] | None:
         """The epoch with the lowest finite perplexity of the first validation subset, and this; None without one."""
@@ -62,9 +50,7 @@ def read_training(path: Path, label: str) -> Training:
     """Reads a training: a log of fairseq-train, or a folder with train.log or with checkpoints.
 
     It may have just begun, its losses may be no perplexities, and its scores may still be measured: `missing` says so.
-
-    Raises:
-        ValueError: naming the path, if it is neither, has neither, or they cannot be read.
+    ValueError, naming the path, if it is neither, has neither, or they cannot be read.
     """
     if not path.is_dir():
         return read_training_log(path, label)
@@ -91,11 +77,7 @@ def read_training(path: Path, label: str) -> Training:
 
 
 def read_training_log(path: Path, label: str) -> Training:
-    """Reads a log of fairseq-train.
-
-    Raises:
-        ValueError: naming the path, if it cannot be read or is no such log.
-    """
+    """Reads a log of fairseq-train, with the errors of ``read_training``."""
     text = logs.read_text(path, flag="RUN")
     training = Training(label, options=options_of_log(text), parameters=logs.read_parameters(text))
     try:
@@ -225,11 +207,8 @@ def best_figures(trainings: Sequence[Training]) -> Grid:
 def differing(trainings: Sequence[Training]) -> Grid:
     """The options in which trainings differ, a line each."""
     names = sorted({name for each in trainings for name in each.options if name.rpartition(".")[2] not in PLACES})
-    rows = []
-    for name in names:
-        values = [training.options.get(name, NOTHING.text) for training in trainings]
-        if len(set(values)) > 1:
-            rows.append((Cell(f"`{name}`"), *map(Cell, values)))
+    values = {name: [training.options.get(name, NOTHING.text) for training in trainings] for name in names}
+    rows = [(Cell(f"`{name}`"), *map(Cell, each)) for name, each in values.items() if len(set(each)) > 1]
     return Grid(("option", *(training.label for training in trainings)), tuple(rows))
 
 

@@ -8,29 +8,17 @@ from fairseq_tiedemb.checkpoints.text import parse_json
 
 @dataclass(frozen=True)
 class Usage:
-    """What a training took, over all the times that it was run.
+    """What a training took, over all the times that it was run."""
 
-    Attributes:
-        cpu_seconds: of user and system, of all its processes.
-        wall_seconds: while it ran.
-        peak_memory: bytes, of its largest process.
-        runs: how often it was started.
-        commits: what it ran, in order, a `+` after a commit whose sources were changed.
-    """
-
-    cpu_seconds: float
+    cpu_seconds: float  # of user and system, of all its processes
     wall_seconds: float | None = None
-    peak_memory: int | None = None
+    peak_memory: int | None = None  # bytes, of its largest process
     runs: int | None = None
-    commits: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()  # in order, a `+` after one whose sources were changed
 
 
 def read_usage(path: Path) -> Usage:
-    """Adds up the runs of a file: a JSON object a line, of which the last one of each `run` counts.
-
-    Raises:
-        ValueError: naming the file, and the line that is none or lacks a figure.
-    """
+    """Adds up the runs of a file: a JSON object a line, of which the last one of each `run` counts."""
     runs = {}
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -49,10 +37,5 @@ def read_usage(path: Path) -> Usage:
     if not runs:
         raise ValueError(f"{path}: needs a line for each run; got none. Use the file of recipes/measure.py.")
     cpu_seconds, wall_seconds, peak_memory, commits = zip(*runs.values(), strict=True)
-    return Usage(
-        cpu_seconds=round(sum(cpu_seconds), 1),
-        wall_seconds=round(sum(wall_seconds), 1),
-        peak_memory=max(peak_memory),
-        runs=len(runs),
-        commits=tuple(dict.fromkeys(filter(None, commits))),
-    )
+    cpu, wall = (round(sum(seconds), 1) for seconds in (cpu_seconds, wall_seconds))
+    return Usage(cpu, wall, max(peak_memory), len(runs), tuple(dict.fromkeys(filter(None, commits))))

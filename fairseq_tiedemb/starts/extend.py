@@ -89,29 +89,19 @@ def extend(
         first: dict[tuple[int, torch.Size], str] = {}  # a tied table has several names, and one start
         for key in filter(old.__contains__, drawn):
             known = first.setdefault((old[key].data_ptr(), old[key].shape), key)
-            new = entries.get(known)
-            if new is None:
-                new = _entry(key, old[key], drawn[key], before, after, rows)
-            entries[key] = new
+            entries[key] = entries[known] if known != key else _entry(key, old[key], drawn[key], before, after, rows)
         return entries
 
     state = trained.start(after.model, convert, task={"data": str(dictionaries[0].parent)})
-    kept = {key: value for key, value in (state.get("task_state") or {}).items() if key != "dictionary"}
-    state["task_state"] = {**kept, KEY: task.state_dict()[KEY]}
+    state["task_state"] = {**(state.get("task_state") or {}), KEY: task.state_dict()[KEY]}
+    state["task_state"].pop("dictionary", None)
     of_given = f", {started:,} of them by {flag}" if started else ""
-    left_out = len(before.all() - after.all())
-    return (
-        state,
-        f"{len(after.all()) - len(added):,} words as before, {len(added):,} new{of_given}, {left_out:,} left out",
-    )
+    kept, left_out = len(before.all() & after.all()), len(before.all() - after.all())
+    return state, f"{kept:,} words as before, {len(added):,} new{of_given}, {left_out:,} left out"
 
 
 def _read(flag: str, path: Path) -> tuple[str, Mapping[str, Any]]:
-    """Returns the flag, and what a file of word vectors, or of lines ``word piece piece ...``, has for each word.
-
-    Raises:
-        ValueError: if the file is missing; or naming the first line of another form.
-    """
+    """Returns the flag, and what a file of word vectors, or of lines ``word piece piece ...``, has for each word."""
     if not path.is_file():
         raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
     if flag == "--vectors":
@@ -163,11 +153,7 @@ def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
 
 
 def _entry(key: str, old: Tensor, drawn: Tensor, before: Side, after: Side, rows: Mapping[str, Any]) -> Tensor:
-    """An entry of the new model: of rows by word, else unchanged.
-
-    Raises:
-        ValueError: for a word from another band, and given rows that do not fit.
-    """
+    """An entry of the new model: of rows by word, else unchanged; ValueError for a word from another band."""
     was, now, words = before.words(key), after.words(key), after.dictionary(key)
     if not was or old.dim() == 0 or (len(old), len(drawn)) != (len(was), len(now)):
         return old
@@ -194,18 +180,13 @@ def _entry(key: str, old: Tensor, drawn: Tensor, before: Side, after: Side, rows
 
 
 def _row(given: Any, drawn: Tensor, key: str, old: Tensor, index: Mapping[str, int]) -> Tensor:
-    """The row of a word with a vector or pieces.
-
-    Raises:
-        ValueError: for a vector of another width, and a piece without a row.
-    """
+    """The row of a word with a vector or pieces; ValueError for another width, and for a piece without a row."""
     if isinstance(given, list):
-        for piece in given:
-            if piece not in index:
-                raise ValueError(
-                    f"--pieces: needs pieces that the training's dictionary has; got {piece!r} in {' '.join(given)!r}. "
-                    "Use the segmentation of the training."
-                )
+        if unknown := [piece for piece in given if piece not in index]:
+            raise ValueError(
+                f"--pieces: needs pieces that the training's dictionary has; got {unknown[0]!r} in "
+                f"{' '.join(given)!r}. Use the segmentation of the training."
+            )
         return old[[index[piece] for piece in given]].mean(0)
     if not key.endswith("embed_tokens.weight"):
         return drawn

@@ -48,11 +48,7 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
 
 
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
-    """Returns the checkpoint of a model that scores alike, with a table of its own for each role, and says so.
-
-    Raises:
-        ValueError: if no tables are shared.
-    """
+    """Returns the checkpoint of a model that scores alike, with a table for each role, which must share one now."""
     if not _shares(trained.model.state_dict()):
         raise ValueError(f"CHECKPOINT: needs shared tables; got {trained.path}, with none. Use it as it is.")
     changes = _without_sharing(trained.options)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint, require_weights
+from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint
 from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import settings_of
 
@@ -17,21 +17,13 @@ Weights = Mapping[str, Tensor]
 
 
 class Trained(NamedTuple):
-    """The model of a checkpoint.
-
-    Attributes:
-        path: the file.
-        state: what the file holds, with its settings by section as "cfg".
-        model: the model.
-        task: its task.
-        config: the settings as fairseq reads them.
-    """
+    """The model of a checkpoint and its task."""
 
     path: Path
-    state: dict[str, Any]
+    state: dict[str, Any]  # what the file holds, with its settings by section as "cfg"
     model: Any
     task: Any
-    config: Any
+    config: Any  # the settings as fairseq reads them
 
     @property
     def options(self) -> dict[str, Any]:
@@ -85,17 +77,12 @@ class Trained(NamedTuple):
 def read_trained(path: Path, data: Path | None) -> Trained:
     """Reads a checkpoint, and builds its model.
 
-    Args:
-        path: the checkpoint.
-        data: folder with the dictionaries of the training; None for the training's own.
-
-    Raises:
-        ValueError: if the checkpoint or a dictionary cannot be read, or they do not fit.
+    `data` is the folder with the dictionaries of the training; None for the training's own. ValueError if one of the
+    files cannot be read, or they do not fit.
     """
     state = read_checkpoint(path, flag="CHECKPOINT")
     settings = settings_of(state, str(path))
     state["cfg"] = {**settings, **(state.get("cfg") or {})}  # with sections that are a Namespace as they are
-    require_weights(state["model"], str(path))
     if settings["task"].get("_name") == "word_pairs":
         raise ValueError(f"CHECKPOINT: needs a model of text; got {path}, of --task word_pairs. Use a new training.")
     return Trained(path, state, *load_model(path, settings, data))

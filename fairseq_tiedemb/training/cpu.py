@@ -24,61 +24,61 @@ _in_use: Products | None = None
 _by_hand = False
 
 
-def commands_choose_products() -> None:
+@wrap(options, "parse_args_and_arch")
+def commands_choose_products(original: Any, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
     """Choose the library of float32 products on a CPU when a command begins; `--products` chooses by hand.
 
     Without it: torch takes its BLAS, which on processors that are not Intel's may have half of oneDNN's speed.
     Goes when torch chooses.
     """
-
-    @wrap(options, "parse_args_and_arch")
-    def parse_args_and_arch(original: Any, parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
-        if "--products" not in parser._option_string_actions:
-            about = (
-                "library of float32 matrix products on the CPU: torch's blas, onednn, or the faster one that is exact "
-            )
-            about += f"on this processor (auto, the default); the environment variable {VARIABLE} chooses, too"
-            parser.add_argument("--products", choices=("auto", *WAYS), help=about)
-        parsed = original(parser, *args, **kwargs)
-        command = parsed[0] if isinstance(parsed, tuple) else parsed
-        if hasattr(command, "products"):
-            choose(command.products)
-            del command.products  # a model of fairseq's would save it with its own options
-        return parsed
-
-    @wrap(distributed_utils, "call_main")
-    def call_main(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
-        if _in_use is not None:
-            main = functools.partial(_run, _in_use, _by_hand, main)  # also in processes that it starts
-        return original(cfg, main, **kwargs)
-
-    @wrap(Trainer, "__init__")
-    def init(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> None:
-        if _in_use is None:  # fairseq-hydra-train, which imports the plugin when it has begun
-            choose(None)
-        original(self, *args, **kwargs)
+    if "--products" not in parser._option_string_actions:
+        about = "library of float32 matrix products on the CPU: torch's blas, onednn, or the faster one that is exact "
+        about += f"on this processor (auto, the default); the environment variable {VARIABLE} chooses, too"
+        parser.add_argument("--products", choices=("auto", *WAYS), help=about)
+    parsed = original(parser, *args, **kwargs)
+    command = parsed[0] if isinstance(parsed, tuple) else parsed
+    if hasattr(command, "products"):
+        choose(command.products)
+        del command.products  # a model of fairseq's would save it with its own options
+    return parsed
 
 
-def resumed_products() -> None:
+@wrap(distributed_utils, "call_main")
+def processes_use_what_is_chosen(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: Any) -> Any:
+    """Choose in each process what the command's first one has chosen; see `commands_choose_products`."""
+    if _in_use is not None:
+        main = functools.partial(_run, _in_use, _by_hand, main)  # also in processes that it starts
+    return original(cfg, main, **kwargs)
+
+
+@wrap(Trainer, "__init__")
+def trainings_choose_products(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> None:
+    """Choose at the latest when the trainer is built; see `commands_choose_products`."""
+    if _in_use is None:  # fairseq-hydra-train, which imports the plugin when it has begun
+        choose(None)
+    original(self, *args, **kwargs)
+
+
+@wrap(Trainer, "state_dict")
+def products_are_saved(original: Any, self: Trainer) -> dict[str, Any]:
     """Save which library multiplies in checkpoints, and resume with it unless the command chooses another by hand.
 
     Without it: libraries differ in the last digits, and a resumed training may end elsewhere than an uninterrupted one.
     Goes with `commands_choose_products`.
     """
+    state = original(self)
+    if _in_use is not None:
+        state["extra_state"]["products"] = _in_use.way
+    return state
 
-    @wrap(Trainer, "state_dict")
-    def state_dict(original: Any, self: Trainer) -> dict[str, Any]:
-        state = original(self)
-        if _in_use is not None:
-            state["extra_state"]["products"] = _in_use.way
-        return state
 
-    @wrap(Trainer, "load_checkpoint")
-    def load_checkpoint(original: Any, self: Trainer, filename: str, reset: bool = False, *args: Any, **kw: Any) -> Any:
-        extra_state = original(self, filename, reset, *args, **kw)
-        if extra_state is not None and not reset:
-            _go_on_with(extra_state.get("products"))
-        return extra_state
+@wrap(Trainer, "load_checkpoint")
+def resumed_products(original: Any, self: Trainer, filename: str, reset: bool = False, *args: Any, **kw: Any) -> Any:
+    """Resume with the library of the training; see `products_are_saved`."""
+    extra_state = original(self, filename, reset, *args, **kw)
+    if extra_state is not None and not reset:
+        _go_on_with(extra_state.get("products"))
+    return extra_state
 
 
 def choose(way: str | None) -> None:

@@ -16,26 +16,25 @@ from ..wrapping import wrap
 from .extensions import extensions_of
 
 
-def models_fit_their_task() -> None:
+@wrap(dataclass_utils, "override_module_args")  # the first function to convert a command's options
+def models_fit_their_task(original: Any, args: argparse.Namespace) -> Any:
     """Refuse a translation model with a language modelling task, as in fairseq-eval-lm, and the reverse.
 
     Without it: AttributeError on `supported_targets` or `encoder`, after the model is built
     (tasks/language_modeling.py:193), or hydra's errors about options that the task lacks (dataclass/utils.py:408).
     Goes when fairseq compares model and task.
     """
+    _check_options_of_task(getattr(args, "task", None), getattr(args, "arch", None))
+    return original(args)
 
-    @wrap(dataclass_utils, "override_module_args")  # the first function to convert a command's options
-    def override_module_args(original: Any, args: argparse.Namespace) -> Any:
-        _check_options_of_task(getattr(args, "task", None), getattr(args, "arch", None))
-        return original(args)
 
-    def build_model(original: Any, self: Any, args: Any, from_checkpoint: bool = False) -> Any:
-        name = getattr(args, "_name", None) or getattr(args, "arch", None)
-        _check_fit(type(self), name, from_checkpoint=from_checkpoint)
-        return original(self, args, from_checkpoint)
-
-    for task in (LanguageModelingTask, TranslationTask):
-        wrap(task, "build_model")(build_model)
+@wrap(LanguageModelingTask, "build_model")
+@wrap(TranslationTask, "build_model")
+def tasks_fit_their_model(original: Any, self: Any, args: Any, from_checkpoint: bool = False) -> Any:
+    """Refuse it also where a task builds the model of a checkpoint; see `models_fit_their_task`."""
+    name = getattr(args, "_name", None) or getattr(args, "arch", None)
+    _check_fit(type(self), name, from_checkpoint=from_checkpoint)
+    return original(self, args, from_checkpoint)
 
 
 def _check_options_of_task(task: str | None, arch: str | None) -> None:
@@ -69,14 +68,12 @@ def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -
         raise ValueError(f"{flag}: needs a translation model; got {name}, a language model. Use {remedy} for it.")
 
 
-def models_check_their_training() -> None:
+@wrap(Trainer, "_build_optimizer")
+def models_check_their_training(original: Any, self: Trainer) -> None:
     """Call a model's ``check_training``, which checks its options and the criterion, before the first step.
 
     fairseq builds model and criterion separately (fairseq_cli/train.py:112). A criterion that accepts the shape of the
     model's logits, but not their meaning, would silently train something else.
     """
-
-    @wrap(Trainer, "_build_optimizer")
-    def build_optimizer(original: Any, self: Trainer) -> None:
-        extensions_of(self._model).check_training(self._criterion, self.cfg.model)
-        original(self)
+    extensions_of(self._model).check_training(self._criterion, self.cfg.model)
+    original(self)

@@ -8,20 +8,18 @@ from fairseq import models, options
 from ..wrapping import wrap
 
 
-def model_help() -> None:
+@wrap(options, "add_model_args")
+def model_help(original: Any, parser: argparse.ArgumentParser) -> Any:
     """Let `fairseq-train -h` show the flags of `--arch`, of its task, criterion and optimizer, and their defaults.
 
     Without it: the first of two parsers prints the help, without a model's flags (options.py:137) and without defaults.
     Goes when only the second parser has the flag -h.
     """
-
-    @wrap(options, "add_model_args")
-    def add_model_args(original: Any, parser: argparse.ArgumentParser) -> Any:
-        group = original(parser)
-        for action in parser._actions:
-            if isinstance(action, argparse._HelpAction):
-                action.__class__ = HelpOfModel
-        return group
+    group = original(parser)
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction):
+            action.__class__ = HelpOfModel
+    return group
 
 
 class HelpOfModel(argparse._HelpAction):

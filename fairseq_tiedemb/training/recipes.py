@@ -18,30 +18,29 @@ from .extensions import extensions_of
 logger = logging.getLogger(__name__)
 
 
-def recipes_are_defaults() -> None:
+@wrap(options, "parse_args_and_arch")
+def recipes_are_defaults(
+    original: Any,
+    parser: argparse.ArgumentParser,
+    input_args: Any = None,
+    parse_known: bool = False,
+    suppress_defaults: bool = False,
+    modify_parser: Callable[[argparse.ArgumentParser], Any] | None = None,
+) -> Any:
     """Take a preset's task, criterion, optimizer, schedule and their options from its recipe by default.
 
     Without it: fairseq takes these from the command line alone (options.py:138), before it asks the model for its
     options, so that the options of a recipe's optimizer are unknown. Goes when a model may define how it is trained.
     """
 
-    @wrap(options, "parse_args_and_arch")
-    def parse_args_and_arch(
-        original: Any,
-        parser: argparse.ArgumentParser,
-        input_args: Any = None,
-        parse_known: bool = False,
-        suppress_defaults: bool = False,
-        modify_parser: Callable[[argparse.ArgumentParser], Any] | None = None,
-    ) -> Any:
-        def with_recipe(parser: argparse.ArgumentParser) -> None:
-            # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
-            parser.set_defaults(**_recipe(input_args))
-            parser.set_defaults(**_equal_widths(input_args))
-            if modify_parser is not None:
-                modify_parser(parser)
+    def with_recipe(parser: argparse.ArgumentParser) -> None:
+        # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
+        parser.set_defaults(**_recipe(input_args))
+        parser.set_defaults(**_equal_widths(input_args))
+        if modify_parser is not None:
+            modify_parser(parser)
 
-        return original(parser, input_args, parse_known, suppress_defaults, with_recipe)
+    return original(parser, input_args, parse_known, suppress_defaults, with_recipe)
 
 
 def _recipe(input_args: Any) -> dict[str, Any]:
@@ -91,7 +90,10 @@ def _say_that_no_recipe_is_used(arch: str) -> None:
     )
 
 
-def recipes_save_in_mid_epoch() -> None:
+@wrap(Trainer, "__init__")
+def recipes_save_in_mid_epoch(
+    original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
+) -> None:
     """Write `checkpoint_last.pt` in mid-epoch at the interval of a preset's recipe, without validation.
 
     Without it: a training interrupted in its first epoch starts anew, or `--save-interval-updates` also validates,
@@ -99,27 +101,28 @@ def recipes_save_in_mid_epoch() -> None:
     fairseq's own if it differs from the recipe's number, or if the recipe yields to `--optimizer`; 0 saves at ends of
     epochs alone. Goes when fairseq saves without validating.
     """
+    original(self, cfg, task, model, *args, **kwargs)
+    # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
+    preset = extensions_of(model)
+    every = 0 if preset.recipe_yields else preset.recipe.get("save_interval_updates", 0)
+    self._saves_last_every = every if every == cfg.checkpoint.save_interval_updates else 0
+    if self._saves_last_every:
+        cfg.checkpoint.save_interval_updates = 0
 
-    @wrap(Trainer, "__init__")
-    def init(original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, cfg, task, model, *args, **kwargs)
-        # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
-        preset = extensions_of(model)
-        every = 0 if preset.recipe_yields else preset.recipe.get("save_interval_updates", 0)
-        self._saves_last_every = every if every == cfg.checkpoint.save_interval_updates else 0
-        if self._saves_last_every:
-            cfg.checkpoint.save_interval_updates = 0
 
-    @wrap(Trainer, "get_train_iterator")
-    def get_train_iterator(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        self._batches_of_epoch = original(self, *args, **kwargs)
-        return self._batches_of_epoch
+@wrap(Trainer, "get_train_iterator")
+def batches_of_the_epoch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Keep the epoch's batches; see `recipes_save_in_mid_epoch`."""
+    self._batches_of_epoch = original(self, *args, **kwargs)
+    return self._batches_of_epoch
 
-    @wrap(Trainer, "train_step")
-    def train_step(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-        logged = original(self, *args, **kwargs)
-        updated = self._saves_last_every and logged is not None  # no overflow
-        if updated and self.get_num_updates() % self._saves_last_every == 0:
-            if not self._batches_of_epoch.end_of_epoch():
-                checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
-        return logged
+
+@wrap(Trainer, "train_step")
+def save_in_mid_epoch(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Save after an update that the interval divides; see `recipes_save_in_mid_epoch`."""
+    logged = original(self, *args, **kwargs)
+    updated = self._saves_last_every and logged is not None  # no overflow
+    if updated and self.get_num_updates() % self._saves_last_every == 0:
+        if not self._batches_of_epoch.end_of_epoch():
+            checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
+    return logged

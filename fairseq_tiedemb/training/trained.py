@@ -23,7 +23,8 @@ logger = logging.getLogger(__name__)
 _resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
 
 
-def checked_resume() -> None:
+@wrap(checkpoint_utils, "load_checkpoint")
+def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     """Refuse to resume with options that give the weights another meaning, or with another dictionary.
 
     Without it: a training with another `--sharing-method`, or other tying, loads the weights, whose shapes are equal
@@ -31,60 +32,57 @@ def checked_resume() -> None:
     and logs it. The options are the `meaning` of the model's class (checkpoints/meaning.py). Goes when fairseq compares
     options.
     """
-
-    @wrap(checkpoint_utils, "load_checkpoint")
-    def load_checkpoint(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        token = _resuming.set((cfg, trainer))
-        try:
-            return original(cfg, trainer, **kwargs)
-        finally:
-            _resuming.reset(token)
-
-    @wrap(checkpoint_utils, "load_checkpoint_to_cpu")
-    def load_checkpoint_to_cpu(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
-        state, training = original(path, *args, **kwargs), _resuming.get()
-        if training is not None:
-            check_resume(state, str(path), *training)
-        return state
+    token = _resuming.set((cfg, trainer))
+    try:
+        return original(cfg, trainer, **kwargs)
+    finally:
+        _resuming.reset(token)
 
 
-def checked_overrides() -> None:
+@wrap(checkpoint_utils, "load_checkpoint_to_cpu")
+def checked_file(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+    """Check each file that a training resumes from; see `checked_resume`."""
+    state, training = original(path, *args, **kwargs), _resuming.get()
+    if training is not None:
+        check_resume(state, str(path), *training)
+    return state
+
+
+@wrap(checkpoint_utils, "overwrite_args_by_name")
+def checked_overrides(original: Any, cfg: Any, overrides: dict[str, Any]) -> None:
     """Refuse `--model-overrides`, and arguments of `from_pretrained`, that give the weights another meaning.
 
     Without it: a model trained with one sharing method is scored with another (checkpoint_utils.py:366), in
     fairseq-generate, -interactive, -eval-lm, -validate and from Python. Goes with `checked_resume`.
     """
-
-    @wrap(checkpoint_utils, "overwrite_args_by_name")
-    def overwrite_args_by_name(original: Any, cfg: Any, overrides: dict[str, Any]) -> None:
-        trained = copy.deepcopy(cfg.get("model"))
-        original(cfg, overrides)
-        for flag, old, new in other_meaning(trained, cfg.get("model")):
-            raise ValueError(
-                f"{flag}: needs {old}, with which the checkpoint's weights were trained; got {new}. "
-                "Leave it out of --model-overrides, or of the arguments of from_pretrained."
-            )
+    trained = copy.deepcopy(cfg.get("model"))
+    original(cfg, overrides)
+    for flag, old, new in other_meaning(trained, cfg.get("model")):
+        raise ValueError(
+            f"{flag}: needs {old}, with which the checkpoint's weights were trained; got {new}. "
+            "Leave it out of --model-overrides, or of the arguments of from_pretrained."
+        )
 
 
-def dictionary_fingerprints() -> None:
+@wrap(TranslationTask, "state_dict")
+@wrap(LanguageModelingTask, "state_dict")
+def dictionary_fingerprints(original: Any, self: Any) -> dict[str, Any]:
     """Save fingerprints of the dictionaries in checkpoints of translation and language models, and compare them.
 
     Without it: a model is scored, or translates, with a dictionary in another order, which swaps the words' vectors
     (checkpoint_utils.py:465). Checkpoints without fingerprints still load. Goes when checkpoints hold their
     dictionaries.
     """
+    return {**original(self), KEY: fingerprints(self)}
 
-    def state_dict(original: Any, self: Any) -> dict[str, Any]:
-        return {**original(self), KEY: fingerprints(self)}
 
-    def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
-        for _, _, _, refusal in other_dictionaries(self, state_dict):
-            raise ValueError(refusal)
-        original(self, {key: value for key, value in state_dict.items() if key != KEY})
-
-    for task in (TranslationTask, LanguageModelingTask):
-        wrap(task, "state_dict")(state_dict)
-        wrap(task, "load_state_dict")(load_state_dict)
+@wrap(TranslationTask, "load_state_dict")
+@wrap(LanguageModelingTask, "load_state_dict")
+def checked_dictionaries(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
+    """Refuse other dictionaries than the saved ones; see `dictionary_fingerprints`."""
+    for _, _, _, refusal in other_dictionaries(self, state_dict):
+        raise ValueError(refusal)
+    original(self, {key: value for key, value in state_dict.items() if key != KEY})
 
 
 def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any) -> None:

@@ -10,7 +10,8 @@ from ..wrapping import wrap
 from .extensions import extensions_of
 
 
-def criterions_know_the_update() -> None:
+@wrap(Trainer, "train_step")
+def criterions_know_the_update(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
     """Call a criterion's ``begin_update`` at every update, and its ``begin_batch`` at every batch.
 
     Without it: a criterion sees single batches, whatever ``--update-freq`` is (trainer.py:797), and would add a term
@@ -18,58 +19,54 @@ def criterions_know_the_update() -> None:
     (tasks/fairseq_task.py:531), including terms that do not depend on data. Automatic mixed precision may begin an
     update twice. Goes when fairseq numbers the batches.
     """
-
-    @wrap(Trainer, "train_step")
-    def update(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        extensions_of(self._criterion).begin_update(self.model)
-        return original(self, *args, **kwargs)
-
-    @wrap(FairseqTask, "train_step")
-    def batch(
-        original: Any,
-        self: Any,
-        sample: Any,
-        model: Any,
-        criterion: Any,
-        optimizer: Any,
-        update_num: int,
-        ignore_grad: bool = False,
-    ) -> Any:
-        begin_batch = extensions_of(criterion).begin_batch
-        if begin_batch is not None:
-            begin_batch(is_dummy=ignore_grad)
-            ignore_grad = False
-        return original(self, sample, model, criterion, optimizer, update_num, ignore_grad)
+    extensions_of(self._criterion).begin_update(self.model)
+    return original(self, *args, **kwargs)
 
 
-def models_know_the_update() -> None:
+@wrap(FairseqTask, "train_step")
+def criterions_know_the_batch(
+    original: Any,
+    self: Any,
+    sample: Any,
+    model: Any,
+    criterion: Any,
+    optimizer: Any,
+    update_num: int,
+    ignore_grad: bool = False,
+) -> Any:
+    """Call the criterion's ``begin_batch``; see `criterions_know_the_update`."""
+    begin_batch = extensions_of(criterion).begin_batch
+    if begin_batch is not None:
+        begin_batch(is_dummy=ignore_grad)
+        ignore_grad = False
+    return original(self, sample, model, criterion, optimizer, update_num, ignore_grad)
+
+
+@wrap(FairseqTask, "optimizer_step")
+def models_know_the_update(original: Any, self: Any, optimizer: Any, model: Any, update_num: int) -> None:
     """Call a model's ``end_update`` after the step of the optimizer, with whether the weights are but its copies.
 
     fairseq's FP16Optimizer makes them anew from float32. Goes when fairseq has such a hook.
     """
-
-    @wrap(FairseqTask, "optimizer_step")
-    def step(original: Any, self: Any, optimizer: Any, model: Any, update_num: int) -> None:
-        original(self, optimizer, model, update_num)
-        extensions_of(model).end_update(are_copies=hasattr(optimizer, "fp32_params"))
+    original(self, optimizer, model, update_num)
+    extensions_of(model).end_update(are_copies=hasattr(optimizer, "fp32_params"))
 
 
-def tasks_gather_before_saving() -> None:
+@wrap(checkpoint_utils, "save_checkpoint")
+def tasks_gather_before_saving(original: Any, cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
     """Let a task's `gather_for_checkpoint()` collect its part of a checkpoint from all processes.
 
     Without it: fairseq asks for a task's part in the writing process alone (checkpoint_utils.py:117), where
     `contiguous_lm` has the recurrent states of its own rows only. Goes when fairseq asks before
     `should_save_checkpoint_on_current_rank`.
     """
-
-    @wrap(checkpoint_utils, "save_checkpoint")
-    def save_checkpoint(original: Any, cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not cfg.no_save:
-            extensions_of(trainer.task).gather_for_checkpoint()
-        return original(cfg, trainer, *args, **kwargs)
+    if not cfg.no_save:
+        extensions_of(trainer.task).gather_for_checkpoint()
+    return original(cfg, trainer, *args, **kwargs)
 
 
-def checkpoints_may_bring_shapes() -> None:
+@wrap(Trainer, "load_checkpoint")
+def checkpoints_may_bring_shapes(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
     """Wrap the model for distributed training only after a checkpoint has been loaded.
 
     A head whose file of word classes is gone takes the classes, and with them parameter shapes, from the checkpoint.
@@ -77,13 +74,10 @@ def checkpoints_may_bring_shapes() -> None:
     stops with "output with shape ... doesn't match" (trainer.py:253, 585). Goes when fairseq wraps the model
     afterwards.
     """
-
-    @wrap(Trainer, "load_checkpoint")
-    def load_checkpoint(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        if self._wrapped_model is not None or self.is_fsdp:
-            return original(self, *args, **kwargs)
-        self._wrapped_model = self._model
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            self._wrapped_model = None  # the trainer wraps the model at the next access
+    if self._wrapped_model is not None or self.is_fsdp:
+        return original(self, *args, **kwargs)
+    self._wrapped_model = self._model
+    try:
+        return original(self, *args, **kwargs)
+    finally:
+        self._wrapped_model = None  # the trainer wraps the model at the next access

@@ -28,27 +28,16 @@ class Section:
 
 @dataclass(frozen=True)
 class Answers:
-    """The result of a section.
-
-    Attributes:
-        name: name of the section.
-        asked: number of questions whose words all tables have.
-        total: number of questions of the section.
-        right: number of right answers, by table.
-    """
+    """The result of a section: how many of its questions were asked, and by table how many answers are right."""
 
     name: str
-    asked: int
+    asked: int  # those whose words all tables have
     total: int
     right: list[int]
 
 
 def read_questions(path: Path) -> list[Section]:
-    """Reads a file of ``: section`` and ``a b c d`` lines.
-
-    Raises:
-        ValueError: naming the first line of another form, or if there is no question.
-    """
+    """Reads a file of ``: section`` and ``a b c d`` lines."""
     sections: list[Section] = []
     for number, line in read_lines(path, flag="--questions"):
         words = line.lower().split()
@@ -101,21 +90,13 @@ def answer(
 
 def in_total(results: Sequence[Answers]) -> list[Answers]:
     """Sums results over the semantic, the syntactic ("gram...") and all sections; sums, not means of sections."""
-    kinds = {
-        "semantic": [section for section in results if not section.name.startswith(SYNTACTIC)],
-        "syntactic": [section for section in results if section.name.startswith(SYNTACTIC)],
-        "total": list(results),
-    }
-    return [
-        Answers(
-            kind,
-            sum(section.asked for section in part),
-            sum(section.total for section in part),
-            [sum(right) for right in zip(*(section.right for section in part), strict=True)],
-        )
-        for kind, part in kinds.items()
-        if part
-    ]
+    totals = []
+    for kind, kinds in {"semantic": (False,), "syntactic": (True,), "total": (False, True)}.items():
+        part = [section for section in results if section.name.startswith(SYNTACTIC) in kinds]
+        if part:
+            right = [sum(each) for each in zip(*(section.right for section in part), strict=True)]
+            totals.append(Answers(kind, sum(each.asked for each in part), sum(each.total for each in part), right))
+    return totals
 
 
 def _marks(

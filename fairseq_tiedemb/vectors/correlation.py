@@ -20,12 +20,8 @@ def cosine_correlation(tables: Sequence[np.ndarray], *, block: int = BLOCK) -> n
     adds the products of ranks. Memory is one block of cosines and the counts. Rounding changes rho by less than 1e-6 if
     the cosines' standard deviation is 1e-3 or more; with 1e-5, float32 itself limits rho to 1e-5.
 
-    Args:
-        tables: k tables of unit rows in float32, for the same words in the same order; widths may differ.
-        block: cosines of a table in memory at a time.
-
-    Returns:
-        rho (k, k); nan for fewer than three words, or if all cosines of a table are equal.
+    The k tables have unit rows in float32, for the same words in the same order; widths may differ. Returns rho (k, k);
+    nan for fewer than three words, or if all cosines of a table are equal.
     """
     counts = np.zeros((len(tables), VALUES), np.int64)
     for cosines in _pairs(tables, block):

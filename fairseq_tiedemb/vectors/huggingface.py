@@ -34,11 +34,7 @@ BYTES |= {chr(256 + number): byte for number, byte in enumerate(sorted({*range(2
 
 
 def tensor_files(path: Path) -> dict[str, Path]:
-    """Returns the file of every tensor, by the tensor's name; `path` is a folder or a safetensors file.
-
-    Raises:
-        ValueError: if the folder has no weights of this format, or a file of names is damaged.
-    """
+    """Returns the file of every tensor, by the tensor's name; `path` is a folder or a safetensors file."""
     index = path / f"{WEIGHTS}.index.json"
     if index.is_file():
         files = _read(index, index.read_bytes()).get("weight_map")
@@ -53,11 +49,7 @@ def tensor_files(path: Path) -> dict[str, Path]:
 
 
 def read_tables(path: Path) -> dict[str, tuple[str, Tensor]]:
-    """Returns name and rows of the tables in a folder or file, by role: in, out, source; tied tables are "in" alone.
-
-    Raises:
-        ValueError: if a file is missing or damaged, or no table has a name that transformers gives.
-    """
+    """Returns name and rows of the tables in a folder or file, by role: in, out, source; tied tables are "in" alone."""
     files = tensor_files(path)
     inputs = sorted(filter(INPUT.search, files), key=lambda name: bool(ENCODER.search(name)))
     names = {"in": inputs[:1], "out": list(filter(OUTPUT.search, files)), "source": inputs[1:]}
@@ -91,11 +83,7 @@ def tables_of_roles(path: Path, role: str | None) -> dict[str, Tensor]:
 
 
 def dictionary_beside(path: Path) -> Path:
-    """Returns the file of the rows' words.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Returns the file of the rows' words."""
     folder = path if path.is_dir() else path.parent
     for name in DICTIONARIES:
         if (folder / name).is_file():
@@ -120,13 +108,12 @@ def whole_words(words: dict[int, str]) -> dict[int, str]:
 
 def _characters(word: str) -> str:
     """A word of GPT-2's spelling, a character a byte, as text; an added word as it is."""
-    if not all(letter in BYTES for letter in word):
-        return word
-    return bytes(BYTES[letter] for letter in word).decode(errors="replace")
+    known = BYTES.keys() >= {*word}
+    return bytes(BYTES[letter] for letter in word).decode(errors="replace") if known else word
 
 
 def _read(path: Path, text: bytes) -> dict[str, Any]:
-    """The object of a JSON text; raises ValueError, naming the file, for another text."""
+    """The object of a JSON text."""
     try:
         content = parse_json(text)
     except ValueError:

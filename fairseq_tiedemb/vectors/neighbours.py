@@ -6,11 +6,7 @@ from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
 
 def nearest(table: WordTable, word: str, count: int) -> list[tuple[str, float]]:
-    """Returns the `count` words with the highest cosines, highest first, without the word itself.
-
-    Raises:
-        ValueError: if the table lacks the word, in any case.
-    """
+    """Returns the `count` words with the highest cosines, highest first, without the word itself."""
     row = table.row(word)
     units = unit_rows(table.rows_VD)
     cosines = units @ units[row]

@@ -21,14 +21,8 @@ def draw(
 ) -> list[int]:
     """Draws words at their places; a label that would cover another label or leave the panel is left out.
 
-    Args:
-        panels: title, words and places (N, 2) of each panel; earlier words get their labels first.
-        path: the file to write.
-        picture_format: png, svg or another format of matplotlib.
-        true_distances: use one scale for both axes of a panel.
-
-    Returns:
-        The number of labels in each panel.
+    A panel is its title, words and their places (N, 2); earlier words get their labels first. `true_distances` is one
+    scale for both axes of a panel. Returns the number of labels in each panel.
     """
     # matplotlib takes a second to import, which no other command should wait for.
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -35,9 +35,8 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
     They leave out what a method adds to the logits, its feature maps, P, and the factor of a factorised table. `role`
     is one of ``ROLES``; None stands for the decoder's "tied", or its "in" and "out".
 
-    Raises:
-        ValueError: if the model has no table of the role, or an adaptive one; for "tied", if the tables are not tied;
-            for "sum", if the two tables differ in shape or are factorised apart.
+    ValueError if the model has no table of the role, or an adaptive one; for "tied", if the tables are not tied; for
+    "sum", if the two tables differ in shape or are factorised apart.
     """
     names = {part: _name(state, part) for part in ("in", "out", "source")}
     tied = _tied(state, names)
@@ -66,11 +65,7 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
 
 
 def named_table(state: dict[str, Any], name: str, *, path: Path) -> Tensor:
-    """Returns a matrix of the model by its name in the state dict, unchanged but in float32.
-
-    Raises:
-        ValueError: if there is no matrix of this name.
-    """
+    """Returns a matrix of the model by its name in the state dict, unchanged but in float32."""
     entry = state["model"].get(name)
     if not isinstance(entry, Tensor) or entry.dim() != 2:
         wanted = f"a role ({', '.join(ROLES)}) or the name of a matrix"
@@ -111,10 +106,8 @@ def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, pat
             "name of a band and --dict with its words."
         )
     name = names[part] or (names["in"] if is_output and _tied(state, names) else None)
-    if name is None:
-        raise _missing(state, part, path)
-    weight = state["model"][name]
-    if weight.dim() != 2:
+    weight = state["model"].get(name)
+    if name is None or weight.dim() != 2:
         raise _missing(state, part, path)
     constants = Constants.of(section_of(state, "model"))
     constant = constants.logit_scale if is_output else constants.embedding_scale

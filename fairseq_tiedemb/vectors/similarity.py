@@ -17,13 +17,7 @@ from fairseq_tiedemb.vectors.word_table import WordTable, unit_rows
 
 @dataclass(frozen=True)
 class PairSet:
-    """Word pairs with human similarity scores.
-
-    Attributes:
-        name: file name without its extension.
-        pairs: pairs in lower case; a repeated pair counts again.
-        scores: human scores, one per pair.
-    """
+    """Word pairs in lower case with a human score each; its name is the file's. A repeated pair counts again."""
 
     name: str
     pairs: list[tuple[str, str]]
@@ -32,29 +26,17 @@ class PairSet:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The result of a set of pairs.
-
-    Attributes:
-        name: name of the set.
-        used: number of scored pairs, the same pairs for every table.
-        total: number of pairs in the set.
-        rhos: Spearman's rho, by table.
-        found: number of pairs with both words in the table, by table.
-    """
+    """The result of a set of pairs; by table, Spearman's rho, and how many pairs have both words in it."""
 
     name: str
-    used: int
+    used: int  # scored pairs, the same for every table
     total: int
     rhos: list[float]
     found: list[int]
 
 
 def read_pairs(path: Path) -> PairSet:
-    """Reads ``word word score`` lines; further fields, empty lines and lines that begin with # are ignored.
-
-    Raises:
-        ValueError: naming the first line of another form, or if there is no pair.
-    """
+    """Reads ``word word score`` lines; further fields, empty lines and lines that begin with # are ignored."""
     pairs, scores = [], []
     for number, line in read_lines(path, flag="--sets"):
         if not line.strip() or line.startswith("#"):
@@ -84,10 +66,8 @@ def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: b
     rows = [_rows_of_pairs(table, pairs) for table in tables]
     has_both = [(pair_rows >= 0).all(1) for pair_rows in rows]
     used = np.logical_and.reduce(has_both) | missing_as_zero
-    rhos = [
-        spearman(pairs.scores[used], _cosines(table, pair_rows[used]))
-        for table, pair_rows in zip(tables, rows, strict=True)
-    ]
+    cosines = (_cosines(table, pair_rows[used]) for table, pair_rows in zip(tables, rows, strict=True))
+    rhos = [spearman(pairs.scores[used], values) for values in cosines]
     return Agreement(pairs.name, int(used.sum()), len(used), rhos, [int(has.sum()) for has in has_both])
 
 

@@ -48,8 +48,7 @@ class Source:
     def read(self) -> list[WordTable]:
         """Reads the table; without a role, all tables of the decoder.
 
-        Raises:
-            ValueError: if the file, table or dictionary is missing, or the dictionary's size or words do not fit.
+        ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
         """
         if self.path.is_dir():
             return self._of_tensor_files()
@@ -63,12 +62,11 @@ class Source:
                 f"--tensor: needs a table without a role; got {self.tensor} and --role {self.role} for {self.path}. "
                 "Use one of them."
             )
-        # A safetensors file begins with its header's length, whose first byte may be that of a pickle.
-        is_tensors = is_tensor_file(start, self.path.stat().st_size)
-        if start.startswith(CHECKPOINT_STARTS) and not is_tensors:
-            return self._of_checkpoint()
-        if is_tensors:
+        # First: a safetensors file begins with its header's length, whose first byte may be that of a pickle.
+        if is_tensor_file(start, self.path.stat().st_size):
             return self._of_tensor_files()
+        if start.startswith(CHECKPOINT_STARTS):
+            return self._of_checkpoint()
         if self.role is not None:
             raise ValueError(
                 f"--role: needs a checkpoint, whose tables have roles; got {self.role} for {self.path}. Leave it out, "
@@ -90,10 +88,10 @@ class Source:
         entries = words = read_words(dictionary)
         if self.dictionary is None and not self.word_mark:
             words = whole_words(entries)
-        tables = []
+        tables, needed = [], max(entries, default=-1) + 1
         for name, rows_VD in matrices.items():
-            if max(entries, default=-1) >= len(rows_VD):  # a table may be padded to a round number of rows
-                raise self._misfit(dictionary, max(entries) + 1, rows_VD)
+            if needed > len(rows_VD):  # a table may be padded to a round number of rows
+                raise self._misfit(dictionary, needed, rows_VD)
             tables.append(self._table(f"{self.path}:{name}", words, rows_VD, pieces=len(entries) - len(words)))
         return tables
 
@@ -188,7 +186,5 @@ def parse_source(
     """
     path, _, part = text.rpartition(":")
     if path and not Path(text).exists():
-        role, tensor = (part, None) if part in ROLES else (None, part)
-    else:
-        path = text
-    return Source(Path(path), role, tensor, dictionary, word_mark)
+        role, tensor, text = (part, None, path) if part in ROLES else (None, part, path)
+    return Source(Path(text), role, tensor, dictionary, word_mark)

@@ -27,9 +27,6 @@ def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
         path: fairseq's dict.txt (word and count per line, after fairseq's four special symbols), vocab.txt (a token per
             line), vocab.json (token to row), or tokenizer.json, whose special tokens are left out.
         flag: the flag that error messages name.
-
-    Raises:
-        ValueError: if the file has none of these formats.
     """
     lines = [line.removesuffix("\n") for _, line in read_lines(path, flag=flag)]
     if path.suffix != ".json":

@@ -32,11 +32,7 @@ class WordTable:
         return {word: row for row, word in enumerate(self.words)}
 
     def row(self, word: str) -> int:
-        """Returns the row of a word, or else of the word in another case.
-
-        Raises:
-            ValueError: if the table has neither.
-        """
+        """Returns the row of a word, or else of the word in another case; ValueError if the table has neither."""
         row = self.index.get(word)
         if row is None:
             row = self.folded().get(word.lower())
@@ -50,14 +46,9 @@ class WordTable:
 
         Of words that differ in case alone, the lower-case one counts, else the first, which is the most frequent.
         """
-        rows: dict[str, int] = {}
-        for row, word in enumerate(self.words[:count]):
-            lower = word.lower()
-            if lower == word:
-                rows[lower] = row
-            else:
-                rows.setdefault(lower, row)
-        return rows
+        words = self.words[:count]
+        rows = {word.lower(): row for row, word in reversed([*enumerate(words)])}
+        return rows | {word: row for row, word in enumerate(words) if word == word.lower()}
 
     def describe(self) -> str:
         """Returns name, number of words and width."""

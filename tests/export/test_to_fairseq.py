@@ -260,7 +260,8 @@ def test_refuses_a_checkpoint_that_is_incomplete() -> None:
 
 @pytest.mark.parametrize("older", [Namespace(), Namespace(arch="transformer", criterion="cross_entropy")])
 def test_settings_of_fairseq_before_0_10_are_upgraded_or_refused(older: Namespace) -> None:
-    state = {"args": older, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {}, "model": {}}
+    state = {"args": older, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {}}
+    state["model"] = {"weight": torch.ones(1)}
     message = (
         "stock fairseq reads it as it is" if vars(older) else "needs settings that fairseq can upgrade; got old.pt"
     )
