@@ -158,6 +158,18 @@ def test_a_translator_refuses_another_order_of_words(
     run("generate", parallel_data, *paths)
 
 
+def test_merged_dictionaries_are_merged_again(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(parallel_data, tmp_path / "more_words")
+    with (folder / "dict.tgt.txt").open("a") as words:
+        words.write("more 1\nand-more 1\n")
+    merged = (*(flag for flag in TRANSFORMER if flag != "--share-all-embeddings"), "--merge-src-tgt-embed")
+    path = trained(train, folder, tmp_path / "merged", *merged)
+    run("generate", folder, "--path", path, "--batch-size", 20)
+    train(folder, *merged, "--max-update", 4, "--save-dir", path.parent)
+    with pytest.raises(ValueError, match=r"dict\.src\.txt: needs the 18 words .*; got 16\."):
+        run("generate", parallel_data, "--path", path, "--batch-size", 20)
+
+
 def command(name: str, *args: object) -> int:
     arguments = create_parser().parse_args([name, *map(str, args)])
     return arguments.run(arguments)

@@ -19,6 +19,9 @@ from .extensions import extensions_of
 
 logger = logging.getLogger(__name__)
 
+# Beside the fingerprints of a translation task whose languages have one dictionary.
+ONE = "merged"
+
 # The training that is reading a checkpoint: its checkpoint settings, and the trainer.
 _resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
 
@@ -125,13 +128,18 @@ def model_class(cfg: Any) -> type:
     return MODEL_REGISTRY.get(name) or ARCH_MODEL_REGISTRY.get(name) or object
 
 
-def fingerprints(task: Any) -> dict[str, dict[str, Any]]:
-    """Return the fingerprints of a task's dictionaries, by side."""
-    found = {}
-    for side in ("source", "target"):
-        dictionary = getattr(task, f"{side}_dictionary", None)
-        if isinstance(dictionary, Dictionary):
-            found[side] = fingerprint(dictionary.symbols)
+def fingerprints(task: Any, *, merged: bool = False) -> dict[str, Any]:
+    """Return the fingerprints of a task's dictionaries, by side; of translation also whether one has both languages.
+
+    fairseq makes that one of ``--merge-src-tgt-embed`` when it builds the model; `merged` makes it before.
+    """
+    dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target")}
+    words = {side: each.symbols for side, each in dictionaries.items() if isinstance(each, Dictionary)}
+    if merged:
+        words = dict.fromkeys(words, list(dict.fromkeys(word for symbols in words.values() for word in symbols)))
+    found: dict[str, Any] = {side: fingerprint(symbols) for side, symbols in words.items()}
+    if isinstance(task, TranslationTask) and (merged or dictionaries["source"] is dictionaries["target"]):
+        found[ONE] = True
     return found
 
 
@@ -141,9 +149,10 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
     `state` is the task's state in the checkpoint.
     """
     kept = fingerprints_of_training(state)
-    for side, found in fingerprints(task).items():
+    now = fingerprints(task, merged=ONE in (state.get(KEY) or {}))
+    for side, found in now.items():
         expected = kept.get(side) or found
-        if found != expected:
+        if side != ONE and found != expected:
             language = getattr(task.cfg, f"{side}_lang", None)
             file = f"dict.{language}.txt" if language else "dict.txt"
             old = f"{expected['size']} words"
