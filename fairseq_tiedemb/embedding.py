@@ -89,6 +89,25 @@ class SharedEmbedding(Head):
         if weight is None:
             self.reset_parameters(std)
 
+    @classmethod
+    def from_module(
+        cls, module: nn.Module, *, method: str = "plain", constants: Constants = NO_CONSTANTS
+    ) -> "SharedEmbedding":
+        """A table over the rows (V, D) of an ``nn.Embedding``, or of an ``nn.Linear`` and its bias (V,): one parameter.
+
+        Raises:
+            ValueError: for another module.
+        """
+        if not isinstance(module, (nn.Embedding, nn.Linear)):
+            raise ValueError(
+                f"module: needs an nn.Embedding or nn.Linear; got {type(module).__name__}. Use its weight."
+            )
+        weight: Any = module.weight
+        (size, width), padding_idx = weight.shape, getattr(module, "padding_idx", None)
+        table = cls(size, width, padding_idx, method=method, weight=weight, constants=constants)
+        table.bias = getattr(module, "bias", None)
+        return table
+
     def reset_parameters(self, std: float | None) -> None:
         """Draws the rows from N(0, std^2), except as the class says, and zeroes the padding row and the bias."""
         if std is None or sharing_method(self.method).divides_by_norm:

@@ -129,12 +129,12 @@ def tied_class(base: Any) -> Any:
             self.set_input_embeddings(rows)
             self.set_output_embeddings(head)
             try:
-                weight = super().resize_token_embeddings(new_num_tokens, *args, **kwargs).weight
-                resized = _table(weight, table.padding_idx, table.method, table.constants)
+                rows = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+                resized = SharedEmbedding.from_module(rows, method=table.method, constants=table.constants)
                 for name, values in table.method_parameters.items():
-                    kept = slice(min(len(weight), len(values))) if values.dim() else ...
+                    kept = slice(min(len(rows.weight), len(values))) if values.dim() else ...
                     resized.method_parameters[name].data[kept] = values.data[kept]
-                table = resized.to(weight)
+                table = resized.to(rows.weight)
             finally:
                 _share(self, table)
             return table
@@ -158,18 +158,12 @@ class _Output(nn.Module):
 
 def _table_of(embedding: Any, method: str) -> SharedEmbedding:
     """A table with the rows of an input embedding, and its scale (Gemma's sqrt(D))."""
-    weight = embedding.weight
     constants = Constants(embedding_scale=float(getattr(embedding, "scalar_embed_scale", 1.0)))
     if type(embedding).forward is not nn.Embedding.forward and constants == NO_CONSTANTS:
         raise ValueError(
             f"model: needs an input embedding that looks up rows; got {type(embedding).__name__}. Use one."
         )
-    return _table(weight, embedding.padding_idx, method, constants)
-
-
-def _table(weight: Any, padding_idx: int | None, method: str, constants: Constants) -> SharedEmbedding:
-    size, width = weight.shape
-    return SharedEmbedding(size, width, padding_idx, method=method, weight=weight, constants=constants)
+    return SharedEmbedding.from_module(embedding, method=method, constants=constants)
 
 
 def _share(model: Any, table: SharedEmbedding) -> None:

@@ -136,6 +136,19 @@ def test_output_bias_is_added(method: str) -> None:
     torch.testing.assert_close(table.scores(features) - before, torch.arange(7.0).expand(2, 7))
 
 
+def test_a_table_is_made_of_the_parameters_of_a_module() -> None:
+    rows, scores, h = torch.nn.Embedding(9, 4, padding_idx=2), torch.nn.Linear(4, 9), torch.randn(3, 4)
+    table = SharedEmbedding.from_module(rows, method="cosine", constants=Constants(embedding_scale=2.0))
+    assert table.weight is rows.weight
+    assert (table.padding_idx, table.method, table.bias) == (2, "cosine", None)
+    assert torch.equal(table(torch.tensor([1, 5])), 2 * rows.weight[[1, 5]])
+    output = SharedEmbedding.from_module(scores)
+    torch.testing.assert_close(output.scores(h), scores(h))
+    assert [*output.parameters()] == [scores.weight, scores.bias]
+    with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got Conv1d"):
+        SharedEmbedding.from_module(torch.nn.Conv1d(1, 1, 1))
+
+
 def test_padding_row_starts_at_zero_and_gets_no_gradient_as_an_input() -> None:
     table = SharedEmbedding(7, 4, PAD)
     table.embed(torch.tensor([PAD, 2])).sum().backward()
