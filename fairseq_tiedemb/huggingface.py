@@ -25,7 +25,7 @@ def for_transformers(
     rows: Literal["input", "output", "mean", "new"] = "input",
     options: LossOptions = PLAIN_LOSS,
 ) -> Any:
-    """Makes one table the input and the output embedding of a model of Transformers, in place.
+    """Makes one table the input and the output embedding of a language model of Transformers, in place.
 
     In training, with ``labels``, the loss of a language model is then computed from features and table, as in
     ``output_loss``: the logits of a batch are never held at once, and ``logits`` of the result is None. In evaluation
@@ -37,7 +37,7 @@ def for_transformers(
     method, such as a temperature, are read by ``tied_class`` alone.)
 
     Args:
-        model: a model with an output embedding without a bias.
+        model: a language model without an encoder, and without a bias of its output.
         method: name of a sharing method; None for the one in the model's config, or plain.
         rows: first rows of an untied model: those of its input or output, or their mean, which need training; "new"
             draws rows for a model that is to be trained from the start, as methods that divide by norms need it.
@@ -56,7 +56,8 @@ def for_transformers(
     method = sharing_method(method or known or "plain").name
     ours, theirs = model.get_input_embeddings(), model.get_output_embeddings()
     if isinstance(ours, SharedEmbedding):
-        raise ValueError(f"model: needs embeddings of Transformers; got {type(model).__name__}, which is tied. Use it.")
+        got = type(model).__name__
+        raise ValueError(f"model: needs embeddings of Transformers; got {got}, which has ours. Use it as it is.")
     shapes = [getattr(getattr(each, "weight", None), "shape", None) for each in (ours, theirs)]
     if getattr(model.config, "is_encoder_decoder", False) or None in shapes or shapes[0] != shapes[1]:
         raise ValueError(
@@ -65,15 +66,14 @@ def for_transformers(
         )
     if getattr(theirs, "bias", None) is not None:
         raise ValueError(f"model: needs an output without a bias; got {type(model).__name__}'s. Use another model.")
-    weight = ours.weight
-    with torch.no_grad():
-        if rows in ("output", "mean") and theirs.weight is not weight:
-            weight.copy_(theirs.weight if rows == "output" else (weight + theirs.weight) / 2)
     table = _table_of(ours, method)
+    base: Any = type(model)
+    with torch.no_grad():
+        if rows in ("output", "mean") and theirs.weight is not ours.weight:
+            ours.weight.copy_(theirs.weight if rows == "output" else (ours.weight + theirs.weight) / 2)
     if rows == "new":
         table.reset_parameters(getattr(model.config, "initializer_range", 0.02))
     model.config.sharing_method, model.config.tie_word_embeddings = method, True
-    base: Any = type(model)
     model.__class__ = tied_class(base)
     _share(model, table)
     model.loss_options = options
@@ -160,8 +160,9 @@ def _table_of(embedding: Any, method: str) -> SharedEmbedding:
     """A table with the rows of an input embedding, and its scale (Gemma's sqrt(D))."""
     constants = Constants(embedding_scale=float(getattr(embedding, "scalar_embed_scale", 1.0)))
     if type(embedding).forward is not nn.Embedding.forward and constants == NO_CONSTANTS:
+        got = type(embedding).__name__
         raise ValueError(
-            f"model: needs an input embedding that looks up rows; got {type(embedding).__name__}. Use one."
+            f"model: needs an input embedding that looks up rows; got {got}. Use a model with nn.Embedding."
         )
     return SharedEmbedding.from_module(embedding, method=method, constants=constants)
 

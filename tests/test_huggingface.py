@@ -147,6 +147,6 @@ def test_what_cannot_be_tied_is_refused() -> None:
     model.set_input_embeddings(type("Strange", (nn.Embedding,), {"forward": lambda self, x: x})(SIZE, WIDTH))
     with pytest.raises(ValueError, match="needs an input embedding that looks up rows; got Strange"):
         for_transformers(model)
-    with pytest.raises(ValueError, match="got TiedGPT2LMHeadModel, which is tied"):
+    with pytest.raises(ValueError, match="got TiedGPT2LMHeadModel, which has ours"):
         for_transformers(for_transformers(build("GPT2")))
     assert type(model) is transformers.GPT2LMHeadModel

@@ -29,7 +29,7 @@ class Norms:
     label: str  # in the output, "[1]"
     names: list[str]  # the table's entries in the checkpoint; several where equal
     rows: np.ndarray  # of the dictionary, in [0, V)
-    values: np.ndarray  # ||w_v|| of these rows
+    values: np.ndarray  # their norms
     size: int  # V
     words_VD: Tensor  # the rows themselves
 

@@ -11,7 +11,7 @@ from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
 def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
     """Returns the model of a checkpoint, its task, and the settings of its training as fairseq reads them.
 
-    `settings` are those of ``settings_of``, `data` is the folder with the dictionaries, None for that of the training.
+    `settings` are those of ``checked_settings``; `data` is the folder with the dictionaries, None for the training's.
     ValueError if a dictionary is missing, or the weights do not fit the model and its dictionaries.
     """
     from fairseq import checkpoint_utils

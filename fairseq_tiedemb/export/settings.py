@@ -8,10 +8,10 @@ from typing import Any
 from fairseq_tiedemb.checkpoints.reading import require_weights
 
 
-def settings_of(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
+def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns a checkpoint's settings by section: model, task, and required `sections` as dicts.
 
-    ValueError, naming the file, if it lacks one, or has no weights or one that is not finite.
+    Raises ValueError, which names the file, if it lacks a section, has no weights, or has one that is not finite.
     """
     settings = state.get("cfg")
     if settings is None and isinstance(state.get("args"), Namespace):

@@ -11,7 +11,7 @@ from typing import Any
 
 from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import settings_of
+from fairseq_tiedemb.export.settings import checked_settings
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require
 
 try:
@@ -33,7 +33,7 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> An
     `data` is the folder with the dictionaries; None for that of the training. ValueError if the engine does not support
     the model, a dictionary or a part of the checkpoint is missing, or a dictionary repeats a word.
     """
-    settings = settings_of(state, str(checkpoint))
+    settings = checked_settings(state, str(checkpoint))
     require("ctranslate2", settings)
     model, task, config = load_model(checkpoint, settings, data)
     fold_tables(model.eval().requires_grad_(False))

@@ -14,7 +14,7 @@ from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
-from fairseq_tiedemb.export.settings import settings_of
+from fairseq_tiedemb.export.settings import checked_settings
 from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
 from fairseq_tiedemb.modules.factorized import FactorizedInput, gaussian_linear
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
@@ -49,7 +49,7 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     Raises:
         ValueError: if fairseq has no such model, the sharing method cannot be folded, or the checkpoint is incomplete.
     """
-    config = settings_of(state, name, sections=("common", "criterion"))
+    config = checked_settings(state, name, sections=("common", "criterion"))
     require("fairseq", config)
     options = config["model"]
     stock = str(options.get("_name") or options.get("arch")).removeprefix("tied_")

@@ -17,7 +17,7 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import settings_of
+from fairseq_tiedemb.export.settings import checked_settings
 from fairseq_tiedemb.export.targets import COMMANDS, require
 
 TABLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
@@ -50,7 +50,7 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes
     fastBPE, for the tokenizer of a translation model, or None. ValueError if no class fits the model, or a dictionary
     or a part of the checkpoint is missing.
     """
-    settings = settings_of(state, str(checkpoint))
+    settings = checked_settings(state, str(checkpoint))
     require("huggingface", settings)
     model, task, _ = load_model(checkpoint, settings, data)
     fold_tables(model.eval().requires_grad_(False))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint
 from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import settings_of
+from fairseq_tiedemb.export.settings import checked_settings
 
 Weights = Mapping[str, Tensor]
 
@@ -81,7 +81,7 @@ def read_trained(path: Path, data: Path | None) -> Trained:
     files cannot be read, or they do not fit.
     """
     state = read_checkpoint(path, flag="CHECKPOINT")
-    settings = settings_of(state, str(path))
+    settings = checked_settings(state, str(path))
     state["cfg"] = {**settings, **(state.get("cfg") or {})}  # with sections that are a Namespace as they are
     if settings["task"].get("_name") == "word_pairs":
         raise ValueError(f"CHECKPOINT: needs a model of text; got {path}, of --task word_pairs. Use a new training.")

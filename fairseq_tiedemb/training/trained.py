@@ -19,8 +19,8 @@ from .extensions import extensions_of
 
 logger = logging.getLogger(__name__)
 
-# Beside the fingerprints of a translation task whose languages have one dictionary.
-ONE = "merged"
+# Beside the fingerprints: whether --merge-src-tgt-embed made one dictionary of both, as fairseq does for a model.
+MERGED = "merged"
 
 # The training that is reading a checkpoint: its checkpoint settings, and the trainer.
 _resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
@@ -76,7 +76,8 @@ def dictionary_fingerprints(original: Any, self: Any) -> dict[str, Any]:
     (checkpoint_utils.py:465). Checkpoints without fingerprints still load. Goes when checkpoints hold their
     dictionaries.
     """
-    return {**original(self), KEY: fingerprints(self)}
+    merged = isinstance(self, TranslationTask) and self.source_dictionary is self.target_dictionary
+    return {**original(self), KEY: {**fingerprints(self), **({MERGED: True} if merged else {})}}
 
 
 @wrap(TranslationTask, "load_state_dict")
@@ -128,19 +129,13 @@ def model_class(cfg: Any) -> type:
     return MODEL_REGISTRY.get(name) or ARCH_MODEL_REGISTRY.get(name) or object
 
 
-def fingerprints(task: Any, *, merged: bool = False) -> dict[str, Any]:
-    """Return the fingerprints of a task's dictionaries, by side; of translation also whether one has both languages.
-
-    fairseq makes that one of ``--merge-src-tgt-embed`` when it builds the model; `merged` makes it before.
-    """
+def fingerprints(task: Any, *, merged: bool = False) -> dict[str, dict[str, Any]]:
+    """Return the fingerprints of a task's dictionaries, by side; `merged` are those that fairseq will make into one."""
     dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target")}
     words = {side: each.symbols for side, each in dictionaries.items() if isinstance(each, Dictionary)}
     if merged:
         words = dict.fromkeys(words, list(dict.fromkeys(word for symbols in words.values() for word in symbols)))
-    found: dict[str, Any] = {side: fingerprint(symbols) for side, symbols in words.items()}
-    if isinstance(task, TranslationTask) and (merged or dictionaries["source"] is dictionaries["target"]):
-        found[ONE] = True
-    return found
+    return {side: fingerprint(symbols) for side, symbols in words.items()}
 
 
 def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
@@ -149,10 +144,9 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
     `state` is the task's state in the checkpoint.
     """
     kept = fingerprints_of_training(state)
-    now = fingerprints(task, merged=ONE in (state.get(KEY) or {}))
-    for side, found in now.items():
+    for side, found in fingerprints(task, merged=MERGED in (state.get(KEY) or {})).items():
         expected = kept.get(side) or found
-        if side != ONE and found != expected:
+        if found != expected:
             language = getattr(task.cfg, f"{side}_lang", None)
             file = f"dict.{language}.txt" if language else "dict.txt"
             old = f"{expected['size']} words"
