@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
-from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
@@ -14,6 +13,7 @@ from ..modules.conditional_cell import ConditionalLayer
 from ..modules.initialization import dl4mt_linear
 from ..modules.recurrent import RecurrentLayer
 from ..outputs import OutputLayer
+from ._dropout import Dropout
 
 
 class ConditionalDecoder(FairseqIncrementalDecoder):
@@ -48,8 +48,8 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         self.output = output
         self.end_of_sentence = dictionary.eos()
         self.max_target_positions = max_target_positions
-        self.dropout_in = FairseqDropout(dropout_in, module_name=type(self).__name__)
-        self.dropout_out = FairseqDropout(dropout_out, module_name=type(self).__name__)
+        self.dropout_in = Dropout(dropout_in, module_name=type(self).__name__)
+        self.dropout_out = Dropout(dropout_out, module_name=type(self).__name__)
         self.layer = ConditionalLayer(embed_tokens.embedding_dim, hidden_size, annotation_size, cell)
         self.upper_layers = nn.ModuleList(RecurrentLayer(hidden_size, hidden_size, cell) for _ in range(num_layers - 1))
         self.readout_state = dl4mt_linear(hidden_size, width, orthogonal=False)

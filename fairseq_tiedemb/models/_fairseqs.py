@@ -13,11 +13,13 @@ from fairseq.models import (
     ARCH_MODEL_REGISTRY,
     register_model_architecture,
 )
+from fairseq.modules import FairseqDropout
 
 from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS, Choice
 from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
+from ._dropout import Dropout
 from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
 from ._tables import build_tables
 from ._tied_model import TiedModel
@@ -82,6 +84,9 @@ class FairseqsModel(TiedModel):
             encoder = getattr(model, "encoder", None)
             model = cls(model.decoder) if encoder is None else cls(encoder, model.decoder)
         model.transplant(plan, args, task)
+        for module in model.modules():
+            if type(module) is FairseqDropout:
+                module.__class__ = Dropout
         model.start(plan, cls.name)
         return model
 

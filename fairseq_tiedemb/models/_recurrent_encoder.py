@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from fairseq.models import FairseqEncoder
-from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
@@ -12,6 +11,7 @@ from ..modules.attention import Source
 from ..modules.cells import Cell
 from ..modules.initialization import dl4mt_linear
 from ..modules.recurrent import BidirectionalLayer
+from ._dropout import Dropout
 
 
 class RecurrentEncoder(FairseqEncoder):
@@ -41,8 +41,8 @@ class RecurrentEncoder(FairseqEncoder):
         self.embed_tokens = embed_tokens
         self.output_units = 2 * hidden_size
         self.max_source_positions = max_source_positions
-        self.dropout_in = FairseqDropout(dropout_in, module_name=type(self).__name__)
-        self.dropout_out = FairseqDropout(dropout_out, module_name=type(self).__name__)
+        self.dropout_in = Dropout(dropout_in, module_name=type(self).__name__)
+        self.dropout_out = Dropout(dropout_out, module_name=type(self).__name__)
         widths = [embed_tokens.embedding_dim] + [self.output_units] * (num_layers - 1)
         self.layers = nn.ModuleList(BidirectionalLayer(width, hidden_size, cell) for width in widths)
         self.keys = dl4mt_linear(self.output_units, self.output_units)

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Optional
 
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import register_model
-from fairseq.modules import FairseqDropout
 from torch import nn
 
 from ..checkpoints.meaning import IN_FEEDFORWARD_LM, Choice
 from ..modules.feedforward import ACTIVATIONS, FeedForwardStack
 from ..option_checks import Range, option
 from ..plan import TYING, Family, Plan, Settings, Widths
+from ._dropout import Dropout
 from ._feedforward_decoder import FeedForwardDecoder
 from ._options import StreamLMConfig, first_given, own_dropout, probability, size
 from ._recipe import register_preset, training_options, with_sizes
@@ -102,8 +102,8 @@ class FeedForwardLM(StreamLM):
             cfg.decoder_layers,
             activation=str(cfg.activation_fn),
             skip=Settings(cfg, cls.family, cls.turned_on).on(SKIP),
-            dropout_in=FairseqDropout(first_given(cfg.decoder_dropout_in, cfg.dropout), cls.__name__),
-            dropout_out=FairseqDropout(first_given(cfg.decoder_dropout_out, cfg.dropout), cls.__name__),
+            dropout_in=Dropout(first_given(cfg.decoder_dropout_in, cfg.dropout), cls.__name__),
+            dropout_out=Dropout(first_given(cfg.decoder_dropout_out, cfg.dropout), cls.__name__),
         )
         deep = ACTIVATIONS.get(str(cfg.deep_output))
         deep_output = None if deep is None else nn.Sequential(nn.Linear(stack.output_size, plan.features), deep())

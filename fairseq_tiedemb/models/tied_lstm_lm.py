@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, Optional
 
 from fairseq.models import register_model
-from fairseq.modules import FairseqDropout
 
 from ..modules.dropout import VariationalDropout
 from ..modules.lstm import LSTMStack
 from ..modules.variational_lstm import VariationalLSTM
 from ..option_checks import flag_of
 from ..plan import TYING, Plan
+from ._dropout import Dropout
 from ._options import first_given, own_dropout, probability, size
 from ._recipe import register_preset
 from ._recurrent_decoder import RecurrentDecoder
@@ -54,7 +54,7 @@ class TiedLSTMLM(StreamLM):
         if not any((cfg.dropout_words, cfg.dropout_inputs, cfg.dropout_states, cfg.dropout_outputs)):
             stack = LSTMStack(*sizes, cfg.dropout, weight_dropout=cfg.weight_dropout)
             places = (first_given(place, cfg.dropout) for place in (cfg.decoder_dropout_in, cfg.decoder_dropout_out))
-            before, after = (FairseqDropout(probability, cls.__name__) for probability in places)
+            before, after = (Dropout(probability, cls.__name__) for probability in places)
             return RecurrentDecoder(words, tables.input, tables.output, stack, dropout_in=before, dropout_out=after)
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):

@@ -1,9 +1,44 @@
-"""Variational dropout: one mask for all time steps of a row, and word dropout that drops all occurrences of a token.
+"""torch's dropout with faster random numbers; variational dropout, one mask a row; word dropout, one draw a token type.
 
 Masks are drawn from torch's global generator, once per forward pass.
 """
 
-from torch import Tensor, nn
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+BLOCK = 2**15  # random numbers of one draw: they stay in the processor's cache
+
+
+def dropout(x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
+    """``F.dropout``, bit for bit; on CPUs its mask takes half of the time."""
+    if not training or not 0 < p < 1 or x.numel() < BLOCK or x.device.type != "cpu" or not DRAWS_LIKE_TORCH:
+        return F.dropout(x, p, training, inplace)
+    mask = draw_(torch.empty_like(x), 1 - p).div_(1 - p)
+    return x.mul_(mask) if inplace else x * mask
+
+
+def draw_(mask: Tensor, p: float, generator: Generator | None = None) -> Tensor:
+    """``mask.bernoulli_(p)`` as torch draws it on CPUs: 1 where 53 of 64 random bits are below p 2^53, else 0."""
+    numbers = mask.as_strided((mask.numel(),), (1,))  # in the order of memory, as torch fills them
+    bits = numbers.new_empty(min(BLOCK, mask.numel()), dtype=torch.int64)
+    for block in numbers.split(BLOCK):
+        drawn = bits[: len(block)].random_(-(2**63), None, generator=generator).bitwise_and_(2**53 - 1)
+        torch.lt(drawn, math.ceil(p * 2**53), out=block)
+    return mask
+
+
+def _draws_like_torch() -> bool:
+    """Whether ``draw_`` gives this torch's numbers; it does not where torch leaves them to MKL."""
+    ours, theirs = (torch.Generator().manual_seed(1) for _ in range(2))
+    return draw_(torch.empty(64, device="cpu"), 0.5, ours).equal(
+        torch.empty(64, device="cpu").bernoulli_(0.5, generator=theirs)
+    )
+
+
+DRAWS_LIKE_TORCH = _draws_like_torch()
 
 
 def variational_mask(p: float, *shape: int, like: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cells import LSTM, without_autocast
+from .dropout import dropout
 from .recurrence import Recurrence
 
 # Number of units H from which a layer on a CPU is faster as a Recurrence than in torch's kernel, by the dtype of its
@@ -58,7 +59,7 @@ class LSTMStack(nn.Module):
 
     def layers(self) -> list[Layer]:
         """The weights of each layer, with DropConnect in training."""
-        weights_hh = [F.dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
+        weights_hh = [dropout(weight, self.weight_dropout, self.training) for weight in self.weight_hh]
         return list(zip(self.weight_ih, weights_hh, self.bias, strict=True))
 
     def forward(self, inputs_TBI: Tensor, state_LBK: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +70,7 @@ class LSTMStack(nn.Module):
         outputs, states = inputs_TBI, []
         for index, layer in enumerate(layers):
             if index:
-                outputs = F.dropout(outputs, self.dropout)
+                outputs = dropout(outputs, self.dropout)
             outputs, state = fused_lstm(outputs, state_LBK[index : index + 1], [layer])
             states.append(state)
         return outputs, torch.cat(states)

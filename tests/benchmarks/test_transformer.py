@@ -6,7 +6,6 @@ What is asked of a training step of 4,000 words: every method at most 1.05 times
 
 import argparse
 import statistics
-from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
+from fairseq_tiedemb.modules import dropout
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from ..models.common import dictionary
@@ -91,30 +91,18 @@ def test_training_step() -> None:
     show("training step, 4,000 words in 160 sentences, label smoothing 0.1", interleave(steps, rounds=5))
 
 
-def dropout_of_packed_bits(x: torch.Tensor, p: float, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """`F.dropout` with 16 random bits a number, four numbers of one draw, where torch draws for each of them."""
-    draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-    bits = draws.view(torch.int16)[: x.numel()].view_as(x)
-    return x * (bits >= round(p * 2**16) - 2**15) / (1 - p)
-
-
 @pytest.mark.benchmark
-def test_what_dropouts_random_bits_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    sample, model, criterion = sample_of(32), build("plain"), build_criterion("plain")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_what_dropouts_random_bits_cost(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, model, criterion = sample_of(64), build("plain").to(dtype), build_criterion("plain")
 
-    def step(dropout: Callable[..., torch.Tensor]) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(torch.nn.functional, "dropout", dropout)
-            model.zero_grad(set_to_none=True)
-            criterion(model, sample)[0].backward()
+    def step(ours: bool) -> None:
+        monkeypatch.setattr(dropout, "DRAWS_LIKE_TORCH", ours)
+        model.zero_grad(set_to_none=True)
+        criterion(model, sample)[0].backward()
 
-    ways = {
-        "F.dropout": torch.nn.functional.dropout,
-        "packed bits": dropout_of_packed_bits,
-        "none": lambda x, *args, **kwargs: x,
-    }
-    seconds = interleave({name: partial(step, way) for name, way in ways.items()}, rounds=7)
-    print("dropout 0.3, forward and backward pass of 800 words in 32 sentences")
+    seconds = interleave({"F.dropout": partial(step, False), "ours": partial(step, True)}, rounds=7)
+    print(f"dropout 0.3, forward and backward pass of 1,600 words in 64 sentences, {dtype}")
     for name, times in seconds.items():
         print(f"  {name:14s} {statistics.median(times):7.3f} CPU s, {ratio(seconds, name, 'F.dropout')} of F.dropout's")
 

@@ -1,9 +1,57 @@
-"""Variational masks: what they have in common over time and between equal words, and what they have not."""
+"""Dropout is torch's, bit for bit. Variational masks: what they share over time and between equal words, and do not."""
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from fairseq_tiedemb.modules.dropout import VariationalDropout, WordDropout, variational_mask, word_mask
+from fairseq_tiedemb.modules import dropout as module
+from fairseq_tiedemb.modules.dropout import (
+    VariationalDropout,
+    WordDropout,
+    draw_,
+    dropout,
+    variational_mask,
+    word_mask,
+)
+
+WIDE = torch.randn(30, 40, 50)  # larger than a block, and no multiple of it
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-9, 0.3, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "arranged",
+    [
+        lambda x: x,
+        lambda x: x.transpose(0, 2),
+        lambda x: x[:, ::2],
+        lambda x: x[:1].expand(30, -1, -1),
+        lambda x: x[:0],
+    ],
+    ids=["contiguous", "transposed", "strided", "expanded", "empty"],
+)
+def test_dropout_is_torchs_and_leaves_its_generator_where_torch_does(p: float, dtype: torch.dtype, arranged) -> None:
+    def seen(function) -> list[Tensor]:
+        x = arranged(WIDE.to(dtype)).detach().requires_grad_()
+        torch.manual_seed(7)
+        y = function(x, p)
+        y.backward(torch.ones_like(y) * 3)
+        inplace = function(x.detach().clone(), p, inplace=True)
+        return [y, x.grad, inplace, torch.get_rng_state()]
+
+    for ours, theirs in zip(seen(dropout), seen(F.dropout), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_dropout_is_torchs_where_torch_draws_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on processors for which torch's build calls MKL's generator, imitated by other draws of ours."""
+    monkeypatch.setattr(module, "draw_", lambda mask, p, generator=None: draw_(mask, p, generator).sub_(1).abs_())
+    monkeypatch.setattr(module, "DRAWS_LIKE_TORCH", module._draws_like_torch())
+    torch.manual_seed(7)
+    ours = dropout(WIDE, 0.3)
+    torch.manual_seed(7)
+    assert torch.equal(ours, F.dropout(WIDE, 0.3))
 
 
 def test_mask_is_scaled_so_that_its_mean_is_one() -> None:
