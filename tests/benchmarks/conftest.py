@@ -1,11 +1,16 @@
-"""Before the figures of each benchmark, what they were measured on."""
+"""Before the figures of each benchmark, what they were measured on; with RECORD=NOTE, rows of the tables of speed."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import torch
 
-from fairseq_tiedemb import fast_products
+from fairseq_tiedemb import fast_products, products
 from fairseq_tiedemb.results.environment import processor
 
 
@@ -19,3 +24,24 @@ def say_where() -> None:
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     print(f"\n{processor()}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}, {today}")
     print(f"float32 products by {fast_products()}")
+
+
+Record = Callable[[str, str, Mapping[str, object]], None]
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Record:
+    """Writes a result of (table, row, figures by column), as recipes do, if RECORD is set, to a note on the machine."""
+    root = Path(__file__).resolve().parents[2]
+
+    def write(table: str, row: str, figures: Mapping[str, object]) -> None:
+        if "RECORD" in os.environ:
+            said = [f"{column}={str(figure).replace(' ', '')}" for column, figure in figures.items()]
+            note = "; ".join(
+                filter(None, (f"float32 products by {products.in_use()}", os.environ["RECORD"].strip("1")))
+            )
+            command = [sys.executable, "recipes/record.py", table, row, "--figure", *said, "--note", note]
+            test = f"pytest -m benchmark -s '{request.node.nodeid}'"
+            subprocess.run([*command, "--command", test], cwd=root, check=True)
+
+    return write

@@ -80,8 +80,8 @@ def rates(dtype: torch.dtype) -> dict[str, Callable[[], None]]:
 RATES = rates(torch.float32)
 
 
-def show_limit(work: Work, seconds: Mapping[str, list[float]], contestant: str, *, steps: int = 1) -> None:
-    """Prints what part of a contestant's time the limit is.
+def show_limit(work: Work, seconds: Mapping[str, list[float]], contestant: str, *, steps: int = 1) -> str:
+    """Prints and returns what part of a contestant's time the limit is.
 
     Args:
         work: of a step.
@@ -93,3 +93,4 @@ def show_limit(work: Work, seconds: Mapping[str, list[float]], contestant: str, 
     both = {**seconds, "limit": limit, "arithmetic": arithmetic}
     share, of_it = ratio(both, "limit", contestant), ratio(both, "arithmetic", contestant)
     print(f"  limit's time over that of {contestant}: {share}; its arithmetic alone {of_it}")
+    return share

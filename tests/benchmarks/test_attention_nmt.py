@@ -18,15 +18,25 @@ from fairseq_tiedemb.modules.cells import CELLS
 
 from ..models.common import dictionary
 from .attention_nmt_peers import HAS_JOEYNMT, SIZES, FairseqLSTM, JoeyNMT, PlainLoop, build_ours, step_work
+from .conftest import Record
 from .interleave import interleave, ratio
 from .limits import Work, rates, show_limit
+
+COLUMNS = {
+    "loop": "plain loop",
+    "hoisted": "hoisted loop",
+    "fairseq": "fairseq lstm",
+    "joeynmt": "joeynmt",
+    "hoisted-float32": "hoisted loop, float32",
+    "fairseq-float32": "fairseq lstm, float32",
+}
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("name", SIZES)
-def test_training_step(name: str, cell: str, dtype: torch.dtype) -> None:
+def test_training_step(name: str, cell: str, dtype: torch.dtype, record: Record) -> None:
     sizes = SIZES[name]
     words = dictionary(sizes.vocabulary)
     ours = build_ours(words, sizes, cell)
@@ -77,7 +87,10 @@ def test_training_step(name: str, cell: str, dtype: torch.dtype) -> None:
     for contestant in models:
         over = "" if contestant == "ours" else f"  ours over it {ratio(seconds, contestant, 'ours')}"
         print(f"  {contestant:21s} {n_words / statistics.median(seconds[contestant]):8.0f} words/s{over}")
-    show_limit(Work(work.flops, work.bytes * dtype.itemsize // 4), seconds, "ours")
+    limit = show_limit(Work(work.flops, work.bytes * dtype.itemsize // 4), seconds, "ours")
+    row = f"{name.partition('/')[0]},{cell.upper()}" + (",bf16" if dtype == torch.bfloat16 else "")
+    figures = {column: ratio(seconds, peer, "ours") for column, peer in COLUMNS.items() if peer in seconds}
+    record("speed-nmt", row, {**figures, "limit": limit})
 
 
 @pytest.mark.benchmark

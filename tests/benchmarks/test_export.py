@@ -18,6 +18,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.export.targets import QUANTIZATIONS
 
+from .conftest import Record
 from .interleave import interleave, ratio
 from .test_transformer import BEAMS, LENGTH, PRESET, TASK, WORDS, build, sample_of
 
@@ -26,7 +27,7 @@ FAIRSEQ = "fairseq"
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("bsz", [32, 1])
-def test_beam_search(bsz: int, tmp_path: Path) -> None:
+def test_beam_search(bsz: int, tmp_path: Path, record: Record) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
     from fairseq_tiedemb.export.to_ctranslate2 import save, specification
 
@@ -68,5 +69,7 @@ def test_beam_search(bsz: int, tmp_path: Path) -> None:
             f"  {name:9s} {bsz * LENGTH / statistics.median(times):7.0f} tokens/s, {ratio(seconds, FAIRSEQ, name)} "
             f"times {FAIRSEQ}'s; {same} of {bsz} translations the same"
         )
+    speeds = {name: round(bsz * LENGTH / statistics.median(times)) for name, times in seconds.items()}
+    record("speed-export", str(bsz), speeds | {f"{name}-over": ratio(seconds, FAIRSEQ, name) for name in engines})
     for name in engines:
         assert statistics.median(seconds[name]) < statistics.median(seconds[FAIRSEQ])

@@ -14,6 +14,7 @@ from fairseq_tiedemb.modules.cells import CELLS
 
 from ..models.common import dictionary
 from .attention_nmt_peers import SIZES, FairseqLSTM, Sizes, build_ours
+from .conftest import Record
 from .interleave import interleave, ratio
 
 BEAMS = 5
@@ -22,7 +23,7 @@ BEAMS = 5
 @pytest.mark.benchmark
 @pytest.mark.parametrize("bsz", [32, 1])
 @pytest.mark.parametrize("cell", CELLS)
-def test_beam_search(cell: str, bsz: int) -> None:
+def test_beam_search(cell: str, bsz: int, record: Record) -> None:
     base = SIZES["256/512/10k"]
     sizes = Sizes(base.embed, base.hidden, base.vocabulary, bsz, base.source, base.target)
     words = dictionary(sizes.vocabulary)
@@ -41,7 +42,9 @@ def test_beam_search(cell: str, bsz: int) -> None:
     print(f"beam {BEAMS}, 256/512/10k, {cell}, {bsz} sentences of {sizes.source} words")
     for contestant, times in seconds.items():
         print(f"  {contestant:14s} {bsz * sizes.target / statistics.median(times):8.0f} tokens/s")
-    print(f"  ours over fairseq's lstm {ratio(seconds, 'fairseq lstm', 'ours')}")
+    over = ratio(seconds, "fairseq lstm", "ours")
+    print(f"  ours over fairseq's lstm {over}")
+    record("speed-beam", f"{cell.upper()},{bsz}", {"tokens": over})
 
 
 @pytest.mark.benchmark

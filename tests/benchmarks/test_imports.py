@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import Record
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLI = "from fairseq_tiedemb.cli import main; main({})"
 # Each program, and what it is measured over, which the same process has done before.
@@ -45,7 +47,7 @@ def cpu_seconds(program: str, over: str) -> tuple[float, float]:
 
 
 @pytest.mark.benchmark
-def test_imports_in_fresh_processes() -> None:
+def test_imports_in_fresh_processes(record: Record) -> None:
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in PROGRAMS}
     for measured in range(-1, 7):
         for name, program in PROGRAMS.items():
@@ -56,5 +58,7 @@ def test_imports_in_fresh_processes() -> None:
     for name, (_, over) in PROGRAMS.items():
         whole = statistics.median(map(sum, seconds[name]))
         own = [took for _, took in seconds[name]]
-        line = f"{statistics.median(own):6.3f} [{min(own):6.3f}-{max(own):6.3f}] after {over or 'the start of Python'}"
-        print(f"  {name:28s} {whole:6.3f}   {line}")
+        spread = f"{statistics.median(own):.3f} [{min(own):.3f}-{max(own):.3f}]"
+        print(f"  {name:28s} {whole:6.3f}   {spread} after {over or 'the start of Python'}")
+        row = name.replace(" --help", "").split()[-1].replace("fairseq-tiedemb", "help")
+        record("speed-start", row, {"seconds": f"{whole:.3f}", "over": spread})

@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from ..conftest import USER_DIR, run
+from .conftest import Record
 from .interleave import interleave, ratio
 from .language_model_peers import (
     HAS_LINEAR_CROSS_ENTROPY,
@@ -52,7 +53,7 @@ def update(model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tenso
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("name", SIZES)
-def test_training_step(name: str) -> None:
+def test_training_step(name: str, record: Record) -> None:
     arch, size, steps = SIZES[name]
     ours = build_ours(arch, dropout=0.0).train()
     peers: dict[str, FairseqLSTMLM | TorchLSTMLM] = {
@@ -89,7 +90,10 @@ def test_training_step(name: str) -> None:
         rate = repeats * ROWS * steps / statistics.median(seconds[contestant])
         over = f"  ours over it {ratio(seconds, contestant, 'ours')}" if contestant in peers else ""
         print(f"  {contestant:32s} {rate:8.0f} words/s{over}")
-    show_limit(work, seconds, "ours", steps=repeats)
+    rows = dict(zip(peers, ("step", "torch", "torch-chunked"), strict=False))
+    for peer, row in rows.items():
+        record("speed-lm", f"{row},2x{size}", {"ratio": ratio(seconds, peer, "ours")})
+    record("speed-lm", f"limit,2x{size}", {"ratio": show_limit(work, seconds, "ours", steps=repeats)})
 
 
 BARE_LOOP = """
@@ -135,7 +139,7 @@ def cpu_seconds(command: list[str]) -> float:
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("name", "short", "long"), [("small", 20, 420), ("large", 2, 14)])
-def test_whole_command(corpus: Path, name: str, short: int, long: int) -> None:
+def test_whole_command(corpus: Path, name: str, short: int, long: int, record: Record) -> None:
     """Time of an update in fairseq-train beside one of a bare loop; what starting costs is taken off both."""
     arch, _, steps = SIZES[name]
     command = [
@@ -149,13 +153,14 @@ def test_whole_command(corpus: Path, name: str, short: int, long: int) -> None:
         loops = [BARE_LOOP.format(root=root, arch=arch, steps=steps, updates=updates) for updates in (long, short)]
         loop = cpu_seconds([sys.executable, "-c", loops[0]]) - cpu_seconds([sys.executable, "-c", loops[1]])
         ratios.append(train / loop)
-    spread = f"[{min(ratios):.3f}-{max(ratios):.3f}]"
-    print(f"{name}: fairseq-train over a bare loop {statistics.median(ratios):.3f} {spread}")
+    over = f"{statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"
+    print(f"{name}: fairseq-train over a bare loop {over}")
+    record("speed-lm", f"update,{name}", {"ratio": over})
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("name", "tokens"), [("small", 1000), ("large", 200)])
-def test_evaluation_with_carried_state(name: str, tokens: int) -> None:
+def test_evaluation_with_carried_state(name: str, tokens: int, record: Record) -> None:
     arch, size, _ = SIZES[name]
     model = build_ours(arch).eval()
     words = text(1, tokens + 1)
@@ -172,4 +177,6 @@ def test_evaluation_with_carried_state(name: str, tokens: int) -> None:
 
     seconds = interleave({"token by token": lambda: evaluate(1), "chunks of 200": lambda: evaluate(200)}, rounds=5)
     assert nll[200] == pytest.approx(nll[1], rel=1e-6)
-    print(f"{name}: 2 x {size}, batch 1, chunks over tokens {ratio(seconds, 'token by token', 'chunks of 200')}")
+    over = ratio(seconds, "token by token", "chunks of 200")
+    print(f"{name}: 2 x {size}, batch 1, chunks over tokens {over}")
+    record("speed-lm", f"chunks,{name}", {"ratio": over})

@@ -20,7 +20,8 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
-from .interleave import interleave, ratio
+from .conftest import Record
+from .interleave import LIUS_METHODS, interleave, ratio
 from .language_model_peers import HAS_LINEAR_CROSS_ENTROPY, chunks_of_256
 
 CHUNKED = "F.linear_cross_entropy"
@@ -74,11 +75,11 @@ def resident(field: str) -> int:
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("words", "vocabulary", "width"), FEW + MANY)
-def test_output_loss(words: int, vocabulary: int, width: int) -> None:
+def test_output_loss(words: int, vocabulary: int, width: int, record: Record) -> None:
     features = torch.randn(words, width).requires_grad_()
     zipf = 1 / torch.arange(1, vocabulary + 1).float()
     target = torch.multinomial(zipf, words, replacement=True)
-    tables = {name: SharedEmbedding(vocabulary, width, 1, method=name) for name in SHARING_METHODS}
+    tables = {name: SharedEmbedding(vocabulary, width, 1, method=name) for name in LIUS_METHODS}
     plain = tables["plain"].weight
 
     def fairseq_loss() -> torch.Tensor:
@@ -120,3 +121,10 @@ def test_output_loss(words: int, vocabulary: int, width: int) -> None:
         print(line)
     if CHUNKED in losses:
         print(f"  plain over {CHUNKED}: time {ratio(seconds, 'plain', CHUNKED)}")
+    peers = dict.fromkeys(LIUS_METHODS, "F.cross_entropy") | ({"chunked": CHUNKED} if CHUNKED in losses else {})
+    figures = {}
+    for name, peer in peers.items():
+        ours = "plain" if name == "chunked" else name
+        figures[f"{name}-time"] = ratio(seconds, ours, peer)
+        figures[f"{name}-memory"] = f"{memory[ours] / memory[peer]:.2f}"
+    record("speed-loss", f"{words},{vocabulary // 1000}k,{width}", figures)

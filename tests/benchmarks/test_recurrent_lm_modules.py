@@ -19,6 +19,7 @@ from fairseq_tiedemb.modules.dropout import variational_mask
 from fairseq_tiedemb.modules.highway import RecurrentHighwayNetwork
 from fairseq_tiedemb.modules.variational_lstm import VariationalLSTM
 
+from .conftest import Record
 from .interleave import interleave, ratio
 from .limits import RATES, Work, parameter_bytes, show_limit
 
@@ -84,7 +85,7 @@ def hoisted_lstm_loop(lstm: VariationalLSTM, inputs_TBI: Tensor) -> Tensor:
 Loop = Callable[[Tensor], Tensor]
 
 
-def compare(name: str, stack: nn.Module, size: int, loops: dict[str, Loop], flops: int) -> None:
+def compare(name: str, stack: nn.Module, size: int, loops: dict[str, Loop], flops: int) -> dict[str, list[float]]:
     inputs = torch.randn(STEPS, BSZ, size, requires_grad=True)
     runs = {
         "ours": lambda: stack(inputs, stack.initial_state(BSZ))[0],
@@ -113,27 +114,32 @@ def compare(name: str, stack: nn.Module, size: int, loops: dict[str, Loop], flop
         print(f"  {contestant:14s} {BSZ * STEPS / statistics.median(seconds[contestant]):8.0f} words/s{over}")
     parameters = sum(parameter.numel() for parameter in stack.parameters())
     show_limit(Work(flops, parameter_bytes(parameters, update=False)), seconds, "ours")
+    return seconds
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("depth", "size"), [(5, 200), (10, 830)])
-def test_recurrent_highway_network(depth: int, size: int) -> None:
+def test_recurrent_highway_network(depth: int, size: int, record: Record) -> None:
     rhn = RecurrentHighwayNetwork(size, size, depth, dropout_i=0.75, dropout_h=0.25)
     # The state is zero before the first of all highway layers.
     flops = 6 * BSZ * (STEPS + STEPS * depth - 1) * 2 * size**2
     loops = {
         name: partial(highway_loop, rhn, hoisted=name == "hoisted loop") for name in ("plain loop", "hoisted loop")
     }
-    compare(f"recurrent highway network {depth} x {size}", rhn, size, loops, flops)
+    seconds = compare(f"recurrent highway network {depth} x {size}", rhn, size, loops, flops)
+    for row, loop in (("highway", "plain loop"), ("highway-hoisted", "hoisted loop")):
+        record("speed-lm", f"{row},{depth}x{size}", {"ratio": ratio(seconds, loop, "ours")})
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("size", [200, 650, 1500])
-def test_variational_lstm(size: int) -> None:
+def test_variational_lstm(size: int, record: Record) -> None:
     lstm = VariationalLSTM(size, size, 2, dropout_i=0.5, dropout_h=0.3)
     flops = 6 * BSZ * (2 * STEPS - 1) * 2 * 4 * size**2
     loops = {"plain loop": partial(lstm_loop, lstm), "hoisted loop": partial(hoisted_lstm_loop, lstm)}
-    compare(f"variational LSTM 2 x {size}", lstm, size, loops, flops)
+    seconds = compare(f"variational LSTM 2 x {size}", lstm, size, loops, flops)
+    for row, loop in (("variational", "plain loop"), ("variational-hoisted", "hoisted loop")):
+        record("speed-lm", f"{row},{size}", {"ratio": ratio(seconds, loop, "ours")})
 
 
 @pytest.mark.benchmark

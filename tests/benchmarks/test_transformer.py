@@ -18,11 +18,11 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 from fairseq_tiedemb.modules import dropout
-from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from ..models.common import dictionary
 from ..models.families import task_of
-from .interleave import interleave, ratio
+from .conftest import Record
+from .interleave import LIUS_METHODS, interleave, ratio
 
 PRESET = "transformer_iwslt_de_en"
 FAIRSEQ = "fairseq"
@@ -61,20 +61,24 @@ def sample_of(bsz: int) -> dict[str, Any]:
     return {"net_input": net_input, "target": target, "ntokens": target.numel()}
 
 
-def show(title: str, seconds: dict[str, list[float]]) -> None:
+def show(title: str, seconds: dict[str, list[float]], row: str, record: Record) -> None:
     print(f"{title}")
     for contestant, times in seconds.items():
         over_plain = ratio(seconds, contestant, "plain")
         print(f"  {contestant:14s} {statistics.median(times):7.3f} CPU s, {over_plain} of plain's time")
-    print(f"  plain over fairseq's time: {ratio(seconds, 'plain', FAIRSEQ)}")
+    over = ratio(seconds, "plain", FAIRSEQ)
+    print(f"  plain over fairseq's time: {over}")
+    methods = {name: ratio(seconds, name, "plain") for name in LIUS_METHODS[1:]}
+    record("speed-transformer", row, {**methods, "fairseq": over})
 
 
 @pytest.mark.benchmark
-def test_training_step() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_training_step(dtype: torch.dtype, record: Record) -> None:
     sample = sample_of(160)
     steps, losses = {}, {}
-    for contestant in (FAIRSEQ, *SHARING_METHODS):
-        model, criterion = build(contestant), build_criterion(contestant)
+    for contestant in (FAIRSEQ, *LIUS_METHODS):
+        model, criterion = build(contestant).to(dtype), build_criterion(contestant)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
         def step(model: Any = model, criterion: Any = criterion, optimizer: Any = optimizer) -> None:
@@ -87,8 +91,9 @@ def test_training_step() -> None:
         torch.manual_seed(3)  # the same dropout
         losses[contestant] = criterion(model, sample)[0].item()
         steps[contestant] = step
-    assert losses["plain"] == pytest.approx(losses[FAIRSEQ], rel=1e-5)
-    show("training step, 4,000 words in 160 sentences, label smoothing 0.1", interleave(steps, rounds=5))
+    assert losses["plain"] == pytest.approx(losses[FAIRSEQ], rel=1e-5 if dtype == torch.float32 else 1e-2)
+    title = f"training step, 4,000 words in 160 sentences, label smoothing 0.1, {dtype}"
+    show(title, interleave(steps, rounds=5), "step" if dtype == torch.float32 else "step,bf16", record)
 
 
 @pytest.mark.benchmark
@@ -109,7 +114,7 @@ def test_what_dropouts_random_bits_cost(dtype: torch.dtype, monkeypatch: pytest.
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("bsz", "rounds"), [(32, 15), (1, 45)])
-def test_beam_search(bsz: int, rounds: int) -> None:
+def test_beam_search(bsz: int, rounds: int, record: Record) -> None:
     sample = sample_of(bsz)
 
     def search(model: Any) -> None:
@@ -118,8 +123,8 @@ def test_beam_search(bsz: int, rounds: int) -> None:
         hypotheses = generator.generate([model], sample)
         assert {len(each["tokens"]) for sentence in hypotheses for each in sentence} == {LENGTH}
 
-    models = {contestant: build(contestant).eval() for contestant in (FAIRSEQ, *SHARING_METHODS)}
+    models = {contestant: build(contestant).eval() for contestant in (FAIRSEQ, *LIUS_METHODS)}
     for model in models.values():  # as fairseq-generate does
         model.prepare_for_inference_(SimpleNamespace(generation=SimpleNamespace(beam=BEAMS)))
     runs = {contestant: lambda model=model: search(model) for contestant, model in models.items()}
-    show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=rounds))
+    show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=rounds), f"beam,{bsz}", record)

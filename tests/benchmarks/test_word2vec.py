@@ -17,6 +17,7 @@ from fairseq_tiedemb.models.word2vec import Word2VecConfig
 from fairseq_tiedemb.optim.row_sgd import RowSGD
 from fairseq_tiedemb.tasks._pairs import WordPairs, keep_probabilities
 
+from .conftest import Record
 from .interleave import interleave, ratio
 
 TYPES, TOKENS, SENTENCE, SUBSAMPLING = 47_000, 100_000, 200, 1e-4
@@ -74,7 +75,7 @@ def peers(tokens: np.ndarray, counts: np.ndarray) -> dict[str, Callable[[], obje
 
 
 @pytest.mark.benchmark
-def test_skipgram() -> None:
+def test_skipgram(record: Record) -> None:
     tokens, counts = zipf_text()
     pairs = pairs_of(tokens, counts)
     contestants = {
@@ -90,4 +91,7 @@ def test_skipgram() -> None:
         print(f"  {name:20s} {count / statistics.median(times) / 1e3:6.0f} thousand pairs/s")
     if "gensim" in seconds:
         print(f"  untied / gensim, CPU seconds {ratio(seconds, 'untied', 'gensim')}")
+    for name, row in zip(contestants, ("untied", "tied", "own-noise", "gensim"), strict=False):
+        over = {} if row == "gensim" or "gensim" not in seconds else {"over": ratio(seconds, "gensim", name)}
+        record("speed-word2vec", row, {"pairs": f"{count / statistics.median(seconds[name]) / 1e3:.0f}", **over})
     assert count / statistics.median(seconds["untied"]) >= ASKED
