@@ -256,9 +256,9 @@ made_up() {
     run python "$recipes/made_up.py" "$1" "$WORK/made-up"
 }
 
-# need_sha256 FILE SHA256: stops if FILE has another checksum; prints FILE's checksum if SHA256 is empty.
-need_sha256() {
-    local found
+# need_sum FILE SUMS: stops if FILE has none of these SHA-256 or SHA-1; prints FILE's SHA-256 if SUMS is empty.
+need_sum() {
+    local found sum
     [[ $DRY_RUN || $is_made_up ]] && return
     [[ -f $1 ]] || stop "FROM: needs the file $1; found none. Use FROM=... with the place where it is."
     found=$(sha256sum <"$1")
@@ -266,13 +266,18 @@ need_sha256() {
         echo "$1: no SHA-256 of it is published; this one has ${found%% *}" >&2
         return
     fi
-    [[ ${found%% *} == "$2" ]] || stop "$1: needs the SHA-256 $2; got ${found%% *}. Remove it, and get the whole file."
+    for sum in $2; do
+        ((${#sum} == 64)) || found=$(sha1sum <"$1")
+        [[ ${found%% *} != "$sum" ]] || return 0
+    done
+    stop "$1: needs the checksum ${2// / or }; got ${found%% *}. Remove it, and get the whole file."
 }
 
-# fetch SOURCE FOLDER SHA256: sets $fetched to a file with this checksum: SOURCE itself, or, where it is an address, its
-# download in FOLDER. An interrupted download resumes, and is not repeated.
+# fetch SOURCE FOLDER SUMS [SECOND]: sets $fetched to a file with one of these checksums: SOURCE itself, or, where it is an
+# address, its download in FOLDER, from the address SECOND if that fails. An interrupted download resumes, and is not
+# repeated.
 fetch() {
-    local source=$1 target=$2/${1##*/} sha256=$3 status=0
+    local source=$1 target=$2/${1##*/} sums=$3 second=${4:-} status=0
     fetched=$source
     if [[ $source == *://* ]]; then
         fetched=$target
@@ -282,11 +287,17 @@ fetch() {
                 status=$?
             # 22: the address has no such file, or no more of it. 33: it cannot go on in the middle.
             ((status != 22 && status != 33)) || rm -f "$target.part"
+            if ((status != 0)) && [[ $second == *://* && $second != "$source" ]]; then
+                echo "$source: curl stopped with status $status; from $second" >&2
+                rm -f "$target.part"
+                status=0
+                run curl --fail --silent --show-error --location --retry 3 --output "$target.part" "$second" || status=$?
+            fi
             ((status == 0)) || stop "$source: curl stopped with status $status. Run this again, or use FROM=... with a local copy."
             run mv "$target.part" "$target"
         fi
     fi
-    need_sha256 "$fetched" "$sha256"
+    need_sum "$fetched" "$sums"
 }
 
 # archive NAME ADDRESS: unpacks an archive, from FROM or from the address, to $WORK/raw/NAME.

