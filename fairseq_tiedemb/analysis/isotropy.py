@@ -1,5 +1,6 @@
 """How evenly the rows of embedding tables point in all directions, and the singular values of the tables."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,7 +16,7 @@ def mean_cosine(rows_VD: Tensor) -> float:
     Source: Gao et al. 2019, whose regularization is of this number.
     """
     total, count = torch.nn.functional.normalize(rows_VD, dim=1).sum(0), len(rows_VD)
-    return float(total.square().sum() - count) / (count * (count - 1))
+    return float(total.square().sum() - count) / (count * (count - 1) or math.nan)
 
 
 def partition_ratio(rows_VD: Tensor, directions_DD: Tensor) -> float:

@@ -51,7 +51,9 @@ class MethodConfig(Constants, FairseqDataclass):
     """The sharing method and its constants, which every family has."""
 
     sharing_method: str = option("plain", SHARING_METHOD_HELP)
-    unit_rows: bool = option(False, "rows of all tables start with norm 1, and get it again after each update")
+    unit_rows: bool = option(
+        False, "rows of all tables that are trained start with norm 1, and get it again after each update"
+    )
 
 
 @dataclass

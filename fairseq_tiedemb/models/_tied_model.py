@@ -86,7 +86,7 @@ class TiedModel(BaseFairseqModel):
 
     @torch.no_grad()
     def end_update(self, *, are_copies: bool = False) -> None:
-        """Trainer's hook after an update: ``--unit-rows`` divides each row by its norm (Loshchilov et al. 2024, nGPT).
+        """Trainer's hook after an update: ``--unit-rows`` divides rows by their norms (Loshchilov et al. 2024, nGPT).
 
         Raises ValueError for ``--unit-rows`` if the optimizer has the weights in float32, which would undo it.
         """
@@ -99,7 +99,7 @@ class TiedModel(BaseFairseqModel):
                 "--optimizer adam has, or float32."
             )
         for table in self.modules():
-            if isinstance(table, SharedEmbedding):
+            if isinstance(table, SharedEmbedding) and table.weight.requires_grad:
                 exact = table.weight.to(torch.promote_types(table.weight.dtype, torch.float32))
                 table.weight.copy_(F.normalize(exact, dim=1))
 

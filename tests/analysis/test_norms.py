@@ -1,6 +1,7 @@
 """Row norms: which tables are found, the statistics against numpy, the pictures, and what is refused."""
 
 import hashlib
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -100,6 +101,11 @@ def test_isotropy_is_that_of_the_definitions(tmp_path: Path, capsys: pytest.Capt
     assert printed["partition ratio"] == pytest.approx(min(z) / max(z), rel=1e-3)
     chosen = [printed[f"singular value, {place}"] for place in ("1st", "2nd", "median", "last")]
     assert chosen == pytest.approx(values[[0, 1, 2, 3]], rel=1e-3)
+
+
+def test_isotropy_of_one_word_has_no_mean_cosine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(save(tmp_path / "x.pt", embed_tokens__weight=table(2, 4)), "--isotropy") == 0
+    assert re.search(r"mean cosine +nan\n", capsys.readouterr().out)
 
 
 def test_norms_of_all_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
