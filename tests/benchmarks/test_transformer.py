@@ -15,6 +15,7 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
+from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 from fairseq_tiedemb.modules import dropout
@@ -23,6 +24,7 @@ from ..models.common import dictionary
 from ..models.families import task_of
 from .conftest import Record
 from .interleave import LIUS_METHODS, interleave, ratio
+from .limits import Work, rates, show_limit
 
 PRESET = "transformer_iwslt_de_en"
 FAIRSEQ = "fairseq"
@@ -61,15 +63,15 @@ def sample_of(bsz: int) -> dict[str, Any]:
     return {"net_input": net_input, "target": target, "ntokens": target.numel()}
 
 
-def show(title: str, seconds: dict[str, list[float]], row: str, record: Record) -> None:
+def show(title: str, seconds: dict[str, list[float]]) -> dict[str, str]:
     print(f"{title}")
-    for contestant, times in seconds.items():
+    for contestant in (FAIRSEQ, *LIUS_METHODS):
+        times = seconds[contestant]
         over_plain = ratio(seconds, contestant, "plain")
         print(f"  {contestant:14s} {statistics.median(times):7.3f} CPU s, {over_plain} of plain's time")
     over = ratio(seconds, "plain", FAIRSEQ)
     print(f"  plain over fairseq's time: {over}")
-    methods = {name: ratio(seconds, name, "plain") for name in LIUS_METHODS[1:]}
-    record("speed-transformer", row, {**methods, "fairseq": over})
+    return {**{name: ratio(seconds, name, "plain") for name in LIUS_METHODS[1:]}, "fairseq": over}
 
 
 @pytest.mark.benchmark
@@ -92,8 +94,14 @@ def test_training_step(dtype: torch.dtype, record: Record) -> None:
         losses[contestant] = criterion(model, sample)[0].item()
         steps[contestant] = step
     assert losses["plain"] == pytest.approx(losses[FAIRSEQ], rel=1e-5 if dtype == torch.float32 else 1e-2)
-    title = f"training step, 4,000 words in 160 sentences, label smoothing 0.1, {dtype}"
-    show(title, interleave(steps, rounds=5), "step" if dtype == torch.float32 else "step,bf16", record)
+    with FlopCounterMode(display=False) as counter:
+        steps["plain"]()
+    parameters = sum(parameter.numel() for parameter in build("plain").parameters())
+    work = Work(counter.get_total_flops(), dtype.itemsize * parameters * 11)
+    seconds = interleave({**steps, **rates(dtype)}, rounds=5)
+    figures = show(f"training step, 4,000 words in 160 sentences, label smoothing 0.1, {dtype}", seconds)
+    figures["limit"] = show_limit(work, seconds, "plain")
+    record("speed-transformer", "step" if dtype == torch.float32 else "step,bf16", figures)
 
 
 @pytest.mark.benchmark
@@ -127,4 +135,5 @@ def test_beam_search(bsz: int, rounds: int, record: Record) -> None:
     for model in models.values():  # as fairseq-generate does
         model.prepare_for_inference_(SimpleNamespace(generation=SimpleNamespace(beam=BEAMS)))
     runs = {contestant: lambda model=model: search(model) for contestant, model in models.items()}
-    show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=rounds), f"beam,{bsz}", record)
+    figures = show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words", interleave(runs, rounds=rounds))
+    record("speed-transformer", f"beam,{bsz}", figures)
