@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
 METHODS = ("plain", "l2-input", "square-output", "distance", "cosine")
 TIED, ALL = "--share-decoder-input-output-embed", "--share-all-embeddings"
 LSTM = {"small": "", "wt": "_wt", "pr": "_pr", "wt-pr": "_wt_pr"}
@@ -58,6 +60,7 @@ ROWS: dict[str, dict[str, str | None]] = {
         "wt-pr": "--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15",
         "awd": "",
     },
+    "train-ranking.sh": {method: f"--arch zaremba_lm_small_wt --sharing-method {method}" for method in SHARING_METHODS},
     "train-lecture-nnlm.sh": {
         "bengio": "--arch bengio_lm",
         "plain": "--arch feedforward_lm --deep-output none",
@@ -180,6 +183,7 @@ FACTS: dict[str, dict[str, Any]] = {
             "dropout_outputs": 0.2,
         },
     },
+    "train-ranking.sh": {"task": "contiguous_lm", "max_epoch": 6, "force_anneal": 4, "bf16": True},
     "train-lecture-nnlm.sh": FEEDFORWARD,
     "train-lecture-output-layers.sh": FEEDFORWARD,
     "train-lecture-self-normalised.sh": FEEDFORWARD | {"criterion": "tied_cross_entropy"},
@@ -216,6 +220,7 @@ SCORES: dict[str, tuple[str, dict[str, str]]] = {
     **{f"train-table7-{corpus}-small.sh": ("train valid test", LAST) for corpus in ("bbc", "imdb", "text8")},
     # The test set is read once, when the validation set has chosen.
     "train-small-record.sh": ("valid valid test", {}),
+    "train-ranking.sh": ("valid test", LAST),
     "train-lecture-nnlm.sh": ("valid test", LAST),
     "train-lecture-output-layers.sh": ("valid test", LAST),
     "train-lecture-self-normalised.sh": ("valid test", LAST),
