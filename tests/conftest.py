@@ -14,25 +14,20 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Before torch is imported: two threads on a shared two-core machine are many times slower than one.
 os.environ["OMP_NUM_THREADS"] = "1"
 # torch's default on every machine, and nothing is measured in every command; benchmarks may run by another library.
 os.environ.setdefault("FAIRSEQ_TIEDEMB_PRODUCTS", "blas")
 
-import fairseq_cli.eval_lm
-import fairseq_cli.generate
-import fairseq_cli.train
 import pytest
-import torch
-from fairseq import checkpoint_utils, options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from omegaconf import DictConfig
 
 from .commands import run_module
-from .runs import evaluated
-from .settings import keep_what_is_parsed
+
+# Imported where they are used: torch and fairseq take seconds, and xdist's controller, which reads this, runs no test.
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 
@@ -43,16 +38,22 @@ RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_collectstart() -> None:
+    """Every test file finds fairseq imported, so that the package's import brings the plugin."""
+    import fairseq  # noqa: F401
+
+
+def pytest_collection_finish() -> None:
+    import torch
+
+    from .settings import keep_what_is_parsed
+
     torch.set_num_threads(1)
     # Seconds to wait for each process that loads data, five as torch has it, when an iterator is thrown away half-read:
     # garbage collection closes the queue by which it would be told to end, so that it is waited for in vain and killed.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
     keep_what_is_parsed()
-
-
-def pytest_collection_finish() -> None:
-    """Whatever lives now lives to the end: garbage collection need not look at it again and again."""
+    # Whatever lives now lives to the end: garbage collection need not look at it again and again.
     gc.collect()
     gc.freeze()
 
@@ -60,6 +61,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def seed() -> None:
     """Give every test the same random numbers, whatever ran before it."""
+    import torch
+
     torch.manual_seed(1)
     random.seed(1)
 
@@ -158,8 +161,11 @@ def lm_data(text_folder: Path, made_once: MadeOnce) -> Path:
     return made_once("lm", lambda folder: preprocess(folder, f"{text_folder}/{{split}}.src", "--only-source"))[0]
 
 
-def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -> DictConfig:
+def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -> "DictConfig":
     """What a command makes of its command line."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
     arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
 
@@ -167,6 +173,8 @@ def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -
 @pytest.fixture
 def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
     """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
+    import fairseq_cli.train
+    from fairseq import checkpoint_utils, options
 
     def train(data: Path, *flags: object) -> str:
         caplog.clear()
@@ -181,6 +189,10 @@ def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
 @pytest.fixture
 def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float]]:
     """`evaluate(data, *flags)` is fairseq-eval-lm in this process; it returns tokens and perplexity."""
+    import fairseq_cli.eval_lm
+    from fairseq import options
+
+    from .runs import evaluated
 
     def evaluate(data: Path, *flags: object) -> tuple[int, float]:
         caplog.clear()
@@ -194,6 +206,8 @@ def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float
 @pytest.fixture
 def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
+    import fairseq_cli.generate
+    from fairseq import options
 
     def generate(data: Path, *flags: object) -> str:
         capsys.readouterr()
