@@ -49,6 +49,10 @@ def pytest_collection_finish() -> None:
     from .settings import keep_what_is_parsed
 
     torch.set_num_threads(1)
+    # torch notes, for GPUs, the lines that have seeded random numbers, which takes longer than many a test.
+    for device in (torch.cuda, torch.xpu):
+        if not device.is_available():
+            device.manual_seed_all = lambda _: None
     # Seconds to wait for each process that loads data, five as torch has it, when an iterator is thrown away half-read:
     # garbage collection closes the queue by which it would be told to end, so that it is waited for in vain and killed.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1

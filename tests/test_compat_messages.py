@@ -46,7 +46,7 @@ ANSWERS = {
         "test_compat_exit.py::test_a_command_is_not_aborted_by_the_thread_that_reads_ahead"
     ),
     "`torch.jit.script` is deprecated": (
-        "test_compat_inputs.py::test_a_python_program_is_not_warned_of_what_fairseq_does"
+        "test_compat_exit.py::test_a_command_is_not_aborted_by_the_thread_that_reads_ahead"
     ),
 }
 # pip's text about a file of an index; a program of its own, which the test of the answer has; torch 2.14 and newer.

@@ -143,12 +143,12 @@ print(*sys.modules)
 
 
 def test_a_language_model_in_plain_pytorch():
-    shorter = "import pydoc_data.topics as text; text.topics = dict([*text.topics.items()][::2])\n"
+    shorter = "import pydoc_data.topics as text; text.topics = dict([*text.topics.items()][::3])\n"
     command = (EXAMPLES / "language_model.py", "--method", "cosine", "--epochs", "1")
     printed = run_example(*command, before=shorter).splitlines()
     assert printed[0].startswith("cosine: ")
     types = int(printed[0].split(", ")[1].split()[0].replace(",", ""))
-    assert float(printed[1].split()[-6]) < types / 10  # which chance would have
+    assert float(printed[1].split()[-6]) < types / 5  # types is what chance would have
 
 
 @pytest.mark.slow
@@ -165,9 +165,9 @@ def test_a_table_under_the_head_of_a_hugging_face_model():
 # With fairseq
 # ---------------------------------------------------------------------------------------------------------------------
 
-# First imports of a process; after each of them, fairseq is mended and has all that is ours.
+# First imports of a process; after each of them, fairseq is mended and has all that is ours. All other tests begin with
+# `import fairseq, fairseq_tiedemb`.
 FIRST_IMPORTS = (
-    "import fairseq, fairseq_tiedemb",
     "from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM",
     "from fairseq_tiedemb.compat.user_dir import *; utils.import_user_module(Namespace(user_dir=str(PACKAGE)))",
 )

@@ -91,7 +91,7 @@ FAMILIES = {
 def test_plain_trains_like_fairseqs_own(
     family: str, train: Any, parallel_data: Path, lm_data: Path, tmp_path: Path
 ) -> None:
-    """Number by number, with dropout; and a checkpoint of fairseq's is where ours goes on from."""
+    """Number by number, with dropout."""
     arch, flags = FAMILIES[family]
     data = lm_data if "lm" in family else parallel_data
     fairseqs = [flag.removeprefix("tied_") for flag in arch]
@@ -103,9 +103,6 @@ def test_plain_trains_like_fairseqs_own(
     assert list(states[0]) == list(states[1])
     for key, value in states[1].items():
         assert torch.equal(value, states[0][key]) or key.endswith(("conv.conv_bias", "_float_tensor")), key
-    pretrained = ("--finetune-from-model", tmp_path / "theirs" / "checkpoint_last.pt")
-    again = train(data, *arch, *flags, *pretrained, "--max-epoch", "1", "--save-dir", tmp_path / "again")
-    assert logged(again, "train_loss")[0] < logged(theirs, "train_loss")[0]
 
 
 @pytest.mark.parametrize("family", ["transformer", "dynamicconv"])
