@@ -150,8 +150,11 @@ def test_a_search_has_the_scores_of_the_model(name: str, method: str, options: d
             assert hypothesis["score"].item() == pytest.approx(-loss.item(), rel=1e-5)
 
 
-@every_case
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("name", "method", "options", "dtype"),
+    [(*case, torch.float16) for case in CASES] + [(*case, torch.bfloat16) for case in CASES if case[0] in TWO],
+    ids=str,
+)
 def test_half_precision_is_finite(name: str, method: str, options: dict, dtype: torch.dtype) -> None:
     """The padding row, which starts at zero, included: its gradient is of the size of the others."""
     model = build(name, sharing_method=method, **options).to(dtype)
