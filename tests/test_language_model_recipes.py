@@ -166,10 +166,6 @@ def test_the_learning_rate_falls_to_0_at_the_last_update() -> None:
         assert found == pytest.approx([0.002, 0.001, 0.002 / last, 0.0])
 
 
-SCHEDULES |= {"gal_lm_large": (1.0, 11, 1.15, 55), "gal_lm_small": (1.0, 11, 1.15, 40)}
-SCHEDULES |= {"highway_lm_9x860": (0.2, 20, 1.02, 500)}
-
-
 @pytest.mark.parametrize("preset", SCHEDULES)
 def test_learning_rates_are_the_papers(preset: str) -> None:
     rate, whole, divisor, epochs = SCHEDULES[preset]
