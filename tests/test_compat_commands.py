@@ -181,9 +181,9 @@ def test_hydra_train_and_eval_lm(run_command: RunCommand, lm_data: Path, tmp_pat
         f"task=language_modeling task.data={lm_data} task.tokens_per_sample=20 criterion=cross_entropy optimizer=adam "
         "optimization.lr=[0.001] lr_scheduler=fixed dataset.batch_size=7 dataset.num_workers=0 "
         "optimization.max_epoch=1 "
-        "model=tied_transformer_lm model.sharing_method=l2-input model.share_decoder_input_output_embed=true "
-        "model.embedding_rank=8 model.decoder_layers=1 model.decoder_embed_dim=16 model.decoder_input_dim=16 "
-        "model.decoder_output_dim=16 model.decoder_ffn_embed_dim=16 model.decoder_attention_heads=2 "
+        "+model._name=tied_transformer_lm +model.sharing_method=l2-input +model.share_decoder_input_output_embed=true "
+        "+model.embedding_rank=8 +model.decoder_layers=1 +model.decoder_embed_dim=16 +model.decoder_input_dim=16 "
+        "+model.decoder_output_dim=16 +model.decoder_ffn_embed_dim=16 +model.decoder_attention_heads=2 "
         "common.log_format=json"
     )
     save_dir = f"checkpoint.save_dir={tmp_path}"
