@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 
+# Commands that import a plugin as soon as they have begun.
+COMMANDS = ("preprocess", "train", "generate", "interactive", "eval-lm", "validate")
+
 # sentences of each split of the tiny corpora
 SPLIT_SIZES = {"train": 100, "valid": 20, "test": 100}
 
@@ -39,8 +42,10 @@ MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
 
 
 def pytest_collectstart() -> None:
-    """Every test file finds fairseq imported, so that the package's import brings the plugin."""
-    import fairseq  # noqa: F401
+    """Every test file finds fairseq and its commands imported, before the package's import brings the plugin."""
+    import fairseq_cli.eval_lm
+    import fairseq_cli.generate
+    import fairseq_cli.train  # noqa: F401
 
 
 def pytest_collection_finish() -> None:
@@ -77,6 +82,7 @@ def run(
     user_dir: Path | None = USER_DIR,
     check: bool = True,
     fresh: bool = False,
+    loads_plugin: bool = False,
     env: dict[str, str] | None = None,
     **kwargs: Any,
 ) -> subprocess.CompletedProcess[str]:
@@ -87,7 +93,9 @@ def run(
         args: its arguments; everything is turned into text.
         user_dir: the plugin to load, or None for fairseq alone. fairseq-hydra-train and modules take no `--user-dir`.
         check: fail the test, showing both streams, if the command fails.
-        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq (commands.py).
+        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq, and this plugin if
+            the command loads it (commands.py).
+        loads_plugin: import the plugin in the command also where it is forked, as in a fresh process.
         env: added to the environment.
         kwargs: as of `subprocess.run`: `cwd`, `input`, `timeout`.
 
@@ -98,7 +106,8 @@ def run(
     command = [module, *map(str, args)]
     if user_dir is not None and "." not in name:
         command += [f"common.user_dir={user_dir}"] if name == "hydra-train" else ["--user-dir", str(user_dir)]
-    process = run_module(command, fresh=fresh, env={**os.environ, **(env or {})}, **kwargs)
+    has_plugin = name in COMMANDS and user_dir == USER_DIR and not (env or loads_plugin)
+    process = run_module(command, fresh=fresh, env={**os.environ, **(env or {})}, has_plugin=has_plugin, **kwargs)
     if check and process.returncode != 0:
         pytest.fail(f"{' '.join(command)}\n--- stdout\n{process.stdout}\n--- stderr\n{process.stderr}", pytrace=False)
     return process
@@ -148,7 +157,7 @@ def text_folder(made_once: MadeOnce) -> Path:
 def preprocess(destination: Path, prefix: str, *args: str) -> Path:
     """Binarize the tiny corpora with the real fairseq-preprocess; `prefix` is a path with {split} in it."""
     prefixes = [part for split in SPLIT_SIZES for part in (f"--{split}pref", prefix.format(split=split))]
-    run("preprocess", *prefixes, "--destdir", destination, *args)
+    run("preprocess", *prefixes, "--destdir", destination, *args, loads_plugin=True)
     return destination
 
 

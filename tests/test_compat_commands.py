@@ -3,6 +3,7 @@
 The tests of one trained model share it, and what is rarer is marked slow.
 """
 
+import functools
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import torch
 
 import fairseq_tiedemb.plugin  # noqa: F401  (mends fairseq in this process)
 
-from .conftest import USER_DIR, MadeOnce
+from .conftest import USER_DIR, MadeOnce, run
 from .runs import assert_same_weights
 from .untrained import write_checkpoint
 
@@ -49,6 +50,12 @@ def noise(text: str) -> list[str]:
     """Warnings and debugging, but for the one of torch >= 2.14 while fairseq is imported, before a plugin."""
     lines = [line for line in text.splitlines() if "Warning" in line or line.startswith("DEBUG")]
     return [line for line in lines if "`torch.jit.script` is deprecated" not in line]
+
+
+@pytest.fixture(scope="module")
+def run_command() -> RunCommand:
+    """`run_command` of conftest.py, of commands that import the plugin themselves."""
+    return functools.partial(run, loads_plugin=True)
 
 
 @pytest.fixture(scope="module")

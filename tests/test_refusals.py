@@ -20,7 +20,7 @@ NO_GPU = "--amp: needs a GPU for training; got a CPU. Use --bf16.\n"
 
 def refused(*command: object, **kwargs: object) -> str:
     """What a refused command writes to standard error."""
-    process = run(*command, check=False, **kwargs)
+    process = run(*command, check=False, loads_plugin=True, **kwargs)
     assert process.returncode == 2, process.stderr
     assert "Traceback" not in process.stderr
     return process.stderr

@@ -45,14 +45,18 @@ def two_folders(lm_data: Path, tmp_path: Path) -> str:
 WORD2VEC = ("--decoder-embed-dim", 8, "--max-tokens", 80, "--subsampling", 0.05, "--window", 2, "--lr", 0.05, "--cpu")
 WORD2VEC = ("--arch", "word2vec_skipgram", *WORD2VEC, "--total-num-update", 36)
 FEEDFORWARD = ("--arch", "feedforward_lm_wt", *LM[2:], "--lr", 0.02, "--total-num-update", 75, "--ngram-order")
-NOISE = ("--arch", "zaremba_lm_small_wt", *LM[2:], "--output-layer", "nce", "--noise-samples", 20)
+NOISE = ("--arch", "zaremba_lm_small_wt", *LM[2:], "--output-layer", "nce", "--noise-samples", 20, "--batch-size", 12)
 MIXTURE = ("--output-layer", "mixture", "--sharing-method", "fixnorm", "--unit-rows", "--cosine-regularization", 0.5)
 TWO_WORKERS = ("--num-workers", 2)
 CURRICULUM = ("--curriculum", 1, "--store-ema", "--ema-decay", 0.9)
 CASES: dict[str, tuple[str, tuple, int]] = {
     "translation": ("parallel_data", (*NMT, "--update-freq", 2, "--update-ordered-indices-seed", *CURRICULUM), 7),
-    "n-grams, several chunks": ("lm_data", (*FEEDFORWARD, 5, *MIXTURE, "--update-freq", 2, *TWO_WORKERS), 13),
-    "noise": ("lm_data", NOISE, 25),
+    "n-grams, several chunks": (
+        "lm_data",
+        (*FEEDFORWARD, 5, *MIXTURE, "--update-freq", 2, "--batch-size", 12, *TWO_WORKERS),
+        7,
+    ),
+    "noise": ("lm_data", NOISE, 13),
     "skip-gram": ("lm_data", (*WORD2VEC, *TWO_WORKERS), 11),
 }
 SLOW_CASES: dict[str, tuple[str, tuple, int]] = {
