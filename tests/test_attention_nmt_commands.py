@@ -147,7 +147,7 @@ def test_pretrained_and_frozen_embeddings(train: InProcess, parallel_data: Path,
 @pytest.fixture(scope="module")
 def translator(run_command: RunCommand, parallel_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
     """Checkpoints of a three-way tied model that has begun to learn, and the command that trained it."""
-    flags = (*LSTM, "--batch-size", 20, "--max-epoch", 12, "--save-interval", 6, "--save-dir")
+    flags = (*LSTM, "--batch-size", 20, "--max-epoch", 6, "--save-interval", 6, "--save-dir")
     return made_once("lstm_nmt_twwt", lambda folder: run_command("train", parallel_data, *flags, folder))
 
 
