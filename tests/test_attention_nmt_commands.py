@@ -125,22 +125,6 @@ def test_four_batches_an_update_are_one_of_four_times_the_size(
         assert logged(texts[0], name) == pytest.approx(logged(texts[1], name), abs=2e-3), name  # three digits are shown
 
 
-def test_pretrained_and_frozen_embeddings(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    path.write_text("2 16\n" + "".join(f"{word} {' '.join(['0.25'] * 16)}\n" for word in ("a", "unheard")))
-    vectors = ("--encoder-embed-path", path, "--encoder-freeze-embed", "--decoder-embed-path", path)
-    flags = ("--arch", "lstm_nmt", *TIED, *ADAM, *vectors, "--batch-size", 20, "--max-epoch", 1)
-    text = train(parallel_data, *flags, "--save-dir", tmp_path)
-    assert f"--encoder-embed-path: 1 of 16 words have a vector in {path}" in text
-    state = model_state(tmp_path)
-    row = next(i for i, line in enumerate((parallel_data / "dict.src.txt").read_text().split("\n")) if line[:1] == "a")
-    row += 4  # after the special symbols
-    assert state["encoder.embed_tokens.weight"][row].eq(0.25).all()
-    trained = state["decoder.embed_tokens.weight"][row]
-    assert not trained.eq(0.25).any()
-    torch.testing.assert_close(trained, torch.full((16,), 0.25), rtol=0, atol=0.1)
-
-
 # --- translation -----------------------------------------------------------------------------------------------------
 
 

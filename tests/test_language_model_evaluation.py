@@ -63,19 +63,6 @@ def test_shards_share_all_tokens(evaluate: Evaluate, path: tuple[str, Path], lm_
     assert 2 ** (bits / whole[0]) == pytest.approx(whole[1], abs=0.01)
 
 
-def test_sentences_are_evaluated_one_by_one(evaluate: Evaluate, path: tuple[str, Path], lm_data: Path) -> None:
-    model = TiedLSTMLM.from_pretrained(str(path[1].parent), path[1].name, str(lm_data)).models[0]
-    nats = 0.0
-    for sentence in data_utils.load_indexed_dataset(f"{lm_data}/test"):
-        target = sentence.long().unsqueeze(0)
-        previous = torch.cat((torch.tensor([[2]]), target[:, :-1]), 1)
-        nats += model(previous, target=target).loss.item()
-    count = tokens(lm_data, "test")
-    expected = (count, pytest.approx(math.exp(nats / count), abs=0.01))
-    for rows in (1, 7):
-        assert evaluate(lm_data, *STREAM, "--sample-break-mode", "eos", *path, "--batch-size", rows) == expected
-
-
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
