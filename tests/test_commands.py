@@ -39,7 +39,7 @@ print(json.dumps(seen))
 print(json.dumps([random.random(), numpy.random.rand(), torch.rand(1).item()]))
 warnings.warn("on stderr")
 atexit.register(lambda: print("at exit", file=sys.stderr))
-threading.Timer(0.2, lambda: print("a thread that is waited for", file=sys.stderr)).start()
+threading.Timer(0.02, lambda: print("a thread that is waited for", file=sys.stderr)).start()
 if sys.argv[1] == "raise":
     raise ValueError("seen")
 if sys.argv[1] != "end":
