@@ -168,9 +168,9 @@ def test_a_table_under_the_head_of_a_hugging_face_model():
 # With fairseq
 # ---------------------------------------------------------------------------------------------------------------------
 
-# First imports of a process; after each of them, fairseq is mended and has all that is ours. All other tests begin with
-# `import fairseq, fairseq_tiedemb`.
+# First imports of a process; after each of them, fairseq is mended and has all that is ours.
 FIRST_IMPORTS = (
+    "import fairseq, fairseq_tiedemb",
     "from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM",
     "from fairseq_tiedemb.compat.user_dir import *; utils.import_user_module(Namespace(user_dir=str(PACKAGE)))",
 )
