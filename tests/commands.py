@@ -2,14 +2,15 @@
 
 Most of a command's time goes into importing torch and fairseq. A server imports them once and forks for each command;
 the fork then runs the module as `python -m` does: arguments, environment, folder, streams, logging and random numbers
-are as in a fresh process, and the plugin is imported by `--user-dir`. Settings of options are made quickly
-(settings.py). What only a fresh process shows: what is printed while torch and fairseq are imported, and variables that
-they or Python read then (`OMP_NUM_THREADS`, `PYTHONWARNINGS`).
+are as in a fresh process, and the plugin is imported by `--user-dir`, or is there already where the caller says so.
+Settings of options are made quickly (settings.py). What only a fresh process shows: what is printed while torch and
+fairseq are imported, and variables that they or Python read then (`OMP_NUM_THREADS`, `PYTHONWARNINGS`).
 """
 
 import atexit
 import functools
 import gc
+import importlib.util
 import logging
 import os
 import random
@@ -58,6 +59,7 @@ class Request:
     environment: dict[str, str]
     folder: str
     streams: tuple[str, str, str]
+    has_plugin: bool
 
 
 class ForkServer:
@@ -79,14 +81,21 @@ class ForkServer:
         self.process.wait()
 
     def run(
-        self, arguments: Sequence[str], *, env: dict[str, str], cwd: Path | None, input: str | None, timeout: float
+        self,
+        arguments: Sequence[str],
+        *,
+        env: dict[str, str],
+        cwd: Path | None,
+        input: str | None,
+        timeout: float,
+        has_plugin: bool,
     ) -> subprocess.CompletedProcess[str]:
         """As `subprocess.run` does with `capture_output` and `text`; `arguments` are those of Python after `-m`."""
         with tempfile.TemporaryDirectory() as folder:
             stdin, stdout, stderr = (Path(folder, name) for name in ("stdin", "stdout", "stderr"))
             stdin.write_text(input or "")
             streams = (str(stdin), str(stdout), str(stderr))
-            self.connection.send(Request(arguments, env, str(cwd or Path.cwd()), streams))
+            self.connection.send(Request(arguments, env, str(cwd or Path.cwd()), streams, has_plugin))
             number = self.connection.recv()
             late = not self.connection.poll(timeout)
             if late:
@@ -113,6 +122,7 @@ def run_module(
     cwd: Path | None = None,
     input: str | None = None,
     timeout: float = 600,
+    has_plugin: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python -m ARGUMENTS`, in a fresh process or forked.
 
@@ -123,12 +133,13 @@ def run_module(
         cwd: the folder to run it in; this one if not given.
         input: text for standard input, which is empty if not given.
         timeout: seconds until it is killed.
+        has_plugin: whether a fork has the plugin from its beginning.
 
     Raises:
         subprocess.TimeoutExpired: if it took longer.
     """
     if not fresh:
-        return fork_server().run(arguments, env=env, cwd=cwd, input=input, timeout=timeout)
+        return fork_server().run(arguments, env=env, cwd=cwd, input=input, timeout=timeout, has_plugin=has_plugin)
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, env=env, cwd=cwd, input=input or "", timeout=timeout, capture_output=True, text=True)
 
@@ -136,17 +147,32 @@ def run_module(
 # --- in the server ---------------------------------------------------------------------------------------------------
 
 
-def serve(connection: Connection) -> Request:
+def serve(connection: Connection, *, has_plugin: bool = False) -> Request:
     """Forks for each request and tells its process number, then how it ended. Returns in the forks alone."""
-    tests = os.getppid()
+    client = os.getppid()
+    with_plugin: Connection | None = None
     while True:
         while not connection.poll(10):
-            if os.getppid() != tests:  # they were killed, and one of their workers keeps the connection open
+            if os.getppid() != client:  # it was killed, and one of its workers keeps the connection open
                 os._exit(1)
         try:
             request = connection.recv()
-        except EOFError:  # they were killed
+        except EOFError:  # it was killed
             os._exit(1)
+        if request.has_plugin and not has_plugin:
+            if with_plugin is None:
+                with_plugin, theirs = Pipe()
+                if os.fork() == 0:
+                    connection.close()
+                    with_plugin.close()
+                    importlib.import_module("fairseq_tiedemb.plugin")
+                    gc.freeze()
+                    return serve(theirs, has_plugin=True)
+                theirs.close()
+            with_plugin.send(request)
+            connection.send(with_plugin.recv())
+            connection.send(with_plugin.recv())
+            continue
         number = os.fork()
         if number == 0:
             connection.close()
@@ -166,6 +192,9 @@ def become(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     sys.argv = list(request.arguments)
+    if request.has_plugin:  # which looks at the program's name when it is imported
+        sys.argv[0] = importlib.util.find_spec(request.arguments[0]).origin
+        sys.modules["fairseq_tiedemb.compat.refusals"].refusals_end_in_their_message()
     sys.path[0] = request.folder
     if request.arguments[0] in LOGGING_FIRST:
         logging.root.handlers.clear()
@@ -222,4 +251,4 @@ if __name__ == "__main__":
     gc.freeze()
     request = serve(Connection(int(sys.argv[1])))
     become(request)
-    run_to_the_end(sys.argv[0])
+    run_to_the_end(request.arguments[0])

@@ -14,27 +14,25 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Before torch is imported: two threads on a shared two-core machine are many times slower than one.
 os.environ["OMP_NUM_THREADS"] = "1"
 # torch's default on every machine, and nothing is measured in every command; benchmarks may run by another library.
 os.environ.setdefault("FAIRSEQ_TIEDEMB_PRODUCTS", "blas")
 
-import fairseq_cli.eval_lm
-import fairseq_cli.generate
-import fairseq_cli.train
 import pytest
-import torch
-from fairseq import checkpoint_utils, options
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from omegaconf import DictConfig
 
 from .commands import run_module
-from .runs import evaluated
-from .settings import keep_what_is_parsed
+
+# Imported where they are used: torch and fairseq take seconds, and xdist's controller, which reads this, runs no test.
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 USER_DIR = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
+
+# Commands that import a plugin as soon as they have begun.
+COMMANDS = ("preprocess", "train", "generate", "interactive", "eval-lm", "validate")
 
 # sentences of each split of the tiny corpora
 SPLIT_SIZES = {"train": 100, "valid": 20, "test": 100}
@@ -43,16 +41,28 @@ RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_collectstart() -> None:
+    """Every test file finds fairseq and its commands imported, before the package's import brings the plugin."""
+    import fairseq_cli.eval_lm
+    import fairseq_cli.generate
+    import fairseq_cli.train  # noqa: F401
+
+
+def pytest_collection_finish() -> None:
+    import torch
+
+    from .settings import keep_what_is_parsed
+
     torch.set_num_threads(1)
+    # torch notes, for GPUs, the lines that have seeded random numbers, which takes longer than many a test.
+    for device in (torch.cuda, torch.xpu):
+        if not device.is_available():
+            device.manual_seed_all = lambda _: None
     # Seconds to wait for each process that loads data, five as torch has it, when an iterator is thrown away half-read:
     # garbage collection closes the queue by which it would be told to end, so that it is waited for in vain and killed.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
     keep_what_is_parsed()
-
-
-def pytest_collection_finish() -> None:
-    """Whatever lives now lives to the end: garbage collection need not look at it again and again."""
+    # Whatever lives now lives to the end: garbage collection need not look at it again and again.
     gc.collect()
     gc.freeze()
 
@@ -60,6 +70,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def seed() -> None:
     """Give every test the same random numbers, whatever ran before it."""
+    import torch
+
     torch.manual_seed(1)
     random.seed(1)
 
@@ -70,6 +82,7 @@ def run(
     user_dir: Path | None = USER_DIR,
     check: bool = True,
     fresh: bool = False,
+    loads_plugin: bool = False,
     env: dict[str, str] | None = None,
     **kwargs: Any,
 ) -> subprocess.CompletedProcess[str]:
@@ -80,7 +93,9 @@ def run(
         args: its arguments; everything is turned into text.
         user_dir: the plugin to load, or None for fairseq alone. fairseq-hydra-train and modules take no `--user-dir`.
         check: fail the test, showing both streams, if the command fails.
-        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq (commands.py).
+        fresh: start Python anew; otherwise the process is forked from one that has imported fairseq, and this plugin if
+            the command loads it (commands.py).
+        loads_plugin: import the plugin in the command also where it is forked, as in a fresh process.
         env: added to the environment.
         kwargs: as of `subprocess.run`: `cwd`, `input`, `timeout`.
 
@@ -91,7 +106,8 @@ def run(
     command = [module, *map(str, args)]
     if user_dir is not None and "." not in name:
         command += [f"common.user_dir={user_dir}"] if name == "hydra-train" else ["--user-dir", str(user_dir)]
-    process = run_module(command, fresh=fresh, env={**os.environ, **(env or {})}, **kwargs)
+    has_plugin = name in COMMANDS and user_dir == USER_DIR and not (env or loads_plugin)
+    process = run_module(command, fresh=fresh, env={**os.environ, **(env or {})}, has_plugin=has_plugin, **kwargs)
     if check and process.returncode != 0:
         pytest.fail(f"{' '.join(command)}\n--- stdout\n{process.stdout}\n--- stderr\n{process.stderr}", pytrace=False)
     return process
@@ -141,7 +157,7 @@ def text_folder(made_once: MadeOnce) -> Path:
 def preprocess(destination: Path, prefix: str, *args: str) -> Path:
     """Binarize the tiny corpora with the real fairseq-preprocess; `prefix` is a path with {split} in it."""
     prefixes = [part for split in SPLIT_SIZES for part in (f"--{split}pref", prefix.format(split=split))]
-    run("preprocess", *prefixes, "--destdir", destination, *args)
+    run("preprocess", *prefixes, "--destdir", destination, *args, loads_plugin=True)
     return destination
 
 
@@ -158,8 +174,11 @@ def lm_data(text_folder: Path, made_once: MadeOnce) -> Path:
     return made_once("lm", lambda folder: preprocess(folder, f"{text_folder}/{{split}}.src", "--only-source"))[0]
 
 
-def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -> DictConfig:
+def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -> "DictConfig":
     """What a command makes of its command line."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
     arguments = [str(flag) for flag in (data, "--user-dir", USER_DIR, *flags)]
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
 
@@ -167,6 +186,8 @@ def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -
 @pytest.fixture
 def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
     """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
+    import fairseq_cli.train
+    from fairseq import checkpoint_utils, options
 
     def train(data: Path, *flags: object) -> str:
         caplog.clear()
@@ -181,6 +202,10 @@ def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
 @pytest.fixture
 def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float]]:
     """`evaluate(data, *flags)` is fairseq-eval-lm in this process; it returns tokens and perplexity."""
+    import fairseq_cli.eval_lm
+    from fairseq import options
+
+    from .runs import evaluated
 
     def evaluate(data: Path, *flags: object) -> tuple[int, float]:
         caplog.clear()
@@ -194,6 +219,8 @@ def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float
 @pytest.fixture
 def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
+    import fairseq_cli.generate
+    from fairseq import options
 
     def generate(data: Path, *flags: object) -> str:
         capsys.readouterr()

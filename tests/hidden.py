@@ -38,6 +38,6 @@ def without_fairseq(program: str, *arguments: str) -> str:
     return python(HIDE + program, *arguments)
 
 
-def run_example(path: Path, *arguments: str, before: str = "") -> str:
-    """Runs a script, and some code before it, where fairseq cannot be found; returns what it prints."""
-    return without_fairseq(f"{before}import runpy\nrunpy.run_path({str(path)!r}, run_name='__main__')", *arguments)
+def run_example(path: Path, *arguments: str) -> str:
+    """Runs a script where fairseq cannot be found; returns what it prints."""
+    return without_fairseq(f"import runpy\nrunpy.run_path({str(path)!r}, run_name='__main__')", *arguments)

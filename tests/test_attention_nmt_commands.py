@@ -4,7 +4,6 @@ Each command runs in a process of its own once; where only its options differ, i
 quicker. What is rarer is marked slow.
 """
 
-import itertools
 import re
 import shutil
 import subprocess
@@ -13,15 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fairseq_cli.generate
-import fairseq_cli.preprocess
-import fairseq_cli.train
 import pytest
 import torch
-from fairseq import options
 
 from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
-from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .conftest import USER_DIR, MadeOnce
 from .runs import model_state, printed
@@ -113,26 +107,7 @@ def test_a_hydra_checkpoint_translates_and_resumes(
     assert len(hypotheses(generate(parallel_data, "--path", tmp_path / "checkpoint_last.pt"))) == 100
 
 
-@pytest.mark.slow
-def test_longer_sentences_than_those_of_training_are_translated_when_asked(
-    train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
-) -> None:
-    limits = ("--max-source-positions", 8, "--max-target-positions", 8)
-    flags = (*LSTM, *limits, "--batch-size", 20, "--max-epoch", 1, "--skip-invalid-size-inputs-valid-test")
-    train(parallel_data, *flags, "--save-dir", tmp_path)
-    overrides = "{'max_source_positions': 1024, 'max_target_positions': 1024}"
-    text = generate(parallel_data, "--path", tmp_path / "checkpoint_last.pt", "--model-overrides", overrides)
-    assert len(hypotheses(text)) == 100
-
-
 # --- training --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_half_precision_trains_as_single_does(train: InProcess, parallel_data: Path) -> None:
-    expected = logged(train(parallel_data, *LSTM, *BRIEF), "train_loss")
-    found = logged(train(parallel_data, *LSTM, *BRIEF, "--memory-efficient-bf16"), "train_loss")
-    assert found == pytest.approx(expected, rel=3e-3)  # bfloat16 has eight bits
 
 
 @pytest.mark.slow
@@ -150,38 +125,13 @@ def test_four_batches_an_update_are_one_of_four_times_the_size(
         assert logged(texts[0], name) == pytest.approx(logged(texts[1], name), abs=2e-3), name  # three digits are shown
 
 
-def test_pretrained_and_frozen_embeddings(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    path.write_text("2 16\n" + "".join(f"{word} {' '.join(['0.25'] * 16)}\n" for word in ("a", "unheard")))
-    vectors = ("--encoder-embed-path", path, "--encoder-freeze-embed", "--decoder-embed-path", path)
-    flags = ("--arch", "lstm_nmt", *TIED, *ADAM, *vectors, "--batch-size", 20, "--max-epoch", 1)
-    text = train(parallel_data, *flags, "--save-dir", tmp_path)
-    assert f"--encoder-embed-path: 1 of 16 words have a vector in {path}" in text
-    state = model_state(tmp_path)
-    row = next(i for i, line in enumerate((parallel_data / "dict.src.txt").read_text().split("\n")) if line[:1] == "a")
-    row += 4  # after the special symbols
-    assert state["encoder.embed_tokens.weight"][row].eq(0.25).all()
-    trained = state["decoder.embed_tokens.weight"][row]
-    assert not trained.eq(0.25).any()
-    torch.testing.assert_close(trained, torch.full((16,), 0.25), rtol=0, atol=0.1)
-
-
-@pytest.mark.slow
-def test_bleu_is_followed_during_training(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
-    bleu = ("--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 12}', "--best-checkpoint-metric", "bleu")
-    bleu += ("--maximize-best-checkpoint-metric", "--no-epoch-checkpoints")
-    text = train(parallel_data, *LSTM, *bleu, "--batch-size", 20, "--max-epoch", 1, "--save-dir", tmp_path)
-    assert logged(text, "valid_bleu") != []
-    assert (tmp_path / "checkpoint_best.pt").is_file()
-
-
 # --- translation -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def translator(run_command: RunCommand, parallel_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
     """Checkpoints of a three-way tied model that has begun to learn, and the command that trained it."""
-    flags = (*LSTM, "--batch-size", 20, "--max-epoch", 12, "--save-interval", 6, "--save-dir")
+    flags = (*LSTM, "--batch-size", 20, "--max-epoch", 6, "--save-interval", 6, "--save-dir")
     return made_once("lstm_nmt_twwt", lambda folder: run_command("train", parallel_data, *flags, folder))
 
 
@@ -221,29 +171,6 @@ def test_every_sentence_is_translated_and_aligned_with_its_own_words(
         assert printed(again, "A") == printed(text, "A")
         for number, (score, words) in hypotheses(text).items():
             assert hypotheses(again)[number] == (pytest.approx(score, abs=1e-5), words)
-
-
-@pytest.mark.slow
-def test_beam_search_scores_are_those_of_scoring_a_reference(
-    generate: InProcess, path: tuple[str, Path], parallel_data: Path, tmp_path: Path
-) -> None:
-    """What it found is given back as if it were the reference, through another way of the code."""
-    text = generate(parallel_data, *path, "--beam", 3, "--gen-subset", "valid")
-    sources, found = printed(text, "S"), hypotheses(text)
-    prefix = tmp_path / "valid"
-    prefix.with_suffix(".src").write_text("".join(f"{sources[number]}\n" for number in range(20)))
-    prefix.with_suffix(".tgt").write_text("".join(f"{found[number][1]}\n" for number in range(20)))
-    preprocess_again(prefix, parallel_data, tmp_path / "again")
-    scored = hypotheses(generate(tmp_path / "again", *path, "--score-reference", "--gen-subset", "valid"))
-    for number, (score, words) in found.items():
-        assert scored[number] == (pytest.approx(score, abs=1e-4), words)
-
-
-def preprocess_again(prefix: Path, like: Path, folder: Path) -> None:
-    """Binarize `prefix` with the dictionaries of another corpus, in this process."""
-    flags = ("--source-lang", "src", "--target-lang", "tgt", "--validpref", prefix, "--destdir", folder)
-    flags += ("--srcdict", like / "dict.src.txt", "--joined-dictionary")
-    fairseq_cli.preprocess.main(options.get_preprocessing_parser().parse_args([str(flag) for flag in flags]))
 
 
 @pytest.mark.slow
@@ -289,23 +216,6 @@ def test_dictionaries_that_differ_are_refused_before_anything_is_written(
 
 
 # --- longer trainings, several processes -----------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "arch"), list(zip(SHARING_METHODS, itertools.cycle(PRESETS[1:6]))))
-def test_every_sharing_method_learns_a_small_corpus_by_heart(
-    method: str, arch: str, train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
-) -> None:
-    flags = ("--arch", arch, *TIED, *ADAM, *sizes(96), "--sharing-method", method, "--lr-scheduler", "polynomial_decay")
-    flags += ("--total-num-update", 250, "--max-update", 250, "--train-subset", "valid", "--disable-validation")
-    flags += ("--batch-size", 20, "--save-interval", 250, "--no-epoch-checkpoints", "--save-dir", tmp_path)
-    text = train(parallel_data, *flags)
-    assert logged(text, "train_loss")[-1] < 0.2
-    few = ("--gen-subset", "valid", "--path", tmp_path / "checkpoint_last.pt")
-    # No beams: fairseq's search stops at as many hypotheses as beams, short ones of which can precede the best.
-    found = generate(parallel_data, *few, "--beam", 1)
-    right = [hypotheses(found)[number][1] == target for number, target in printed(found, "T").items()]
-    assert sum(right) >= 18
 
 
 @pytest.mark.slow

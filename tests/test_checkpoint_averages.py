@@ -281,26 +281,3 @@ def test_a_full_disk_is_named_and_leaves_nothing(
     message = f"{tmp_path}/out.pt: needs a disk that takes the whole file; got an error of the system (File too large)"
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["a.pt"]
-
-
-@pytest.mark.slow
-def test_the_average_of_a_real_training_translates(run_command, parallel_data: Path, tmp_path: Path) -> None:
-    sizes = [f"--{side}-{what}" for side in ("encoder", "decoder") for what in ("embed-dim", "hidden-size")]
-    run_command(
-        "train",
-        parallel_data,
-        *("--arch", "lstm_nmt_twwt", "--criterion", "tied_cross_entropy", "--optimizer", "adam", "--lr", 0.01),
-        *(word for size in sizes for word in (size, 8)),
-        *("--decoder-out-embed-dim", 8, "--max-epoch", 3, "--max-tokens", 500, "--save-dir", tmp_path),
-    )
-    output = tmp_path / "average.pt"
-    assert command("--inputs", tmp_path, "--num-epoch-checkpoints", 3, "--output", output) == 0
-
-    models = [torch.load(tmp_path / f"checkpoint{epoch}.pt", weights_only=True)["model"] for epoch in (1, 2, 3)]
-    mean = read_checkpoint(output, flag="X")["model"]
-    key = "decoder.embed_tokens.weight"
-    torch.testing.assert_close(mean[key], sum(model[key] for model in models) / 3)
-    assert mean[key].data_ptr() == mean["encoder.embed_tokens.weight"].data_ptr()
-
-    generated = run_command("generate", parallel_data, "--path", output, "--beam", 2, "--max-len-b", 20)
-    assert generated.stdout.count("\nH-") == 100

@@ -220,7 +220,7 @@ def test_the_decoder_that_settings_name_runs_no_code(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("seed", "count"), [(0, 600), *(pytest.param(seed, 5000, marks=pytest.mark.slow) for seed in range(1, 5))]
+    ("seed", "count"), [(0, 300), *(pytest.param(seed, 5000, marks=pytest.mark.slow) for seed in range(1, 5))]
 )
 def test_changed_checkpoints_are_refused_or_plain(seed: int, count: int, run_command: RunCommand) -> None:
     process = run_command("tests.checkpoint_fuzz", seed, count, cwd=Path(__file__).parent.parent, timeout=1200)

@@ -5,7 +5,6 @@ Both ways in are tried: fairseq's `load_checkpoint_to_cpu`, behind every command
 
 import argparse
 import io
-import os
 import random
 import re
 import zipfile
@@ -22,7 +21,6 @@ from fairseq.data import Dictionary
 
 from fairseq_tiedemb.checkpoints import files
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint
-from fairseq_tiedemb.compat import checkpoints
 
 from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, numpy_array, tensor
 
@@ -306,111 +304,3 @@ def test_parts_of_storages_in_older_files_are_read() -> None:
     numbers = torch.arange(4.0).numpy().tobytes()
     read = files.read_file(io.BytesIO(legacy(encoded(state), ["0"], (4).to_bytes(8, "little") + numbers)), "old.pt")
     assert read["entry"].tolist() == [1.0, 2.0]
-
-
-# --- settings --------------------------------------------------------------------------------------------------------
-
-
-def laughs(depth: int = 40) -> list[Any]:
-    """A list of 2 ** depth entries, in few bytes."""
-    made: list[Any] = ["ha"]
-    for _ in range(depth):
-        made = [made, made]
-    return made
-
-
-def nested(depth: int) -> dict[str, Any]:
-    return {"a": nested(depth - 1)} if depth else {}
-
-
-SETTINGS = {
-    "laughs": (laughs(), "at most 100,000 settings, nested 50 deep; got more at 'x'"),
-    "nested": (nested(60), "at most 100,000 settings, nested 50 deep; got more at 'a'"),
-    "long": ("x" * 1_000_001, "at most 1,000,000 characters; got 1,000,0\\d\\d at 'x'"),
-    "key": ({None: 1}, "settings with names; got None among those of 'x'"),
-    "resolver": ("${oc.env:HOME}", r"values; got '\$\{oc\.env:HOME\}' in 'x', which could read"),
-    "resolver in text": ("a ${oc.env:HOME}", "values; got 'a .* in 'x'"),
-    "doubling": ("${a}${a}", "values; got"),
-    "address": ("https://example.com/codes", "local files; got 'https://example.com/codes' in 'x', which could send"),
-    "address in text": ('{"codes": "S3://bucket"}', "local files; got .*bucket"),
-    "address with a tab": ("ht\ttp://example.com", "local files; got .*example"),
-}
-
-
-@pytest.mark.parametrize("place", ["cfg", "model", "args"])
-@pytest.mark.parametrize("name", SETTINGS)
-def test_settings_that_are_no_plain_values_are_refused(name: str, place: str, tmp_path: Path) -> None:
-    value, message = SETTINGS[name]
-    changes: dict[str, Any] = {"args": argparse.Namespace(x=value)}
-    if place != "args":
-        changes = checkpoint(model=torch.zeros(1))["cfg"]
-        changes |= {"bpe": {"x": value}} if place == "cfg" else {"model": argparse.Namespace(x=value)}
-        changes = {"cfg": changes}
-    refused(saved(tmp_path / "settings.pt", **changes), message)
-
-
-@pytest.mark.parametrize("section", ["cfg", "args"])
-def test_settings_as_text_are_refused(section: str, tmp_path: Path) -> None:
-    refused(saved(tmp_path / "yaml.pt", **{section: "a: &a [x, x]\nb: [*a, *a]"}), f"got {section} as str")
-
-
-def test_settings_that_checkpoints_have_are_read(tmp_path: Path) -> None:
-    cfg = checkpoint()["cfg"] | {
-        "distributed_training": {"distributed_init_method": "tcp://localhost:12345"},
-        "bpe": {"gpt2_encoder_json": "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/encoder.json"},
-        "checkpoint": {"save_dir": "s3://bucket/run", "patience": 3},
-        "common": {"wandb_project": "a project", "tensorboard_logdir": "hdfs://logs", "seed": 1},
-        "job_logging_cfg": {"handlers": {"console": {"stream": "ext://sys.stdout"}}},
-        "optimizer": {"lr": "${optimization.lr}"},
-        "optimization": {"lr": [0.1], 1: "one"},
-    }
-    for read in READERS:
-        state = read(saved(tmp_path / "settings.pt", cfg=cfg))
-        assert state["cfg"]["distributed_training"]["distributed_init_method"] == "tcp://localhost:12345"
-        assert state["cfg"]["common"]["wandb_project"] == "a project"
-
-
-# --- what a checkpoint is --------------------------------------------------------------------------------------------
-
-
-def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    torch.save([1, 2], tmp_path / "list.pt")
-    refused(tmp_path / "list.pt", "a checkpoint of fairseq-train; got list instead of a dictionary")
-    refused(saved(tmp_path / "key.pt", **{"model": {3: torch.ones(1)}}), "entries of the model with names; got 3")
-    torch.save({**checkpoint(), 7: 1}, tmp_path / "number.pt")
-    refused(tmp_path / "number.pt", "entries with names; got 7")
-
-
-@pytest.mark.parametrize("kind", ["task", "model"])
-def test_a_model_or_task_that_nobody_registered_is_named(kind: str, tmp_path: Path) -> None:
-    path = saved(tmp_path / "other.pt", cfg={**checkpoint()["cfg"], kind: {"_name": "nowhere"}})
-    with pytest.raises(ValueError, match=rf"other\.pt: needs a registered {kind}; got 'nowhere'.* Use --user-dir"):
-        READERS[0](path)
-
-
-@pytest.mark.parametrize(
-    "changes", [{"optimizer_history": []}, {"optimizer_history": 3}, {"extra_state": None}, {"cfg": {"task": 1}}]
-)
-def test_a_checkpoint_that_lacks_what_fairseq_reads_is_named(changes: dict[str, Any], tmp_path: Path) -> None:
-    path = saved(tmp_path / "lacking.pt", **changes)
-    assert str(error_of(READERS[0], path)).startswith(f"{path}: needs a whole checkpoint")
-
-
-def test_the_average_of_a_training_is_read_the_same_way(tmp_path: Path) -> None:
-    path = saved(tmp_path / "ema.pt", extra_state={"ema": {"weight": torch.ones(2)}})
-    loaded = checkpoint_utils.load_ema_from_checkpoint(str(path))
-    assert loaded["model"]["weight"].tolist() == [1.0, 1.0]
-    path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ValueError, match=r"ema\.pt: needs a whole checkpoint"):
-        checkpoint_utils.load_ema_from_checkpoint(str(path))
-
-
-@pytest.mark.parametrize("value", ["1", "TRUE", "0"])
-def test_the_advice_to_run_code_is_dropped(
-    value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv(checkpoints.UNSAFE, value)
-    checkpoints.weights_only_by_default()
-    assert checkpoints.UNSAFE not in os.environ
-    assert bool(caplog.messages) == (value != "0")
-    assert all("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD: ignored" in message for message in caplog.messages)

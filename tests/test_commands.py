@@ -39,7 +39,7 @@ print(json.dumps(seen))
 print(json.dumps([random.random(), numpy.random.rand(), torch.rand(1).item()]))
 warnings.warn("on stderr")
 atexit.register(lambda: print("at exit", file=sys.stderr))
-threading.Timer(0.2, lambda: print("a thread that is waited for", file=sys.stderr)).start()
+threading.Timer(0.02, lambda: print("a thread that is waited for", file=sys.stderr)).start()
 if sys.argv[1] == "raise":
     raise ValueError("seen")
 if sys.argv[1] != "end":
@@ -104,18 +104,22 @@ def test_a_fork_leaves_nothing_to_the_next(probe: Run, monkeypatch: pytest.Monke
     "flags",
     [
         "--arch lstm_nmt_wt --max-source-positions 50",
-        "--arch lstm --optimizer adam --adam-betas (0.9,0.98) --lr 0.1,0.2 --update-freq 2",
-        "--arch zaremba_lm_small_wt_pr --tokens-per-sample 5 --save-dir it's",
+        "--arch lstm --optimizer adam --adam-betas (0.9,0.98) --lr 0.1,0.2 --update-freq 2 --save-dir it's",
         "--arch transformer_lm --task language_modeling --optimizer nag --sample-break-mode eos",
     ],
 )
 def test_quick_settings_are_hydras(flags: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = options.parse_args_and_arch(options.get_training_parser(), ["data", *flags.split()])
-    found = [dataclass_utils.convert_namespace_to_omegaconf(copy.deepcopy(arguments)) for _ in range(2)]
+    """Also after others of the same parts."""
+    others = ("--seed", "7", "--clip-norm", "0.5")
+    arguments, other = (
+        options.parse_args_and_arch(options.get_training_parser(), ["data", *flags.split(), *more])
+        for more in ((), others)
+    )
+    found = [dataclass_utils.convert_namespace_to_omegaconf(each) for each in copy.deepcopy([arguments, other] * 2)]
     monkeypatch.setattr(dataclass_utils, "compose", hydra.experimental.compose)
     monkeypatch.setattr(dataclass_utils, "initialize", hydra.experimental.initialize)
     expected = dataclass_utils.convert_namespace_to_omegaconf(arguments)
-    assert found == [expected, expected]
+    assert found[0] == found[2] == expected != found[1] == found[3]
 
 
 @pytest.mark.parametrize("fresh", [True, False])

@@ -3,6 +3,7 @@
 The tests of one trained model share it, and what is rarer is marked slow.
 """
 
+import functools
 import json
 import os
 import re
@@ -17,8 +18,9 @@ import torch
 
 import fairseq_tiedemb.plugin  # noqa: F401  (mends fairseq in this process)
 
-from .conftest import USER_DIR, MadeOnce
+from .conftest import USER_DIR, MadeOnce, run
 from .runs import assert_same_weights
+from .untrained import write_checkpoint
 
 TRANSLATION = (
     "--arch transformer_iwslt_de_en --encoder-layers 1 --decoder-layers 1 "
@@ -51,17 +53,23 @@ def noise(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
+def run_command() -> RunCommand:
+    """`run_command` of conftest.py, of commands that import the plugin themselves."""
+    return functools.partial(run, loads_plugin=True)
+
+
+@pytest.fixture(scope="module")
 def translator(run_command: RunCommand, parallel_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
     """The checkpoints of a tiny tied transformer, trained for an epoch, and the command that made them."""
     flags = (*TRANSLATION, "--batch-size", 20, "--max-epoch", 1, "--save-dir")
     return made_once("transformer", lambda folder: run_command("train", parallel_data, *flags, folder, fresh=True))
 
 
-@pytest.fixture(scope="module")
-def language_model(run_command: RunCommand, lm_data: Path, made_once: MadeOnce) -> tuple[Path, Any]:
-    """The checkpoints of a tiny language model that reads 20 tokens, and the command that made them."""
-    flags = (*LANGUAGE_MODEL, "--tokens-per-sample", 20, "--batch-size", 7, "--max-epoch", 1, "--save-dir")
-    return made_once("transformer_lm", lambda folder: run_command("train", lm_data, *flags, folder))
+@pytest.fixture
+def language_model(lm_data: Path, tmp_path: Path) -> Path:
+    """The checkpoint of a tiny language model that reads 20 tokens."""
+    write_checkpoint(tmp_path / "model.pt", lm_data, *LANGUAGE_MODEL, "--tokens-per-sample", 20)
+    return tmp_path / "model.pt"
 
 
 def test_training_takes_every_sentence_and_says_nothing_else(translator: tuple[Path, Any]) -> None:
@@ -113,14 +121,9 @@ def by_setting(state: dict[str, Any], marker: Path) -> None:
     state["cfg"]["model"].adaptive_softmax_cutoff = f"__import__('os').system('touch {marker}')"
 
 
-def by_address(state: dict[str, Any], _: Path) -> None:
-    state["cfg"]["bpe"] = {"_name": "sentencepiece", "sentencepiece_model": "https://example.com/${oc.env:HOME}"}
-
-
 @pytest.mark.parametrize(
     ("attack", "message"),
     [
-        (by_address, r"bad\.pt: needs settings that are values; got .*oc\.env.* 'sentencepiece_model'"),
         (by_pickle, r"bad\.pt: needs tensors.* got \w+\.system, which could run code\. Nothing of it was run"),
         (by_setting, r"setting in a checkpoint .* got .*system.* could run code, so nothing of it was run"),
     ],
@@ -157,20 +160,19 @@ def test_interactive_translates_what_is_piped_in(
 
 
 def test_eval_lm_scores_every_token(
-    run_command: RunCommand, language_model: tuple[Path, Any], lm_data: Path, text_folder: Path
+    run_command: RunCommand, language_model: Path, lm_data: Path, text_folder: Path
 ) -> None:
-    path = language_model[0] / "checkpoint_best.pt"
     tokens = sum(len(line.split()) + 1 for line in text_folder.joinpath("test.src").read_text().splitlines())
-    flags = ("--path", path, "--tokens-per-sample", 20, "--batch-size", 7, "--sample-break-mode", "eos")
+    flags = ("--path", language_model, "--tokens-per-sample", 20, "--batch-size", 7, "--sample-break-mode", "eos")
     command = run_command("eval-lm", lm_data, *flags)
     assert f"Evaluated {tokens:,} tokens" in command.stdout + command.stderr
 
 
 def test_eval_lm_runs_no_code_of_its_overrides(
-    run_command: RunCommand, language_model: tuple[Path, Any], lm_data: Path, tmp_path: Path
+    run_command: RunCommand, language_model: Path, lm_data: Path, tmp_path: Path
 ) -> None:
     marker = tmp_path / "marker"
-    flags = ("--path", language_model[0] / "checkpoint_best.pt", "--tokens-per-sample", 20, "--model-overrides")
+    flags = ("--path", language_model, "--tokens-per-sample", 20, "--model-overrides")
     command = run_command("eval-lm", lm_data, *flags, f"__import__('os').system('touch {marker}')", check=False)
     assert command.returncode != 0
     assert re.search(r"needs numbers, text, lists or dicts; got .*system.* nothing of it was run", command.stderr)
@@ -186,13 +188,15 @@ def test_hydra_train_and_eval_lm(run_command: RunCommand, lm_data: Path, tmp_pat
         f"task=language_modeling task.data={lm_data} task.tokens_per_sample=20 criterion=cross_entropy optimizer=adam "
         "optimization.lr=[0.001] lr_scheduler=fixed dataset.batch_size=7 dataset.num_workers=0 "
         "optimization.max_epoch=1 "
-        "model=transformer_lm model.decoder_layers=1 model.decoder_embed_dim=16 model.decoder_input_dim=16 "
-        "model.decoder_output_dim=16 model.decoder_ffn_embed_dim=16 model.decoder_attention_heads=2 "
+        "+model._name=tied_transformer_lm +model.sharing_method=l2-input +model.share_decoder_input_output_embed=true "
+        "+model.embedding_rank=8 +model.decoder_layers=1 +model.decoder_embed_dim=16 +model.decoder_input_dim=16 "
+        "+model.decoder_output_dim=16 +model.decoder_ffn_embed_dim=16 +model.decoder_attention_heads=2 "
         "common.log_format=json"
     )
     save_dir = f"checkpoint.save_dir={tmp_path}"
     command = run_command("hydra-train", *settings.split(), save_dir, cwd=tmp_path, fresh=True)
     assert logged(command.stdout + command.stderr, "valid_loss")
+    assert "shares input = output (weight tying) by method l2-input" in command.stdout + command.stderr
     path = tmp_path / "checkpoint_last.pt"
     scored = run_command("eval-lm", lm_data, "--path", path, "--tokens-per-sample", 20, "--batch-size", 7)
     assert "Perplexity" in scored.stdout + scored.stderr

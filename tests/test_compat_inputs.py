@@ -3,8 +3,6 @@
 import contextlib
 import io
 import logging
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,23 +142,6 @@ def test_translation_by_a_language_model(name: str, from_checkpoint: bool, messa
     task = TranslationTask(TranslationConfig(), Dictionary(), Dictionary())
     with pytest.raises(ValueError, match=message):
         task.build_model(SimpleNamespace(_name=name), from_checkpoint)
-
-
-def test_a_python_program_is_not_warned_of_what_fairseq_does() -> None:
-    """As torch 2.14 warns; of fairseq's own commands it does before a plugin is there."""
-    program = """
-import sys, warnings, torch
-script = torch.jit.script
-def warning_script(*args, **kwargs):
-    warnings.warn("`torch.jit.script` is deprecated. Please switch to `torch.compile`.", FutureWarning, stacklevel=2)
-    return script(*args, **kwargs)
-torch.jit.script = warning_script
-import fairseq_tiedemb.plugin
-print("fairseq.models.model_utils" in sys.modules)
-"""
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=USER_DIR.parent)
-    assert process.stdout == "True\n"
-    assert process.stderr == ""
 
 
 # --- help ------------------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ ANSWERS = {
     "percentile() got an unexpected keyword argument 'interpolation'": "fine",
     "'NoneType' object has no attribute 'xla_device'": "fine",
     "Torch not compiled with CUDA enabled": "--fp16: needs a GPU for training; got a CPU",
-    "world size is 2 but have 0 available devices": "test_compat.py::test_two_cpu_processes_are_started",
-    "integer modulo by zero": "test_compat.py::test_a_process_of_torchrun_knows_its_place",
+    "world size is 2 but have 0 available devices": "test_compat_processes.py::test_two_cpu_processes_are_started",
+    "integer modulo by zero": "test_compat_processes.py::test_a_process_of_torchrun_knows_its_place",
     "mat1 and mat2 shapes cannot be multiplied": "fine",
     "one of the variables needed for gradient computation has been modified by an inplace operation": "fine",
     "KeyError: None": "fine",
@@ -46,7 +46,7 @@ ANSWERS = {
         "test_compat_exit.py::test_a_command_is_not_aborted_by_the_thread_that_reads_ahead"
     ),
     "`torch.jit.script` is deprecated": (
-        "test_compat_inputs.py::test_a_python_program_is_not_warned_of_what_fairseq_does"
+        "test_compat_exit.py::test_a_command_is_not_aborted_by_the_thread_that_reads_ahead"
     ),
 }
 # pip's text about a file of an index; a program of its own, which the test of the answer has; torch 2.14 and newer.

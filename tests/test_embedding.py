@@ -20,6 +20,7 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
+from .crossing import crossed
 from .processes import in_two_processes
 
 PAD = 1
@@ -87,11 +88,10 @@ def moved(model: TwoPlaces, step: float) -> TwoPlaces:
     return model
 
 
-@every_method
-@pytest.mark.parametrize(
-    "travel",
-    [copy.deepcopy, through_pickle, through_file, through_assignment, through_averaging, through_ema, TwoPlaces.half],
-)
+TRAVELS = (copy.deepcopy, through_pickle, through_file, through_assignment, through_averaging, through_ema)
+
+
+@pytest.mark.parametrize(("travel", "method"), crossed([*TRAVELS, TwoPlaces.half], SHARING_METHODS))
 def test_sharing_survives(travel, method: str) -> None:
     original = TwoPlaces(method)
     model = travel(copy.deepcopy(original))

@@ -97,8 +97,7 @@ def test_eval_lm_predicts_every_token_once_from_its_context(
     assert noise(command.stdout + command.stderr) == []
     expected = tokens(lm_data, "test"), pytest.approx(whole_stream(model, lm_data), abs=0.011)
     assert evaluated(command.stdout + command.stderr) == expected
-    for chunk in (1, 1024):
-        assert evaluate(lm_data, *STREAM, *path, "--tokens-per-sample", chunk) == expected
+    assert evaluate(lm_data, *STREAM, *path, "--tokens-per-sample", 1024) == expected
     for batch_size, chunk in ((3, 1), (7, 35)):
         count, perplexity = evaluate(lm_data, *STREAM, *path, "--batch-size", batch_size, "--tokens-per-sample", chunk)
         assert count == expected[0]

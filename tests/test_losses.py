@@ -10,14 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_tiedemb import loss_by_words, squared_norms
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.losses import LossOptions, output_loss
-from fairseq_tiedemb.outputs import OutputLayer
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
@@ -68,49 +67,6 @@ def case(
             table.bias.normal_()
     features = torch.randn(7, 5, dtype=torch.float64, requires_grad=True)
     return table.double(), features, torch.tensor([2, 5, 5, 0, 10, 3, 9])
-
-
-@both_ways
-@pytest.mark.parametrize(("method", "reduce"), [("plain", True), ("distance", True), ("fixnorm", False)])
-def test_augmented_loss_is_that_of_the_equation(method: str, reduce: bool) -> None:
-    table, features, target = case(method, bias=True, embeds=True)
-    table.constants = Constants(logit_soft_cap=2.0)
-    without = copy.deepcopy(table)  # soft targets know no bias and no cap
-    without.constants = Constants()
-    nn.init.zeros_(without.bias)
-    scores, similar = table.scores(features), without.scores(without.embed(target)).detach()
-    options = LossOptions(0.1, reduce=reduce, augmented_loss=0.7, augmented_temperature=1.6)
-    found = table.loss(features, target, options).loss
-    parts = [
-        reference.augmented_loss(*each, 0.7, 1.6) for each in zip(scores.detach().numpy(), similar.numpy(), strict=True)
-    ]
-    extra = found - table.loss(features, target, LossOptions(0.1, reduce=reduce)).loss
-    np.testing.assert_allclose(extra.detach(), sum(parts) if reduce else parts, rtol=1e-9)
-    divergence = F.kl_div((scores / 1.6).log_softmax(-1), (similar / 1.6).softmax(-1), reduction="sum")
-    inputs = [features, *(each for name, each in table.named_parameters() if "radius" not in name)]
-    expected = torch.autograd.grad(plain_loss(table, features, target, 0.1) + 0.7 * divergence, inputs)
-    for ours, theirs in zip(torch.autograd.grad(found.sum(), inputs), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("options", "got"),
-    [
-        ({"augmented_loss": -1.0}, "--augmented-loss: needs a finite value, 0 or more; got -1.0"),
-        (
-            {"augmented_loss": 1.0, "augmented_temperature": 0.0},
-            "--augmented-temperature: needs a positive, .*; got 0.0",
-        ),
-        ({"augmented_temperature": 2.0}, "--augmented-temperature: needs --augmented-loss; got 2.0 alone"),
-        ({"augmented_loss": 0.5}, "--augmented-loss: needs one table for input and output; got 0.5 with"),
-    ],
-)
-def test_augmented_loss_that_cannot_be_is_refused(options: dict[str, float], got: str) -> None:
-    table, _, _ = case("plain", bias=True)
-    with pytest.raises(ValueError, match=got):
-        OutputLayer(table).check_training(LossOptions(**options))
-    with pytest.raises(ValueError, match="--augmented-loss: needs features of the soft targets; got 0.5 without"):
-        output_loss(torch.ones(1, 5), torch.ones(3, 5), torch.tensor([2]), options=LossOptions(augmented_loss=0.5))
 
 
 @both_ways
@@ -165,25 +121,6 @@ def test_one_number_a_word_and_gradients_of_weighted_words(method: str, epsilon:
     theirs = torch.autograd.grad((expected * weights).sum(), inputs)
     for ours, other in zip(torch.autograd.grad((found * weights).sum(), inputs), theirs, strict=True):
         torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.skipif(not hasattr(F, "linear_cross_entropy"), reason="needs torch 2.13")
-@pytest.mark.parametrize("method", ["plain", "l2-input", "distance"])
-def test_against_torchs_linear_cross_entropy(method: str) -> None:
-    table, features, target = case(method, bias=False)
-    rows, offset = table.weight, None
-    if method == "l2-input":
-        rows = rows / table.squared_norms().sqrt().unsqueeze(1)
-    if method == "distance":
-        offset = table.squared_norms() / -2
-    theirs = F.linear_cross_entropy(features, rows, target, linear_bias=offset, reduction="sum")
-    ours = table.loss(features, target).loss
-    torch.testing.assert_close(ours, theirs)
-    inputs = [features, table.weight]
-    for our_grad, their_grad in zip(
-        torch.autograd.grad(ours, inputs), torch.autograd.grad(theirs, inputs), strict=True
-    ):
-        torch.testing.assert_close(our_grad, their_grad)
 
 
 @both_ways

@@ -53,8 +53,8 @@ def by_formula(tokens: int, words: int, width: int, dtype: torch.dtype) -> int:
     ("tokens", "words", "width", "dtype"),
     [
         (400, 10_000, 200, torch.float32),
-        (4000, 10_000, 200, torch.float32),
-        (1500, 30_000, 64, torch.float32),
+        (4000, 10_000, 32, torch.float32),
+        (1500, 30_000, 16, torch.float32),
         (300, 250_000, 8, torch.float32),
         (400, 10_000, 200, torch.bfloat16),
         (1000, 10_000, 200, torch.bfloat16),

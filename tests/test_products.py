@@ -137,7 +137,9 @@ def test_a_resumed_training_goes_on_with_its_library(
 ) -> None:
     def run(folder: str, machine: Measured, epochs: int, *flags: object) -> str:
         on(machine, monkeypatch)
-        return train(parallel_data, *NMT, "--max-epoch", epochs, "--save-dir", tmp_path / folder, *flags)
+        return train(
+            parallel_data, *NMT, "--max-tokens", 200, "--max-epoch", epochs, "--save-dir", tmp_path / folder, *flags
+        )
 
     text = run("whole", AMD, 2)
     assert "products on the CPU: onednn (blas 102 GFLOP/s, error 3e-07; onednn 229 GFLOP/s, error 3e-07)" in text

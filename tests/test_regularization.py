@@ -299,10 +299,44 @@ def test_the_trainer_says_when_an_update_begins(
     assert len(begun) in (3, 4)  # the trainer tries a dummy batch first
 
 
-def test_a_model_without_projection_is_refused_before_anything_is_written(
-    lm_data: Path, train: Callable[..., str], tmp_path: Path
+TABLES = [f"decoder.{name}.weight" for name in ("embed_tokens", "output", "output_projection")]
+
+
+@pytest.mark.parametrize("arch", ["tied_transformer_lm", "zaremba_lm_small_wt"])
+def test_unit_rows_have_norm_one_after_each_update(
+    arch: str, lm_data: Path, train: Callable[..., str], tmp_path: Path
 ) -> None:
-    flags = "--arch zaremba_lm_small --projection-regularization 0.15 --batch-size 4 --tokens-per-sample 5"
-    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15"):
-        train(lm_data, *flags.split(), "--decoder-hidden-size", 8, "--decoder-embed-dim", 8, "--save-dir", tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    flags = "--unit-rows --optimizer adam --lr 0.05 --batch-size 4 --max-update 3 --no-epoch-checkpoints"
+    flags += " --decoder-embed-dim 8 --tokens-per-sample 5 --task language_modeling --criterion tied_cross_entropy"
+    sizes = "--decoder-attention-heads 2" if "transformer" in arch else "--decoder-hidden-size 8"
+    train(lm_data, "--arch", arch, *flags.split(), *sizes.split(), "--save-dir", tmp_path)
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
+    tables = [entry for name, entry in state.items() if name in TABLES]
+    for table in tables:
+        norms = table.norm(dim=1)
+        torch.testing.assert_close(
+            norms, torch.ones_like(norms).index_fill(0, torch.tensor([WORDS.pad()]), float(norms[WORDS.pad()]))
+        )
+    assert tables
+    model = build(unit_rows=True).double()
+    model.end_update()
+    norms = model.decoder.embed_tokens.weight.detach()[WORDS.pad() + 1 :].norm(dim=1)
+    torch.testing.assert_close(norms, torch.ones_like(norms), rtol=1e-14, atol=0)
+    for half, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        with pytest.raises(
+            ValueError, match=f"needs weights in one precision; got --{half}. Use --memory-efficient-{half}"
+        ):
+            model.to(dtype).end_update(are_copies=True)
+
+
+def test_unit_rows_leave_frozen_tables_alone() -> None:
+    """Pretrained rows that are not trained keep their lengths; the output's own table has norm 1."""
+    frozen = {"decoder_freeze_embed": True, "share_decoder_input_output_embed": False}
+    model = recurrent_lms.build(unit_rows=True, **frozen)
+    before = model.decoder.embed_tokens.weight.detach()[PAD + 1 :].norm(dim=1)
+    assert not torch.allclose(before, torch.ones_like(before), atol=0.01)
+    rows = model.decoder.embed_tokens.weight.clone()
+    model.end_update()
+    assert torch.equal(model.decoder.embed_tokens.weight, rows)
+    trained = model.output.weight[PAD + 1 :].norm(dim=1)
+    torch.testing.assert_close(trained, torch.ones_like(trained))

@@ -45,29 +45,32 @@ def two_folders(lm_data: Path, tmp_path: Path) -> str:
 WORD2VEC = ("--decoder-embed-dim", 8, "--max-tokens", 80, "--subsampling", 0.05, "--window", 2, "--lr", 0.05, "--cpu")
 WORD2VEC = ("--arch", "word2vec_skipgram", *WORD2VEC, "--total-num-update", 36)
 FEEDFORWARD = ("--arch", "feedforward_lm_wt", *LM[2:], "--lr", 0.02, "--total-num-update", 75, "--ngram-order")
-NOISE = ("--arch", "zaremba_lm_small_wt", *LM[2:], "--output-layer", "nce", "--noise-samples", 20)
+NOISE = ("--arch", "zaremba_lm_small_wt", *LM[2:], "--output-layer", "nce", "--noise-samples", 20, "--batch-size", 12)
 MIXTURE = ("--output-layer", "mixture", "--sharing-method", "fixnorm", "--unit-rows", "--cosine-regularization", 0.5)
 TWO_WORKERS = ("--num-workers", 2)
+CURRICULUM = ("--curriculum", 1, "--store-ema", "--ema-decay", 0.9)
 CASES: dict[str, tuple[str, tuple, int]] = {
-    "curriculum": ("parallel_data", (*NMT, "--curriculum", 1, "--update-freq", 2), 7),
-    "moving average": ("parallel_data", (*NMT, "--update-ordered-indices-seed", "--store-ema", "--ema-decay", 0.9), 14),
-    "n-grams": ("lm_data", (*FEEDFORWARD, 5, *MIXTURE), 25),
-    "bigrams, several chunks": ("lm_data", (*FEEDFORWARD, 2, "--update-freq", 2, *TWO_WORKERS), 13),
-    "noise": ("lm_data", NOISE, 25),
+    "translation": ("parallel_data", (*NMT, "--update-freq", 2, "--update-ordered-indices-seed", *CURRICULUM), 7),
+    "n-grams, several chunks": (
+        "lm_data",
+        (*FEEDFORWARD, 5, *MIXTURE, "--update-freq", 2, "--batch-size", 12, *TWO_WORKERS),
+        7,
+    ),
+    "noise": ("lm_data", NOISE, 13),
     "skip-gram": ("lm_data", (*WORD2VEC, *TWO_WORKERS), 11),
 }
 SLOW_CASES: dict[str, tuple[str, tuple, int]] = {
     "two folders": ("two_folders", (*LM, *SENTENCES), 17),
     "skip-gram, whole softmax": ("lm_data", (*WORD2VEC, TYING, "--word2vec-output", "full"), 11),
     "skip-gram, dense": ("lm_data", (*WORD2VEC, TYING, "--optimizer", "adam"), 11),
-    "translation": ("parallel_data", NMT, 14),
+    "curriculum": ("parallel_data", (*NMT, "--curriculum", 1), 14),
+    "bigrams, several chunks": ("lm_data", (*FEEDFORWARD, 2, "--update-freq", 2, *TWO_WORKERS), 13),
     "batches of each epoch": (
         "parallel_data",
         (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True"),
         14,
     ),
     "bigrams": ("lm_data", (*FEEDFORWARD, 2), 25),
-    "n-grams, several chunks": ("lm_data", (*FEEDFORWARD, 5, "--update-freq", 2, *TWO_WORKERS), 13),
     "skip-gram, tied": ("lm_data", (*WORD2VEC, TYING, "--sharing-method", "distance"), 11),
     "skip-gram, noise of pairs": ("lm_data", (*WORD2VEC, "--noise-for", "pair"), 11),
     "skip-gram, tree": ("lm_data", (*WORD2VEC, "--word2vec-output", "tree"), 11),

@@ -40,6 +40,7 @@ def rows(text: str) -> list[tuple[float, int, str]]:
 
 
 Refused = Callable[..., str]
+Evaluate = Callable[..., tuple[int, float]]
 
 
 @pytest.fixture
@@ -95,15 +96,12 @@ def test_one_stream_is_what_eval_lm_reads(
     lm_data: Path,
     text_folder: Path,
     tmp_path: Path,
-    run_command: RunCommand,
+    evaluate: Evaluate,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The same tokens and perplexity, however the stream is cut into batches; other scores than of sentences alone."""
-    evaluated = run_command(
-        *("eval-lm", lm_data, "--path", checkpoint, "--task", "contiguous_lm", "--gen-subset", "test"),
-        *("--tokens-per-sample", 7),
-    ).stderr
-    [(tokens, perplexity)] = re.findall(r"Evaluated ([\d,]+) tokens.*\n.*Perplexity: ([\d.]+)", evaluated)
+    flags = ("--path", checkpoint, "--task", "contiguous_lm", "--gen-subset", "test", "--tokens-per-sample", 7)
+    tokens, perplexity = evaluate(lm_data, *flags)
     text = text_folder / "test.src"
     command = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--per-word", str(tmp_path / "words")]
     found = []
@@ -116,7 +114,7 @@ def test_one_stream_is_what_eval_lm_reads(
         assert [part.sum() for part in np.split(words.logs, ends)] == pytest.approx([row[0] for row in rows(out)])
         assert f"{tokens} tokens (0 unknown), perplexity" in err
         found.append((err.strip().rpartition(" ")[2], words.logs))
-    assert found[0][0] == perplexity
+    assert float(found[0][0]) == perplexity
     assert found[1][1].tolist() == pytest.approx(found[0][1].tolist(), rel=1e-5)
     assert found[2][1].tolist() == pytest.approx(found[0][1].tolist(), rel=1e-5)
     # The first sentence has nothing before it, the others have.
@@ -195,30 +193,30 @@ def test_sentences_have_the_context_of_their_training(
     lm_data: Path,
     text_folder: Path,
     tmp_path: Path,
-    run_command: RunCommand,
+    evaluate: Evaluate,
+    caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What fairseq-eval-lm gives, and CTranslate2 where a model can be exported."""
     options = [*options, "--sample-break-mode", "eos", "--tokens-per-sample", 20]
     checkpoint, text = tmp_path / "model.pt", text_folder / "test.src"
     write_checkpoint(checkpoint, lm_data, *flags, *options)
-    evaluated = run_command(
-        *("eval-lm", lm_data, "--path", checkpoint, *flags[:2], *options, "--gen-subset", "test"),
-        "--output-word-probs",
-    ).stderr
+    command = ("--path", checkpoint, *flags[:2], *options, "--gen-subset", "test", "--output-word-probs")
+    _, perplexity = evaluate(lm_data, *command)
+    evaluated = "\n".join(caplog.messages)
     command = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--per-word", str(tmp_path / "words")]
     assert main(command) == 0
     out, err = capsys.readouterr()
     expected = {  # by the sentence's number
         int(number): re.findall(r"(\S+) \[(.*?)\]", line)
-        for number, line in re.findall(r"(?: |:)(\d+) (\S+ \[-.*\])$", evaluated, re.MULTILINE)
+        for number, line in re.findall(r"^(\d+) (\S+ \[-.*\])$", evaluated, re.MULTILINE)
     }
     assert len(expected) == len(rows(out)) == 100
     words = read_word_scores(tmp_path / "words", flag="WORDS")
     tokens, logs = zip(*(pair for _, sentence in sorted(expected.items()) for pair in sentence), strict=True)
     assert words.tokens == list(tokens)
     assert words.logs.tolist() == pytest.approx([float(log) for log in logs], abs=1e-4)
-    assert err.strip().endswith(f"perplexity {re.findall('Perplexity: (.*)', evaluated)[0]}")
+    assert err.strip().endswith(f"perplexity {perplexity:.2f}")
     assert ("(0 unknown)" in err) == ("<unk>" not in words.tokens) == (9 not in options)
     if "tied_transformer_lm" in flags:
         ctranslate2 = pytest.importorskip("ctranslate2")

@@ -96,8 +96,8 @@ COMMANDS = {
 
 def run(command: str, data: Path, *flags: object) -> None:
     main, parser = COMMANDS[command]
-    cfg = configuration(parser(), data, *flags)
-    main(cfg)
+    brief = ("--max-len-b", 5, "--beam", 1) if command == "generate" else ()
+    main(configuration(parser(), data, *flags, *brief))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ MODELS: dict[str, tuple[Any, ...]] = {
 def two_topics(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text whose sentences have the words of one of two topics, and words of both between them."""
     folder, rng = tmp_path_factory.mktemp("topics"), random.Random(1)
-    lines = [" ".join(rng.choices(rng.choice(("abcde", "vwxyz")) + "mn", k=12)) for _ in range(400)]
+    lines = [" ".join(rng.choices(rng.choice(("abcde", "vwxyz")) + "mn", k=12)) for _ in range(130)]
     (folder / "text").write_text("\n".join(lines) + "\n")
     files = ("--trainpref", folder / "text", "--validpref", folder / "text", "--destdir", folder)
     run_command("preprocess", "--only-source", "--padding-factor", 1, *files)
@@ -49,7 +49,7 @@ def two_topics(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory
 def test_words_of_one_topic_come_to_be_alike(
     name: str, two_topics: Path, train: Callable[..., str], tmp_path: Path
 ) -> None:
-    flags = ("--max-epoch", 3, "--total-num-update", 400, "--subsampling", 0, "--save-interval", 3)
+    flags = ("--max-epoch", 3, "--total-num-update", 130, "--subsampling", 0, "--save-interval", 3)
     flags += ("--save-dir", tmp_path)
     text = train(two_topics, *MODELS[name], *flags)
     assert ("valid_ppl" in text) == (name in ("full", "tree"))

@@ -94,11 +94,9 @@ RANDOM = ("gal_lm_large_wt", "highway_lm_8x890_wt")
 # Trained on in the quick tests: one of each family, and each kind of output layer.
 RESUMES = (
     "lstm_nmt_wt",
-    "dl4mt_twwt",
     "zaremba_lm_small_wt_pr",
     "tied_lstm_lm-bands",
     "highway_lm_8x890_wt",
-    "tied_transformer-all",
     "tied_transformer-all-rank",
     "tied_lightconv-tied-square",
     "tied_transformer_lm-bands",

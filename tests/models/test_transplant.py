@@ -1,7 +1,6 @@
 """Our forms of fairseq's models: losses, criterions, what starts near a guess, decoding, refusals."""
 
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.models.ema.ema import EMA
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 
@@ -101,22 +99,6 @@ def test_generation_computes_norms_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(calls) == 1
     generate()
     assert len(calls) == 0
-
-
-@pytest.mark.parametrize("ema_fp32", [False, True])
-def test_an_average_of_tied_tables_is_one(ema_fp32: bool) -> None:
-    model = build("transformer", sharing_method="l2-input", **ALL)
-    table = model.decoder.embed_tokens.weight
-    config = SimpleNamespace(
-        ema_decay=0.9, ema_seed_model=None, ema_fp32=ema_fp32, ema_start_update=0, ema_update_freq=1
-    )
-    with torch.no_grad():
-        table.zero_()
-        ema = EMA(model, config)
-        table.fill_(1.0)
-    ema.step(model, 1)
-    assert ema.model.decoder.output_projection.weight is ema.model.encoder.embed_tokens.weight
-    assert ema.model.decoder.embed_tokens.weight.mean().item() == pytest.approx(0.1)
 
 
 def test_p_starts_with_the_spread_of_its_input_and_a_bias_of_zero() -> None:

@@ -180,8 +180,7 @@ def test_losses_that_a_head_refuses(name: str) -> None:
             assert head.loss(features(), TARGET, options).loss.isfinite()
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("dtype", "training"), [(torch.float16, True), (torch.bfloat16, False)])
 @every_head
 def test_half_precision_sums_in_float32(name: str, dtype: torch.dtype, training: bool) -> None:
     """One word a thousand times: a sum in half precision would stand still."""

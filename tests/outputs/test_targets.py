@@ -26,16 +26,16 @@ def losses(name: str, training: bool) -> list[Callable[[Tensor, Tensor], Any]]:
     return found
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("wrong", [-100, -1, SIZE, SIZE + 40])
 @pytest.mark.parametrize("name", HEADS)
-def test_words_out_of_range(name: str, wrong: int, training: bool) -> None:
-    target = TARGET.clone()
-    target[3] = wrong
-    for compute in losses(name, training):
+def test_words_out_of_range(name: str) -> None:
+    for compute in [*losses(name, training=True), *losses(name, training=False)]:
         compute(features(), TARGET)
-        with pytest.raises(ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}. Use features and"):
-            compute(features(), target)
+        for wrong in (-100, -1, SIZE, SIZE + 40):
+            target = TARGET.index_fill(0, torch.tensor(3), wrong)
+            with pytest.raises(
+                ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}. Use features and"
+            ):
+                compute(features(), target)
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -48,9 +48,8 @@ def test_targets_of_another_number_or_kind(name: str) -> None:
         loss(features(), TARGET[:5])
 
 
-@pytest.mark.parametrize("wrong", [-100, -1, SIZE])
 @pytest.mark.parametrize("noise_for", ["block", "centre", "pair", "full softmax"])
-def test_word2vec(noise_for: str, wrong: int) -> None:
+def test_word2vec(noise_for: str) -> None:
     """Skip-gram predicts several words by a feature; CBOW one, as above."""
     rows = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
 
@@ -60,8 +59,7 @@ def test_word2vec(noise_for: str, wrong: int) -> None:
         sampling = NegativeSampling(table(), COUNTS, negatives=3, power=0.75, noise_for=noise_for)
         return sampling.loss_of_sets(features(3), target, rows)
 
-    target = TARGET.clone()
-    target[4] = wrong
     loss(TARGET)
-    with pytest.raises(ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}"):
-        loss(target)
+    for wrong in (-100, -1, SIZE):
+        with pytest.raises(ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}"):
+            loss(TARGET.index_fill(0, torch.tensor(4), wrong))

@@ -168,6 +168,7 @@ def server() -> Iterator[tuple[str, list[str]]]:
         listening.shutdown()
 
 
+@pytest.mark.slow
 @needs_browser
 def test_nothing_is_fetched_whatever_stands_in_the_page(tmp_path: Path) -> None:
     path = write_page(tmp_path)

@@ -10,7 +10,7 @@ from ..test_compat_commands import logged
 
 TIED = "--share-decoder-input-output-embed"
 MODEL = ("--task", "contiguous_lm", "--arch", "tied_lstm_lm", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16)
-TRAINING = ("--optimizer", "adam", "--lr", "1e-2", "--batch-size", 4, "--tokens-per-sample", 10, "--log-format", "json")
+TRAINING = ("--optimizer", "adam", "--lr", "1e-2", "--batch-size", 8, "--tokens-per-sample", 10, "--log-format", "json")
 TRAINING += (
     "--num-workers",
     0,

@@ -50,8 +50,13 @@ def test_an_untied_model_scores_as_the_tied_one(name: str, method: str, tmp_path
     assert len(set(places)) == len(places)
 
 
-@pytest.mark.parametrize(("name", "method"), crossed(UNTIED, list(SHARING_METHODS)))
-@pytest.mark.parametrize("way", ["mean", "input", "output"])
+@pytest.mark.parametrize(
+    ("name", "method", "way"),
+    [
+        *(pytest.param(*each.values, "mean", marks=each.marks) for each in crossed(UNTIED, list(SHARING_METHODS))),
+        *(("transformer", "cosine", way) for way in ("input", "output")),
+    ],
+)
 def test_the_shared_table_is_made_of_both(
     name: str, method: str, way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

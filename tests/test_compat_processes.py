@@ -1,0 +1,135 @@
+"""The entries of compat about several processes: where they are started, and what they share."""
+
+import argparse
+import re
+import signal
+import types
+from pathlib import Path
+from typing import Any
+
+import fairseq
+import pytest
+import torch
+from fairseq import options
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import distributed_fairseq_model
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
+
+from fairseq_tiedemb.compat import processes
+
+from .processes import in_two_processes
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": "1"}
+
+
+@pytest.fixture
+def torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables that torchrun sets, and no GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+
+
+def training_section(**changes: Any) -> Any:
+    """The `distributed_training` section of two processes."""
+    defaults = {"distributed_backend": "nccl", "distributed_init_method": None, "distributed_port": -1}
+    defaults |= {"ddp_backend": "pytorch_ddp"}
+    defaults |= {"distributed_world_size": 2, "distributed_rank": 0, "distributed_no_spawn": False}
+    return OmegaConf.create({**defaults, **changes})
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_a_process_of_torchrun_knows_its_place() -> None:
+    assert options.get_training_parser().parse_args([]).distributed_world_size == 2
+    assert options.get_generation_parser().parse_args([]).distributed_world_size == 1
+    section = training_section(distributed_world_size=4)
+    assert processes.choose_cpu_launch(section)
+    assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
+    assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
+    alone = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
+    with pytest.raises(
+        ValueError, match=r"--distributed-world-size: needs 2, .* got 1. Use `torchrun .* not fairseq-h"
+    ):
+        Trainer(alone, None, None, None)
+
+
+def test_sharded_tables_are_refused() -> None:
+    cfg = OmegaConf.create({"distributed_training": training_section(ddp_backend="fully_sharded")})
+    with pytest.raises(ValueError, match=r"--ddp-backend: needs the whole .* got fully_sharded. Use --ddp-backend py"):
+        distributed_utils.call_main(cfg, pytest.fail)
+
+
+def test_a_process_started_by_hand_keeps_its_place() -> None:
+    section = training_section(distributed_init_method="tcp://localhost:1", distributed_rank=1)
+    assert processes.choose_cpu_launch(section)
+    assert (section.distributed_no_spawn, section.distributed_rank, section.distributed_backend) == (True, 1, "gloo")
+
+
+STARTED = [(-1, r"file://(/.+)/store"), (12345, "tcp://localhost:12345()")]
+
+
+@pytest.mark.parametrize(("port", "address", "launched"), [*((*each, "spawn") for each in STARTED), (-1, "()", "main")])
+def test_two_cpu_processes_are_started(port: int, address: str, launched: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, size = [], 2 if launched == "spawn" else 1
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    section = training_section(distributed_port=port, distributed_world_size=size)
+    cfg = OmegaConf.create({"common": {"cpu": False, "tpu": False}, "distributed_training": section})
+    cfg.distributed_training.update(tpu=False, pipeline_model_parallel=False)
+
+    def call(name: str, nprocs: int = 1) -> None:
+        found = re.fullmatch(address, cfg.distributed_training.distributed_init_method or "")
+        assert found
+        assert not found[1] or Path(found[1]).is_dir()
+        calls.append((name, nprocs, found[1]))
+
+    monkeypatch.setattr(torch.multiprocessing, "spawn", lambda *_, nprocs: call("spawn", nprocs))
+    distributed_utils.call_main(cfg, lambda _: call("main"))
+    [(*started, folder)] = calls
+    assert started == [launched, size]
+    assert not folder or not Path(folder).exists()
+
+
+def test_a_process_ends_without_threads_of_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def trains(*_: Any) -> None:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+
+    signals: list[int] = []
+    monkeypatch.setattr(distributed_utils, "distributed_main", trains)
+    monkeypatch.setattr(torch.multiprocessing, "_prctl_pr_set_pdeathsig", signals.append)
+    processes.cpu_process(0, torch.multiprocessing.get_start_method(), trains, None, {})
+    assert signals == [signal.SIGTERM]  # when the first process ends
+    assert not torch.distributed.is_initialized()
+
+
+def test_two_cpu_processes_share_logs_objects_and_gradients(tmp_path: Path) -> None:
+    in_two_processes(_share, tmp_path)
+
+
+def _share(rank: int) -> None:
+    assert distributed_utils.all_gather_list({"loss": torch.tensor(rank), "name": f"rank {rank}"}) == [
+        {"loss": 0, "name": "rank 0"},
+        {"loss": 1, "name": "rank 1"},
+    ]
+    state = {"cfg": OmegaConf.create({"lr": [0.1]}), "weight": torch.arange(3.0)} if rank == 0 else None
+    received = distributed_utils.broadcast_object(state, 0, distributed_utils.get_global_group())
+    assert (received["cfg"].lr, received["weight"].tolist()) == ([0.1], [0, 1, 2])
+    settings = argparse.Namespace(ddp_backend="pytorch_ddp", ddp_comm_hook="none", device_id=0, bucket_cap_mb=25)
+    for name in ("tpu", "broadcast_buffers", "find_unused_parameters", "gradient_as_bucket_view"):
+        setattr(settings, name, False)
+    model = torch.nn.Linear(1, 1, bias=False)
+    group = distributed_utils.get_global_group()
+    wrapped = distributed_fairseq_model.DistributedFairseqModel(settings, model, group, torch.device("cpu"))
+    wrapped(torch.tensor([[float(rank)]])).sum().backward()
+    assert model.weight.grad.item() == 0.5
+
+
+def test_an_empty_batch_adds_nothing() -> None:
+    criterion = types.SimpleNamespace(eval=lambda: None)
+    for task in (FairseqTask, fairseq.tasks.TASK_REGISTRY["translation"]):
+        loss, sample_size, logs = task.valid_step(None, {}, torch.nn.Linear(1, 1), criterion)
+        assert (loss.item(), sample_size, logs) == (0, 0, {})

@@ -1,0 +1,125 @@
+"""Sharing methods from outside the package: README's, and those of installed packages."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fairseq_tiedemb import sharing
+from fairseq_tiedemb.sharing import SHARING_METHODS
+
+from .documents import REPOSITORY, blocks
+
+CONFIG = Path(__file__).parent.parent / "fairseq_tiedemb" / "config"
+
+
+# --- from outside --------------------------------------------------------------------------------------------------
+
+
+def readme_method() -> str:
+    """README's lines for a new method."""
+    [code] = [code for code in blocks(REPOSITORY / "README.md", "python") if "SharingMethod" in code]
+    return code
+
+
+def test_the_readmes_method_trains_scores_and_is_asked_for_by_name(
+    lm_data: Path, run_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    plugin = tmp_path / "my_methods"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(readme_method())
+    name = re.search(r'name="([\w-]+)"', readme_method())[1]
+    environment = {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    run_command(
+        *("train", lm_data, "--arch", "tied_lstm_lm", "--task", "language_modeling", "--sharing-method", name),
+        *("--share-decoder-input-output-embed", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8),
+        *("--sample-break-mode", "eos", "--criterion", "tied_cross_entropy", "--optimizer", "adam", "--lr", 0.01),
+        *("--batch-size", 8, "--max-update", 5, "--no-epoch-checkpoints", "--save-dir", tmp_path / "run"),
+        user_dir=plugin,
+        env=environment,
+    )
+    checkpoint = tmp_path / "run" / "checkpoint_last.pt"
+    state = torch.load(checkpoint, weights_only=True)["model"]
+    assert any("method_parameters" in key for key in state)
+    evaluate = ("eval-lm", lm_data, "--path", checkpoint, "--sample-break-mode", "eos")
+    assert "Perplexity" in run_command(*evaluate, user_dir=plugin, env=environment).stderr
+    refused = run_command(*evaluate, check=False)
+    assert refused.returncode != 0
+    assert f"--sharing-method: needs a registered method; got '{name}'. Use one of: plain, l2-input" in refused.stderr
+
+
+@pytest.mark.slow
+def test_hydra_takes_a_method_from_outside(
+    lm_data: Path, run_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    plugin = tmp_path / "my_methods"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text(readme_method())
+    settings = (
+        f"--config-dir {CONFIG} --config-name zaremba_lm_small_wt model.sharing_method=scaled-distance "
+        f"model.decoder_embed_dim=8 model.decoder_hidden_size=8 task.data={lm_data} optimization.max_update=3 "
+        f"checkpoint.save_dir={tmp_path}/run common.user_dir={plugin}"
+    )
+    run_command(
+        "fairseq_cli.hydra_train",
+        *settings.split(),
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(CONFIG.parent.parent)},
+        fresh=True,
+    )
+    state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=True)["model"]
+    assert any("method_parameters" in key for key in state)
+
+
+@pytest.mark.parametrize(
+    ("source", "got"),
+    [
+        (None, r"ModuleNotFoundError \(No module named 'broken_methods'\)"),
+        ("raise RuntimeError('of another torch')", r"RuntimeError \(of another torch\)"),
+        (
+            "from fairseq_tiedemb import SharingMethod\nMETHOD = SharingMethod(name='plain', summary='', source='')",
+            r"ValueError \(sharing method: needs an unused name; got 'plain'",
+        ),
+    ],
+)
+def test_a_package_that_cannot_be_loaded_is_named_and_stops_nobody(
+    source: str | None, got: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(tmp_path, "broken", "mine = broken_methods:METHOD")
+    if source is not None:
+        (tmp_path / "broken_methods.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_methods", raising=False)
+    SHARING_METHODS.load.cache_clear()
+    assert "plain" in sharing.sharing_method_names()
+    assert re.search(f"of the package 'broken': need .*; got {got}.* for mine = broken_methods:METHOD", caplog.text)
+    SHARING_METHODS.load.cache_clear()
+
+
+def test_methods_of_installed_packages(run_command: Callable[..., Any], tmp_path: Path) -> None:
+    """A process that has never heard of the package takes what its entry points name; a percent sign is no format."""
+    (tmp_path / "other_methods.py").write_text(
+        "from fairseq_tiedemb import SharingMethod\n"
+        "METHOD = SharingMethod(name='half', summary='50% of it', source='')\n"
+    )
+    (tmp_path / "more_methods.py").write_text(
+        "from fairseq_tiedemb import SharingMethod, register_sharing_method\n"
+        "register_sharing_method(SharingMethod(name='fourths', summary='a fourth', source=''))\n"
+    )
+    install(tmp_path, "other", "half = other_methods:METHOD\nmodule = more_methods")
+    printed = run_command("train", "--arch", "tied_lstm_lm", "--help", cwd=tmp_path).stdout
+    assert "half (50% of it)" in " ".join(printed.split())
+    assert "half-swap,half,fourths}" in printed
+
+
+def install(folder: Path, name: str, entry_points: str) -> None:
+    """Makes a package of a folder that is searched for modules look installed."""
+    information = folder / f"{name}-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(f"[{SHARING_METHODS.group}]\n{entry_points}\n")
