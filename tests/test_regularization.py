@@ -332,11 +332,11 @@ def test_unit_rows_have_norm_one_after_each_update(
 def test_unit_rows_leave_frozen_tables_alone() -> None:
     """Pretrained rows that are not trained keep their lengths; the output's own table has norm 1."""
     frozen = {"decoder_freeze_embed": True, "share_decoder_input_output_embed": False}
-    model = recurrent_lms.build(unit_rows=True, **frozen)
-    before = model.decoder.embed_tokens.weight.detach()[PAD + 1 :].norm(dim=1)
+    model = build(unit_rows=True, **frozen)
+    before = model.decoder.embed_tokens.weight.detach()[WORDS.pad() + 1 :].norm(dim=1)
     assert not torch.allclose(before, torch.ones_like(before), atol=0.01)
     rows = model.decoder.embed_tokens.weight.clone()
     model.end_update()
     assert torch.equal(model.decoder.embed_tokens.weight, rows)
-    trained = model.output.weight[PAD + 1 :].norm(dim=1)
+    trained = model.output.weight[WORDS.pad() + 1 :].norm(dim=1)
     torch.testing.assert_close(trained, torch.ones_like(trained))
