@@ -62,9 +62,10 @@ def pytest_collection_finish() -> None:
     # garbage collection closes the queue by which it would be told to end, so that it is waited for in vain and killed.
     torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 0.1
     keep_what_is_parsed()
-    # Whatever lives now lives to the end: garbage collection need not look at it again and again.
+    # Whatever lives now lives to the end: garbage collection need not look at it again and again, nor so often.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(autouse=True)

@@ -112,7 +112,7 @@ def test_methods_of_installed_packages(run_command: Callable[..., Any], tmp_path
         "register_sharing_method(SharingMethod(name='fourths', summary='a fourth', source=''))\n"
     )
     install(tmp_path, "other", "half = other_methods:METHOD\nmodule = more_methods")
-    printed = run_command("train", "--arch", "tied_lstm_lm", "--help", cwd=tmp_path).stdout
+    printed = run_command("train", "--arch", "tied_lstm_lm", "--help", cwd=tmp_path, loads_plugin=True).stdout
     assert "half (50% of it)" in " ".join(printed.split())
     assert "half-swap,half,fourths}" in printed
 

@@ -166,8 +166,9 @@ def test_vectors_that_do_not_fit_are_refused(tmp_path: Path, text: str | None, m
     path = tmp_path / "vectors.txt"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ValueError, match=f"--decoder-embed-path: {message}"):
-        build("lstm_nmt", decoder_embed_path=str(path))
+    for side in ("encoder", "decoder"):
+        with pytest.raises(ValueError, match=f"--{side}-embed-path: {message}"):
+            build("lstm_nmt", **{f"{side}_embed_path": str(path)})
 
 
 def test_an_empty_source_sentence_harms_nobody() -> None:

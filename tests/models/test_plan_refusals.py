@@ -22,7 +22,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {**DECODER, "decoder_hidden_size": 8},
         f"{TIED}: .*, or --projection; got 6 and 8. Use --projection",
     ),
-    ("bengio_lm", DECODER, f"{TIED}: .* got --deep-output none. Use --deep-output linear."),
+    ("bengio_lm", DECODER, f"{TIED}: needs a deep output .* got --deep-output none. Use --deep-output linear."),
     (
         "transformer_lm",
         {**DECODER, "decoder_input_dim": 16, "decoder_output_dim": 8},
