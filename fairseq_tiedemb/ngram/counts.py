@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +64,16 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
     return levels
 
 
-def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> Iterator[tuple[Indices, Indices]]:
+def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
+    """Returns the indices of values among known ones, which are in ascending order; -1 for those that are not there."""
+    ids = np.searchsorted(known, wanted)
+    ids[known.take(ids, mode="clip") != wanted] = -1
+    return ids
+
+
+def look_up(
+    keys: Sequence[Indices], tokens: NDArray[np.int32], size: int
+) -> Iterator[tuple[Indices, Indices, Indices]]:
     """Finds the n-grams of a text in a model, order by order from 2.
 
     Args:
@@ -72,15 +82,20 @@ def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> It
         size: number of indices.
 
     Yields:
-        For every order n, two arrays (N - n + 1,) over the n-grams of the text: the index of the history among the
-            (n-1)-grams, and the index of the n-gram; -1 if the model lacks it.
+        For every order n, three arrays over the text's n-grams whose history the model has, in no order of the text:
+        the position of the last word, the index of the history among the (n-1)-grams, and the index of the n-gram; -1
+        if the model lacks it.
     """
-    ids = tokens.astype(np.int64)
-    for n, known in enumerate(keys[1:], start=2):
-        if len(tokens) < n or not len(known):
+    following = np.append(tokens[1:], BOS)
+    ends = np.flatnonzero(following != BOS)
+    # In the order of the keys, so that neighbours are looked up one after the other.
+    ends = ends[np.argsort(tokens[ends] * np.int64(size) + following[ends])]
+    ids = tokens[ends].astype(np.int64)
+    for known in keys[1:]:
+        if not len(known):
             return
-        histories = ids[: len(tokens) - n + 1]
-        wanted = histories * size + tokens[n - 1 :]
-        ids = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        ids[known[ids] != wanted] = -1
-        yield histories, ids
+        histories, wanted, ends = ids, ids * size + following[ends], ends + 1
+        ids = index_of(known, wanted)
+        yield ends, histories, ids
+        going_on = np.flatnonzero((ids >= 0) & (following[ends] != BOS))
+        ends, ids = ends[going_on], ids[going_on]

@@ -67,12 +67,10 @@ class Vocabulary(dict[str, int]):
         for path in paths:
             before = len(tokens)
             for number, line in read_lines(path, flag=flag):
-                tokens.append(BOS)
                 try:
-                    tokens.extend(map(self.__getitem__, line.split()))
+                    tokens.fromlist([BOS, *map(self.__getitem__, line.split()), EOS])
                 except KeyError as error:
                     raise ValueError(self._refusal(error.args[0], f"line {number} of {path}", flag)) from None
-                tokens.append(EOS)
             if len(tokens) == before:
                 raise ValueError(
                     f"{flag}: needs text; got {path}, which is empty. Use a file with one sentence per line."
