@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple, TextIO
 import numpy as np
 
 from .counts import Indices, Reals, index_of
-from .fields import Fields, WordIndex
+from .fields import Fields, Words
 from .text import BOS, MARKS, UNKNOWN, Vocabulary
 
 # n-grams turned into text, or bytes read, at a time.
@@ -100,7 +100,7 @@ class _Reader:
         self.number = 0
         self.ahead = BytesIO()  # what was read of the file, and not yet used
         self.vocabulary, self.tables = Vocabulary(), Tables([], [], [])
-        self.words = WordIndex([])
+        self.words = Words([])
 
     def model(self) -> tuple[Vocabulary, Tables]:
         counts, line = self._header()
@@ -164,7 +164,7 @@ class _Reader:
                 raise self._error(f"{mark} among the 1-grams", "none")
         self.vocabulary.close()
         self.vocabulary.source, self.vocabulary.remedy = str(self.path), f"a model that was estimated with {UNKNOWN}"
-        self.words = WordIndex([word.encode() for word in self.vocabulary.symbols()])
+        self.words = Words(self.vocabulary.symbols())
 
     def _parts(self, n: int, count: int) -> Iterator[tuple[Indices, Reals, Reals]]:
         """Yields keys, probabilities and back-off weights of the n-grams of one order, in the order of the file."""

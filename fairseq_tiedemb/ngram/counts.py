@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,31 +71,44 @@ def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
     return ids
 
 
-def look_up(
-    keys: Sequence[Indices], tokens: NDArray[np.int32], size: int
-) -> Iterator[tuple[Indices, Indices, Indices]]:
-    """Finds the n-grams of a text in a model, order by order from 2.
+class Match(NamedTuple):
+    """The n-grams of a text whose history a model has: position of the last word, and index of the history.
+
+    Those that the model has are at `seen`, and are its n-grams `ids`; those that it lacks are at `unseen`.
+    """
+
+    ends: Indices
+    histories: Indices
+    unseen: Indices
+    seen: Indices
+    ids: Indices
+
+
+def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> Iterator[Match]:
+    """Finds the n-grams of a text in a model, order by order from 2, in the order of the first two words' indices.
+
+    In the order of the text every search would begin in memory that is not in the cache.
 
     Args:
         keys: keys of all orders from 1, as in ``Level``.
         tokens: indices (N,) of the text.
         size: number of indices.
-
-    Yields:
-        For every order n, three arrays over the text's n-grams whose history the model has, in no order of the text:
-        the position of the last word, the index of the history among the (n-1)-grams, and the index of the n-gram; -1
-        if the model lacks it.
     """
-    following = np.append(tokens[1:], BOS)
+    following = np.append(tokens[1:], np.int32(BOS))
     ends = np.flatnonzero(following != BOS)
-    # In the order of the keys, so that neighbours are looked up one after the other.
-    ends = ends[np.argsort(tokens[ends] * np.int64(size) + following[ends])]
-    ids = tokens[ends].astype(np.int64)
+    wanted = (tokens * np.int64(size) + following)[ends]
+    order = np.argsort(wanted)
+    ends, wanted = ends[order], wanted[order]
+    histories = tokens[ends].astype(np.int64)
     for known in keys[1:]:
         if not len(known):
             return
-        histories, wanted, ends = ids, ids * size + following[ends], ends + 1
-        ids = index_of(known, wanted)
-        yield ends, histories, ids
-        going_on = np.flatnonzero((ids >= 0) & (following[ends] != BOS))
-        ends, ids = ends[going_on], ids[going_on]
+        ids = np.searchsorted(known, wanted)
+        is_known = known.take(ids, mode="clip") == wanted
+        seen = np.flatnonzero(is_known)
+        ends, ids = ends + 1, ids[seen]
+        yield Match(ends, histories, np.flatnonzero(~is_known), seen, ids)
+        ends = ends[seen]
+        going_on = np.flatnonzero(following[ends] != BOS)
+        ends, histories = ends[going_on], ids[going_on]
+        wanted = histories * size + following[ends]

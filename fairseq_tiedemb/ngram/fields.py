@@ -3,6 +3,7 @@
 Eight bytes of a field are one integer, the first byte the lowest, so that each step of numpy treats all fields.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,8 @@ FIRST = np.array([(1 << 8 * j) - 1 for j in range(9)], dtype=np.uint64)
 # The text of 0, whose bytes subtracted leave digits of 0 to 9 and 0 for the point, and what takes others above 127.
 ZEROS = ((0x3030303030302E30, 0x7676767676767F76), (0x3030303030303030, 0x7676767676767676))
 ABOVE_127 = 0x8080808080808080
+# Of hashes: an odd number, whose bits are mixed.
+MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 class Fields:
@@ -45,10 +48,18 @@ class Fields:
         """Returns the bytes of a field."""
         return self.text[self.begins[number] : self.ends[number]].tobytes()
 
-    def pieces(self, fields: Indices, number: int) -> Eights:
-        """Returns eight bytes of every field, from byte 8 `number` on; 0 after its end, and in no other place."""
-        begins = self.begins[fields] + 8 * number
-        return (self._eights[begins] ^ EIGHT_SPACES) & FIRST.take(self.ends[fields] - begins, mode="clip")
+    def hashes(self, fields: Indices, multiplier: int) -> Eights:
+        """Returns a number for every field, by its bytes: another one for every field of at most eight bytes."""
+        hashes = np.zeros(len(fields), dtype=np.uint64)
+        left, begins, ends = np.arange(len(fields)), self.begins[fields], self.ends[fields]
+        while len(left):
+            # Spaces count as 0, as what follows a field does: no byte of a field is one.
+            eight = (self._eights[begins] ^ EIGHT_SPACES) & FIRST.take(ends - begins, mode="clip")
+            mixed = (hashes[left] ^ eight) * multiplier
+            hashes[left] = mixed ^ mixed >> 32
+            longer = np.flatnonzero(ends - begins > 8)
+            left, begins, ends = left[longer], begins[longer] + 8, ends[longer]
+        return hashes
 
     def numbers(self, fields: Indices) -> Reals:
         """Returns float() of fields; nan for those that are no number.
@@ -87,34 +98,27 @@ def _number(text: bytes) -> float:
         return np.nan
 
 
-class WordIndex:
-    """Finds the indices of words by pieces of eight bytes, as ``look_up`` finds n-grams by words.
+class Words:
+    """Finds words by their hashes, which differ: for two words of one hash, the next odd multiplier is taken."""
 
-    A piece and those before it make a state. A word's last piece ends with 0, so that no word is the start of another.
-    """
-
-    def __init__(self, words: Sequence[bytes]):
-        text = Fields(b" ".join(words))
-        left, states = np.arange(len(words)), np.zeros(len(words), dtype=np.int64)
-        self.levels: list[tuple[Eights, Indices, Indices]] = []
-        while len(left):
-            pieces, which = np.unique(text.pieces(left, len(self.levels)), return_inverse=True)
-            keys, states = np.unique(states * len(pieces) + which, return_inverse=True)
-            ids = np.full(len(keys) + 1, -1)
-            ids[states] = left
-            self.levels.append((pieces, keys, ids))
-            going_on = (text.ends - text.begins)[left] >= 8 * len(self.levels)
-            left, states = left[going_on], states[going_on]
+    def __init__(self, words: Sequence[str]):
+        text, every = Fields(" ".join(words).encode()), np.arange(len(words))
+        for self.multiplier in itertools.count(MULTIPLIER, 2):
+            hashes = text.hashes(every, self.multiplier)
+            order = np.argsort(hashes)
+            self.hashes = hashes[order]
+            if (self.hashes[1:] > self.hashes[:-1]).all():
+                break
+        self.by_hash = np.append(order, -1)
+        # By the first bits of a hash, the first word with them: four places a word at least, so mostly the only one.
+        self.shift = 62 - len(words).bit_length()
+        starts = np.arange(1 << 64 - self.shift, dtype=np.uint64) << self.shift
+        self.starts = np.searchsorted(self.hashes, starts)
 
     def find(self, text: Fields, fields: Indices) -> Indices:
-        """Returns the indices of fields, -1 for those that are no words."""
-        found = np.full(len(fields), -1)
-        left, states = np.arange(len(fields)), found
-        for number, (pieces, keys, ids) in enumerate(self.levels):
-            which = index_of(pieces, text.pieces(fields[left], number))
-            states = np.where(which < 0, -1, index_of(keys, states * len(pieces) + which)) if number else which
-            found[left] = ids[states]
-            going_on = np.flatnonzero((text.ends - text.begins)[fields[left]] >= 8 * (number + 1))
-            left, states = left[going_on], states[going_on]
-        found[left] = -1
-        return found
+        """Returns the indices of fields among the words, -1 for those that are none."""
+        hashes = text.hashes(fields, self.multiplier)
+        found = self.starts[(hashes >> self.shift).view(np.int64)]
+        others = np.flatnonzero(self.hashes.take(found, mode="clip") != hashes)
+        found[others] = index_of(self.hashes, hashes[others])
+        return self.by_hash[found]

@@ -59,10 +59,9 @@ class BackoffModel:
         Histories end at BOS; without BOS, at the start of `tokens` (N,).
         """
         probs = self.probs[0][tokens]
-        for n, (ends, histories, ids) in enumerate(look_up(self.keys, tokens, self.size), start=2):
-            seen, unseen = np.flatnonzero(ids >= 0), np.flatnonzero(ids < 0)
-            probs[ends[seen]] = self.probs[n - 1][ids[seen]]
+        for n, (ends, histories, unseen, seen, ids) in enumerate(look_up(self.keys, tokens, self.size), start=2):
             probs[ends[unseen]] *= self.backoffs[n - 2][histories[unseen]]
+            probs[ends[seen]] = self.probs[n - 1][ids]
         return probs
 
     def log_probabilities(self, tokens: NDArray[np.int32]) -> Reals:
