@@ -21,8 +21,7 @@ from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
-from .counts import Indices, Reals, index_of
-from .fields import Fields, Words
+from .fields import Fields, Indices, Reals, index_of
 from .text import BOS, MARKS, UNKNOWN, Vocabulary
 
 # n-grams turned into text, or bytes read, at a time.
@@ -100,7 +99,6 @@ class _Reader:
         self.number = 0
         self.ahead = BytesIO()  # what was read of the file, and not yet used
         self.vocabulary, self.tables = Vocabulary(), Tables([], [], [])
-        self.words = Words([])
 
     def model(self) -> tuple[Vocabulary, Tables]:
         counts, line = self._header()
@@ -164,7 +162,6 @@ class _Reader:
                 raise self._error(f"{mark} among the 1-grams", "none")
         self.vocabulary.close()
         self.vocabulary.source, self.vocabulary.remedy = str(self.path), f"a model that was estimated with {UNKNOWN}"
-        self.words = Words(self.vocabulary.symbols())
 
     def _parts(self, n: int, count: int) -> Iterator[tuple[Indices, Reals, Reals]]:
         """Yields keys, probabilities and back-off weights of the n-grams of one order, in the order of the file."""
@@ -224,7 +221,7 @@ class _Reader:
     def _keys(self, n: int, fields: Fields, first: int) -> Indices:
         """Returns the keys of n-grams, from the sorted keys of lower orders; `first` is the first line's number."""
         places_nL = fields.firsts + np.arange(1, n + 1)[:, None]
-        ids_nL = self.words.find(fields, places_nL.ravel()).reshape(n, -1)
+        ids_nL = self.vocabulary.words.find(fields, places_nL.ravel()).reshape(n, -1)
         lacking = (ids_nL < 0).any(axis=0)
         if lacking.any():
             at = int(np.argmax(lacking))

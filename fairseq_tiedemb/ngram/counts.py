@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .fields import Indices as Indices
+from .fields import Reals as Reals
 from .text import BOS, EOS
-
-Indices = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 
 @dataclass
@@ -62,13 +61,6 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
         levels.append(Level(keys, suffixes, np.bincount(which, minlength=len(keys))))
     levels[0].counts[BOS] = 0
     return levels
-
-
-def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
-    """Returns the indices of values among known ones, which are in ascending order; -1 for those that are not there."""
-    ids = np.searchsorted(known, wanted)
-    ids[known.take(ids, mode="clip") != wanted] = -1
-    return ids
 
 
 class Match(NamedTuple):

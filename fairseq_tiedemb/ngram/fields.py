@@ -5,12 +5,13 @@ Eight bytes of a field are one integer, the first byte the lowest, so that each 
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices, Reals, index_of
-
+Indices = NDArray[np.int64]
+Reals = NDArray[np.float64]
 Eights = NDArray[np.uint64]
 EIGHT_SPACES = 0x2020202020202020
 # The first j of eight bytes, for j from 0 to 8.
@@ -20,6 +21,13 @@ ZEROS = ((0x3030303030302E30, 0x7676767676767F76), (0x3030303030303030, 0x767676
 ABOVE_127 = 0x8080808080808080
 # Of hashes: an odd number, whose bits are mixed.
 MULTIPLIER = 0x9E3779B97F4A7C15
+
+
+def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
+    """Returns the indices of values among known ones, which are in ascending order; -1 for those that are not there."""
+    ids = np.searchsorted(known, wanted)
+    ids[known.take(ids, mode="clip") != wanted] = -1
+    return ids
 
 
 class Fields:
