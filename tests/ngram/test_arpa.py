@@ -40,9 +40,9 @@ def written(folder: Path, text: str) -> Path:
     return folder / "in.arpa"
 
 
-@pytest.mark.parametrize("separator", ["\t", " ", " \t "])
-def test_a_file_by_hand(separator, tmp_path):
-    path = written(tmp_path, BY_HAND.replace("\t", separator))
+@pytest.mark.parametrize(("separator", "end"), [("\t", "\n"), (" ", "\r\n"), (" \t ", " \n")])
+def test_a_file_by_hand(separator, end, tmp_path):
+    path = written(tmp_path, BY_HAND.replace("\t", separator).replace("\n", end).rstrip())
     vocabulary, model = BackoffModel.read_arpa(path, flag="--read-arpa")
     assert vocabulary.symbols() == ["<s>", "</s>", "a", "b"]
     assert model.order == 2
