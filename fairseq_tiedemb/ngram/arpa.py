@@ -191,7 +191,7 @@ class _Reader:
     def _lines(self, most: int) -> bytes:
         """Returns the next lines, about ARPA_CHUNK bytes and at most so many; nothing at the end of the file."""
         text = self.ahead.read() or self.file.read(ARPA_CHUNK) + self.file.readline()
-        if text.count(b"\n") <= most:
+        if text.count(b"\n") < most:
             return text
         self.ahead = BytesIO(text)
         return b"".join(islice(self.ahead, most))

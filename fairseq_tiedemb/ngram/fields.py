@@ -25,6 +25,8 @@ MULTIPLIER = 0x9E3779B97F4A7C15
 
 def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
     """Returns the indices of values among known ones, which are in ascending order; -1 for those that are not there."""
+    if not len(known):
+        return np.full(len(wanted), -1)
     ids = np.searchsorted(known, wanted)
     ids[known.take(ids, mode="clip") != wanted] = -1
     return ids
@@ -96,7 +98,7 @@ def _of_digits(digits: Eights) -> Eights:
     """Returns the numbers of eight digits each, by way of numbers of two and of four."""
     twos = digits * (1 + (10 << 8)) >> 8 & 0x00FF00FF00FF00FF
     fours = twos * (1 + (100 << 16)) >> 16 & 0x0000FFFF0000FFFF
-    return fours * (1 + (10_000 << 32)) >> 32
+    return (fours * (1 + (10_000 << 32)) >> 32).view(np.uint64)
 
 
 def _number(text: bytes) -> float:

@@ -43,7 +43,15 @@ def test_fields_are_those_of_split(lines: bytes) -> None:
 def test_words_that_differ_anywhere(multiplier: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the multiplier 1, the first two have one hash."""
     monkeypatch.setattr(fields, "MULTIPLIER", multiplier)
-    words = ["a1234567b7654321", "b1234567a7654321", "ü", "\0", "\0\0", *("x" * n for n in range(1, 34))]
+    words = [
+        "a1234567b7654321",
+        "b1234567a7654321",
+        "ü",
+        "\0",
+        "\0\0",
+        *("x" * n for n in range(1, 34)),
+        *map(str, range(999)),
+    ]
     index = Words(words)
     assert index.multiplier == (3 if multiplier == 1 else multiplier)
     asked = [*reversed(words), "x" * 34, "y", "a1234567", "xü"]
@@ -56,7 +64,7 @@ def test_a_text_is_read_as_by_split(has_unknown, tmp_path, monkeypatch) -> None:
     """By the way of few steps, and line by line where there is white space that bytes do not have."""
     monkeypatch.setattr(text, "LINES", 2)
     path = tmp_path / "text"
-    content = "a  b\tlonger_than_8\r\n\n a\x0bb \n<unk>\na\x1cb\x85a\nb\xa0a\u2028b ü\nab\n\nb a"
+    content = "a  b\tlonger_than_8\r\n\n a\x0bb \n<unk>\na\x1cb\x85a\nb\xa0a\u2028b ü\nab\n\na\x1fb\nb\n\nb a"
     path.write_bytes(content.replace("<unk>", "<unk> zebra" if has_unknown else "a").encode())
     lines = [line.split() for line in path.read_text(encoding="utf-8").split("\n")]
     words = ["b", "a", "ab", "longer_than_8", "ü", *["<unk>"] * has_unknown]
