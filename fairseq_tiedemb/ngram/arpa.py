@@ -13,25 +13,22 @@ r"""ARPA text, the n-gram format of SRILM, KenLM and others.
 Source: Doug Paul's format, as of SRILM's manual, ngram-format(5).
 """
 
-import math
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .counts import Indices, Reals
+from .fields import Fields, Indices, Reals, index_of
 from .text import BOS, MARKS, UNKNOWN, Vocabulary
 
-# n-grams turned into text, or read, at a time.
+# n-grams turned into text, or bytes read, at a time.
 ARPA_CHUNK = 1 << 18
 LOG_ZERO = -99.0
 # How far a logarithm of a probability may be above 0, by rounding.
 ROUNDING = 1e-6
-# Which of the 256 bytes end a field, as for bytes.split().
-SPACES = np.array([bytes([byte]).isspace() for byte in range(256)])
 
 
 class Tables(NamedTuple):
@@ -94,46 +91,38 @@ def read(path: str | Path, *, flag: str) -> tuple[Vocabulary, Tables]:
         raise ValueError(f"{flag}: needs an ARPA file; got {path} ({error.strerror}). Use another path.") from error
 
 
-class _Section(NamedTuple):
-    """The n-grams of one order, in the order of the file."""
-
-    logs: Reals
-    words_GN: Indices
-    backoffs: Reals
-    number: int  # of the line of the first one
-
-
 class _Reader:
     """Reads one file from start to end; `number` is the number of the last line read."""
 
     def __init__(self, file: BinaryIO, path: str | Path, flag: str):
         self.file, self.path, self.flag = file, path, flag
         self.number = 0
-        self.index: dict[bytes, int] = {}
+        self.ahead = BytesIO()  # what was read of the file, and not yet used
+        self.vocabulary, self.tables = Vocabulary(), Tables([], [], [])
 
     def model(self) -> tuple[Vocabulary, Tables]:
         counts, line = self._header()
-        tables = Tables([], [], [])
-        vocabulary = Vocabulary()
         for n, count in enumerate(counts, start=1):
             if line != b"\\%d-grams:" % n:
                 raise self._error(f"the line \\{n}-grams:", line)
-            section = self._section(n, count, vocabulary)
-            keys = self._keys(section, tables.keys)
+            first = self.number + 1
+            keys, probs, backoffs = (np.concatenate(each) for each in zip(*self._parts(n, count), strict=True))
             order = np.argsort(keys, kind="stable")
             keys = keys[order]
             twice = np.flatnonzero(keys[1:] == keys[:-1])
             if len(twice):
-                raise self._error("each n-gram once", "one again", section.number + int(order[twice[0] + 1]))
-            tables.keys.append(keys)
-            tables.probs.append(_powers(section.logs[order]))
+                raise self._error("each n-gram once", "one again", first + int(order[twice[0] + 1]))
+            self.tables.keys.append(keys)
+            self.tables.probs.append(probs[order])
             if n < len(counts):
-                tables.backoffs.append(_powers(section.backoffs[order]))
+                self.tables.backoffs.append(backoffs[order])
+            if n == 1:
+                self._close()
             line = self._next()
         if line != b"\\end\\":
             raise self._error("the line \\end\\ after the n-grams that its header counts", line)
-        tables.probs[0][BOS] = 0
-        return vocabulary, tables
+        self.tables.probs[0][BOS] = 0
+        return self.vocabulary, self.tables
 
     def _error(self, need: str, got: bytes | str, number: int | None = None) -> ValueError:
         if isinstance(got, bytes):
@@ -145,7 +134,7 @@ class _Reader:
 
     def _next(self) -> bytes:
         """Returns the next line that is not blank, stripped; b"" at the end of the file."""
-        for line in self.file:
+        while line := self.ahead.readline() or self.file.readline():
             self.number += 1
             if line := line.strip():
                 return line
@@ -166,106 +155,87 @@ class _Reader:
             raise self._error("a line `ngram 1=COUNT`", line)
         return counts, line
 
-    def _section(self, n: int, count: int, vocabulary: Vocabulary) -> _Section:
-        first = self.number + 1
-        parts = [(np.empty(0), np.empty((0, n), dtype=np.int64), np.empty(0))]
-        for begin in range(0, count, ARPA_CHUNK):
-            lines = list(islice(self.file, min(ARPA_CHUNK, count - begin)))
-            fields, starts, counts = _fields(lines)
-            wrong = (counts < n + 1) | (counts > n + 2)
+    def _close(self) -> None:
+        """Closes the vocabulary, after the 1-grams."""
+        for index, mark in enumerate(MARKS):
+            if index not in self.tables.keys[0]:
+                raise self._error(f"{mark} among the 1-grams", "none")
+        self.vocabulary.close()
+        self.vocabulary.source, self.vocabulary.remedy = str(self.path), f"a model that was estimated with {UNKNOWN}"
+
+    def _parts(self, n: int, count: int) -> Iterator[tuple[Indices, Reals, Reals]]:
+        """Yields keys, probabilities and back-off weights of the n-grams of one order, in the order of the file."""
+        yield np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
+        left = count
+        while left:
+            lines = self._lines(left)
+            fields = Fields(lines)
+            wrong = (fields.counts < n + 1) | (fields.counts > n + 2)
             if wrong.any():
                 at = int(np.argmax(wrong))
                 need = f"{count} lines `log10(p) {n} word{'s' * (n > 1)} [log10(weight)]`"
-                raise self._error(need, lines[at].strip() or "a blank one", first + begin + at)
-            self.number += len(lines)
-            if len(lines) < min(ARPA_CHUNK, count - begin):
-                raise self._error(f"{count} {n}-grams", f"the end after {begin + len(lines)}")
-            if n == 1:
-                self._add_words(fields[starts + 1].tolist(), vocabulary, self.number - len(lines) + 1)
-            parts.append(self._columns(n, fields, starts, counts, self.number - len(lines) + 1))
-        if n == 1:
-            for mark in MARKS:
-                if mark.encode() not in self.index:
-                    raise self._error(f"{mark} among the 1-grams", "none")
-            vocabulary.close()
-            vocabulary.source, vocabulary.remedy = str(self.path), f"a model that was estimated with {UNKNOWN}"
-        logs, words_GN, backoffs = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return _Section(logs, words_GN, backoffs, first)
+                raise self._error(need, lines.split(b"\n")[at].strip() or "a blank one", self.number + 1 + at)
+            first = self.number + 1
+            self.number += len(wrong)
+            left -= len(wrong)
+            if left and not lines.endswith(b"\n"):
+                raise self._error(f"{count} {n}-grams", f"the end after {count - left}")
+            keys = self._unigrams(lines.split(), fields, first) if n == 1 else self._keys(n, fields, first)
+            logs = self._numbers(fields, fields.firsts, np.arange(len(wrong)) + first, "logarithms of at most 0")
+            backoffs = np.ones(len(wrong))
+            weighted = np.flatnonzero(fields.counts == n + 2)
+            weights = self._numbers(fields, fields.firsts[weighted] + n + 1, weighted + first, "finite weights")
+            backoffs[weighted] = _powers(weights)
+            yield keys, _powers(logs), backoffs
 
-    def _add_words(self, words: list[bytes], vocabulary: Vocabulary, first: int) -> None:
-        for number, word in enumerate(words, start=first):
-            try:
-                text = word.decode()
-            except UnicodeDecodeError as error:
-                raise self._error("UTF-8", f"another encoding ({error})", number) from None
-            if text in MARKS:
-                self.index[word] = MARKS.index(text)
-            else:
-                self.index[word] = vocabulary.setdefault(text, vocabulary.size)
+    def _lines(self, most: int) -> bytes:
+        """Returns the next lines, about ARPA_CHUNK bytes and at most so many; nothing at the end of the file."""
+        text = self.ahead.read() or self.file.read(ARPA_CHUNK) + self.file.readline()
+        if text.count(b"\n") < most:
+            return text
+        self.ahead = BytesIO(text)
+        return b"".join(islice(self.ahead, most))
 
-    def _columns(
-        self, n: int, fields: NDArray[np.object_], starts: Indices, counts: Indices, first: int
-    ) -> tuple[Reals, Indices, Reals]:
-        """Returns logarithms, words (G, n) and logarithms of back-off weights; `first` is the first line's number."""
-        logs = self._numbers(fields[starts].tolist(), np.arange(len(starts)) + first, "logarithms of at most 0")
-        weighted = np.flatnonzero(counts == n + 2)
-        backoffs = np.zeros(len(starts))
-        backoffs[weighted] = self._numbers(
-            fields[starts[weighted] + n + 1].tolist(), weighted + first, "finite weights"
-        )
-        words = fields[(starts[:, None] + 1 + np.arange(n)).ravel()].tolist()
-        try:
-            ids = np.array(list(map(self.index.__getitem__, words)), dtype=np.int64)
-        except KeyError as error:
-            [word] = error.args
-            raise self._error("words that are among the 1-grams", word, first + words.index(word) // n) from None
-        return logs, ids.reshape(len(starts), n), backoffs
-
-    def _numbers(self, texts: list[bytes], numbers: Indices, need: str) -> Reals:
-        """Parses numbers, which must be below infinity, and at most 0 if they are log-probabilities."""
+    def _numbers(self, fields: Fields, which: Indices, numbers: Indices, need: str) -> Reals:
+        """Returns numbers, which must be below infinity, and at most 0 if they are logarithms of probabilities."""
         highest = ROUNDING if "at most" in need else np.finfo(float).max
-        try:
-            values = np.array(list(map(float, texts)))
-        except ValueError:
-            values = np.array(list(map(_number, texts)))
+        values = fields.numbers(which)
         wrong = ~(values <= highest)
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise self._error(need, texts[at], int(numbers[at]))
+            raise self._error(need, fields.field(which[at]), int(numbers[at]))
         return values
 
-    def _keys(self, section: _Section, known: list[Indices]) -> Indices:
-        """Returns the n-grams' keys in the order of the file, from the sorted keys of lower orders."""
-        words_GN, keys = section.words_GN, section.words_GN[:, 0]
-        for n in range(1, words_GN.shape[1]):
-            ids = np.searchsorted(known[n - 1], keys)
-            lacking = np.append(known[n - 1], -1)[ids] != keys
-            if lacking.any():
-                at = int(np.argmax(lacking))
-                words = {index: word for word, index in self.index.items()}
-                history = b" ".join(words[index] for index in words_GN[at, :n].tolist())
-                raise self._error("every history as an n-gram of its own", history, section.number + at)
-            keys = ids * len(self.index) + words_GN[:, n]
+    def _unigrams(self, texts: list[bytes], fields: Fields, first: int) -> Indices:
+        """Adds the words of 1-grams to the vocabulary, and returns their indices."""
+        ids = []
+        for number, at in enumerate((fields.firsts + 1).tolist(), start=first):
+            try:
+                word = texts[at].decode()
+            except UnicodeDecodeError as error:
+                raise self._error("UTF-8", f"another encoding ({error})", number) from None
+            known = self.vocabulary
+            ids.append(MARKS.index(word) if word in MARKS else known.setdefault(word, known.size))
+        return np.array(ids, dtype=np.int64)
+
+    def _keys(self, n: int, fields: Fields, first: int) -> Indices:
+        """Returns the keys of n-grams, from the sorted keys of lower orders; `first` is the first line's number."""
+        places_nL = fields.firsts + np.arange(1, n + 1)[:, None]
+        ids_nL = self.vocabulary.words.find(fields, places_nL.ravel()).reshape(n, -1)
+        lacking = (ids_nL < 0).any(axis=0)
+        if lacking.any():
+            at = int(np.argmax(lacking))
+            word = fields.field(places_nL[np.argmin(ids_nL[:, at]), at])
+            raise self._error("words that are among the 1-grams", word, first + at)
+        keys = ids_nL[0]
+        for known, places, ids in zip(self.tables.keys, places_nL[1:], ids_nL[1:], strict=True):
+            histories = index_of(known, keys)
+            if len(histories) and histories.min() < 0:
+                at = int(np.argmin(histories))
+                history = b" ".join(map(fields.field, range(fields.firsts[at] + 1, places[at])))
+                raise self._error("every history as an n-gram of its own", history, first + at)
+            keys = histories * self.vocabulary.size + ids
         return keys
-
-
-def _fields(lines: list[bytes]) -> tuple[NDArray[np.object_], Indices, Indices]:
-    """Splits lines at white space into fields; also returns every line's first field and its number of fields."""
-    text = b"".join(lines)
-    is_space = SPACES[np.frombuffer(text, dtype=np.uint8)]
-    begins = np.flatnonzero(~is_space & np.concatenate(([True], is_space[:-1])))
-    ends = np.cumsum(np.fromiter(map(len, lines), dtype=np.int64, count=len(lines)))
-    counts = np.bincount(np.searchsorted(ends, begins, side="right"), minlength=len(lines))
-    fields = np.empty(len(begins), dtype=object)
-    fields[:] = text.split()
-    return fields, np.cumsum(counts) - counts, counts
-
-
-def _number(text: bytes) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def _powers(logs: Reals) -> Reals:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .fields import Indices as Indices
+from .fields import Reals as Reals
 from .text import BOS, EOS
-
-Indices = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 
 @dataclass
@@ -63,24 +63,44 @@ def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuati
     return levels
 
 
-def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> Iterator[tuple[Indices, Indices]]:
-    """Finds the n-grams of a text in a model, order by order from 2.
+class Match(NamedTuple):
+    """The n-grams of a text whose history a model has: position of the last word, and index of the history.
+
+    Those that the model has are at `seen`, and are its n-grams `ids`; those that it lacks are at `unseen`.
+    """
+
+    ends: Indices
+    histories: Indices
+    unseen: Indices
+    seen: Indices
+    ids: Indices
+
+
+def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> Iterator[Match]:
+    """Finds the n-grams of a text in a model, order by order from 2, in the order of the first two words' indices.
+
+    In the order of the text every search would begin in memory that is not in the cache.
 
     Args:
         keys: keys of all orders from 1, as in ``Level``.
         tokens: indices (N,) of the text.
         size: number of indices.
-
-    Yields:
-        For every order n, two arrays (N - n + 1,) over the n-grams of the text: the index of the history among the
-            (n-1)-grams, and the index of the n-gram; -1 if the model lacks it.
     """
-    ids = tokens.astype(np.int64)
-    for n, known in enumerate(keys[1:], start=2):
-        if len(tokens) < n or not len(known):
+    following = np.append(tokens[1:], np.int32(BOS))
+    ends = np.flatnonzero(following != BOS)
+    wanted = (tokens * np.int64(size) + following)[ends]
+    order = np.argsort(wanted)
+    ends, wanted = ends[order], wanted[order]
+    histories = tokens[ends].astype(np.int64)
+    for known in keys[1:]:
+        if not len(known):
             return
-        histories = ids[: len(tokens) - n + 1]
-        wanted = histories * size + tokens[n - 1 :]
-        ids = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        ids[known[ids] != wanted] = -1
-        yield histories, ids
+        ids = np.searchsorted(known, wanted)
+        is_known = known.take(ids, mode="clip") == wanted
+        seen = np.flatnonzero(is_known)
+        ends, ids = ends + 1, ids[seen]
+        yield Match(ends, histories, np.flatnonzero(~is_known), seen, ids)
+        ends = ends[seen]
+        going_on = np.flatnonzero(following[ends] != BOS)
+        ends, histories = ends[going_on], ids[going_on]
+        wanted = histories * size + following[ends]

@@ -66,11 +66,11 @@ def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: 
     totals = [np.zeros(len(held_out)) for _ in levels]
     counts[0] += levels[0].counts[held_out]
     totals[0] += levels[0].counts.sum()
-    for n, (histories, ids) in enumerate(look_up([level.keys for level in levels], held_out, size), start=2):
+    for n, match in enumerate(look_up([level.keys for level in levels], held_out, size), start=2):
         level, contexts = levels[n - 1], len(levels[n - 2].keys)
         all_totals = np.bincount(level.keys // size, weights=level.counts, minlength=contexts)
-        totals[n - 1][n - 1 :] = np.where(histories < 0, 0, all_totals[histories])
-        counts[n - 1][n - 1 :] = np.where(ids < 0, 0, level.counts[ids])
+        totals[n - 1][match.ends] = all_totals[match.histories]
+        counts[n - 1][match.ends[match.seen]] = level.counts[match.ids]
     return [
         Seen(count / np.maximum(total, 1), total, bucket(total, by_count=by_count))
         for count, total in ((c[predicted], t[predicted]) for c, t in zip(counts, totals, strict=True))

@@ -59,9 +59,9 @@ class BackoffModel:
         Histories end at BOS; without BOS, at the start of `tokens` (N,).
         """
         probs = self.probs[0][tokens]
-        for n, (histories, ids) in enumerate(look_up(self.keys, tokens, self.size), start=2):
-            shorter = np.where(histories < 0, 1, self.backoffs[n - 2][histories]) * probs[n - 1 :]
-            probs[n - 1 :] = np.where(ids < 0, shorter, self.probs[n - 1][ids])
+        for n, (ends, histories, unseen, seen, ids) in enumerate(look_up(self.keys, tokens, self.size), start=2):
+            probs[ends[unseen]] *= self.backoffs[n - 2][histories[unseen]]
+            probs[ends[seen]] = self.probs[n - 1][ids]
         return probs
 
     def log_probabilities(self, tokens: NDArray[np.int32]) -> Reals:

@@ -2,16 +2,20 @@
 
 from array import array
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..checkpoints.text import read_dict, read_lines
+from .fields import Fields, Words
 
 MARKS = ("<s>", "</s>")
 BOS, EOS = range(2)
 UNKNOWN = "<unk>"
+# Read at a time.
+LINES = 4096
 
 
 class Vocabulary(dict[str, int]):
@@ -51,6 +55,7 @@ class Vocabulary(dict[str, int]):
     def close(self) -> None:
         """Stops adding words."""
         self.closed = True
+        self.words = Words(self.symbols())
 
     @property
     def size(self) -> int:
@@ -63,20 +68,41 @@ class Vocabulary(dict[str, int]):
         A blank line is a sentence, too. The result is indices (N,), with BOS and EOS around every sentence. ValueError,
         naming `flag` and the file, if it cannot be read, is empty, or has a word that the vocabulary refuses.
         """
-        tokens = array("i")
+        parts = [np.empty(0, dtype=np.int32)]
         for path in paths:
-            before = len(tokens)
-            for number, line in read_lines(path, flag=flag):
-                tokens.append(BOS)
-                try:
-                    tokens.extend(map(self.__getitem__, line.split()))
-                except KeyError as error:
-                    raise ValueError(self._refusal(error.args[0], f"line {number} of {path}", flag)) from None
-                tokens.append(EOS)
-            if len(tokens) == before:
+            lines = read_lines(path, flag=flag)
+            before = len(parts)
+            while batch := list(islice(lines, LINES)):
+                part = self._known("".join(line for _, line in batch)) if self.closed else None
+                if part is None:
+                    part = self._one_by_one(batch, path, flag)
+                parts.append(part)
+            if len(parts) == before:
                 raise ValueError(
                     f"{flag}: needs text; got {path}, which is empty. Use a file with one sentence per line."
                 )
+        return np.concatenate(parts)
+
+    def _known(self, lines: str) -> NDArray[np.int32] | None:
+        """Returns the indices of lines in few steps; None if another way must find or refuse their words."""
+        text = Fields(lines.encode())
+        if not lines.isascii() or (text.text - np.uint8(0x1C) < 4).any():
+            return None  # for white space beyond that of bytes
+        ids = self.words.find(text, np.arange(len(text.begins)))
+        if UNKNOWN in self:
+            ids[ids < 0] = self[UNKNOWN]
+        if (ids <= EOS).any():
+            return None
+        places = np.stack((text.firsts, text.firsts + text.counts), axis=1).ravel()
+        return np.insert(ids, places, np.tile([BOS, EOS], len(text.firsts))).astype(np.int32)
+
+    def _one_by_one(self, lines: Sequence[tuple[int, str]], path: str | Path, flag: str) -> NDArray[np.int32]:
+        tokens = array("i")
+        for number, line in lines:
+            try:
+                tokens.fromlist([BOS, *map(self.__getitem__, line.split()), EOS])
+            except KeyError as error:
+                raise ValueError(self._refusal(error.args[0], f"line {number} of {path}", flag)) from None
         return np.array(tokens, dtype=np.int32)
 
     def _refusal(self, word: str, place: str, flag: str) -> str:

@@ -1,7 +1,9 @@
 """Kneser-Ney 5-grams: a text as large as text8 through the whole command, and KenLM's query of the same ARPA file.
 
 The words are drawn by a Zipf law, one by one, so that nearly every 5-gram is a new one: harder than a text that
-somebody wrote. KenLM's wheel asks models and makes none, so it stands beside reading and asking alone.
+somebody wrote. KenLM's wheel asks models and makes none, so it stands beside reading and asking alone. What limits us
+there is numpy's passes over the bytes of the file, of which it makes some 40, and the memory that a search for an
+n-gram goes through.
 """
 
 import math

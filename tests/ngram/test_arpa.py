@@ -40,9 +40,11 @@ def written(folder: Path, text: str) -> Path:
     return folder / "in.arpa"
 
 
-@pytest.mark.parametrize("separator", ["\t", " ", " \t "])
-def test_a_file_by_hand(separator, tmp_path):
-    path = written(tmp_path, BY_HAND.replace("\t", separator))
+@pytest.mark.parametrize(("separator", "end"), [("\t", "\n"), (" ", "\r\n"), (" \t ", " \n")])
+def test_a_file_by_hand(separator, end, tmp_path):
+    path = written(
+        tmp_path, BY_HAND.replace("\t", separator).replace("\n\n\\end", "\n\\end").replace("\n", end).rstrip()
+    )
     vocabulary, model = BackoffModel.read_arpa(path, flag="--read-arpa")
     assert vocabulary.symbols() == ["<s>", "</s>", "a", "b"]
     assert model.order == 2
@@ -157,10 +159,12 @@ def test_broken_files(old, new, message, tmp_path):
 def test_other_broken_files(tmp_path):
     text = BY_HAND.replace("ngram 2=2\n", "ngram 2=2\nngram 3=2\n")
     text = text.replace("\n\\end\\", "\n\\3-grams:\n-0.1 <s> a b\n-0.1 b a b\n\n\\end\\")
+    no_bigrams = text.replace("ngram 2=2", "ngram 2=0").replace("-0.3010299957\ta b\n-0.1\t<s> a\n", "")
     path = tmp_path / "in.arpa"
     for content, message in (
         (None, "--read-arpa: needs an ARPA file; got .*in.arpa .No such file"),
         (text.encode(), "needs every history as an n-gram of its own; got 'b a' in line 21 of"),
+        (no_bigrams.encode(), "needs every history as an n-gram of its own; got '<s> a' in line 18 of"),
         (BY_HAND.replace("b", "é").encode("latin-1"), "needs UTF-8; got another encoding .* in line 12 of"),
     ):
         if content is not None:
