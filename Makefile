@@ -49,7 +49,7 @@ lint: $(READY)
 	@.ci/lint $(LINT_PYTHON) $(LINT_TORCH)
 
 pytest: $(READY)
-	@echo "The quick tests: some three minutes on two cores."
+	@echo "The quick tests: some two minutes on two cores."
 	$(PYTEST) -n auto --dist worksteal
 
 slow: $(READY)
