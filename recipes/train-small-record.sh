@@ -13,8 +13,8 @@
 # do it on the validation set, with SPLITS=valid, which leaves the test set alone.
 #
 # WORDS, INPUTS, STATES, OUTPUTS   rates of dropout; the presets have 0.1, 0.2, 0.1, 0.2
-# DECAY                            of the moving average: 0.999; row awd 0.9995
-# EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, row awd 40 and 21
+# DECAY                            of the moving average: 0.999; rows awd* 0.9995
+# EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, rows awd* 40 and 21
 # SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
@@ -23,11 +23,15 @@ need_row ROW "$@"
 case $1 in
     untied) options=(--arch gal_lm_small) ;;
     wt) options=(--arch gal_lm_small_wt) ;;
-    awd) # Merity et al.'s (2018) ingredients at this size; rates half theirs, not tuned
+    awd | awd-dropout) # Merity et al.'s (2018) ingredients at this size
         options=(--arch gal_lm_small_wt --decoder-embed-dim 256 --decoder-hidden-size 390 --projection
             --init-range 0.05 --random-length --clip-norm 7 --weight-decay 3e-5
-            --dropout-words 0.05 --dropout-inputs 0.2 --dropout-states 0 --dropout-outputs 0.3 --weight-dropout 0.2
             --activation-regularization 1 --temporal-activation-regularization 0.5)
+        if [[ $1 == awd ]]; then
+            options+=(--dropout-words 0.05 --dropout-inputs 0.2 --dropout-states 0 --dropout-outputs 0.3 --weight-dropout 0.2)
+        else
+            options+=(--dropout-words 0.08 --dropout-inputs 0.3 --dropout-states 0.1 --dropout-outputs 0.4 --weight-dropout 0.35)
+        fi
         DECAY=${DECAY:-0.9995} EPOCHS=${EPOCHS:-40} ANNEAL=${ANNEAL:-21}
         ;;
     wt-pr) options=(--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15) ;;
