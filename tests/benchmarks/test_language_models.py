@@ -158,6 +158,32 @@ def test_whole_command(corpus: Path, name: str, short: int, long: int, record: R
     record("speed-lm", f"update,{name}", {"ratio": over})
 
 
+FREED_MEMORY = """
+import time, torch
+from fairseq_tiedemb.training import cpu
+from tests.benchmarks.test_language_models import bare_loop
+if {kept}:
+    cpu.keep_freed_memory()
+torch.set_default_dtype(torch.{dtype})
+bare_loop("zaremba_lm_small_wt", 20, 20)
+before = time.process_time()
+bare_loop("zaremba_lm_small_wt", 20, 200)
+print(time.process_time() - before)
+"""
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_freed_memory(dtype: str) -> None:
+    """Updates where freed memory is kept, as fairseq's commands have it, and where it is given back."""
+    seconds: dict[str, list[float]] = {"kept": [], "given back": []}
+    for _ in range(5):
+        for memory, runs in seconds.items():
+            command = [sys.executable, "-c", FREED_MEMORY.format(kept=memory == "kept", dtype=dtype)]
+            runs.append(float(subprocess.check_output(command, cwd=USER_DIR.parent, text=True)))
+    print(f"{dtype}: freed memory given back over kept {ratio(seconds, 'given back', 'kept')}")
+
+
 @pytest.mark.benchmark
 @pytest.mark.parametrize(("name", "tokens"), [("small", 1000), ("large", 200)])
 def test_evaluation_with_carried_state(name: str, tokens: int, record: Record) -> None:
