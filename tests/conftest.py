@@ -22,6 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("FAIRSEQ_TIEDEMB_PRODUCTS", "blas")
 
 import pytest
+from _pytest.capture import CaptureResult
 
 from .commands import run_module
 
@@ -39,6 +40,7 @@ SPLIT_SIZES = {"train": 100, "valid": 20, "test": 100}
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
+Cli = Callable[..., CaptureResult[str]]
 
 
 def pytest_collectstart() -> None:
@@ -138,6 +140,24 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
         return folder, pickle.loads(result.read_bytes())
 
     return made_once
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`cli(name, *args)` is a command of `fairseq-tiedemb` in this process; it returns what that printed: `out`, `err`.
+
+    Errors do not come through: the exit status of what is refused is 2, which `status` is to say.
+    """
+    from fairseq_tiedemb.cli import main
+
+    def cli(*args: object, status: int = 0) -> CaptureResult[str]:
+        capsys.readouterr()
+        found = main([str(arg) for arg in args])
+        printed = capsys.readouterr()
+        assert found == status, printed.err
+        return printed
+
+    return cli
 
 
 def write_parallel_text(folder: Path, seed: int = 1) -> None:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from fairseq import options
 
-from fairseq_tiedemb.cli import create_parser
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.models.transformer import TiedTransformerModel
 
-from .conftest import MadeOnce, configuration
+from .conftest import Cli, MadeOnce, configuration
 from .test_compat_commands import TRANSLATION
+from .vectors.common import command
 
 InProcess = Callable[..., str]
 RunCommand = Callable[..., Any]
@@ -170,16 +170,11 @@ def test_merged_dictionaries_are_merged_again(train: InProcess, parallel_data: P
         run("generate", parallel_data, "--path", path, "--batch-size", 20)
 
 
-def command(name: str, *args: object) -> int:
-    arguments = create_parser().parse_args([name, *map(str, args)])
-    return arguments.run(arguments)
-
-
 OTHER_WORDS = "{flag}: needs the 16 words that .* trained with, in their order; got {path}, with other words or another"
 
 
 def test_tables_refuse_another_order_of_words(
-    train: InProcess, parallel_data: Path, other_order: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    train: InProcess, parallel_data: Path, other_order: Path, tmp_path: Path, cli: Cli
 ) -> None:
     languages = ("--source-lang", "src", "--target-lang", "tgt")
     path = trained(train, parallel_data, tmp_path / "nmt", *NMT, *languages)
@@ -206,9 +201,7 @@ def test_tables_refuse_another_order_of_words(
     state: dict[str, Any] = torch.load(path, weights_only=True)
     del state["task_state"]
     torch.save(state, path)
-    capsys.readouterr()
-    command("norms", path, "--dictionary", wrong)
-    assert "words by frequency" in capsys.readouterr().out
+    assert "words by frequency" in cli("norms", path, "--dictionary", wrong).out
     for table in tables:
         command("vectors", table, "--dict", wrong, "--output", output)
 

@@ -12,10 +12,9 @@ import torch
 from fairseq import checkpoint_utils
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
-from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.losses import LossOptions
 
-from .conftest import MadeOnce, RunCommand
+from .conftest import Cli, MadeOnce, RunCommand
 from .runs import saved
 from .test_compat_commands import logged
 
@@ -99,19 +98,16 @@ def test_validation_prints_the_loss_of_the_training(
     assert "ppl" not in command.stdout + command.stderr + log
 
 
-def test_the_tables_are_read_as_those_of_language_models(
-    trained: tuple[Path, str], lm_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["norms", str(trained[0])])
-    printed = capsys.readouterr().out
+def test_the_tables_are_read_as_those_of_language_models(trained: tuple[Path, str], lm_data: Path, cli: Cli) -> None:
+    printed = cli("norms", trained[0]).out
     for name in ("decoder.embed_tokens.weight", "decoder.output.weight"):
         assert name in printed
-    assert main(["updates", str(lm_data), "--checkpoint", str(trained[0])]) == 2
-    assert "CHECKPOINT: needs a language model; got word2vec_skipgram, another kind of model" in capsys.readouterr().err
+    err = cli("updates", lm_data, "--checkpoint", trained[0], status=2).err
+    assert "CHECKPOINT: needs a language model; got word2vec_skipgram, another kind of model" in err
 
 
 def test_words_that_training_left_out_have_no_vectors(
-    trained: tuple[Path, str], lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: tuple[Path, str], lm_data: Path, tmp_path: Path, cli: Cli
 ) -> None:
     state = torch.load(trained[0], weights_only=False)
     state["cfg"]["task"]["min_count"] = fewest = 60
@@ -121,17 +117,14 @@ def test_words_that_training_left_out_have_no_vectors(
     assert 4 <= len(frequent) < len(lines)
     words = f"words, 8 wide, without {len(lines) + 2 - len(frequent)} that training left out"  # </s> and <unk> too
     table = (f"{tmp_path}/x.pt:in", "--dict", str(lm_data / "dict.txt"))
-    assert main(["vectors", *table, "--output", str(tmp_path / "x.vec")]) == 0
-    assert f": {len(frequent)} {words}" in capsys.readouterr().out
+    assert f": {len(frequent)} {words}" in cli("vectors", *table, "--output", tmp_path / "x.vec").out
     assert [line.split()[0] for line in (tmp_path / "x.vec").read_text().splitlines()[1:]] == frequent
     rare = min(lines, key=lambda line: int(line[1]))[0]
     (tmp_path / "set.txt").write_text(f"{frequent[0]} {rare} 1\n{frequent[0]} {frequent[1]} 2\n")
-    assert main(["similarity", *table, "--sets", str(tmp_path / "set.txt")]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = cli("similarity", *table, "--sets", tmp_path / "set.txt").out.splitlines()
     assert printed[0].endswith(words)
     assert printed[-1].split()[:3] == ["set", "1", "2"]
-    assert main(["neighbours", *table, "--words", rare]) == 2
-    assert f"got '{rare}'" in capsys.readouterr().err
+    assert f"got '{rare}'" in cli("neighbours", *table, "--words", rare, status=2).err
 
 
 def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm_data: Path) -> None:

@@ -9,9 +9,7 @@ import pytest
 import torch
 from fairseq.sequence_scorer import SequenceScorer
 
-from fairseq_tiedemb.cli import main
-
-from .conftest import MadeOnce, run
+from .conftest import Cli, MadeOnce, run
 from .models.common import dictionary
 from .test_compat_commands import shown
 from .untrained import write_checkpoint
@@ -48,10 +46,10 @@ def evaluate(folder: Path, evaluate: Evaluate) -> Evaluate:
     return of_this_text
 
 
-def test_one_perplexity(folder: Path, evaluate: Evaluate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_perplexity(folder: Path, evaluate: Evaluate, cli: Cli) -> None:
     checkpoint, data = folder / "model/checkpoint_last.pt", folder / "data"
-    assert main(["score", str(checkpoint), str(folder / "text"), "--data", str(data), "--stream"]) == 0
-    [(count, perplexity)] = re.findall(r"(\d+) tokens .* perplexity ([\d.]+)", capsys.readouterr().err)
+    err = cli("score", checkpoint, folder / "text", "--data", data, "--stream").err
+    [(count, perplexity)] = re.findall(r"(\d+) tokens .* perplexity ([\d.]+)", err)
     expected = (len(TEXT.split()) + TEXT.count("\n"), pytest.approx(float(perplexity), abs=0.011))
     assert int(count) == expected[0]
     for length in (1, 3, 200):
@@ -69,10 +67,9 @@ def test_one_perplexity_of_rows(evaluate: Evaluate) -> None:
     assert found[1:] == found[:1] * 2
 
 
-def test_one_perplexity_of_sentences(folder: Path, evaluate: Evaluate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_perplexity_of_sentences(folder: Path, evaluate: Evaluate, cli: Cli) -> None:
     checkpoint, data = folder / "model/checkpoint_last.pt", folder / "data"
-    assert main(["score", str(checkpoint), str(folder / "text"), "--data", str(data)]) == 0
-    perplexity = float(capsys.readouterr().err.split()[-1])
+    perplexity = float(cli("score", checkpoint, folder / "text", "--data", data).err.split()[-1])
     for rows in (1, 5):
         found = evaluate("--sample-break-mode", "eos", "--batch-size", rows)[1]
         assert found == pytest.approx(perplexity, abs=0.011)
@@ -112,12 +109,7 @@ def test_fairseqs_criterions_are_refused(folder: Path, train: Callable[..., str]
     ],
 )
 def test_what_is_no_perplexity(
-    bias: float,
-    message: str,
-    folder: Path,
-    lm_data: Path,
-    evaluate: Evaluate,
-    tmp_path: Path,
+    bias: float, message: str, folder: Path, lm_data: Path, evaluate: Evaluate, tmp_path: Path
 ) -> None:
     """fairseq leaves words of probability 0 out of it, after an error of logging, and prints one of nan."""
     words = ["<s>", "<pad>", "</s>", "<unk>", *(line.split()[0] for line in (lm_data / "dict.txt").open())]

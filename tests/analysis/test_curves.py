@@ -121,20 +121,20 @@ def test_what_comes_later_replaces_what_came_before(values, expected, tmp_path):
     assert read_log(write(tmp_path / "log", text_lines(values))) == expected
 
 
-def test_the_command_prints_a_table_of_every_run(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_a_table_of_every_run(tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     write(Path("wt.log"), text_lines(THREE_EPOCHS))
     write(Path("untied.log"), json_lines([(1, None, 500), (2, None, 400)]))  # --disable-validation
-    assert cli.main(["curves", "wt.log", "untied.log"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    out = cli("curves", "wt.log", "untied.log").out
+    assert out.splitlines() == [
         "epoch    wt train  wt valid  untied train  untied valid",
         "    1  1500000.00    300.25        500.00             -",
         "    2      200.00       inf        400.00             -",
         "    3           -     90.50             -             -",
         "wt: lowest valid 90.50, epoch 3",
     ]
-    assert cli.main(["curves", "wt.log", "--subset", "other", "--label", "weight tying"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    out = cli("curves", "wt.log", "--subset", "other", "--label", "weight tying").out
+    assert out.splitlines() == [
         "epoch  weight tying train  weight tying valid",
         "    1          1500000.00              400.00",
         "    2              200.00              350.00",
@@ -142,7 +142,7 @@ def test_the_command_prints_a_table_of_every_run(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_what_logs_are_called(tmp_path, monkeypatch, capsys):
+def test_what_logs_are_called(tmp_path, monkeypatch, cli):
     (tmp_path / "here/b/a").mkdir(parents=True)
     (tmp_path / "here/a").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -157,8 +157,7 @@ def test_what_logs_are_called(tmp_path, monkeypatch, capsys):
     ):
         assert run_names([Path(log) for log in logs]) == list(names)
     log = write(Path("a/train.log"), text_lines([(1, None, 5)]))
-    assert cli.main(["curves", log]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "epoch  a train  a valid"
+    assert cli("curves", log).out.splitlines()[0] == "epoch  a train  a valid"
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -254,15 +253,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED)
-def test_what_is_refused(words, message, tmp_path, monkeypatch, capsys):
+def test_what_is_refused(words, message, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     write(Path("good"), text_lines(THREE_EPOCHS))
     write(Path("bare"), text_lines([(1, None, 5)]))
     write(Path("empty"), "")
     write(Path("unfinished"), "2026-11-21 08:55:13 | INFO | fairseq.trainer | begin training epoch 1\n")
     before = sorted(Path().iterdir())
-    assert cli.main(["curves", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli("curves", *words, status=2).err
     assert sorted(Path().iterdir()) == before
 
 

@@ -19,6 +19,7 @@ from fairseq_tiedemb.cli._stream import _check_index
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
+from ..conftest import Cli
 from ..models import recurrent_lms
 from ..models.common import dictionary, grown
 from ..models.families import BANDS, build
@@ -200,15 +201,14 @@ SIZES = ("--decoder-embed-dim", 8, "--decoder-hidden-size", 8)
 STOCK = ("--arch", "lstm_lm", "--decoder-out-embed-dim", 8, "--share-decoder-input-output-embed")
 
 
-def test_the_command(lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(lm_data: Path, tmp_path: Path, cli: Cli) -> None:
     paths = [tmp_path / name for name in ("ours", "stock")]
     for path, flags in zip(
         paths, (("--arch", "zaremba_lm_small"), ("--task", "language_modeling", *STOCK)), strict=True
     ):
         write_checkpoint(path, lm_data, *flags, *SIZES)
     shape = ("--batch-size", 6, "--tokens-per-sample", 5, "--batches", 3)
-    command(lm_data, "--checkpoint", *paths, *shape)
-    printed = capsys.readouterr().out
+    printed = cli("updates", lm_data, "--checkpoint", *paths, *shape).out
     assert printed.count("gradients of 3 batches, untied") == printed.count("gradients of 3 batches, tied") == 1
     words, test = (
         [line.split() for line in (lm_data.parent / f"text/{split}.src").read_text().splitlines()]

@@ -21,7 +21,7 @@ from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from .. import untrained
-from ..conftest import RunCommand
+from ..conftest import Cli, RunCommand
 from ..crossing import crossed
 from ..models.common import dictionary, grown
 from ..models.families import ALL, DECODER, FAMILIES, SHARINGS, WORDS, build, options_of, scores, task_of
@@ -282,11 +282,11 @@ def test_refuses_weights_that_are_not_finite(method: str) -> None:
         export({**checkpoint({"arch": "tied_transformer"}, model), "model": {}}, name="x.pt")
 
 
-def test_the_form_of_the_settings_is_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_form_of_the_settings_is_a_flag(tmp_path: Path, cli: Cli) -> None:
     torch.save(checkpoint({"arch": "tied_transformer"}, build("transformer")), tmp_path / "in.pt")
     for flags, kind in (([], dict), (["--settings", "namespace"], Namespace)):
-        assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt"), *flags]) == 0
-        assert capsys.readouterr().out == f"{tmp_path / 'out.pt'}: transformer\n"
+        out = cli("export", tmp_path / "in.pt", tmp_path / "out.pt", *flags).out
+        assert out == f"{tmp_path / 'out.pt'}: transformer\n"
         assert type(read_checkpoint(tmp_path / "out.pt", flag="X")["cfg"]["model"]) is kind
 
 
@@ -307,7 +307,7 @@ def test_stock_fairseq_generates_the_same(
 
 
 def test_a_method_of_a_users_own_comes_from_the_folder_that_is_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "their_methods"
     own.mkdir()
@@ -321,18 +321,17 @@ def test_a_method_of_a_users_own_comes_from_the_folder_that_is_given(
     torch.save(state, tmp_path / "in.pt")
     arguments = ["export", str(tmp_path / "in.pt"), str(tmp_path / "out.pt")]
     try:
-        assert main(arguments) == 2
-        assert "needs a registered method; got 'halved'" in capsys.readouterr().err
-        assert main([*arguments, "--user-dir", str(tmp_path / "gone")]) == 2
-        assert f"--user-dir: needs a folder of Python code; got {tmp_path}/gone" in capsys.readouterr().err
-        assert main([*arguments, "--user-dir", str(own)]) == 0
+        assert "needs a registered method; got 'halved'" in cli(*arguments, status=2).err
+        err = cli(*arguments, "--user-dir", tmp_path / "gone", status=2).err
+        assert f"--user-dir: needs a folder of Python code; got {tmp_path}/gone" in err
+        cli(*arguments, "--user-dir", own)
     finally:
         SHARING_METHODS.pop("halved", None)
     tables = (each["model"]["decoder.output_projection.weight"] for each in (state, torch.load(tmp_path / "out.pt")))
     torch.testing.assert_close(next(tables) / 2, next(tables))
 
 
-def test_nothing_is_written_if_it_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_if_it_is_refused(tmp_path: Path, cli: Cli) -> None:
     torch.save(checkpoint({"_name": "dl4mt"}, nn.Linear(1, 1)), tmp_path / "in.pt")
     saved = (tmp_path / "in.pt").read_bytes()
     (tmp_path / "link.pt").symlink_to("in.pt")
@@ -341,7 +340,6 @@ def test_nothing_is_written_if_it_is_refused(tmp_path: Path, capsys: pytest.Capt
         ("in.pt", f"OUT: needs another name than CHECKPOINT; got {tmp_path}/in.pt"),
         ("link.pt", f"got {tmp_path}/link.pt"),
     ):
-        assert main(["export", str(tmp_path / "in.pt"), str(tmp_path / name)]) == 2
-        assert message in capsys.readouterr().err
+        assert message in cli("export", tmp_path / "in.pt", tmp_path / name, status=2).err
     assert {path.name for path in tmp_path.iterdir()} == {"in.pt", "link.pt"}
     assert (tmp_path / "in.pt").read_bytes() == saved

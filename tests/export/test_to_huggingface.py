@@ -12,6 +12,7 @@ from torch import nn
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
+from ..conftest import Cli
 from ..crossing import crossed
 from ..untrained import write_checkpoint as untrained
 from .test_to_ctranslate2 import (
@@ -206,12 +207,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], list[str], str]] = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_no_class_has_is_refused(
-    name: str,
-    lm_data: Path,
-    parallel_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, lm_data: Path, parallel_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     flags, options, message = REFUSALS[name]
     own = SharingMethod(name="own", summary="", source="", feature_map=lambda width: nn.Linear(width, width))
@@ -221,6 +217,6 @@ def test_what_no_class_has_is_refused(
     Path("words").write_text("a\n")
     untrained(Path("model.pt"), lm_data if "language_modeling" in flags else parallel_data, *flags)
     before = sorted(tmp_path.iterdir())
-    assert main(["export", "model.pt", "out", "--to", "huggingface", *options]) == 2
-    assert re.search(message, error := capsys.readouterr().err), error
+    err = cli("export", "model.pt", "out", "--to", "huggingface", *options, status=2).err
+    assert re.search(message, err), err
     assert sorted(tmp_path.iterdir()) == before

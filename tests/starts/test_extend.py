@@ -10,6 +10,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_tiedemb.cli import main
 
+from ..conftest import Cli
 from ..untrained import write_checkpoint
 
 DECODER, ALL = "--share-decoder-input-output-embed", "--share-all-embeddings"
@@ -192,9 +193,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusals_leave_nothing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refusals_leave_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     flags, words, options, message = REFUSALS[name]
     old, new = folder_of(tmp_path / "old", OLD), folder_of(tmp_path / "new", words)
     monkeypatch.chdir(tmp_path)
@@ -206,6 +205,6 @@ def test_refusals_leave_nothing(
     for file, text in (("vectors", "x 1 2\n"), ("pieces", "x a b\n"), ("wrong", "x a z\n"), ("words", "y a\nx\n")):
         Path(file).write_text(text)
     before = sorted(tmp_path.iterdir())
-    assert main(["extend", "model.pt", "out.pt", "--dictionary", f"{new}/dict.txt", *options]) == 2
-    assert re.search(message, error := capsys.readouterr().err), error
+    err = cli("extend", "model.pt", "out.pt", "--dictionary", f"{new}/dict.txt", *options, status=2).err
+    assert re.search(message, err), err
     assert sorted(tmp_path.iterdir()) == before
