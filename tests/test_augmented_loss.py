@@ -45,10 +45,7 @@ def test_augmented_loss_is_that_of_the_equation(method: str, reduce: bool) -> No
     ("options", "got"),
     [
         ({"augmented_loss": -1.0}, "--augmented-loss: needs a finite value, 0 or more; got -1.0"),
-        (
-            {"augmented_loss": 1.0, "augmented_temperature": 0.0},
-            "--augmented-temperature: needs a positive, .*; got 0.0",
-        ),
+        ({"augmented_loss": 1.0, "augmented_temperature": 0.0}, "--augmented-temperature: .* positive, .*; got 0.0"),
         ({"augmented_temperature": 2.0}, "--augmented-temperature: needs --augmented-loss; got 2.0 alone"),
         ({"augmented_loss": 0.5}, "--augmented-loss: needs one table for input and output; got 0.5 with"),
     ],

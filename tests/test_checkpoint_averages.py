@@ -153,16 +153,13 @@ def test_folders_that_are_refused(options: list[str], message: str, tmp_path: Pa
         ({"weight": torch.ones(2), "bias": torch.ones(1), "more": torch.ones(1)}, "got more: .*b.pt has it"),
         (
             {"weight": torch.ones(2), "bias": torch.ones(1).long()},
-            r"got bias of shape \(1,\) .* \(1,\) in whole numbers in",
+            r"got bias of shape \(1,\) .* in whole numbers",
         ),
         ({"weight": torch.ones(2), "bias": "text"}, r"got bias of shape \(1,\) in the first and no tensor"),
     ],
 )
 def test_other_models_are_refused(other: dict[str, torch.Tensor], message: str, tmp_path: Path) -> None:
-    paths = [
-        save(tmp_path / "a.pt", weight=torch.ones(2), bias=torch.ones(1)),
-        save(tmp_path / "b.pt", **other),
-    ]
+    paths = [save(tmp_path / "a.pt", weight=torch.ones(2), bias=torch.ones(1)), save(tmp_path / "b.pt", **other)]
     with pytest.raises(ValueError, match=f"--inputs: needs models .*{message}"):
         command("--inputs", *paths, "--output", tmp_path / "average.pt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt"]

@@ -129,11 +129,7 @@ def test_a_model_that_does_not_fit_the_task(flags: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "from_checkpoint", "message"),
     [
-        (
-            "transformer_lm",
-            False,
-            "--arch: needs a translation model; got transformer_lm, .* --task language_model",
-        ),
+        ("transformer_lm", False, "--arch: needs a translation model; got transformer_lm, .* --task language_model"),
         ("zaremba_lm_small_wt", False, "got zaremba_lm_small_wt, a language model. Use --task contiguous_lm for it"),
         ("tied_lstm_lm", True, "--path: needs a translation model; got tied_lstm_lm, .* Use fairseq-eval-lm"),
     ],

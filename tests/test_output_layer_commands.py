@@ -278,11 +278,7 @@ def test_other_updates(name: str, train: Train, lm_data: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("name", "more"),
-    [
-        ("class-file", ("--store-ema",)),
-        ("class-tree", ()),
-        pytest.param("class-file", (), marks=pytest.mark.slow),
-    ],
+    [("class-file", ("--store-ema",)), ("class-tree", ()), pytest.param("class-file", (), marks=pytest.mark.slow)],
 )
 def test_resume_needs_no_file_of_classes(
     name: str, more: tuple, train: Train, evaluate: Evaluate, lm_data: Path, tmp_path: Path

@@ -23,10 +23,7 @@ OF_TRANSLATION: Refusals = [
 ]
 OF_LANGUAGE_MODELS: Refusals = [
     ("--random-length --sample-break-mode eos", "--random-length: needs one stream of text, .* none; got eos. Leave"),
-    (
-        "--arch zaremba_lm_small --projection-regularization 0.1",
-        "needs a model with --projection; got 0.1 for one without",
-    ),
+    ("--arch zaremba_lm_small --projection-regularization 0.1", "needs a model with --projection; got 0.1 for one"),
     ("--arch bengio_lm --projection-regularization 0.1", "needs a model with --projection; got 0.1 .* --deep-output"),
     ("--train-subset other", "split other: needs the files"),
     ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
@@ -51,10 +48,7 @@ OF_OUTPUT_LAYERS: Refusals = [
         "--output-layer sampled --criterion label_smoothed_cross_entropy",
         LOGITS.format("sampled", "LabelSmoothedCrossEntropyCriterion"),
     ),
-    (
-        "--output-layer tree --criterion adaptive_loss --ddp-backend legacy_ddp",
-        LOGITS.format("tree", "AdaptiveLoss"),
-    ),
+    ("--output-layer tree --criterion adaptive_loss --ddp-backend legacy_ddp", LOGITS.format("tree", "AdaptiveLoss")),
 ]
 OF_WORD2VEC: Refusals = [
     (

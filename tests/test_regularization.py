@@ -23,12 +23,7 @@ from .models.recurrent_lms import WORDS, batch, build, text
 
 LAMBDA = 0.15
 MU = 0.3
-OF_ROWS = {
-    "cosine_regularization": 0.7,
-    "norm_regularization": 0.2,
-    "norm_target": 1.5,
-    "mean_regularization": 0.4,
-}
+OF_ROWS = {"cosine_regularization": 0.7, "norm_regularization": 0.2, "norm_target": 1.5, "mean_regularization": 0.4}
 
 
 def criterion(strength: float = LAMBDA, sentence_avg: bool = True, mu: float = 0.0) -> TiedCrossEntropy:
@@ -242,9 +237,7 @@ def test_a_flags_help_is_the_penaltys_summary() -> None:
 
 @pytest.mark.parametrize("value", [-0.15, float("nan")])
 def test_a_strength_below_zero_is_refused(value: float) -> None:
-    with pytest.raises(
-        ValueError, match=f"--projection-regularization: needs a finite value, 0 or more; got {value}. Use"
-    ):
+    with pytest.raises(ValueError, match=f"--projection-regularization: needs a finite value, .*; got {value}. Use"):
         criterion(value)
 
 
@@ -323,9 +316,7 @@ def test_unit_rows_have_norm_one_after_each_update(
     norms = model.decoder.embed_tokens.weight.detach()[WORDS.pad() + 1 :].norm(dim=1)
     torch.testing.assert_close(norms, torch.ones_like(norms), rtol=1e-14, atol=0)
     for half, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
-        with pytest.raises(
-            ValueError, match=f"needs weights in one precision; got --{half}. Use --memory-efficient-{half}"
-        ):
+        with pytest.raises(ValueError, match=f"needs weights in one .*; got --{half}. Use --memory-efficient-{half}"):
             model.to(dtype).end_update(are_copies=True)
 
 

@@ -234,10 +234,7 @@ def test_the_extension_says_the_format(tmp_path, monkeypatch):
 
 REFUSED = [
     (["none"], "LOG: needs a log of fairseq-train; got none (No such file or directory)"),
-    (
-        ["good", "empty"],
-        "LOG: needs perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got empty",
-    ),
+    (["good", "empty"], "perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got empty"),
     (["unfinished"], "got unfinished, which has none. Use the log of a fairseq-train that ended an epoch"),
     (
         ["good", "--subset", "test"],

@@ -179,10 +179,7 @@ OTHER = "Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's comm
     ("changes", "message"),
     [
         ({"sharing_method": "distance"}, f"got --sharing-method distance, which needs an output bias, .* {OTHER}"),
-        (
-            {"arch": "transformer"},
-            "got transformer, .* stock fairseq reads it as it is. Use --to ctranslate2, or --to hugging",
-        ),
+        ({"arch": "transformer"}, "got transformer, .* stock fairseq reads it as it is. Use --to ctranslate2"),
         ({"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --sharing-method cosine"),
         ({"projection": True, "projection_bias": True}, "a projection without a bias; got --projection-bias"),
         ({"arch": "tied_lstm_lm"}, "a model that fairseq also has, .* got tied_lstm_lm. Use --user-dir"),
@@ -191,10 +188,7 @@ OTHER = "Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's comm
         ({"embedding_scale": 2.0, "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --embedding-scale 2.0"),
         ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it as it is. Use --user-dir"),
         ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
-        (
-            {"arch": "tied_transformer_lm", "output_layer": "nce"},
-            "one softmax over all words; got .*layer nce. Use --user",
-        ),
+        ({"arch": "tied_transformer_lm", "output_layer": "nce"}, "one softmax .*; got .*layer nce. Use --user"),
         ({"arch": "tied_word2vec"}, "got tied_word2vec. Use fairseq-tiedemb vectors, or --user-dir"),
     ],
 )
@@ -274,9 +268,7 @@ def test_refuses_weights_that_are_not_finite(method: str) -> None:
     model = build("transformer", sharing_method=method)
     with torch.no_grad():
         model.encoder.layers[0].fc1.bias[2:4] = torch.tensor([torch.nan, torch.inf])
-    with pytest.raises(
-        ValueError, match=r"got x.pt with 2 of .* of encoder.layers.0.fc1.bias inf or nan. .* training diverged"
-    ):
+    with pytest.raises(ValueError, match=r"got x.pt with 2 of .* of encoder.layers.0.fc1.bias inf or nan. .* diverged"):
         export(checkpoint({"arch": "tied_transformer", "sharing_method": method}, model), name="x.pt")
     with pytest.raises(ValueError, match="got x.pt, whose model has no weights"):
         export({**checkpoint({"arch": "tied_transformer"}, model), "model": {}}, name="x.pt")

@@ -17,11 +17,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lstm_nmt_twwt", {"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* 8 and 6"),
     ("lstm_nmt", {**DECODER, "decoder_out_embed_dim": 7}, f"{TIED}: needs .* 6 and 7. Use --decoder-out-embed-dim 6"),
     ("lstm_nmt_wt", {**ALL, "decoder_out_embed_dim": 7}, "--share-all-embeddings: needs .* got 6 and 7"),
-    (
-        "tied_lstm_lm",
-        {**DECODER, "decoder_hidden_size": 8},
-        f"{TIED}: .*, or --projection; got 6 and 8. Use --projection",
-    ),
+    ("tied_lstm_lm", {**DECODER, "decoder_hidden_size": 8}, f"{TIED}: .*, or --projection; got 6 and 8. Use --proj"),
     ("bengio_lm", DECODER, f"{TIED}: needs a deep output .* got --deep-output none. Use --deep-output linear."),
     (
         "transformer_lm",
@@ -45,11 +41,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     # Constants.
     ("tied_lstm_lm", {"logit_soft_cap": 0.0}, "--logit-soft-cap: needs a positive, finite number; got 0.0. Use 30"),
     ("transformer", {"embedding_scale": -1.0}, "--embedding-scale: needs a positive, finite number; got -1.0. Use 1"),
-    (
-        "tied_lstm_lm",
-        {"output_layer": "tree", "logit_scale": 0.1},
-        "--logit-scale: .* 0.1 with --output-layer tree",
-    ),
+    ("tied_lstm_lm", {"output_layer": "tree", "logit_scale": 0.1}, "--logit-scale: .* 0.1 with --output-layer tree"),
     ("transformer", {**THEIRS, "logit_soft_cap": 9.0}, "--logit-soft-cap: .*; got 9.0 with --output-layer adaptive"),
     (
         "transformer_lm",
@@ -88,18 +80,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("transformer", {"embedding_rank": 0}, "--embedding-rank: needs a positive whole number; got 0. Use 128"),
     ("dynamicconv", {"embedding_rank": 4, **THEIRS}, "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16"),
     ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
-    (
-        "transformer",
-        {"embedding_rank": 4, "encoder_embed_path": "v.txt"},
-        "--embedding-rank: .* --encoder-embed-path v",
-    ),
+    ("transformer", {"embedding_rank": 4, "encoder_embed_path": "v.txt"}, "-rank: .* --encoder-embed-path v"),
     # Bands.
     *(
-        (
-            "tied_lstm_lm",
-            {**DECODER, "adaptive_softmax_cutoff": ends},
-            f"-cutoff: needs rising .* {V}, .* got {ends}. Use",
-        )
+        ("tied_lstm_lm", {**DECODER, "adaptive_softmax_cutoff": ends}, f"-cutoff: needs rising .* {V}, .* {ends}. Use")
         for ends in ("foo", "8,5", "5,5", "0,5", f"5,{V}", "100", "5.5")
     ),
     ("transformer", {"adaptive_softmax_cutoff": [16, 8]}, r"--adaptive-softmax-cutoff: needs rising .*; got \[16, 8\]"),
@@ -200,11 +184,7 @@ def test_what_cannot_work_is_refused(preset: str, options: dict[str, Any], messa
     [
         ("tied_lstm_lm", {"classes": 7}, "--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
         ("transformer_lm", {"noise_samples": 7}, "--noise-samples: .* got 7 with --output-layer softmax. Use .* nce"),
-        (
-            "feedforward_lm",
-            {"output_layer": "tree", "noise_power": 0.5},
-            "--noise-power: .* nce or sampled; .* with .* tree",
-        ),
+        ("feedforward_lm", {"output_layer": "tree", "noise_power": 0.5}, "--noise-power: .* sampled; .* with .* tree"),
         ("lightconv_lm", {"own_noise": True}, "--own-noise: needs --output-layer nce or sampled; got True"),
         ("tied_lstm_lm", {"output_layer": "sampled", "noise_log_z": 9.0}, "--noise-log-z: .* got 9"),
         ("tied_lstm_lm", {"output_layer": "nce", "tree": "balanced"}, "--tree: .* got balanced"),

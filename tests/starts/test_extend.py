@@ -169,12 +169,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
         [],
         r"needs decoder.adaptive_softmax.\S+ of shape .*; got .* in .*model.pt. Use a model whose tables",
     ),
-    "rank": (
-        (*LM, *SIZES, "--embedding-rank", 5),
-        NEW,
-        ["--vectors", "vectors"],
-        "--vectors: .* --embedding-rank 5. L",
-    ),
+    "rank": ((*LM, *SIZES, "--embedding-rank", 5), NEW, ["--vectors", "vectors"], "--vectors: .* --embedding-rank 5"),
     "bands": ((*LM, *SIZES, *BANDS), OLD + "x", ["--pieces", "pieces"], "--pieces: .* got --adaptive-input True. Leav"),
     "width": (STREAM, NEW, ["--vectors", "vectors"], "--vectors: needs 8 numbers a word, .*; got 2. Use"),
     "no vectors": (STREAM, NEW, ["--vectors", "none"], "--vectors: needs a file; got none, which is none. Use"),
@@ -183,12 +178,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
     "line": (STREAM, NEW, ["--pieces", "words"], "--pieces: needs lines of .*; got 'x' in line 2 of words. Use lines"),
     "two": (STREAM, NEW, ["--dictionary", "a", "b"], "--dictionary: needs 1 at most for this model; got 2. Use"),
     "missing": (STREAM, NEW, ["--dictionary", "gone"], "--dictionary: needs a file; got gone, which is none"),
-    "word2vec": (
-        ("--task", "word_pairs", "--arch", "tied_word2vec"),
-        NEW,
-        [],
-        "got model.pt, of --task word_pairs. Use a new",
-    ),
+    "word2vec": (("--task", "word_pairs", "--arch", "tied_word2vec"), NEW, [], "got model.pt, of --task word_pairs. U"),
 }
 
 

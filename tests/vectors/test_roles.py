@@ -93,9 +93,7 @@ def test_stock_recurrent_models_have_no_entry_for_a_tied_output() -> None:
     assert torch.equal(tables_by_role(untied, "out", path=PATH)["out"], table + 1)
     unknown = {"cfg": {"model": {}}, "model": {**model, "decoder.fc3.weight": table}}
     assert list(tables_by_role(unknown, None, path=PATH)) == ["in"]
-    with pytest.raises(
-        ValueError, match=r"got out .output, V .* for some.pt, which has none. .* decoder.fc3.weight .9"
-    ):
+    with pytest.raises(ValueError, match=r"got out .output, V .* for some.pt, which has none. .* decoder.fc3.weight "):
         tables_by_role(unknown, "out", path=PATH)
 
 
