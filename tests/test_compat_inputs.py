@@ -105,10 +105,7 @@ def test_eval_lm_names_a_model_that_translates(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (
-            "--task contiguous_lm --arch lstm_nmt_small_twwt",
-            "--arch: needs a language model; got lstm_nmt_small_twwt, .* Use --task translation",
-        ),
+        ("--task contiguous_lm --arch lstm_nmt_small_twwt", "a language model; got lstm_nmt_small_twwt, .* --task tra"),
         (
             "--task word_pairs --arch transformer_lm --optimizer adam --max-tokens 100",
             "--arch transformer_lm: needs a task with --add-bos-token, .*--tokens-per-sample; got --task word_pairs",
@@ -186,9 +183,7 @@ def test_help_without_a_model() -> None:
 
 def given(*arguments: str) -> Any:
     """What a command makes of these options, and of a recipe's."""
-    parser = options.get_training_parser()
-    args = options.parse_args_and_arch(parser, ["data", "--user-dir", str(USER_DIR), *arguments])
-    return convert_namespace_to_omegaconf(args)
+    return configuration(options.get_training_parser(), Path("data"), *arguments)
 
 
 def test_the_options_of_a_recipes_choices_are_known() -> None:

@@ -21,8 +21,6 @@ from fairseq_tiedemb.compat import processes
 
 from .processes import in_two_processes
 
-# --- several processes -----------------------------------------------------------------------------------------------
-
 TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": "1"}
 
 

@@ -19,7 +19,7 @@ LOGITS = "--criterion: needs tied_cross_entropy with --output-layer {}; got {}, 
 Refusals = list[tuple[str, str]]
 OF_TRANSLATION: Refusals = [
     ("--dropout 1.5", r"--dropout: needs a probability in \[0, 1\); got 1.5"),
-    ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0"),
+    ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0. Use 0.1"),
 ]
 OF_LANGUAGE_MODELS: Refusals = [
     ("--random-length --sample-break-mode eos", "--random-length: needs one stream of text, .* none; got eos. Leave"),
@@ -33,7 +33,7 @@ OF_LANGUAGE_MODELS: Refusals = [
     ),
     (
         "--criterion adaptive_loss --ddp-backend legacy_ddp",
-        "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. U",
+        "needs a model with an adaptive softmax; got one without. U",
     ),
 ]
 OF_OUTPUT_LAYERS: Refusals = [

@@ -114,8 +114,8 @@ def test_an_update_has_each_penalty_once(
     samples = micro_batches(processes * update_freq)
     parts = [samples[process::processes] for process in range(processes)]
     found = gradient_of_update(model, parts, sentence_avg, monkeypatch, mu)
-    for name, expected in gradient_of_definition(model, samples, sentence_avg, mu).items():
-        torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10, msg=name)
+    expected = gradient_of_definition(model, samples, sentence_avg, mu)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
@@ -150,8 +150,7 @@ def test_a_short_last_group_has_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     model = projected()
     for samples in (micro_batches(4), micro_batches(1, seed=9)):
         found = gradient_of_update(model, [samples], True, monkeypatch)
-        for name, expected in gradient_of_definition(model, samples, True).items():
-            torch.testing.assert_close(found[name], expected, rtol=1e-10, atol=1e-10, msg=name)
+        torch.testing.assert_close(found, gradient_of_definition(model, samples, True), rtol=1e-10, atol=1e-10)
 
 
 def test_a_batch_fed_again_has_it_again() -> None:
@@ -214,11 +213,6 @@ def test_half_precision_sums_squares_in_float32() -> None:
     penalty = criterion()._penalty(model, 1)
     assert penalty.dtype == torch.float32
     assert penalty.item() == pytest.approx(LAMBDA / 2 * 4096 * 1024)
-
-
-def test_a_model_without_projection_is_refused() -> None:
-    with pytest.raises(ValueError, match="--projection-regularization: needs a model with --projection; got 0.15"):
-        criterion()(build(), micro_batches(1)[0])
 
 
 def test_a_model_without_recurrent_layers_is_refused() -> None:

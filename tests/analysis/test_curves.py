@@ -236,10 +236,7 @@ REFUSED = [
     (["none"], "LOG: needs a log of fairseq-train; got none (No such file or directory)"),
     (["good", "empty"], "perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got empty"),
     (["unfinished"], "got unfinished, which has none. Use the log of a fairseq-train that ended an epoch"),
-    (
-        ["good", "--subset", "test"],
-        "--subset: needs a validation subset that every log has; got 'test', but good has valid, other. Use --subset v",
-    ),
+    (["good", "--subset", "test"], "that every log has; got 'test', but good has valid, other. Use --subset v"),
     (["bare", "--subset", "test"], "got 'test', but bare has no validation. Use logs of runs with validation."),
     (["good", "bare", "--label", "a"], "--label: needs one for each log; got 1 for 2. Use 2."),
     (["good", "--output", "a.txt"], ".png, .ps, .raw, .rgba, .svg, .svgz, .tif, .tiff, .webp; got a.txt. Use a.png."),

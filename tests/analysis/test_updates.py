@@ -229,10 +229,7 @@ def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path, capsys: py
         ((lm_data, "--train-subset", "none"), "--train-subset: needs a text of .*; got .*/none, without"),
         ((lm_data, "--gen-subset", "test"), "--gen-subset: needs --checkpoint, .*; got test. Leave it out"),
         ((lm_data, "--batches", 20), "--batches: needs --checkpoint, .*; got 20. Leave it out"),
-        (
-            (lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none"),
-            "--gen-subset: needs a text of .*; got .*/none, without",
-        ),
+        ((lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none"), "--gen-subset: .* got .*/none, w"),
     ):
         with pytest.raises(ValueError, match=message):
             command(*arguments)

@@ -35,7 +35,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "lstm_nmt_twwt",
         {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"},
-        "needs one file of vectors for the shared table; got .*'a.txt' and .*'b.txt'",
+        "needs one .* got .*'a.txt' and .*'b.t",
     ),
     ("feedforward_lm", {"output_layer": "adaptive"}, "needs a recurrent language model, .* got --arch feedforward_lm"),
     # Constants.
@@ -68,7 +68,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "transformer_lm",
         {**DECODER, "adaptive_input": True, "adaptive_input_cutoff": "8,16"},
-        f"{TIED}: needs one table of words as input; got --adaptive-input",
+        f"{TIED}: .* got --adaptive-input",
     ),
     ("lightconv_lm", {**DECODER, "character_embeddings": True}, f"{TIED}: .* got --character-embeddings"),
     (
@@ -102,7 +102,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "tied_lstm_lm",
         {**CUTOFF, "sharing_method": "cosine"},
-        f"--sharing-method cosine: needs bands .* got --adaptive-softmax-cutoff 5,8 without {TIED}",
+        f"--sharing-method cosine: needs bands .* 5,8 without {TIED}",
     ),
     (
         "dynamicconv",
@@ -121,13 +121,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "transformer_lm",
         {"output_layer": "negative-sampling"},
-        "--output-layer negative-sampling: needs word2vec.*; got --arch .*. Use sampled",
+        "negative-sampling: needs word2vec.*; got .*. Use sampled",
     ),
-    (
-        "word2vec_skipgram",
-        {"output_layer": "classes"},
-        "--output-layer classes: needs a language model; got --arch word2vec_skipgram. Use negative-sa",
-    ),
+    ("word2vec_skipgram", {"output_layer": "classes"}, "-layer classes: .*; got .*word2vec_skipgram. Use negative-sa"),
     (
         "word2vec_skipgram",
         {"word2vec_output": "tree", "output_layer": "softmax"},
@@ -135,19 +131,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("word2vec_skipgram", {"word2vec_output": "half"}, "--word2vec-output: needs one of negative, full, .*; got half"),
     ("word2vec_skipgram", {**DECODER, "word2vec_output": "tree"}, f"--output-layer tree: .* got {TIED}. Use"),
-    (
-        "zaremba_lm_small_wt",
-        {"output_layer": "tree"},
-        "--output-layer tree: needs .* got --arch zaremba_lm_small_wt, which ties its embeddings",
-    ),
+    ("zaremba_lm_small_wt", {"output_layer": "tree"}, "-layer tree: .* --arch zaremba_lm_small_wt, which ties its"),
     ("transformer_lm", {"output_layer": "tree", "sharing_method": "cosine"}, "--output-layer tree: .* got cosine"),
     ("tied_lstm_lm", {"output_layer": "tree", "tree": "classes"}, "--tree classes: needs --class-file; got none"),
     ("tied_lstm_lm", {"output_layer": "short-list"}, "--short-list: needs 1 word or more with .* short-list; got 0"),
-    (
-        "tied_lstm_lm",
-        {"output_bias_init": "zero", **CUTOFF},
-        "--output-bias-init: needs an output layer with biases; got zero with --adaptive-softmax-cutoff 5,8",
-    ),
+    ("tied_lstm_lm", {"output_bias_init": "zero", **CUTOFF}, "--output-bias-init: .* zero with .*-cutoff 5,8"),
     ("transformer_lm", {"output_bias_init": "zero"}, "--output-bias-init: .* got zero with --output-layer softmax"),
     # Ranges.
     ("lstm_nmt", {"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
@@ -191,16 +179,8 @@ def test_what_cannot_work_is_refused(preset: str, options: dict[str, Any], messa
         ("tied_lstm_lm", {"adaptive_softmax_factor": 2.0}, "--adaptive-softmax-factor: .* got 2"),
         ("tied_lstm_lm", {"class_file": "c.txt"}, "--class-file: needs --output-layer classes or tree; got c.txt with"),
         ("tied_lstm_lm", {"class_file": "c.txt", "output_layer": "tree"}, "--class-file: .* got .* huff"),
-        (
-            "tied_lstm_lm",
-            {"output_layer_options": "a=1"},
-            "--output-layer-options: needs a registered output layer; got a=1 with --output-layer softmax",
-        ),
-        (
-            "word2vec_cbow",
-            {"word2vec_output": "tree", "negatives": 7},
-            "--negatives: needs --output-layer negative-sampling; got 7 with --output-layer tree",
-        ),
+        ("tied_lstm_lm", {"output_layer_options": "a=1"}, "-options: needs a registered .*; got a=1 with .* softmax"),
+        ("word2vec_cbow", {"word2vec_output": "tree", "negatives": 7}, "--negatives: .*; got 7 with .* tree"),
         ("word2vec_cbow", {"output_layer": "softmax", "noise_for": "pair"}, "--noise-for: .* got pair with .* softmax"),
     ],
 )

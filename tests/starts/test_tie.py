@@ -92,7 +92,7 @@ REFUSALS = {
     "bands of both": (
         "untie",
         (*LM, *SIZES, *BANDS),
-        "needs decoder.project_out_dim.weight of shape .*; got none in .*model.pt. Use a model whose tables",
+        "decoder.project_out_dim.weight of .*; got none in .*model.pt. Use",
     ),
 }
 
