@@ -30,9 +30,8 @@ def test_augmented_loss_is_that_of_the_equation(method: str, reduce: bool) -> No
     scores, similar = table.scores(features), without.scores(without.embed(target)).detach()
     options = LossOptions(0.1, reduce=reduce, augmented_loss=0.7, augmented_temperature=1.6)
     found = table.loss(features, target, options).loss
-    parts = [
-        reference.augmented_loss(*each, 0.7, 1.6) for each in zip(scores.detach().numpy(), similar.numpy(), strict=True)
-    ]
+    pairs = zip(scores.detach().numpy(), similar.numpy(), strict=True)
+    parts = [reference.augmented_loss(*each, 0.7, 1.6) for each in pairs]
     extra = found - table.loss(features, target, LossOptions(0.1, reduce=reduce)).loss
     np.testing.assert_allclose(extra.detach(), sum(parts) if reduce else parts, rtol=1e-9)
     divergence = F.kl_div((scores / 1.6).log_softmax(-1), (similar / 1.6).softmax(-1), reduction="sum")

@@ -81,9 +81,8 @@ def test_text_of_another_encoding_is_named(workers: int, content: bytes, place: 
 
 def test_hydra_train_asks_for_the_data(run_command: RunCommand, tmp_path: Path) -> None:
     folder = USER_DIR / "config"
-    command = run_command(
-        "hydra-train", "--config-dir", folder, "--config-name", "zaremba_lm_small", cwd=tmp_path, check=False
-    )
+    name = ("--config-dir", folder, "--config-name", "zaremba_lm_small")
+    command = run_command("hydra-train", *name, cwd=tmp_path, check=False)
     assert command.returncode != 0
     assert "task.data: needs the folder of fairseq-preprocess; got none. Use task.data=" in command.stderr
 
@@ -224,11 +223,8 @@ def test_a_recipe_that_yields_leaves_a_command_with_an_optimiser_as_it_was(
 
 def test_another_schedule_or_criterion_has_the_recipes_numbers_where_it_has_any() -> None:
     cfg = given("--arch", "word2vec_skipgram", "--lr-scheduler", "inverse_sqrt")
-    assert (cfg.lr_scheduler._name, cfg.lr_scheduler.warmup_updates, cfg.lr_scheduler.lr) == (
-        "inverse_sqrt",
-        4000,
-        [0.025],
-    )
+    schedule = cfg.lr_scheduler
+    assert (schedule._name, schedule.warmup_updates, schedule.lr) == ("inverse_sqrt", 4000, [0.025])
     flags = ("--lr-scheduler", "inverse_sqrt", "--criterion", "label_smoothed_cross_entropy")
     cfg = given("--arch", "lstm_nmt_small", *flags)
     assert (cfg.lr_scheduler.warmup_updates, cfg.criterion.label_smoothing) == (200, 0.1)

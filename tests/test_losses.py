@@ -86,9 +86,8 @@ def test_a_soft_cap_has_the_gradients_of_the_plain_computation(method: str, redu
 def test_values_against_the_equations(method: str, epsilon: float, z: float) -> None:
     table, features, target = case(method, bias=True)
     scores = table.scores(features).detach().numpy()
-    pairs = [
-        reference.smoothed_cross_entropy(row, int(word), epsilon) for row, word in zip(scores, target, strict=True)
-    ]
+    words = zip(scores, target.tolist(), strict=True)
+    pairs = [reference.smoothed_cross_entropy(row, word, epsilon) for row, word in words]
     penalty = z * sum(np.log(np.exp(row).sum()) ** 2 for row in scores)
     result = table.loss(features, target, LossOptions(epsilon, z))
     np.testing.assert_allclose(result.loss.item(), sum(loss for loss, _ in pairs) + penalty, rtol=1e-12)

@@ -90,17 +90,15 @@ def test_the_loss_trains_what_the_scores_train(method: str, smoothing: float) ->
 
     def of_scores() -> float:
         rows = table.scores(features).detach().numpy()
-        pairs = [
-            reference.smoothed_cross_entropy(row, int(word), smoothing) for row, word in zip(rows, target, strict=True)
-        ]
+        words = zip(rows, target.tolist(), strict=True)
+        pairs = [reference.smoothed_cross_entropy(row, word, smoothing) for row, word in words]
         return sum(pair[0] for pair in pairs) + 0.01 * sum(math.log(np.exp(row).sum()) ** 2 for row in rows)
 
     assert loss().item() == pytest.approx(of_scores(), rel=1e-12)
     names = ["features", *(name for name, _ in table.named_parameters())]
     assert any("temperature" in name or name.endswith(".g") for name in names)
-    for name, parameter, found in zip(
-        names, inputs, torch.autograd.grad(loss(), inputs, allow_unused=True), strict=True
-    ):
+    gradients = torch.autograd.grad(loss(), inputs, allow_unused=True)
+    for name, parameter, found in zip(names, inputs, gradients, strict=True):
         if "lengths" in name:  # of the input
             assert found is None or not found.any()
             continue
@@ -117,21 +115,10 @@ def test_input_parameters_of_each_word_belong_to_that_word() -> None:
 @pytest.mark.parametrize(("embeds", "scores"), [(True, False), (False, True)])
 def test_a_table_has_only_the_parameters_of_its_role(embeds: bool, scores: bool) -> None:
     assert (case("scale-norm", embeds=embeds, scores=scores)[0].feature_map is not None) == scores
-    register_sharing_method(
-        SharingMethod(
-            "out", "output only", "", parameters={"t": lambda v, d: torch.ones(())}, scale=lambda n, own: own["t"] * n
-        )
-    )
+    own = {"t": lambda v, d: torch.ones(())}
+    register_sharing_method(SharingMethod("out", "", "", parameters=own, scale=lambda n, own: own["t"] * n))
     assert bool(case("out", embeds=embeds, scores=scores)[0].method_parameters) == scores
-    register_sharing_method(
-        SharingMethod(
-            "in",
-            "input only",
-            "",
-            input_parameters={"t": lambda v, d: torch.ones(())},
-            input_scale=lambda n, own: own["t"],
-        )
-    )
+    register_sharing_method(SharingMethod("in", "", "", input_parameters=own, input_scale=lambda n, own: own["t"]))
     assert bool(case("in", embeds=embeds, scores=scores)[0].method_parameters) == embeds
 
 
@@ -204,10 +191,8 @@ def test_a_row_whose_square_overflows(method: str) -> None:
     truth = features.detach().double().requires_grad_()
     expected = nn.functional.cross_entropy(exact.scores(truth), target, reduction="sum")
     inputs = [features, table.weight]
-    for loss in (
-        table.loss(features, target).loss,
-        nn.functional.cross_entropy(table.scores(features), target, reduction="sum"),
-    ):
+    plain = nn.functional.cross_entropy(table.scores(features), target, reduction="sum")
+    for loss in (table.loss(features, target).loss, plain):
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
         for found, true in zip(
             torch.autograd.grad(loss, inputs),

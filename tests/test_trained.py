@@ -35,12 +35,7 @@ def trained(train: InProcess, data: Path, folder: Path, *flags: object) -> Path:
 @pytest.mark.parametrize(
     ("data", "flags", "other", "message"),
     [
-        (
-            "lm_data",
-            LM,
-            ("--arch", "zaremba_lm_small"),
-            r"--share-decoder-.*: needs True, .*_wt\); got False",
-        ),
+        ("lm_data", LM, ("--arch", "zaremba_lm_small"), r"--share-decoder-.*: needs True, .*_wt\); got False"),
         ("parallel_data", TRANSFORMER, ("--decoder-attention-heads", 2), "--decoder-attention-heads: needs 4, .* 2"),
     ],
     ids=["tying of a preset", "heads"],
@@ -107,10 +102,9 @@ def test_overrides_of_another_meaning_are_refused(
     with pytest.raises(ValueError, match=message):
         run("generate", parallel_data, "--path", translator, *overrides)
     run("generate", parallel_data, "--path", translator, "--model-overrides", "{'sharing_method': 'plain'}")
+    names = (str(translator.parent), translator.name, str(parallel_data))
     with pytest.raises(ValueError, match=message):
-        TiedTransformerModel.from_pretrained(
-            str(translator.parent), translator.name, str(parallel_data), sharing_method="cosine"
-        )
+        TiedTransformerModel.from_pretrained(*names, sharing_method="cosine")
     path = trained(train, lm_data, tmp_path / "lm", *LM)
     with pytest.raises(ValueError, match=message):
         run("eval-lm", lm_data, "--task", "contiguous_lm", "--path", path, *overrides)

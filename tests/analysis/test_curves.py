@@ -273,10 +273,7 @@ def test_logs_of_a_real_training(lm_data, tmp_path, run_command):
             *("--save-dir", tmp_path / log_format),
         )
         printed = "".join(run_command("train", *command, "--max-epoch", epochs).stdout for epochs in (2, 3))
-        runs += [
-            read_log(write(tmp_path / f"{log_format}.printed", printed)),
-            read_log(tmp_path / f"{log_format}.file"),
-        ]
+        runs += [read_log(write(tmp_path / "printed", printed)), read_log(tmp_path / f"{log_format}.file")]
     assert runs[0].train.keys() == runs[0].valid["valid"].keys() == runs[0].valid["test"].keys() == {1, 2, 3}
     assert list(runs[0].valid) == ["valid", "test"]
     assert runs[1:] == [runs[0]] * 3

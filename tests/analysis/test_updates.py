@@ -178,10 +178,8 @@ def test_what_is_printed_of_gradients() -> None:
 
 
 def test_models_without_a_row_for_each_word_are_refused() -> None:
-    adaptive, bare, tree, short = (
-        build("transformer_lm", **BANDS),
-        *(build("transformer_lm", ours=False) for _ in "123"),
-    )
+    adaptive = build("transformer_lm", **BANDS)
+    bare, tree, short = (build("transformer_lm", ours=False) for _ in "123")
     bare.decoder = nn.Module()
     tree.output = SimpleNamespace(tables=dict)
     short.output = SimpleNamespace(tables=lambda: {"words": nn.Embedding(5, 4)})
@@ -203,9 +201,8 @@ STOCK = ("--arch", "lstm_lm", "--decoder-out-embed-dim", 8, "--share-decoder-inp
 
 def test_the_command(lm_data: Path, tmp_path: Path, cli: Cli) -> None:
     paths = [tmp_path / name for name in ("ours", "stock")]
-    for path, flags in zip(
-        paths, (("--arch", "zaremba_lm_small"), ("--task", "language_modeling", *STOCK)), strict=True
-    ):
+    ours = ("--arch", "zaremba_lm_small")
+    for path, flags in zip(paths, (ours, ("--task", "language_modeling", *STOCK)), strict=True):
         write_checkpoint(path, lm_data, *flags, *SIZES)
     shape = ("--batch-size", 6, "--tokens-per-sample", 5, "--batches", 3)
     printed = cli("updates", lm_data, "--checkpoint", *paths, *shape).out

@@ -206,9 +206,8 @@ def test_options_that_have_a_use_are_trained_with() -> None:
 def test_a_beginning_that_is_predicted_needs_the_softmax() -> None:
     model_class, cfg = family_and_settings("transformer_lm", {"output_layer": "nce"})
     model = model_class.build_model(cfg, task())
-    criterion = SimpleNamespace(
-        takes_the_models_loss=True, task=SimpleNamespace(args=SimpleNamespace(add_bos_token=True))
-    )
+    task_of_lm = SimpleNamespace(args=SimpleNamespace(add_bos_token=True))
+    criterion = SimpleNamespace(takes_the_models_loss=True, task=task_of_lm)
     with pytest.raises(ValueError, match="--add-bos-token: needs --output-layer softmax.*; got --output-layer nce"):
         model.check_training(criterion, cfg)
     criterion.task.args.add_bos_token = False

@@ -42,9 +42,8 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize(("separator", "end"), [("\t", "\n"), (" ", "\r\n"), (" \t ", " \n")])
 def test_a_file_by_hand(separator, end, tmp_path):
-    path = written(
-        tmp_path, BY_HAND.replace("\t", separator).replace("\n\n\\end", "\n\\end").replace("\n", end).rstrip()
-    )
+    text = BY_HAND.replace("\t", separator).replace("\n\n\\end", "\n\\end").replace("\n", end)
+    path = written(tmp_path, text.rstrip())
     vocabulary, model = BackoffModel.read_arpa(path, flag="--read-arpa")
     assert vocabulary.symbols() == ["<s>", "</s>", "a", "b"]
     assert model.order == 2

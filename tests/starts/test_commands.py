@@ -11,15 +11,8 @@ from ..test_compat_commands import logged
 TIED = "--share-decoder-input-output-embed"
 MODEL = ("--task", "contiguous_lm", "--arch", "tied_lstm_lm", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16)
 TRAINING = ("--optimizer", "adam", "--lr", "1e-2", "--batch-size", 8, "--tokens-per-sample", 10, "--log-format", "json")
-TRAINING += (
-    "--num-workers",
-    0,
-    "--no-epoch-checkpoints",
-    "--criterion",
-    "tied_cross_entropy",
-    "--sharing-method",
-    "scaled",
-)
+TRAINING += ("--num-workers", 0, "--no-epoch-checkpoints", "--criterion", "tied_cross_entropy")
+TRAINING += ("--sharing-method", "scaled")
 
 
 def test_trainings_start_from_what_was_made(

@@ -67,9 +67,8 @@ def test_words_are_matched_by_name(tmp_path: Path, cli: Cli) -> None:
     second = table(second.words, second.rows_VD + 2 * first.rows_VD)
     order = np.random.default_rng(1).permutation(30)
     write_text(tmp_path / "a.vec", first.words, first.rows_VD)
-    write_text(
-        tmp_path / "b.vec", [*(second.words[row] for row in order), "more"], [*second.rows_VD[order], np.ones(6)]
-    )
+    words = [*(second.words[row] for row in order), "more"]
+    write_text(tmp_path / "b.vec", words, [*second.rows_VD[order], np.ones(6)])
     printed = cli("correlation", tmp_path / "a.vec", tmp_path / "b.vec").out.splitlines()
     assert printed[2] == "30 words, 435 pairs"
     exact = exact_spearman(exact_pairwise(first.rows_VD), exact_pairwise(second.rows_VD))
