@@ -1,7 +1,6 @@
 """Tables by role: effective vectors against what models do, what is tied, bands, and what is refused."""
 
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.sharing import SHARING_METHODS, register_sharing_method
+from fairseq_tiedemb.sharing import SHARING_METHODS
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 
 from ..crossing import crossed
@@ -23,12 +22,8 @@ DECODER = {"share_decoder_input_output_embed": True}
 
 
 @pytest.fixture(autouse=True)
-def methods() -> Iterator[None]:
-    before = dict(SHARING_METHODS)
-    register_sharing_method(LEARNED)
-    yield
-    SHARING_METHODS.clear()
-    SHARING_METHODS.update(before)
+def learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHARING_METHODS, LEARNED.name, LEARNED)
 
 
 def saved(model: Any, **settings: Any) -> dict[str, Any]:
