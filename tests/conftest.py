@@ -41,6 +41,8 @@ SPLIT_SIZES = {"train": 100, "valid": 20, "test": 100}
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
 Cli = Callable[..., CaptureResult[str]]
+InProcess = Callable[..., str]
+Evaluate = Callable[..., tuple[int, float]]
 
 
 def pytest_collectstart() -> None:
@@ -205,7 +207,7 @@ def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -
 
 
 @pytest.fixture
-def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
+def train(caplog: pytest.LogCaptureFixture) -> InProcess:
     """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
     import fairseq_cli.train
     from fairseq import checkpoint_utils, options
@@ -221,7 +223,7 @@ def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
 
 
 @pytest.fixture
-def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float]]:
+def evaluate(caplog: pytest.LogCaptureFixture) -> Evaluate:
     """`evaluate(data, *flags)` is fairseq-eval-lm in this process; it returns tokens and perplexity."""
     import fairseq_cli.eval_lm
     from fairseq import options
@@ -238,7 +240,7 @@ def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float
 
 
 @pytest.fixture
-def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def generate(capsys: pytest.CaptureFixture[str]) -> InProcess:
     """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
     import fairseq_cli.generate
     from fairseq import options

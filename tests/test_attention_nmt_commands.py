@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 
 from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 
-from .conftest import USER_DIR, MadeOnce
+from .conftest import USER_DIR, InProcess, MadeOnce, RunCommand
 from .runs import model_state, printed
 from .test_compat_commands import logged, losses, noise
 
@@ -37,9 +36,6 @@ TIED = (*COMMON, "--criterion", "tied_cross_entropy")
 ADAM = ("--optimizer", "adam", "--lr", "1e-2")
 LSTM = ("--arch", "lstm_nmt_twwt", *TIED, *ADAM)
 BRIEF = ("--batch-size", "20", "--max-epoch", "2", "--no-save")
-
-RunCommand = Callable[..., Any]
-InProcess = Callable[..., str]
 
 
 @pytest.fixture

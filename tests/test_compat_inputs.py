@@ -3,7 +3,6 @@
 import contextlib
 import io
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +19,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 import fairseq_tiedemb.plugin  # noqa: F401 (mends fairseq before its parser begins)
 from fairseq_tiedemb.training import recipes
 
-from .conftest import USER_DIR, RunCommand, configuration
+from .conftest import USER_DIR, InProcess, RunCommand, configuration
 
 MARK = "\ufeff"
 
@@ -88,7 +87,7 @@ def test_hydra_train_asks_for_the_data(run_command: RunCommand, tmp_path: Path) 
 
 
 def test_eval_lm_names_a_model_that_translates(
-    train: Callable[..., str], parallel_data: Path, lm_data: Path, tmp_path: Path
+    train: InProcess, parallel_data: Path, lm_data: Path, tmp_path: Path
 ) -> None:
     sizes = [f"--{name}=4" for name in ("encoder-embed-dim", "encoder-hidden-size", "decoder-embed-dim")]
     sizes += ["--decoder-hidden-size=4", "--decoder-out-embed-dim=4", "--save-dir", str(tmp_path)]

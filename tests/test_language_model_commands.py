@@ -6,7 +6,6 @@ quicker. What is rarer is marked slow.
 
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,9 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq_tiedemb.models.highway_lm import HighwayLM
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 
-from .conftest import USER_DIR, MadeOnce
+from .conftest import USER_DIR, Evaluate, InProcess, MadeOnce, RunCommand
 from .runs import assert_same_weights, model_state, tokens
 from .test_compat_commands import logged, losses, noise
-
-RunCommand = Callable[..., Any]
-InProcess = Callable[..., str]
-Evaluate = Callable[..., tuple[int, float]]
 
 LOGS = ("--log-format", "json", "--num-workers", 0)
 # Five updates an epoch and more; dropout, so that random numbers are seen.

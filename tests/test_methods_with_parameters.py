@@ -17,6 +17,7 @@ from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, output_
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
+from .conftest import InProcess
 from .gradients import assert_same_gradients
 from .models import attention_nmts, families, recurrent_lms
 from .models.common import TARGET, grown
@@ -293,7 +294,7 @@ def test_what_a_method_has_begins_as_it_says(name: str) -> None:
 
 @pytest.mark.parametrize(("arch", "method"), [("lstm_nmt_twwt", "scale-norm"), ("tied_transformer", "learned-cosine")])
 def test_fairseq_train_trains_them_and_p_for_translation(
-    arch: str, method: str, parallel_data: Path, train: Callable[..., str], tmp_path: Path
+    arch: str, method: str, parallel_data: Path, train: InProcess, tmp_path: Path
 ) -> None:
     sizes = (
         "--encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8 "

@@ -17,12 +17,9 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.outputs import ClassBased, ShortList
 
-from .conftest import SPLIT_SIZES, Cli, MadeOnce, RunCommand
+from .conftest import SPLIT_SIZES, Cli, Evaluate, InProcess, MadeOnce, RunCommand
 from .runs import assert_same, model_state, printed, saved, tokens
 from .test_compat_commands import logged, noise, shown
-
-Train = Callable[..., str]
-Evaluate = Callable[..., tuple[int, float]]
 
 SIZES = ("--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--tokens-per-sample", 5, "--batch-size", 6)
 FLAGS = (*SIZES, "--log-format", "json", "--num-workers", 0)
@@ -148,7 +145,7 @@ def test_evaluation(
 
 
 @every_layer
-def test_decoding(name: str, trained: Callable[[str], Trained], generate: Callable[..., str]) -> None:
+def test_decoding(name: str, trained: Callable[[str], Trained], generate: InProcess) -> None:
     model = trained(name)
     flags = ("--task", "contiguous_lm", "--sample-break-mode", "eos", *model.path, "--gen-subset", "valid")
     text = generate(model.data, *flags, "--batch-size", 7, "--beam", 2, "--prefix-size", 2, "--max-len-b", 6)
@@ -260,7 +257,7 @@ def test_raw_scores_are_scores_and_no_perplexity(trained: Callable[[str], Traine
 
 
 @pytest.mark.parametrize("name", ["nce", pytest.param("sampled", marks=pytest.mark.slow), "tree"])
-def test_other_updates(name: str, train: Train, lm_data: Path, tmp_path: Path) -> None:
+def test_other_updates(name: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     """Of several batches, in bfloat16; with a moving average, which leaves counts alone."""
     command = (lm_data, *LAYERS[name], *FLAGS, "--batch-size", 12, "--max-epoch", 2)
     for more in (("--update-freq", 2), ("--bf16",)):
@@ -281,7 +278,7 @@ def test_other_updates(name: str, train: Train, lm_data: Path, tmp_path: Path) -
     [("class-file", ("--store-ema",)), ("class-tree", ()), pytest.param("class-file", (), marks=pytest.mark.slow)],
 )
 def test_resume_needs_no_file_of_classes(
-    name: str, more: tuple, train: Train, evaluate: Evaluate, lm_data: Path, tmp_path: Path
+    name: str, more: tuple, train: InProcess, evaluate: Evaluate, lm_data: Path, tmp_path: Path
 ) -> None:
     """And ends where it would have ended with one, of those that our command makes; nor does evaluation need it."""
     file = tmp_path / "classes"
@@ -301,7 +298,7 @@ def test_resume_needs_no_file_of_classes(
 
 
 def test_resume_with_other_classes(
-    trained: Callable[[str], Trained], train: Train, lm_data: Path, tmp_path: Path
+    trained: Callable[[str], Trained], train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
     model = trained("classes")
     flags = (*model.flags, *FLAGS, "--max-epoch", 3, "--save-dir", tmp_path)

@@ -3,11 +3,11 @@
 Options of a model are refused by its plan (models/test_plan_refusals.py); here is what the training must tell.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from .conftest import InProcess
 from .test_attention_nmt_commands import LSTM
 from .test_language_model_commands import PRESET as RECURRENT
 from .test_word2vec_commands import SKIPGRAM
@@ -78,7 +78,7 @@ def test_what_cannot_work_is_refused(
     base: tuple,
     flags: str,
     message: str,
-    train: Callable[..., str],
+    train: InProcess,
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:

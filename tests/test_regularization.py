@@ -2,7 +2,6 @@
 
 import copy
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCross
 from fairseq_tiedemb.models._stream_lm import StreamLM
 from fairseq_tiedemb.regularizers import REGULARIZERS
 
+from .conftest import InProcess
 from .models.common import grown
 from .models.recurrent_lms import WORDS, batch, build, text
 
@@ -277,7 +277,7 @@ def task_step(model: StreamLM, each: TiedCrossEntropy, sample: dict[str, Any], *
 
 
 def test_the_trainer_says_when_an_update_begins(
-    lm_data: Path, train: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lm_data: Path, train: InProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = []
     monkeypatch.setattr(TiedCrossEntropy, "begin_update", lambda self, model: begun.append(1))
@@ -290,9 +290,7 @@ TABLES = [f"decoder.{name}.weight" for name in ("embed_tokens", "output", "outpu
 
 
 @pytest.mark.parametrize("arch", ["tied_transformer_lm", "zaremba_lm_small_wt"])
-def test_unit_rows_have_norm_one_after_each_update(
-    arch: str, lm_data: Path, train: Callable[..., str], tmp_path: Path
-) -> None:
+def test_unit_rows_have_norm_one_after_each_update(arch: str, lm_data: Path, train: InProcess, tmp_path: Path) -> None:
     flags = "--unit-rows --optimizer adam --lr 0.05 --batch-size 4 --max-update 3 --no-epoch-checkpoints"
     flags += " --decoder-embed-dim 8 --tokens-per-sample 5 --task language_modeling --criterion tied_cross_entropy"
     sizes = "--decoder-attention-heads 2" if "transformer" in arch else "--decoder-hidden-size 8"

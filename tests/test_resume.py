@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ from fairseq.trainer import Trainer
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
-from .conftest import USER_DIR
+from .conftest import USER_DIR, InProcess
 from .runs import assert_same, saved
 from .test_compat_commands import logged
-
-InProcess = Callable[..., str]
 
 LOGS = ("--log-format", "json", "--num-workers", 0)
 # Fourteen updates an epoch; dropout, so that random numbers are seen.

@@ -17,7 +17,7 @@ from fairseq_tiedemb.analysis.language_models import load_language_model
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.ngram import read_word_scores
 
-from .conftest import Cli, RunCommand
+from .conftest import Cli, Evaluate, RunCommand
 from .untrained import write_checkpoint
 
 # With control characters, which a pipe gets as they are.
@@ -40,7 +40,6 @@ def rows(text: str) -> list[tuple[float, int, str]]:
 
 
 Refused = Callable[..., str]
-Evaluate = Callable[..., tuple[int, float]]
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,9 @@ from fairseq import options
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.models.transformer import TiedTransformerModel
 
-from .conftest import Cli, MadeOnce, configuration
+from .conftest import Cli, InProcess, MadeOnce, RunCommand, configuration
 from .test_compat_commands import TRANSLATION
 from .vectors.common import command
-
-InProcess = Callable[..., str]
-RunCommand = Callable[..., Any]
 
 FEW = ("--max-update", 2, "--no-epoch-checkpoints", "--log-format", "json", "--num-workers", 0, "--disable-validation")
 LM = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--batch-size", 6, *FEW)

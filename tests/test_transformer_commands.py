@@ -15,7 +15,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 
 import fairseq_tiedemb.plugin  # noqa: F401 (which makes fairseq load checkpoints safely)
 
-from .conftest import configuration
+from .conftest import Evaluate, InProcess, RunCommand, configuration
 from .runs import model_state, printed
 from .test_compat_commands import logged, losses
 
@@ -37,11 +37,9 @@ BANDS = ["--adaptive-input", "--tie-adaptive-weights", "--criterion", "adaptive_
 BANDS += ["--adaptive-input-cutoff", "13", "--adaptive-softmax-cutoff", "13"]
 BANDS += ["--adaptive-input-factor", "2", "--adaptive-softmax-factor", "2"]
 
-RunCommand = Callable[..., Any]
-
 
 @pytest.fixture
-def train(train: Callable[..., str]) -> Callable[..., str]:
+def train(train: InProcess) -> Callable[..., str]:
     """`train(data, *flags)` of conftest.py, for these models."""
     return lambda data, *flags: train(data, *TRAINING, *flags)
 
@@ -89,7 +87,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_plain_trains_like_fairseqs_own(
-    family: str, train: Any, parallel_data: Path, lm_data: Path, tmp_path: Path
+    family: str, train: InProcess, parallel_data: Path, lm_data: Path, tmp_path: Path
 ) -> None:
     """Number by number, with dropout."""
     arch, flags = FAMILIES[family]
@@ -107,7 +105,7 @@ def test_plain_trains_like_fairseqs_own(
 
 @pytest.mark.parametrize("family", ["transformer", "dynamicconv"])
 def test_our_criterion_trains_and_decodes(
-    family: str, train: Any, generate: Callable[..., str], parallel_data: Path, tmp_path: Path
+    family: str, train: InProcess, generate: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
     """The same numbers as with fairseq's criterion, up to rounding; and the model decodes."""
     arch, flags = FAMILIES[family]
@@ -124,7 +122,9 @@ def test_our_criterion_trains_and_decodes(
 
 
 @pytest.mark.parametrize("method", ["l2-input", "distance"])
-def test_bands_are_trained_and_scored(method: str, train: Any, evaluate: Any, lm_data: Path, tmp_path: Path) -> None:
+def test_bands_are_trained_and_scored(
+    method: str, train: InProcess, evaluate: Evaluate, lm_data: Path, tmp_path: Path
+) -> None:
     arch, flags = FAMILIES["transformer_lm_bands"]
     more = ("--sharing-method", method, "--max-epoch", 1, "--save-dir", tmp_path)
     log = train(lm_data, *arch, *flags, *more)
@@ -136,7 +136,7 @@ def test_bands_are_trained_and_scored(method: str, train: Any, evaluate: Any, lm
 
 @pytest.mark.parametrize("family", ["transformer", "lightconv_lm"])
 def test_factorised_models_are_trained_and_resumed(
-    family: str, train: Any, parallel_data: Path, lm_data: Path, tmp_path: Path
+    family: str, train: InProcess, parallel_data: Path, lm_data: Path, tmp_path: Path
 ) -> None:
     arch, flags = FAMILIES[family]
     data = lm_data if "lm" in family else parallel_data
@@ -187,7 +187,7 @@ def test_presets_have_fairseqs_sizes(parallel_data: Path) -> None:
     ids=["untied", "three-way", "tied", "dynamicconv"],
 )
 def test_two_processes_train_like_one_with_twice_the_batches(
-    flags: list[str], run_command: RunCommand, train: Any, parallel_data: Path
+    flags: list[str], run_command: RunCommand, train: InProcess, parallel_data: Path
 ) -> None:
     common = (*flags, *OURS, "--no-save", "--dropout", "0", "--attention-dropout", "0")
     one = train(parallel_data, *common, "--update-freq", "2")

@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from fairseq import checkpoint_utils
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 from fairseq_tiedemb.losses import LossOptions
 
-from .conftest import Cli, MadeOnce, RunCommand
+from .conftest import Cli, InProcess, MadeOnce, RunCommand
 from .runs import saved
 from .test_compat_commands import logged
 
@@ -45,9 +44,7 @@ def two_topics(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     "name", ["skip-gram", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cbow", "tied", "full", "tree"))]
 )
-def test_words_of_one_topic_come_to_be_alike(
-    name: str, two_topics: Path, train: Callable[..., str], tmp_path: Path
-) -> None:
+def test_words_of_one_topic_come_to_be_alike(name: str, two_topics: Path, train: InProcess, tmp_path: Path) -> None:
     flags = ("--max-epoch", 3, "--total-num-update", 130, "--subsampling", 0, "--save-interval", 3)
     flags += ("--save-dir", tmp_path)
     text = train(two_topics, *MODELS[name], *flags)
@@ -62,7 +59,7 @@ def test_words_of_one_topic_come_to_be_alike(
     assert min(within) > max(across)
 
 
-def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(two_topics: Path, train: Callable[..., str]) -> None:
+def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(two_topics: Path, train: InProcess) -> None:
     """All pairs have a part in the root's gradient, whose sum over a batch leads out of all bounds if it is not cut."""
     flags = (*MODELS["tree"], "--max-tokens", 20_000, "--subsampling", 0, "--window", 5, "--lr", 0.1, "--max-epoch", 12)
     flags += ("--lr-scheduler", "fixed", "--no-save")
@@ -137,7 +134,7 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
     assert model(words, torch.arange(4), words, LossOptions(reduce=False)).loss.shape == (4,)
 
 
-def test_the_criterion_refuses_other_models(train: Callable[..., str], lm_data: Path, tmp_path: Path) -> None:
+def test_the_criterion_refuses_other_models(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     flags = ("--arch", "zaremba_lm_small", "--criterion", "word_pairs", "--max-update", 1, "--cpu")
     with pytest.raises(ValueError, match="--task word_pairs: needs a model of word2vec's family; got zaremba_lm_small"):
         train(lm_data, *flags, "--task", "word_pairs", "--max-tokens", 40, "--save-dir", tmp_path)

@@ -2,14 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq.sequence_scorer import SequenceScorer
 
-from .conftest import Cli, MadeOnce, run
+from .conftest import Cli, Evaluate, InProcess, MadeOnce, run
 from .models.common import dictionary
 from .test_compat_commands import shown
 from .untrained import write_checkpoint
@@ -18,8 +17,6 @@ from .untrained import write_checkpoint
 TEXT = "<pad> a <pad> <pad>\nb\n<pad> c <pad> <pad> e\n" * 5 + "f <pad> g <pad> <pad>\n"
 MODEL = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--dropout", 0)
 BATCHES = ("--batch-size", 4, "--tokens-per-sample", 5, "--num-workers", 0)
-
-Evaluate = Callable[..., tuple[int, float]]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +89,7 @@ def test_validation_refuses_what_is_no_perplexity(folder: Path, tmp_path: Path) 
     assert "validation: needs a loss that is a number; got nan. Use a checkpoint from before" in command.stderr
 
 
-def test_fairseqs_criterions_are_refused(folder: Path, train: Callable[..., str]) -> None:
+def test_fairseqs_criterions_are_refused(folder: Path, train: InProcess) -> None:
     """They would count the word, but not predict it."""
     flags = (*MODEL, *BATCHES, "--max-update", 1, "--no-save", "--disable-validation", "--criterion")
     message = "--criterion: needs tied_cross_entropy for .* <pad>.*; got cross_entropy, and 33 of it in split train"

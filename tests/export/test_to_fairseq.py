@@ -3,7 +3,6 @@
 import sys
 from argparse import Namespace
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from fairseq_tiedemb.export.to_fairseq import export
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from .. import untrained
-from ..conftest import Cli, RunCommand
+from ..conftest import Cli, InProcess, RunCommand
 from ..crossing import crossed
 from ..models.common import dictionary, grown
 from ..models.families import ALL, DECODER, FAMILIES, SHARINGS, WORDS, build, options_of, scores, task_of
@@ -283,7 +282,7 @@ def test_the_form_of_the_settings_is_a_flag(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_stock_fairseq_generates_the_same(
-    run_command: RunCommand, generate: Callable[..., str], parallel_data: Path, tmp_path: Path
+    run_command: RunCommand, generate: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
     path, exported = tmp_path / "ours.pt", tmp_path / "stock.pt"
     flags = ("--arch", "tied_transformer_tiny", "--sharing-method", "square-output", "--share-all-embeddings")

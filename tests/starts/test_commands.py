@@ -1,11 +1,10 @@
 """A training goes on from what `extend`, `tie` and `untie` make, and its loss goes down."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from fairseq_tiedemb.cli import main
 
-from ..conftest import RunCommand
+from ..conftest import InProcess, RunCommand
 from ..test_compat_commands import logged
 
 TIED = "--share-decoder-input-output-embed"
@@ -16,7 +15,7 @@ TRAINING += ("--sharing-method", "scaled")
 
 
 def test_trainings_start_from_what_was_made(
-    run_command: RunCommand, train: Callable[..., str], text_folder: Path, lm_data: Path, tmp_path: Path
+    run_command: RunCommand, train: InProcess, text_folder: Path, lm_data: Path, tmp_path: Path
 ) -> None:
     """Of words that were cut into letters before, `extend` brings the letters."""
     (tmp_path / "text").write_text(text_folder.joinpath("train.src").read_text().replace("a b", "a_b"))
