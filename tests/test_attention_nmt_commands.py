@@ -197,30 +197,6 @@ def test_dictionaries_that_differ_are_refused_before_anything_is_written(
     assert "weight tying" in train(apart, "--arch", "lstm_nmt_wt", *TIED, *ADAM, *BRIEF)
 
 
-# --- longer trainings, several processes -----------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--arch lstm_nmt --criterion tied_cross_entropy --ddp-backend pytorch_ddp --find-unused-parameters",
-        "--arch lstm_nmt_twwt --criterion tied_cross_entropy --ddp-backend c10d --sentence-avg",
-        "--arch dl4mt_twwt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --find-unused-parameters",
-        "--arch lstm_nmt_wt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --ddp-backend legacy_ddp",
-    ],
-)
-def test_two_processes_train_like_one_with_twice_the_batches(
-    flags: str, run_command: RunCommand, train: InProcess, parallel_data: Path
-) -> None:
-    """Of five batches, so that the last update has one, and one process none."""
-    common = (*COMMON, *ADAM, *flags.split(), *BRIEF)
-    one = train(parallel_data, *common, "--update-freq", 2)
-    two = run_command("train", parallel_data, *common, "--distributed-world-size", 2, fresh=True)
-    for name, expected in losses(one).items():
-        assert losses(two.stdout)[name] == pytest.approx(expected, abs=2e-3), name  # three digits are shown
-
-
 @pytest.mark.slow
 def test_from_pretrained_in_a_fresh_process_with_subwords(
     path: tuple[str, Path], parallel_data: Path, tmp_path: Path

@@ -25,7 +25,6 @@ SMALL = [flag for side in SIDES for flag in (f"--{side}-embed-dim", "32", f"--{s
 TRANSFORMER = ["--arch", "tied_transformer_tiny", *SMALL]
 DYNAMICCONV = ["--arch", "tied_lightconv_iwslt_de_en", *SMALL, "--encoder-layers", "2", "--decoder-layers", "2"]
 DYNAMICCONV += [flag for side in SIDES for flag in (f"--{side}-kernel-size-list", "[3]", f"--{side}-conv-dim", "32")]
-UNDROPPED = ["--input-dropout", "0", "--weight-dropout", "0", "--relu-dropout", "0"]
 TRANSFORMER_LM = ["--arch", "tied_transformer_lm_gpt2_tiny", "--decoder-embed-dim", "32"]
 LIGHTCONV_LM = ["--arch", "tied_lightconv_lm", *SMALL[4:], "--decoder-layers", "2", "--decoder-kernel-size-list", "[3]"]
 TRAINING = ("--optimizer", "adam", "--lr", "1e-2", "--log-format", "json", "--num-workers", "0", "--batch-size", "20")
@@ -173,25 +172,3 @@ def test_presets_have_fairseqs_sizes(parallel_data: Path) -> None:
         assert model.decoder_layers == 6
         if "lightconv" in arch:
             assert model.encoder_conv_type == model.decoder_conv_type == "dynamic"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags",
-    [
-        [*TRANSFORMER, "--sharing-method", "cosine", "--find-unused-parameters"],
-        [*TRANSFORMER, THREE_WAY, "--sharing-method", "l2-input", "--find-unused-parameters"],
-        [*TRANSFORMER, TIED, "--sharing-method", "square-output"],
-        [*DYNAMICCONV, *UNDROPPED, THREE_WAY, "--sharing-method", "distance", "--ddp-backend", "legacy_ddp"],
-    ],
-    ids=["untied", "three-way", "tied", "dynamicconv"],
-)
-def test_two_processes_train_like_one_with_twice_the_batches(
-    flags: list[str], run_command: RunCommand, train: InProcess, parallel_data: Path
-) -> None:
-    common = (*flags, *OURS, "--no-save", "--dropout", "0", "--attention-dropout", "0")
-    one = train(parallel_data, *common, "--update-freq", "2")
-    two = run_command("train", parallel_data, *TRAINING, *common, "--distributed-world-size", "2", fresh=True)
-    found, expected = (logged(text, "train_loss") for text in (two.stdout + two.stderr, one))
-    assert len(expected) == 2
-    assert found == pytest.approx(expected, abs=2e-3)  # three digits are shown
