@@ -114,11 +114,8 @@ def test_the_command_with_a_folder(tmp_path: Path, cli: Cli) -> None:
     numbered(tmp_path, *EPOCHS, *UPDATES)
     output = tmp_path / "average.pt"
     out = cli("average", "--inputs", tmp_path, "--num-epoch-checkpoints", 2, "--output", output).out
-    assert out.split() == [
-        *f"{output}: the average of 2".split(),
-        f"{tmp_path}/checkpoint10.pt",
-        f"{tmp_path}/checkpoint9.pt",
-    ]
+    files = [f"{tmp_path}/checkpoint{epoch}.pt" for epoch in (10, 9)]
+    assert out.split() == [*f"{output}: the average of 2".split(), *files]
     assert read_checkpoint(output, flag="X")["model"]["weight"].item() == (1 + 2) / 2
     options = ("--num-update-checkpoints", 2, "--checkpoint-upper-bound", 950)
     cli("average", "--inputs", tmp_path, *options, "--output", output)

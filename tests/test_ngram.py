@@ -160,10 +160,7 @@ def test_a_fallback_of_the_discounts_is_said(tmp_path, cli):
 REFUSED = [
     (["good", "--order", "0"], "--order: needs a whole number from 1 to 100; got 0. Use 5."),
     (["good", "--order", "1000000"], "--order: needs a whole number from 1 to 100; got 1000000. Use 5."),
-    (
-        ["good", "--smoothing", "katz", "--katz-k", "1000000000"],
-        "a whole number from 1 to 10000; got 1000000000. Use 7",
-    ),
+    (["good", "--smoothing", "katz", "--katz-k", "1000000000"], "whole number from 1 to 10000; got 1000000000. Use 7"),
     (["missing"], "TRAIN: needs a text file; got missing (No such file or directory)"),
     (["."], "TRAIN: needs a text file; got . (Is a directory)"),
     (["good", "empty"], "TRAIN: needs text; got empty, which is empty"),

@@ -31,10 +31,7 @@ OF_LANGUAGE_MODELS: Refusals = [
         "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",
         "--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1. Leave it out",
     ),
-    (
-        "--criterion adaptive_loss --ddp-backend legacy_ddp",
-        "needs a model with an adaptive softmax; got one without. U",
-    ),
+    ("--criterion adaptive_loss --ddp-backend legacy_ddp", "needs a model with an adaptive softmax; got one without"),
 ]
 OF_OUTPUT_LAYERS: Refusals = [
     ("--output-layer shrub", "--output-layer: needs a registered layer; got 'shrub'. Use one of: softmax"),

@@ -147,9 +147,7 @@ def test_factorised_models_are_trained_and_resumed(
     assert "Loaded checkpoint" in more
 
 
-@pytest.mark.parametrize(
-    "arch", ["tied_transformer_tiny", "tied_lightconv", "tied_transformer_lm", "tied_lightconv_lm"]
-)
+@pytest.mark.parametrize("arch", ["tied_transformer", "tied_lightconv", "tied_transformer_lm", "tied_lightconv_lm"])
 def test_an_unknown_method_is_refused(arch: str, parallel_data: Path, capsys: Any) -> None:
     flags = ("--arch", arch, "--sharing-method", "l3")
     if "lm" in arch:

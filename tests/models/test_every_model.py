@@ -252,8 +252,6 @@ def test_a_checkpoint_with_two_tables_for_one_is_refused(name: str) -> None:
     for key in tables:
         state = {name: entry.clone() for name, entry in model.state_dict().items()}
         state[key][-1, 0] *= 1 + 1e-6  # even by a rounding
-        with pytest.raises(
-            (ValueError, RuntimeError), match="needs (a checkpoint with one table|the table of the input)"
-        ):
+        with pytest.raises((ValueError, RuntimeError), match="needs (a checkpoint with one|the table of the input)"):
             model.load_state_dict(state)
     model.load_state_dict(model.state_dict())

@@ -32,11 +32,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"merge_src_tgt_embed": True, "target": OTHERS},
         "--merge-src-tgt-embed: needs .* got 'wort0' at 4, where that has 'word0'. Use .*--joined-dictionary",
     ),
-    (
-        "lstm_nmt_twwt",
-        {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"},
-        "needs one .* got .*'a.txt' and .*'b.t",
-    ),
+    ("lstm_nmt_twwt", {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"}, "got .*'a.txt' and .*'b.txt'"),
     ("feedforward_lm", {"output_layer": "adaptive"}, "needs a recurrent language model, .* got --arch feedforward_lm"),
     # Constants.
     ("tied_lstm_lm", {"logit_soft_cap": 0.0}, "--logit-soft-cap: needs a positive, finite number; got 0.0. Use 30"),
@@ -99,11 +95,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {**BANDS, "adaptive_input_factor": 100.0, "adaptive_softmax_factor": 100.0},
         r"--adaptive-input-factor: needs 1 or more, and a last band, of 16 / factor\^2.*; got 100.0",
     ),
-    (
-        "tied_lstm_lm",
-        {**CUTOFF, "sharing_method": "cosine"},
-        f"--sharing-method cosine: needs bands .* 5,8 without {TIED}",
-    ),
+    ("tied_lstm_lm", {**CUTOFF, "sharing_method": "cosine"}, f"-method cosine: needs bands .* 5,8 without {TIED}"),
     (
         "dynamicconv",
         {"sharing_method": "distance", **THEIRS},
@@ -118,11 +110,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tied_lstm_lm", {"output_layer": "softmaks"}, "--output-layer: needs a registered layer; got 'softmaks'"),
     ("tied_lstm_lm", {"output_layer": "adaptive"}, "--output-layer adaptive: .* got none"),
     ("tied_lstm_lm", {"output_layer": "nce", **CUTOFF}, "--output-layer nce: .* got --adaptive-softmax-cutoff 5,8"),
-    (
-        "transformer_lm",
-        {"output_layer": "negative-sampling"},
-        "negative-sampling: needs word2vec.*; got .*. Use sampled",
-    ),
+    ("transformer_lm", {"output_layer": "negative-sampling"}, "-sampling: needs word2vec.*; got .*. Use sampled"),
     ("word2vec_skipgram", {"output_layer": "classes"}, "-layer classes: .*; got .*word2vec_skipgram. Use negative-sa"),
     (
         "word2vec_skipgram",

@@ -154,12 +154,8 @@ LIU = {"label_smoothing": 0.1, "adam_betas": "(0.9, 0.98)", "criterion": "tied_c
 WMT = LIU | {"dropout": 0.3, "weight_decay": 0, "max_tokens": 3584, "update_freq": [32], "keep_last_epochs": 10}
 IWSLT = LIU | {"dropout": 0.3, "weight_decay": 1e-4, "update_freq": [1], "max_update": 50_000}
 BIG = {"encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 4096, "encoder_attention_heads": 16, "decoder_layers": 6}
-IWSLT_SIZES = {
-    "encoder_embed_dim": 512,
-    "encoder_ffn_embed_dim": 1024,
-    "encoder_attention_heads": 4,
-    "decoder_layers": 6,
-}
+IWSLT_SIZES = {"encoder_embed_dim": 512, "encoder_ffn_embed_dim": 1024}
+IWSLT_SIZES |= {"encoder_attention_heads": 4, "decoder_layers": 6}
 ZAREMBA = {"task": "contiguous_lm", "sentence_avg": True, "batch_size": 5, "distributed_world_size": 4, "fp16": True}
 FEEDFORWARD = {"task": "contiguous_lm", "batch_size": 50, "tokens_per_sample": 5}
 SMALL_NMT = {

@@ -21,11 +21,8 @@ def test_a_failed_score_shows_why(tmp_path: Path) -> None:
     assert f"all it said is in {tmp_path}/ptb/wt-1/score-train.log" in process.stderr
 
 
-SENTENCES = [
-    "a man sleeps .",
-    "two dogs run on the beach .",
-    *(f"number {number} sits here ." for number in range(2, 12)),
-]
+SENTENCES = ["a man sleeps .", "two dogs run on the beach ."]
+SENTENCES += [f"number {number} sits here ." for number in range(2, 12)]
 
 
 def evaluate(folder: Path, translations: list[str], **variables: object) -> subprocess.CompletedProcess[str]:

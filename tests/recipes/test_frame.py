@@ -131,6 +131,7 @@ def test_all_gpus_train_unless_told_otherwise(tmp_path: Path) -> None:
     assert (option(train, "--distributed-world-size"), "--fp16" in train) == ("2", True)
 
 
+CRAWL = "training-parallel-commoncrawl.tgz"
 PREPARED = [
     # recipe, variables, addresses that end so, times that fairseq-preprocess runs and makes one dictionary
     (["prepare-ptb.sh"], {}, ["ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"], (1, 0)),
@@ -143,19 +144,9 @@ PREPARED = [
     (["prepare-iwslt14.sh", "es"], {"FROM": "/a/es-en.tgz"}, [], (1, 0)),
     (["prepare-tatoeba.sh", "fr"], {"FROM": "/a/fra-eng.zip"}, [], (1, 1)),
     (["prepare-wmt14-enfr.sh"], {}, ["bitexts.tgz", "dev+test.tgz"], (2, 1)),
-    (
-        ["prepare-wmt15-ende.sh"],
-        {},
-        ["de-en.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v10.tgz"],
-        (2, 1),
-    ),
+    (["prepare-wmt15-ende.sh"], {}, ["de-en.tgz", CRAWL, "training-parallel-nc-v10.tgz"], (2, 1)),
     (["prepare-wmt15-ende.sh"], {"FROM": "/a/folder"}, [], (2, 1)),
-    (
-        ["prepare-wmt16-ende.sh"],
-        {},
-        ["de-en.tgz", "training-parallel-commoncrawl.tgz", "training-parallel-nc-v11.tgz"],
-        (1, 1),
-    ),
+    (["prepare-wmt16-ende.sh"], {}, ["de-en.tgz", CRAWL, "training-parallel-nc-v11.tgz"], (1, 1)),
 ]
 
 

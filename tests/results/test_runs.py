@@ -154,12 +154,8 @@ def test_refused(name: str, message: str, tmp_path: Path, cli: Cli) -> None:
 
 def test_refused_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run")
-    for text, line in (
-        ("", "needs a line for each run; got none."),
-        ("{}\n", 1),
-        (USAGE + "[]\n", 4),
-        (USAGE + "{", 4),
-    ):
+    empty = "needs a line for each run; got none."
+    for text, line in (("", empty), ("{}\n", 1), (USAGE + "[]\n", 4), (USAGE + "{", 4)):
         (run / "usage.jsonl").write_text(text)
         assert cli.main(["report", str(run), "--output", str(tmp_path)]) == 2
         said = f"got another line {line}." if isinstance(line, int) else line

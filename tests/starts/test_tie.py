@@ -89,11 +89,7 @@ REFUSALS = {
     "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
     "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
     "widths": ("tie", (*STREAM[:-1], 12), "needs .* equal|needs input vectors as wide"),
-    "bands of both": (
-        "untie",
-        (*LM, *SIZES, *BANDS),
-        "decoder.project_out_dim.weight of .*; got none in .*model.pt. Use",
-    ),
+    "bands of both": ("untie", (*LM, *SIZES, *BANDS), "decoder.project_out_dim.weight of .*; got none in .*model.pt"),
 }
 
 

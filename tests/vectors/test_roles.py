@@ -106,10 +106,8 @@ def test_bands_are_refused_and_an_input_beside_them_is_read() -> None:
     for role in (None, "in", "out", "tied", "sum"):
         with pytest.raises(ValueError, match=r"--role: needs one table for all words; got \w+ for some.pt|got tied"):
             tables_by_role(bands, role, path=PATH)
-    model = {
-        "decoder.embed_tokens.weight": torch.ones(9, 4).half(),
-        "decoder.adaptive_softmax.head.weight": torch.ones(5, 4),
-    }
+    model = {"decoder.embed_tokens.weight": torch.ones(9, 4).half()}
+    model["decoder.adaptive_softmax.head.weight"] = torch.ones(5, 4)
     state = {"cfg": {"model": {}}, "model": model}
     found = tables_by_role(state, "in", path=PATH)["in"]
     assert (found.shape, found.dtype) == ((9, 4), torch.float32)
