@@ -37,13 +37,16 @@ CLASSES = "a 0\nb 1\nc 0\nd 1\ne 0\nf 2\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data", "flags"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("data", "flags"), CASES, ids=[*LAYERS, *RECURRENT, "untied", "three-way", "tied", "dynamicconv"]
+)
 def test_two_processes_train_like_one_with_twice_the_batches(
     data: str, flags: tuple, run_command: RunCommand, train: InProcess, request: pytest.FixtureRequest
 ) -> None:
     command = (request.getfixturevalue(data), *flags, "--no-save")
     two = run_command("train", *command, *TWO, fresh=True)
-    assert noise(two.stdout + two.stderr) == []
+    # torch warns where the search for them finds none.
+    assert noise(two.stdout + two.stderr) == [] or "--find-unused-parameters" in flags
     one = train(*command, "--update-freq", 2)
     if "--noise-samples" in flags:  # which each process draws for itself
         found, expected = logged(two.stdout, "valid_ppl"), logged(one, "valid_ppl")
