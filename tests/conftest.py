@@ -22,6 +22,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("FAIRSEQ_TIEDEMB_PRODUCTS", "blas")
 
 import pytest
+from _pytest.capture import CaptureResult
 
 from .commands import run_module
 
@@ -39,6 +40,9 @@ SPLIT_SIZES = {"train": 100, "valid": 20, "test": 100}
 
 RunCommand = Callable[..., subprocess.CompletedProcess[str]]
 MadeOnce = Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]
+Cli = Callable[..., CaptureResult[str]]
+InProcess = Callable[..., str]
+Evaluate = Callable[..., tuple[int, float]]
 
 
 def pytest_collectstart() -> None:
@@ -140,6 +144,24 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
     return made_once
 
 
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """`cli(name, *args)` is a command of `fairseq-tiedemb` in this process; it returns what that printed: `out`, `err`.
+
+    Errors do not come through: the exit status of what is refused is 2, which `status` is to say.
+    """
+    from fairseq_tiedemb.cli import main
+
+    def cli(*args: object, status: int = 0) -> CaptureResult[str]:
+        capsys.readouterr()
+        found = main([str(arg) for arg in args])
+        printed = capsys.readouterr()
+        assert found == status, printed.err
+        return printed
+
+    return cli
+
+
 def write_parallel_text(folder: Path, seed: int = 1) -> None:
     """Write `train`, `valid` and `test` with the extensions `.src` and `.tgt`; the target is the source reversed."""
     rng = random.Random(seed)
@@ -185,7 +207,7 @@ def configuration(parser: argparse.ArgumentParser, data: Path, *flags: object) -
 
 
 @pytest.fixture
-def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
+def train(caplog: pytest.LogCaptureFixture) -> InProcess:
     """`train(data, *flags)` is fairseq-train in this process; it returns what was logged."""
     import fairseq_cli.train
     from fairseq import checkpoint_utils, options
@@ -201,7 +223,7 @@ def train(caplog: pytest.LogCaptureFixture) -> Callable[..., str]:
 
 
 @pytest.fixture
-def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float]]:
+def evaluate(caplog: pytest.LogCaptureFixture) -> Evaluate:
     """`evaluate(data, *flags)` is fairseq-eval-lm in this process; it returns tokens and perplexity."""
     import fairseq_cli.eval_lm
     from fairseq import options
@@ -218,7 +240,7 @@ def evaluate(caplog: pytest.LogCaptureFixture) -> Callable[..., tuple[int, float
 
 
 @pytest.fixture
-def generate(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def generate(capsys: pytest.CaptureFixture[str]) -> InProcess:
     """`generate(data, *flags)` is fairseq-generate in this process; it returns what was printed."""
     import fairseq_cli.generate
     from fairseq import options

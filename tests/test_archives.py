@@ -39,10 +39,8 @@ def test_a_downloaded_archive_gives_way_to_its_folder(suffix: str, downloaded: P
     packed(downloaded, member("model/model.pt"), member("model/dict.txt"), mode=f"w:{suffix}")
     for _ in range(2):
         assert file_utils.load_archive_file(f"https://example.com/model.tar.{suffix}") == str(downloaded)
-        assert {each.name: each.read_text() for each in downloaded.iterdir()} == {
-            "model.pt": "text",
-            "dict.txt": "text",
-        }
+        found = {each.name: each.read_text() for each in downloaded.iterdir()}
+        assert found == {"model.pt": "text", "dict.txt": "text"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import torch
 
 from fairseq_tiedemb.models.attention_nmt import AttentionNMTModel
 
-from .conftest import USER_DIR, MadeOnce
+from .conftest import USER_DIR, InProcess, MadeOnce, RunCommand
 from .runs import model_state, printed
 from .test_compat_commands import logged, losses, noise
 
@@ -37,9 +36,6 @@ TIED = (*COMMON, "--criterion", "tied_cross_entropy")
 ADAM = ("--optimizer", "adam", "--lr", "1e-2")
 LSTM = ("--arch", "lstm_nmt_twwt", *TIED, *ADAM)
 BRIEF = ("--batch-size", "20", "--max-epoch", "2", "--no-save")
-
-RunCommand = Callable[..., Any]
-InProcess = Callable[..., str]
 
 
 @pytest.fixture
@@ -90,21 +86,7 @@ def test_hydra_trains_what_the_command_line_trains(
     assert "dl4mt_wt: shares decoder input = decoder output (weight tying)" in hydra.stdout
     state = model_state(tmp_path / "hydra")
     assert torch.equal(state["decoder.embed_tokens.weight"], state["decoder.output.weight"])
-    for name, value in model_state(tmp_path / "command_line").items():
-        torch.testing.assert_close(state[name], value)
-
-
-@pytest.mark.slow
-def test_a_hydra_checkpoint_translates_and_resumes(
-    run_command: RunCommand, generate: InProcess, parallel_data: Path, tmp_path: Path
-) -> None:
-    settings = hydra_settings(parallel_data, tmp_path)
-    name = ("--config-dir", CONFIG, "--config-name", "lstm_nmt_twwt")
-    run_command("hydra-train", *name, *settings, cwd=tmp_path)
-    resumed = run_command("hydra-train", *name, *settings, "optimization.max_update=6", cwd=tmp_path)
-    assert "Loaded checkpoint" in resumed.stdout
-    assert logged(resumed.stdout, "train_num_updates")[-1] == 6
-    assert len(hypotheses(generate(parallel_data, "--path", tmp_path / "checkpoint_last.pt"))) == 100
+    torch.testing.assert_close(state, model_state(tmp_path / "command_line"))
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -213,30 +195,6 @@ def test_dictionaries_that_differ_are_refused_before_anything_is_written(
             train(apart, "--arch", *arch, *TIED, *ADAM, "--batch-size", 20, "--save-dir", tmp_path / "checkpoints")
     assert list((tmp_path / "checkpoints").iterdir()) == []
     assert "weight tying" in train(apart, "--arch", "lstm_nmt_wt", *TIED, *ADAM, *BRIEF)
-
-
-# --- longer trainings, several processes -----------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--arch lstm_nmt --criterion tied_cross_entropy --ddp-backend pytorch_ddp --find-unused-parameters",
-        "--arch lstm_nmt_twwt --criterion tied_cross_entropy --ddp-backend c10d --sentence-avg",
-        "--arch dl4mt_twwt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --find-unused-parameters",
-        "--arch lstm_nmt_wt --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --ddp-backend legacy_ddp",
-    ],
-)
-def test_two_processes_train_like_one_with_twice_the_batches(
-    flags: str, run_command: RunCommand, train: InProcess, parallel_data: Path
-) -> None:
-    """Of five batches, so that the last update has one, and one process none."""
-    common = (*COMMON, *ADAM, *flags.split(), *BRIEF)
-    one = train(parallel_data, *common, "--update-freq", 2)
-    two = run_command("train", parallel_data, *common, "--distributed-world-size", 2, fresh=True)
-    for name, expected in losses(one).items():
-        assert losses(two.stdout)[name] == pytest.approx(expected, abs=2e-3), name  # three digits are shown
 
 
 @pytest.mark.slow

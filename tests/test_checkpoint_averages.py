@@ -14,6 +14,8 @@ from fairseq_tiedemb.checkpoints.meaning import ALL
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.cli import create_parser, main
 
+from .conftest import Cli
+
 
 def save(path: Path, **model: torch.Tensor) -> Path:
     """A checkpoint in fairseq's form with these tensors."""
@@ -108,18 +110,15 @@ def test_the_last_by_number_and_not_by_name(tmp_path: Path) -> None:
     assert names(2, True, 900) == ["checkpoint_2_900.pt", "checkpoint_1_500.pt"]
 
 
-def test_the_command_with_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_with_a_folder(tmp_path: Path, cli: Cli) -> None:
     numbered(tmp_path, *EPOCHS, *UPDATES)
     output = tmp_path / "average.pt"
-    assert command("--inputs", tmp_path, "--num-epoch-checkpoints", 2, "--output", output) == 0
-    assert capsys.readouterr().out.split() == [
-        *f"{output}: the average of 2".split(),
-        f"{tmp_path}/checkpoint10.pt",
-        f"{tmp_path}/checkpoint9.pt",
-    ]
+    out = cli("average", "--inputs", tmp_path, "--num-epoch-checkpoints", 2, "--output", output).out
+    files = [f"{tmp_path}/checkpoint{epoch}.pt" for epoch in (10, 9)]
+    assert out.split() == [*f"{output}: the average of 2".split(), *files]
     assert read_checkpoint(output, flag="X")["model"]["weight"].item() == (1 + 2) / 2
     options = ("--num-update-checkpoints", 2, "--checkpoint-upper-bound", 950)
-    assert command("--inputs", tmp_path, *options, "--output", output) == 0
+    cli("average", "--inputs", tmp_path, *options, "--output", output)
     assert read_checkpoint(output, flag="X")["model"]["weight"].item() == (0 + 2) / 2 + len(EPOCHS)
 
 
@@ -151,16 +150,13 @@ def test_folders_that_are_refused(options: list[str], message: str, tmp_path: Pa
         ({"weight": torch.ones(2), "bias": torch.ones(1), "more": torch.ones(1)}, "got more: .*b.pt has it"),
         (
             {"weight": torch.ones(2), "bias": torch.ones(1).long()},
-            r"got bias of shape \(1,\) .* \(1,\) in whole numbers in",
+            r"got bias of shape \(1,\) .* in whole numbers",
         ),
         ({"weight": torch.ones(2), "bias": "text"}, r"got bias of shape \(1,\) in the first and no tensor"),
     ],
 )
 def test_other_models_are_refused(other: dict[str, torch.Tensor], message: str, tmp_path: Path) -> None:
-    paths = [
-        save(tmp_path / "a.pt", weight=torch.ones(2), bias=torch.ones(1)),
-        save(tmp_path / "b.pt", **other),
-    ]
+    paths = [save(tmp_path / "a.pt", weight=torch.ones(2), bias=torch.ones(1)), save(tmp_path / "b.pt", **other)]
     with pytest.raises(ValueError, match=f"--inputs: needs models .*{message}"):
         command("--inputs", *paths, "--output", tmp_path / "average.pt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "b.pt"]

@@ -18,7 +18,7 @@ import torch
 
 import fairseq_tiedemb.plugin  # noqa: F401  (mends fairseq in this process)
 
-from .conftest import USER_DIR, MadeOnce, run
+from .conftest import USER_DIR, InProcess, MadeOnce, RunCommand, run
 from .runs import assert_same_weights
 from .untrained import write_checkpoint
 
@@ -32,8 +32,6 @@ LANGUAGE_MODEL = (
     "--decoder-ffn-embed-dim 16 --decoder-attention-heads 2 --optimizer adam --lr 1e-3 --log-format json "
     "--num-workers 0 --no-epoch-checkpoints"
 ).split()
-
-RunCommand = Callable[..., Any]
 
 
 def logged(text: str, name: str) -> list[float]:
@@ -80,7 +78,7 @@ def test_training_takes_every_sentence_and_says_nothing_else(translator: tuple[P
     assert {"checkpoint1.pt", "checkpoint_best.pt", "checkpoint_last.pt"} == {path.name for path in folder.iterdir()}
 
 
-def test_a_log_has_each_line_once(train: Callable[..., str], lm_data: Path, tmp_path: Path) -> None:
+def test_a_log_has_each_line_once(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     """Also where a training goes on in it."""
     flags = (*LANGUAGE_MODEL, "--tokens-per-sample", 20, "--batch-size", 50, "--save-dir", tmp_path / "run")
     for epochs in (1, 2):

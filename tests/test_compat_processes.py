@@ -21,8 +21,6 @@ from fairseq_tiedemb.compat import processes
 
 from .processes import in_two_processes
 
-# --- several processes -----------------------------------------------------------------------------------------------
-
 TORCHRUN = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "WORLD_SIZE": "2", "RANK": "1"}
 
 
@@ -51,9 +49,7 @@ def test_a_process_of_torchrun_knows_its_place() -> None:
     assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
     assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
     alone = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
-    with pytest.raises(
-        ValueError, match=r"--distributed-world-size: needs 2, .* got 1. Use `torchrun .* not fairseq-h"
-    ):
+    with pytest.raises(ValueError, match=r"--distributed-world-size: needs 2, .* got 1. Use `torchrun .* not fairseq"):
         Trainer(alone, None, None, None)
 
 

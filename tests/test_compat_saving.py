@@ -2,7 +2,6 @@
 
 import errno
 import resource
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from fairseq.file_io import PathManager
 
 from fairseq_tiedemb.compat import saving
 
+from .conftest import InProcess
 from .test_compat_commands import TRANSLATION
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -91,7 +91,7 @@ def test_a_copy_that_is_cut_short_leaves_the_old_checkpoint(
 
 
 def test_training_on_a_full_disk_stops_and_names_the_file(
-    train: Callable[..., str], parallel_data: Path, tmp_path: Path
+    train: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
     flags = (*TRANSLATION, "--batch-size", 20, "--save-dir", tmp_path, "--no-epoch-checkpoints")
     train(parallel_data, *flags, "--max-epoch", 1)

@@ -20,11 +20,7 @@ from .models.common import PREVIOUS, SOURCE, TARGET, grown
 
 TASK = SimpleNamespace(target_dictionary=WORDS)
 SAMPLE = {
-    "net_input": {
-        "src_tokens": SOURCE,
-        "src_lengths": SOURCE.ne(WORDS.pad()).sum(1),
-        "prev_output_tokens": PREVIOUS,
-    },
+    "net_input": {"src_tokens": SOURCE, "src_lengths": SOURCE.ne(WORDS.pad()).sum(1), "prev_output_tokens": PREVIOUS},
     "target": TARGET,
     "ntokens": int(TARGET.ne(WORDS.pad()).sum()),
     "nsentences": len(TARGET),
@@ -71,12 +67,9 @@ def test_equals_fairseqs_criterion(preset: str, label_smoothing: float, sentence
         all_logs.append((logs, gradients))
     (our_logs, our_gradients), (their_logs, their_gradients) = all_logs
     for our_log, their_log in zip(our_logs, their_logs, strict=True):
-        for name, value in their_log.items():
-            torch.testing.assert_close(our_log[name], value)
+        torch.testing.assert_close({name: our_log[name] for name in their_log}, their_log)
         assert not our_log["loss"].requires_grad
-    for our_batch, their_batch in zip(our_gradients, their_gradients, strict=True):
-        for gradient, expected in zip(our_batch, their_batch, strict=True):
-            torch.testing.assert_close(gradient, expected)
+    torch.testing.assert_close(our_gradients, their_gradients)
     # fairseq's cross_entropy shows no nll_loss where it is the loss.
     shown, expected_shown = logged(ours, our_logs), logged(theirs, their_logs)
     assert {name: shown[name] for name in expected_shown} == pytest.approx(expected_shown)
@@ -113,17 +106,6 @@ def test_z_loss_is_added_on_every_model(kind: str) -> None:
     torch.testing.assert_close(loss - plain, expected, rtol=1e-3, atol=1e-4)
     assert expected > 0.01
     torch.testing.assert_close(log["nll_loss"], plain_log["nll_loss"])
-
-
-def test_z_loss_out_of_range_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"--z-loss: needs a finite value, 0 or more; got -1"):
-        TiedCrossEntropy(TASK, False, 0.0, z_loss=-1.0)
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.0, 2.5])
-def test_label_smoothing_out_of_range_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match=rf"--label-smoothing: needs a value in \[0, 1\); got {value}\. Use 0.1"):
-        TiedCrossEntropy(TASK, sentence_avg=False, label_smoothing=value)
 
 
 def test_a_model_that_does_not_compute_its_loss_is_refused() -> None:
@@ -184,9 +166,7 @@ def test_a_loss_that_is_no_number_is_refused_where_it_is_printed() -> None:
     criterion = TiedCrossEntropy(TASK, sentence_avg=False)
     for reduce in (True, False):
         assert criterion(model.train(), sample, reduce=reduce)[0].isnan().any()
-        with pytest.raises(
-            ValueError, match="validation: needs a loss that is a number; got nan. Use a checkpoint from"
-        ):
+        with pytest.raises(ValueError, match="validation: needs a loss that is a number; got nan. Use a checkpoint"):
             criterion(model.eval(), sample, reduce=reduce)
 
 

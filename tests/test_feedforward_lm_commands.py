@@ -7,10 +7,9 @@ import pytest
 import torch
 from fairseq.data import data_utils
 
-from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.models.feedforward_lm import FeedForwardLM
 
-from .conftest import MadeOnce
+from .conftest import Cli, MadeOnce
 from .runs import assert_same_weights, evaluated, model_state, printed, tokens
 from .test_compat_commands import logged, noise
 from .test_language_model_commands import LOGS, STREAM, Evaluate, InProcess, RunCommand
@@ -79,8 +78,7 @@ def test_two_processes_are_one_with_twice_the_rows_and_resume(
     run_command("train", lm_data, *flags, tmp_path / "two", *several, fresh=True)
     assert_same_weights(tmp_path / "parts", tmp_path / "two")
     one, two = (model_state(tmp_path / name) for name in ("one", "two"))
-    for name, value in one.items():
-        torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(two, one, rtol=1e-3, atol=1e-4)
 
 
 def whole_stream(model: FeedForwardLM, data: Path) -> float:
@@ -106,12 +104,7 @@ def test_eval_lm_predicts_every_token_once_from_its_context(
 
 
 def test_sentences_are_evaluated_and_scored_one_by_one(
-    evaluate: Evaluate,
-    path: tuple[str, Path],
-    model: FeedForwardLM,
-    lm_data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    evaluate: Evaluate, path: tuple[str, Path], model: FeedForwardLM, lm_data: Path, tmp_path: Path, cli: Cli
 ) -> None:
     expected = []
     for sentence in data_utils.load_indexed_dataset(f"{lm_data}/test"):
@@ -125,9 +118,8 @@ def test_sentences_are_evaluated_and_scored_one_by_one(
     sentences = data_utils.load_indexed_dataset(f"{lm_data}/test")
     lines = [" ".join(words[index - 4] for index in sentence[:-1].tolist()) for sentence in sentences]
     (tmp_path / "text").write_text("".join(line + "\n" for line in lines))
-    capsys.readouterr()
-    assert main(["score", str(path[1]), str(tmp_path / "text"), "--data", str(lm_data)]) == 0
-    scores = [float(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()]
+    out = cli("score", path[1], tmp_path / "text", "--data", lm_data).out
+    scores = [float(line.split("\t")[0]) for line in out.splitlines()]
     assert scores == pytest.approx(expected, rel=1e-5)
 
 

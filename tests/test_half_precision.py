@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import RunCommand
+from .conftest import InProcess, RunCommand
 from .runs import saved
-from .test_resume import FEEDFORWARD, LM, NMT, InProcess
+from .test_resume import FEEDFORWARD, LM, NMT
 
 # An initial scale at which gradients overflow, and a scale that grows when two updates did not.
 FP16 = ("--fp16", "--cpu", "--fp16-init-scale", 2**24, "--fp16-scale-window", 2, "--fp16-scale-tolerance", 0.0)

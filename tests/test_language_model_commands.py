@@ -6,7 +6,6 @@ quicker. What is rarer is marked slow.
 
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,9 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq_tiedemb.models.highway_lm import HighwayLM
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 
-from .conftest import USER_DIR, MadeOnce
+from .conftest import USER_DIR, Evaluate, InProcess, MadeOnce, RunCommand
 from .runs import assert_same_weights, model_state, tokens
 from .test_compat_commands import logged, losses, noise
-
-RunCommand = Callable[..., Any]
-InProcess = Callable[..., str]
-Evaluate = Callable[..., tuple[int, float]]
 
 LOGS = ("--log-format", "json", "--num-workers", 0)
 # Five updates an epoch and more; dropout, so that random numbers are seen.
@@ -149,17 +144,19 @@ def test_epochs_take_folders_in_turn(train: InProcess, lm_data: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["zaremba_lm_small_wt_pr", "gal_lm_large_wt", "highway_lm_8x890_wt"])
-def test_hydra_trains_a_tied_model(
+def test_hydra_trains_and_resumes_a_tied_model(
     preset: str, run_command: RunCommand, train: InProcess, evaluate: Evaluate, lm_data: Path, tmp_path: Path
 ) -> None:
     settings = ["model.decoder_embed_dim=16", "model.decoder_hidden_size=16", "task.tokens_per_sample=5"]
     settings += ["dataset.batch_size=6", "dataset.num_workers=0", "common.log_format=json", f"task.data={lm_data}"]
     settings += ["optimization.max_epoch=2", f"checkpoint.save_dir={tmp_path / 'hydra'}"]
     name = ("--config-dir", USER_DIR / "config", "--config-name", preset)
+    first = run_command("hydra-train", *name, *settings, "optimization.max_epoch=1", cwd=tmp_path)
     hydra = run_command("hydra-train", *name, *settings, cwd=tmp_path)
+    assert "Loaded checkpoint" in hydra.stdout
     flags = ("--arch", preset, *SIZES, *LOGS, "--max-epoch", 2)
     command_line = train(lm_data, *flags, "--save-dir", tmp_path / "command_line")
-    assert losses(hydra.stdout) == losses(command_line)
+    assert losses(first.stdout + hydra.stdout) == losses(command_line)
     assert f"{preset}: shares input = output (weight tying)" in hydra.stdout
     assert_same_weights(tmp_path / "hydra", tmp_path / "command_line")
     family = HighwayLM if preset.startswith("highway") else TiedLSTMLM
@@ -220,5 +217,4 @@ def test_two_processes_are_one_with_twice_the_rows(
     two = run_command("train", data, *flags, *several, "--save-dir", tmp_path / "two", fresh=True)
     for name in ("train_loss", "train_ppl", "train_penalty", "train_gnorm", "valid_loss", "valid_ppl", "train_wpb"):
         assert logged(two.stdout, name) == pytest.approx(logged(one, name), abs=2e-3), name  # three digits are shown
-    for name, value in model_state(tmp_path / "one").items():
-        torch.testing.assert_close(model_state(tmp_path / "two")[name], value, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model_state(tmp_path / "two"), model_state(tmp_path / "one"), rtol=1e-4, atol=1e-5)

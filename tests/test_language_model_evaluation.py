@@ -6,11 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import fairseq_cli.eval_lm
-import fairseq_cli.generate
 import fairseq_cli.preprocess
-import fairseq_cli.train
-import fairseq_cli.validate
 import pytest
 import torch
 from fairseq import options

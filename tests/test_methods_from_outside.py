@@ -1,11 +1,8 @@
 """Sharing methods from outside the package: README's, and those of installed packages."""
 
 import re
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,27 +10,25 @@ import torch
 from fairseq_tiedemb import sharing
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
+from .conftest import RunCommand
 from .documents import REPOSITORY, blocks
 
 CONFIG = Path(__file__).parent.parent / "fairseq_tiedemb" / "config"
 
 
-# --- from outside --------------------------------------------------------------------------------------------------
-
-
-def readme_method() -> str:
-    """README's lines for a new method."""
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """A folder for `--user-dir` with README's lines for a new method."""
     [code] = [code for code in blocks(REPOSITORY / "README.md", "python") if "SharingMethod" in code]
-    return code
+    (tmp_path / "my_methods").mkdir()
+    (tmp_path / "my_methods/__init__.py").write_text(code)
+    return tmp_path / "my_methods"
 
 
 def test_the_readmes_method_trains_scores_and_is_asked_for_by_name(
-    lm_data: Path, run_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    lm_data: Path, plugin: Path, run_command: RunCommand, tmp_path: Path
 ) -> None:
-    plugin = tmp_path / "my_methods"
-    plugin.mkdir()
-    (plugin / "__init__.py").write_text(readme_method())
-    name = re.search(r'name="([\w-]+)"', readme_method())[1]
+    name = re.search(r'name="([\w-]+)"', (plugin / "__init__.py").read_text())[1]
     environment = {"PYTHONPATH": str(Path(__file__).parent.parent)}
     run_command(
         *("train", lm_data, "--arch", "tied_lstm_lm", "--task", "language_modeling", "--sharing-method", name),
@@ -55,23 +50,15 @@ def test_the_readmes_method_trains_scores_and_is_asked_for_by_name(
 
 @pytest.mark.slow
 def test_hydra_takes_a_method_from_outside(
-    lm_data: Path, run_command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    lm_data: Path, plugin: Path, run_command: RunCommand, tmp_path: Path
 ) -> None:
-    plugin = tmp_path / "my_methods"
-    plugin.mkdir()
-    (plugin / "__init__.py").write_text(readme_method())
     settings = (
         f"--config-dir {CONFIG} --config-name zaremba_lm_small_wt model.sharing_method=scaled-distance "
         f"model.decoder_embed_dim=8 model.decoder_hidden_size=8 task.data={lm_data} optimization.max_update=3 "
         f"checkpoint.save_dir={tmp_path}/run common.user_dir={plugin}"
     )
-    run_command(
-        "fairseq_cli.hydra_train",
-        *settings.split(),
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(CONFIG.parent.parent)},
-        fresh=True,
-    )
+    environment = {"PYTHONPATH": str(CONFIG.parent.parent)}
+    run_command("fairseq_cli.hydra_train", *settings.split(), cwd=tmp_path, env=environment, fresh=True)
     state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=True)["model"]
     assert any("method_parameters" in key for key in state)
 
@@ -101,7 +88,7 @@ def test_a_package_that_cannot_be_loaded_is_named_and_stops_nobody(
     SHARING_METHODS.load.cache_clear()
 
 
-def test_methods_of_installed_packages(run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_methods_of_installed_packages(run_command: RunCommand, tmp_path: Path) -> None:
     """A process that has never heard of the package takes what its entry points name; a percent sign is no format."""
     (tmp_path / "other_methods.py").write_text(
         "from fairseq_tiedemb import SharingMethod\n"

@@ -17,6 +17,8 @@ from fairseq_tiedemb import LossOptions, SharedEmbedding, SharingMethod, output_
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from . import reference
+from .conftest import InProcess
+from .gradients import assert_same_gradients
 from .models import attention_nmts, families, recurrent_lms
 from .models.common import TARGET, grown
 
@@ -89,17 +91,15 @@ def test_the_loss_trains_what_the_scores_train(method: str, smoothing: float) ->
 
     def of_scores() -> float:
         rows = table.scores(features).detach().numpy()
-        pairs = [
-            reference.smoothed_cross_entropy(row, int(word), smoothing) for row, word in zip(rows, target, strict=True)
-        ]
+        words = zip(rows, target.tolist(), strict=True)
+        pairs = [reference.smoothed_cross_entropy(row, word, smoothing) for row, word in words]
         return sum(pair[0] for pair in pairs) + 0.01 * sum(math.log(np.exp(row).sum()) ** 2 for row in rows)
 
     assert loss().item() == pytest.approx(of_scores(), rel=1e-12)
     names = ["features", *(name for name, _ in table.named_parameters())]
     assert any("temperature" in name or name.endswith(".g") for name in names)
-    for name, parameter, found in zip(
-        names, inputs, torch.autograd.grad(loss(), inputs, allow_unused=True), strict=True
-    ):
+    gradients = torch.autograd.grad(loss(), inputs, allow_unused=True)
+    for name, parameter, found in zip(names, inputs, gradients, strict=True):
         if "lengths" in name:  # of the input
             assert found is None or not found.any()
             continue
@@ -116,21 +116,10 @@ def test_input_parameters_of_each_word_belong_to_that_word() -> None:
 @pytest.mark.parametrize(("embeds", "scores"), [(True, False), (False, True)])
 def test_a_table_has_only_the_parameters_of_its_role(embeds: bool, scores: bool) -> None:
     assert (case("scale-norm", embeds=embeds, scores=scores)[0].feature_map is not None) == scores
-    register_sharing_method(
-        SharingMethod(
-            "out", "output only", "", parameters={"t": lambda v, d: torch.ones(())}, scale=lambda n, own: own["t"] * n
-        )
-    )
+    own = {"t": lambda v, d: torch.ones(())}
+    register_sharing_method(SharingMethod("out", "", "", parameters=own, scale=lambda n, own: own["t"] * n))
     assert bool(case("out", embeds=embeds, scores=scores)[0].method_parameters) == scores
-    register_sharing_method(
-        SharingMethod(
-            "in",
-            "input only",
-            "",
-            input_parameters={"t": lambda v, d: torch.ones(())},
-            input_scale=lambda n, own: own["t"],
-        )
-    )
+    register_sharing_method(SharingMethod("in", "", "", input_parameters=own, input_scale=lambda n, own: own["t"]))
     assert bool(case("in", embeds=embeds, scores=scores)[0].method_parameters) == embeds
 
 
@@ -155,24 +144,17 @@ def test_gradients_of_all_of_them(given: tuple[str, ...], reduce: bool) -> None:
     expected = plain_loss(features, table, target, **every)
     found = output_loss(features, table, target, **terms, options=LossOptions(reduce=reduce)).loss
     torch.testing.assert_close(found, expected.sum() if reduce else expected)
-    inputs = [features, table, *terms.values()]
-    theirs = torch.autograd.grad(expected.sum() if reduce else (expected * weights).sum(), inputs)
-    for ours, other in zip(
-        torch.autograd.grad(found if reduce else (found * weights).sum(), inputs), theirs, strict=True
-    ):
-        torch.testing.assert_close(ours, other)
+    losses = (found, expected.sum()) if reduce else (found @ weights, expected @ weights)
+    assert_same_gradients(*losses, [features, table, *terms.values()])
 
 
 def test_a_scale_of_zero_has_its_gradient() -> None:
     _, features, target = case("plain")
     table = torch.randn(V, D, dtype=torch.float64, requires_grad=True)
     scale = torch.tensor([0.0, 1.0, 0.0, *[1.0] * (V - 3)], dtype=torch.float64, requires_grad=True)
-    found = torch.autograd.grad(output_loss(features, table, target, scale=scale).loss, [features, table, scale])
-    expected = torch.autograd.grad(
-        plain_loss(features, table, target, scale, None, None).sum(), [features, table, scale]
-    )
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    found = output_loss(features, table, target, scale=scale).loss
+    expected = plain_loss(features, table, target, scale, None, None).sum()
+    assert_same_gradients(found, expected, [features, table, scale])
 
 
 def test_a_scale_is_trained_though_the_table_is_frozen() -> None:
@@ -180,7 +162,7 @@ def test_a_scale_is_trained_though_the_table_is_frozen() -> None:
     table, scale = torch.randn(V, D).double(), torch.rand(V, dtype=torch.float64, requires_grad=True)
     found = output_loss(features, table, target, scale=scale).loss
     expected = plain_loss(features, table, target, scale, None, None).sum()
-    torch.testing.assert_close(torch.autograd.grad(found, scale), torch.autograd.grad(expected, scale))
+    assert_same_gradients(found, expected, [scale])
 
 
 def test_a_constant_scale_is_no_error() -> None:
@@ -210,10 +192,8 @@ def test_a_row_whose_square_overflows(method: str) -> None:
     truth = features.detach().double().requires_grad_()
     expected = nn.functional.cross_entropy(exact.scores(truth), target, reduction="sum")
     inputs = [features, table.weight]
-    for loss in (
-        table.loss(features, target).loss,
-        nn.functional.cross_entropy(table.scores(features), target, reduction="sum"),
-    ):
+    plain = nn.functional.cross_entropy(table.scores(features), target, reduction="sum")
+    for loss in (table.loss(features, target).loss, plain):
         assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
         for found, true in zip(
             torch.autograd.grad(loss, inputs),
@@ -314,7 +294,7 @@ def test_what_a_method_has_begins_as_it_says(name: str) -> None:
 
 @pytest.mark.parametrize(("arch", "method"), [("lstm_nmt_twwt", "scale-norm"), ("tied_transformer", "learned-cosine")])
 def test_fairseq_train_trains_them_and_p_for_translation(
-    arch: str, method: str, parallel_data: Path, train: Callable[..., str], tmp_path: Path
+    arch: str, method: str, parallel_data: Path, train: InProcess, tmp_path: Path
 ) -> None:
     sizes = (
         "--encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8 "

@@ -1,7 +1,6 @@
 """Checkpoints that version 0.1.0 wrote: they load, score the same, and are trained on."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 import fairseq_tiedemb.plugin  # noqa: F401 (which registers the models)
 
 from .checkpoints_0_1_0.cases import CASES, FOLDER, RANDOM, RESUMED, RESUMES, UPDATES, answers, flags, machine, unpack
+from .conftest import InProcess
 
 every_checkpoint = pytest.mark.parametrize("name", CASES)
 
@@ -50,7 +50,7 @@ def test_an_old_checkpoint_gives_the_same_scores(
     "name", [name if name in RESUMES else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
 def test_an_old_checkpoint_is_trained_on(
-    name: str, expected: dict[str, np.ndarray], same_machine: bool, train: Callable[..., str], tmp_path: Path
+    name: str, expected: dict[str, np.ndarray], same_machine: bool, train: InProcess, tmp_path: Path
 ) -> None:
     """With the state of its optimizer, which is kept by the parameters' order: mixed up, it would lead elsewhere."""
     path = unpack(name, tmp_path / name / "checkpoint_last.pt")

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, written_aside
+
+from .conftest import Cli
 
 
 def test_what_a_killed_process_left_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -87,9 +88,9 @@ def test_what_cannot_be_written_is_refused_before_any_work(name: str, cause: str
 
 
 @pytest.mark.parametrize("command", ["classes", "counts"])
-def test_commands_say_so_before_they_read_anything(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "none", "--output", "/proc/x.txt"]) == 2
-    assert "--output: needs a name that the system lets be written; got /proc/x.txt (" in capsys.readouterr().err
+def test_commands_say_so_before_they_read_anything(command: str, cli: Cli) -> None:
+    err = cli(command, "none", "--output", "/proc/x.txt", status=2).err
+    assert "--output: needs a name that the system lets be written; got /proc/x.txt (" in err
 
 
 SCORE = "score own.pt text --data data --per-word"
@@ -117,7 +118,7 @@ NGRAM = "ngram train --test text --held-out valid --smoothing jelinek-mercer"
     ],
 )
 def test_no_command_replaces_what_it_reads(
-    command: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
@@ -127,16 +128,16 @@ def test_no_command_replaces_what_it_reads(
     Path("link").symlink_to("own.pt")
     before = sorted(Path().rglob("*"))
     flag = command.split()[-1]
-    assert main([*command.split(), f"./{output}"]) == 2
-    assert f"{flag}: needs a name that is not among the inputs; got {output}. Use another." in capsys.readouterr().err
+    err = cli(*command.split(), f"./{output}", status=2).err
+    assert f"{flag}: needs a name that is not among the inputs; got {output}. Use another." in err
     assert Path(output).read_text() == "a 1\n"
     assert sorted(Path().rglob("*")) == before
 
 
-def test_the_page_of_a_training_does_not_replace_its_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_training_does_not_replace_its_log(tmp_path: Path, cli: Cli) -> None:
     log = tmp_path / "report.html"
     line = '{"epoch": 1, "train_ppl": "5.2", "train_loss": "2.4", "train_num_updates": "3"}'
     log.write_text(f"2026-11-21 08:55:13 | INFO | train | {line}\n")
-    assert main(["report", str(log), "--output", str(tmp_path)]) == 2
-    assert f"--output: needs a name that is not among the inputs; got {log}. Use another." in capsys.readouterr().err
+    err = cli("report", log, "--output", tmp_path, status=2).err
+    assert f"--output: needs a name that is not among the inputs; got {log}. Use another." in err
     assert line in log.read_text()

@@ -17,12 +17,9 @@ from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.outputs import ClassBased, ShortList
 
-from .conftest import SPLIT_SIZES, MadeOnce, RunCommand
+from .conftest import SPLIT_SIZES, Cli, Evaluate, InProcess, MadeOnce, RunCommand
 from .runs import assert_same, model_state, printed, saved, tokens
 from .test_compat_commands import logged, noise, shown
-
-Train = Callable[..., str]
-Evaluate = Callable[..., tuple[int, float]]
 
 SIZES = ("--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--tokens-per-sample", 5, "--batch-size", 6)
 FLAGS = (*SIZES, "--log-format", "json", "--num-workers", 0)
@@ -148,7 +145,7 @@ def test_evaluation(
 
 
 @every_layer
-def test_decoding(name: str, trained: Callable[[str], Trained], generate: Callable[..., str]) -> None:
+def test_decoding(name: str, trained: Callable[[str], Trained], generate: InProcess) -> None:
     model = trained(name)
     flags = ("--task", "contiguous_lm", "--sample-break-mode", "eos", *model.path, "--gen-subset", "valid")
     text = generate(model.data, *flags, "--batch-size", 7, "--beam", 2, "--prefix-size", 2, "--max-len-b", 6)
@@ -173,14 +170,11 @@ def test_fresh_processes(run_command: RunCommand, trained: Callable[[str], Train
 
 
 @every_layer
-def test_score(
-    name: str, trained: Callable[[str], Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_score(name: str, trained: Callable[[str], Trained], tmp_path: Path, cli: Cli) -> None:
     model = trained(name)
     sentences = ["a b c", "j j", "e zebra"]
     (tmp_path / "text").write_text("\n".join(sentences) + "\n")
-    assert main(["score", str(model.checkpoint), str(tmp_path / "text"), "--data", str(model.data)]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("score", model.checkpoint, tmp_path / "text", "--data", model.data)
     total, outside, share = 0.0, 0, 0.0
     unlisted = shares_outside(model_state(model.folder)) if "short-list" in name else {}
     for sentence, line in zip(sentences, out.splitlines(), strict=True):
@@ -208,18 +202,14 @@ def shares_outside(state: dict[str, torch.Tensor]) -> dict[int, float]:
 
 
 @every_layer
-def test_other_commands(
-    name: str, trained: Callable[[str], Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_commands(name: str, trained: Callable[[str], Trained], tmp_path: Path, cli: Cli) -> None:
     model = trained(name)
     several = [str(model.folder / f"checkpoint{epoch}.pt") for epoch in (1, 2)]
-    assert main(["average", "--inputs", *several, "--output", str(tmp_path / "mean.pt")]) == 0
+    cli("average", "--inputs", *several, "--output", tmp_path / "mean.pt")
     (tmp_path / "text").write_text("a b c\n")
-    assert main(["score", str(tmp_path / "mean.pt"), str(tmp_path / "text"), "--data", str(model.data)]) == 0
-    capsys.readouterr()
+    cli("score", tmp_path / "mean.pt", tmp_path / "text", "--data", model.data)
     dictionary = ["--dictionary", str(model.data / "dict.txt")]
-    assert main(["norms", str(model.checkpoint), *dictionary, "--parameters"]) == 0
-    out = capsys.readouterr().out
+    out = cli("norms", model.checkpoint, *dictionary, "--parameters").out
     assert ("decoder.output.nodes" in out) == ("tree" in name)
     if name == "short-list":  # every row of which is a word's
         norms = model_state(model.folder)["decoder.output.weight"].double().norm(dim=1)
@@ -229,19 +219,16 @@ def test_other_commands(
         listed = model_state(model.folder)["decoder.output.over.listed"].tolist()
         of_words = norms[[place for place, word in enumerate(listed) if word > 3]]
         assert re.search(rf"^1-10 +\S+ +{of_words.mean():.4g}$", out, re.M)
-    assert main(["export", str(model.checkpoint), str(tmp_path / "stock.pt")]) == 2
-    assert "CHECKPOINT: needs a model that fairseq also has" in capsys.readouterr().err
+    err = cli("export", model.checkpoint, tmp_path / "stock.pt", status=2).err
+    assert "CHECKPOINT: needs a model that fairseq also has" in err
     assert not (tmp_path / "stock.pt").exists()
 
 
-def test_raw_scores_are_scores_and_no_perplexity(
-    trained: Callable[[str], Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_raw_scores_are_scores_and_no_perplexity(trained: Callable[[str], Trained], tmp_path: Path, cli: Cli) -> None:
     trained_model = trained("nce")
     (tmp_path / "text").write_text("a b c\nj\n\na a a a\n")
-    command = ["score", str(trained_model.checkpoint), str(tmp_path / "text"), "--data", str(trained_model.data)]
-    assert main([*command, "--raw"]) == 0
-    out, err = capsys.readouterr()
+    command = ["score", trained_model.checkpoint, tmp_path / "text", "--data", trained_model.data]
+    out, err = cli(*command, "--raw")
     hub, sums, log_z, log_p = trained_model.hub, [], [], []
     for line in (tmp_path / "text").read_text().splitlines():
         words = [hub.task.source_dictionary.index(word) for word in line.split()] + [2]
@@ -260,20 +247,17 @@ def test_raw_scores_are_scores_and_no_perplexity(
     assert "no log-probability" in err
     assert "perplexity" not in err
     # However it is batched, the same; with a sample, of as many tokens.
-    assert main([*command, "--raw", "--raw-sample", "3", "--max-tokens", "1"]) == 0
-    found, err = capsys.readouterr()
+    found, err = cli(*command, "--raw", "--raw-sample", "3", "--max-tokens", "1")
     assert [float(line.split("\t")[0]) for line in found.splitlines()] == pytest.approx(sums, rel=1e-5)
     assert "of 3 tokens drawn at random" in err
-    assert main([*command, "--raw", "--raw-sample", "0"]) == 2
-    assert "--raw-sample: needs 1 or more; got 0" in capsys.readouterr().err
-    command[1] = str(trained("tree").checkpoint)
-    assert main([*command, "--raw"]) == 2
+    assert "--raw-sample: needs 1 or more; got 0" in cli(*command, "--raw", "--raw-sample", "0", status=2).err
+    command[1] = trained("tree").checkpoint
     message = "--raw: needs an output layer that scores words, softmax or nce; got --output-layer tree"
-    assert message in capsys.readouterr().err
+    assert message in cli(*command, "--raw", status=2).err
 
 
 @pytest.mark.parametrize("name", ["nce", pytest.param("sampled", marks=pytest.mark.slow), "tree"])
-def test_other_updates(name: str, train: Train, lm_data: Path, tmp_path: Path) -> None:
+def test_other_updates(name: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     """Of several batches, in bfloat16; with a moving average, which leaves counts alone."""
     command = (lm_data, *LAYERS[name], *FLAGS, "--batch-size", 12, "--max-epoch", 2)
     for more in (("--update-freq", 2), ("--bf16",)):
@@ -291,14 +275,10 @@ def test_other_updates(name: str, train: Train, lm_data: Path, tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("name", "more"),
-    [
-        ("class-file", ("--store-ema",)),
-        ("class-tree", ()),
-        pytest.param("class-file", (), marks=pytest.mark.slow),
-    ],
+    [("class-file", ("--store-ema",)), ("class-tree", ()), pytest.param("class-file", (), marks=pytest.mark.slow)],
 )
 def test_resume_needs_no_file_of_classes(
-    name: str, more: tuple, train: Train, evaluate: Evaluate, lm_data: Path, tmp_path: Path
+    name: str, more: tuple, train: InProcess, evaluate: Evaluate, lm_data: Path, tmp_path: Path
 ) -> None:
     """And ends where it would have ended with one, of those that our command makes; nor does evaluation need it."""
     file = tmp_path / "classes"
@@ -318,7 +298,7 @@ def test_resume_needs_no_file_of_classes(
 
 
 def test_resume_with_other_classes(
-    trained: Callable[[str], Trained], train: Train, lm_data: Path, tmp_path: Path
+    trained: Callable[[str], Trained], train: InProcess, lm_data: Path, tmp_path: Path
 ) -> None:
     model = trained("classes")
     flags = (*model.flags, *FLAGS, "--max-epoch", 3, "--save-dir", tmp_path)

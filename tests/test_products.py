@@ -22,10 +22,9 @@ import fairseq_tiedemb
 from fairseq_tiedemb import cli, products
 from fairseq_tiedemb.training import cpu
 
-from .conftest import USER_DIR, configuration
+from .conftest import USER_DIR, InProcess, configuration
 from .test_resume import LM, NMT, assert_same, saved
 
-InProcess = Callable[..., str]
 Measured = tuple[dict[str, float], dict[str, float]]
 
 HERE, EXACT, ROUNDED = products.measure, 3e-7, 2e-3

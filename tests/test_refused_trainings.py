@@ -3,11 +3,11 @@
 Options of a model are refused by its plan (models/test_plan_refusals.py); here is what the training must tell.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from .conftest import InProcess
 from .test_attention_nmt_commands import LSTM
 from .test_language_model_commands import PRESET as RECURRENT
 from .test_word2vec_commands import SKIPGRAM
@@ -19,14 +19,11 @@ LOGITS = "--criterion: needs tied_cross_entropy with --output-layer {}; got {}, 
 Refusals = list[tuple[str, str]]
 OF_TRANSLATION: Refusals = [
     ("--dropout 1.5", r"--dropout: needs a probability in \[0, 1\); got 1.5"),
-    ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0"),
+    ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0. Use 0.1"),
 ]
 OF_LANGUAGE_MODELS: Refusals = [
     ("--random-length --sample-break-mode eos", "--random-length: needs one stream of text, .* none; got eos. Leave"),
-    (
-        "--arch zaremba_lm_small --projection-regularization 0.1",
-        "needs a model with --projection; got 0.1 for one without",
-    ),
+    ("--arch zaremba_lm_small --projection-regularization 0.1", "needs a model with --projection; got 0.1 for one"),
     ("--arch bengio_lm --projection-regularization 0.1", "needs a model with --projection; got 0.1 .* --deep-output"),
     ("--train-subset other", "split other: needs the files"),
     ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
@@ -34,10 +31,7 @@ OF_LANGUAGE_MODELS: Refusals = [
         "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",
         "--label-smoothing: needs 0 with --adaptive-softmax-cutoff; got 0.1. Leave it out",
     ),
-    (
-        "--criterion adaptive_loss --ddp-backend legacy_ddp",
-        "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. U",
-    ),
+    ("--criterion adaptive_loss --ddp-backend legacy_ddp", "needs a model with an adaptive softmax; got one without"),
 ]
 OF_OUTPUT_LAYERS: Refusals = [
     ("--output-layer shrub", "--output-layer: needs a registered layer; got 'shrub'. Use one of: softmax"),
@@ -51,10 +45,7 @@ OF_OUTPUT_LAYERS: Refusals = [
         "--output-layer sampled --criterion label_smoothed_cross_entropy",
         LOGITS.format("sampled", "LabelSmoothedCrossEntropyCriterion"),
     ),
-    (
-        "--output-layer tree --criterion adaptive_loss --ddp-backend legacy_ddp",
-        LOGITS.format("tree", "AdaptiveLoss"),
-    ),
+    ("--output-layer tree --criterion adaptive_loss --ddp-backend legacy_ddp", LOGITS.format("tree", "AdaptiveLoss")),
 ]
 OF_WORD2VEC: Refusals = [
     (
@@ -84,7 +75,7 @@ def test_what_cannot_work_is_refused(
     base: tuple,
     flags: str,
     message: str,
-    train: Callable[..., str],
+    train: InProcess,
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:

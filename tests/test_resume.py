@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ from fairseq.trainer import Trainer
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
-from .conftest import USER_DIR
+from .conftest import USER_DIR, InProcess
 from .runs import assert_same, saved
 from .test_compat_commands import logged
-
-InProcess = Callable[..., str]
 
 LOGS = ("--log-format", "json", "--num-workers", 0)
 # Fourteen updates an epoch; dropout, so that random numbers are seen.
@@ -167,12 +164,8 @@ def test_saving_in_mid_epoch_changes_nothing_else(
     flags = (*LM, "--max-epoch", 2, "--log-interval", 5)
     often = train(lm_data, *flags, "--save-dir", tmp_path / "often")
     assert logged(often, "num_updates")[:2] == [5, 10]
-    assert (
-        len(
-            re.findall(r"Saved checkpoint \S*checkpoint_last.pt \(epoch \d+ @ \d*[1-9]\d* updates, score None\)", often)
-        )
-        > 3
-    )
+    line = r"Saved checkpoint \S*checkpoint_last.pt \(epoch \d+ @ \d*[1-9]\d* updates, score None\)"
+    assert len(re.findall(line, often)) > 3
     by_epoch = train(lm_data, *flags, "--save-interval-updates", 0, "--save-dir", tmp_path / "by_epoch")
     assert len(logged(often, "valid_loss")) == len(logged(by_epoch, "valid_loss")) == 2
     names = {path.name for path in (tmp_path / "by_epoch").iterdir()}

@@ -17,7 +17,7 @@ from fairseq_tiedemb.analysis.language_models import load_language_model
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.ngram import read_word_scores
 
-from .conftest import RunCommand
+from .conftest import Cli, Evaluate, RunCommand
 from .untrained import write_checkpoint
 
 # With control characters, which a pipe gets as they are.
@@ -40,17 +40,15 @@ def rows(text: str) -> list[tuple[float, int, str]]:
 
 
 Refused = Callable[..., str]
-Evaluate = Callable[..., tuple[int, float]]
 
 
 @pytest.fixture
-def refused(lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Refused:
+def refused(lm_data: Path, tmp_path: Path, cli: Cli) -> Refused:
     """`refused(checkpoint, text, *flags)` is the message of a refusal, which prints no score."""
 
     def refused(checkpoint: object, text: bytes = b"a b\n", *flags: str, data: object = lm_data) -> str:
         (tmp_path / "text").write_bytes(text)
-        assert main(["score", str(checkpoint), str(tmp_path / "text"), "--data", str(data), *flags]) == 2
-        out, err = capsys.readouterr()
+        out, err = cli("score", checkpoint, tmp_path / "text", "--data", data, *flags, status=2)
         assert out == ""
         return err
 
@@ -65,13 +63,10 @@ def changed(checkpoint: Path, path: Path, change: Callable[[dict[str, Any]], obj
     return path
 
 
-def test_scores_are_sums_of_log_probabilities(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_are_sums_of_log_probabilities(checkpoint: Path, lm_data: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "text").write_text("".join(sentence + "\n" for sentence in SENTENCES))
     arguments = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data)]
-    assert main(arguments) == 0
-    out, err = capsys.readouterr()
+    out, err = cli(*arguments)
     [model], _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], {"data": str(lm_data)})
     eos = task.source_dictionary.eos()
     expected = []
@@ -86,18 +81,12 @@ def test_scores_are_sums_of_log_probabilities(
     total, tokens = sum(row[0] for row in rows(out)), sum(row[1] for row in rows(out))
     assert f"6 sentences, {tokens} tokens (1 unknown), perplexity {math.exp(-total / tokens):.2f}" in err
     # however the sentences are batched
-    assert main([*arguments, "--max-tokens", "1"]) == 0
-    for one, other in zip(rows(capsys.readouterr().out), expected, strict=True):
+    for one, other in zip(rows(cli(*arguments, "--max-tokens", "1").out), expected, strict=True):
         assert one == other
 
 
 def test_one_stream_is_what_eval_lm_reads(
-    checkpoint: Path,
-    lm_data: Path,
-    text_folder: Path,
-    tmp_path: Path,
-    evaluate: Evaluate,
-    capsys: pytest.CaptureFixture[str],
+    checkpoint: Path, lm_data: Path, text_folder: Path, tmp_path: Path, evaluate: Evaluate, cli: Cli
 ) -> None:
     """The same tokens and perplexity, however the stream is cut into batches; other scores than of sentences alone."""
     flags = ("--path", checkpoint, "--task", "contiguous_lm", "--gen-subset", "test", "--tokens-per-sample", 7)
@@ -106,8 +95,7 @@ def test_one_stream_is_what_eval_lm_reads(
     command = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--per-word", str(tmp_path / "words")]
     found = []
     for more in (["--stream"], ["--stream", "--max-tokens", "11"], ["--stream", "--max-tokens", "1"], []):
-        assert main([*command, *more]) == 0
-        out, err = capsys.readouterr()
+        out, err = cli(*command, *more)
         words = read_word_scores(tmp_path / "words", flag="WORDS")
         assert words.tokens == [word for line in text.read_text().splitlines() for word in [*line.split(), "</s>"]]
         ends = np.cumsum([number for _, number, _ in rows(out)])[:-1]
@@ -125,14 +113,13 @@ def test_one_stream_is_what_eval_lm_reads(
 
 
 def test_a_cache_has_a_perplexity_of_its_own(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, lm_data: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the stream is cut; place by place in float64, from the model's features."""
     monkeypatch.setattr(continuous_cache, "BLOCK", 5)
     (tmp_path / "text").write_text("a b a c a b\nb b a d\na c\n")
     command = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data), "--stream"]
-    assert main(command) == 0
-    plain = capsys.readouterr()
+    plain = cli(*command)
     model, task = load_language_model(checkpoint, lm_data)
     words = torch.cat([task.source_dictionary.encode_line(line) for line in (tmp_path / "text").open()]).long()
     previous = torch.cat((torch.tensor([task.source_dictionary.eos()]), words[:-1])).unsqueeze(0)
@@ -149,14 +136,13 @@ def test_a_cache_has_a_perplexity_of_its_own(
     expected = f"; {np.exp(-np.mean(logs)):.2f} with a cache of 4 words, theta 2.5, lambda 0.3\n"
     cache = ["--cache", "4", "--cache-theta", "2.5", "--cache-lambda", "0.3"]
     for cut in ("4000", "3"):
-        assert main([*command, *cache, "--max-tokens", cut]) == 0
-        out, err = capsys.readouterr()
+        out, err = cli(*command, *cache, "--max-tokens", cut)
         assert err == plain.err.rstrip("\n") + expected
         assert [row[0] for row in rows(out)] == pytest.approx([row[0] for row in rows(plain.out)])
 
 
 def test_a_diverged_model_has_an_infinite_perplexity_or_is_refused(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
+    checkpoint: Path, lm_data: Path, tmp_path: Path, cli: Cli, refused: Refused
 ) -> None:
     def products_that_are_not_finite(state: dict[str, Any]) -> None:
         for entry in state["model"].values():
@@ -171,8 +157,7 @@ def test_a_diverged_model_has_an_infinite_perplexity_or_is_refused(
         message = f"CHECKPOINT: needs a model whose scores are numbers; got nan from {path}. Use"
         assert message in refused(path, b"a b\n", *flags)
     path = changed(checkpoint, tmp_path / "inf.pt", a_large_bias)
-    assert main(["score", str(path), str(tmp_path / "text"), "--data", str(lm_data)]) == 0
-    assert "perplexity inf" in capsys.readouterr().err
+    assert "perplexity inf" in cli("score", path, tmp_path / "text", "--data", lm_data).err
 
 
 @pytest.mark.parametrize(
@@ -195,7 +180,7 @@ def test_sentences_have_the_context_of_their_training(
     tmp_path: Path,
     evaluate: Evaluate,
     caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     """What fairseq-eval-lm gives, and CTranslate2 where a model can be exported."""
     options = [*options, "--sample-break-mode", "eos", "--tokens-per-sample", 20]
@@ -205,8 +190,7 @@ def test_sentences_have_the_context_of_their_training(
     _, perplexity = evaluate(lm_data, *command)
     evaluated = "\n".join(caplog.messages)
     command = ["score", str(checkpoint), str(text), "--data", str(lm_data), "--per-word", str(tmp_path / "words")]
-    assert main(command) == 0
-    out, err = capsys.readouterr()
+    out, err = cli(*command)
     expected = {  # by the sentence's number
         int(number): re.findall(r"(\S+) \[(.*?)\]", line)
         for number, line in re.findall(r"^(\d+) (\S+ \[-.*\])$", evaluated, re.MULTILINE)
@@ -220,7 +204,7 @@ def test_sentences_have_the_context_of_their_training(
     assert ("(0 unknown)" in err) == ("<unk>" not in words.tokens) == (9 not in options)
     if "tied_transformer_lm" in flags:
         ctranslate2 = pytest.importorskip("ctranslate2")
-        assert main(["export", str(checkpoint), str(tmp_path / "engine"), "--to", "ctranslate2"]) == 0
+        cli("export", checkpoint, tmp_path / "engine", "--to", "ctranslate2")
         first = text.read_text().splitlines()[0].split()
         (found,) = ctranslate2.Generator(str(tmp_path / "engine")).score_batch([["<s>", "</s>", *first, "</s>"]])
         assert found.log_probs[1:] == pytest.approx(words.logs[: len(first) + 1].tolist(), abs=1e-4)
@@ -245,7 +229,7 @@ def test_refuses_sentences_of_another_kind(
 
 
 def test_refuses_weights_that_are_not_finite(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
+    checkpoint: Path, lm_data: Path, tmp_path: Path, cli: Cli, refused: Refused
 ) -> None:
     name = "decoder.stack.weight_hh.0"
     poisoned = changed(
@@ -254,8 +238,7 @@ def test_refuses_weights_that_are_not_finite(
     message = f"CHECKPOINT: needs finite weights; got {poisoned} with 1 of 256 numbers of {name} inf or nan. Use a che"
     assert message in refused(poisoned, b"a b\n", "--per-word", str(tmp_path / "words"))
     assert not (tmp_path / "words").exists()
-    assert main(["updates", str(lm_data), "--checkpoint", str(poisoned)]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli("updates", lm_data, "--checkpoint", poisoned, status=2).err
 
 
 def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_path: Path) -> None:
@@ -272,22 +255,17 @@ def test_reads_standard_input(checkpoint: Path, lm_data: Path, run_command: RunC
     assert [row[1:] for row in rows(process.stdout)] == [(3, "a b"), (2, "c")]
 
 
-def test_a_byte_order_mark_is_in_no_word(
-    checkpoint: Path, lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_byte_order_mark_is_in_no_word(checkpoint: Path, lm_data: Path, tmp_path: Path, cli: Cli) -> None:
     for name, mark in (("marked", "\ufeff"), ("plain", "")):
         (tmp_path / name).write_text(f"{mark}a b\nc\n", encoding="utf-8")
     texts = [str(tmp_path / name) for name in ("plain", "marked")]
-    assert main(["score", str(checkpoint), *texts, "--data", str(lm_data)]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("score", checkpoint, *texts, "--data", lm_data)
     plain, marked = rows(out)[:2], rows(out)[2:]
     assert plain == [(pytest.approx(row[0]), *row[1:]) for row in marked]
     assert "(0 unknown)" in err
 
 
-def test_refuses_files_and_options(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Refused
-) -> None:
+def test_refuses_files_and_options(checkpoint: Path, tmp_path: Path, cli: Cli, refused: Refused) -> None:
     for text, flags, message in (
         (b"", (), f"SENTENCES: need one line at least; got an empty text, {tmp_path}/text."),
         ("a b\nhé\n".encode("latin1"), (), "SENTENCES: need text in UTF-8; got TEXT ('utf-8' codec can't decode"),
@@ -305,8 +283,8 @@ def test_refuses_files_and_options(
     assert "CHECKPOINT: needs a file; got nowhere.pt" in refused("nowhere.pt")
     assert "--data: needs a file; got nowhere/dict.txt" in refused(checkpoint, data="nowhere")
     (tmp_path / "text").rename(tmp_path / "words")
-    assert main(["score", str(checkpoint), str(tmp_path / "text"), "--data", "nowhere"]) == 2
-    assert f"SENTENCES: need text files; got {tmp_path}/text" in capsys.readouterr().err
+    err = cli("score", checkpoint, tmp_path / "text", "--data", "nowhere", status=2).err
+    assert f"SENTENCES: need text files; got {tmp_path}/text" in err
 
 
 def test_refuses_a_translation_model(parallel_data: Path, tmp_path: Path, refused: Refused) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_tiedemb import cli
+from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.terminal import error_line, printable
 
+from .conftest import Cli
 from .vectors.common import write_safetensors
 
 ATTACK = "\x1b[2Jab\x07\x9b31m\u202ecd\x7f"
@@ -41,31 +42,27 @@ def test_an_error_is_one_line():
 
 def test_a_name_in_an_error_is_printable(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "log").touch()
-    assert cli.main(["curves", str(tmp_path / f"{ATTACK}"), "--label", "a"]) == 2
+    assert main(["curves", str(tmp_path / ATTACK), "--label", "a"]) == 2
     assert f"LOG: needs a log of fairseq-train; got {tmp_path}/{SHOWN} (" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["curves", str(tmp_path / "log"), f"--{ATTACK}"])
+        main(["curves", str(tmp_path / "log"), f"--{ATTACK}"])
     assert f"unrecognized arguments: --{SHOWN}" in capsys.readouterr().err
 
 
-def test_names_and_words_in_results_are_printable(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_names_and_words_in_results_are_printable(tmp_path: Path, cli: Cli):
     vectors = tmp_path / f"{ATTACK}.txt"
     vectors.write_text(f"{ATTACK} 1 0\n漢字 0 1\nb 1 1\n", encoding="utf-8")
-    assert cli.main(["neighbours", str(vectors), "--words", ATTACK]) == 0
-    out = capsys.readouterr().out
+    out = cli("neighbours", vectors, "--words", ATTACK).out
     assert SHOWN in out.splitlines()
     assert f"{SHOWN}.txt" in out
     assert "漢字 0.000" in out
     (tmp_path / "questions").write_text(f": {ATTACK}\nb 漢字 b 漢字\n", encoding="utf-8")
-    assert cli.main(["analogy", str(vectors), "--questions", str(tmp_path / "questions")]) == 0
-    assert SHOWN in capsys.readouterr().out
+    assert SHOWN in cli("analogy", vectors, "--questions", tmp_path / "questions").out
     log = tmp_path / "log"
     log.write_text('{"epoch": 1, "train_ppl": "5.2", "train_num_updates": "3"}\n')
-    assert cli.main(["curves", str(log), "--label", ATTACK]) == 0
-    assert f"{SHOWN} train" in capsys.readouterr().out
+    assert f"{SHOWN} train" in cli("curves", log, "--label", ATTACK).out
     tensors = write_safetensors(tmp_path / "model.safetensors", {ATTACK: torch.zeros(2, 2)})
-    assert cli.main(["neighbours", f"{tensors}:none", "--words", "a"]) == 2
-    error = capsys.readouterr().err
+    error = cli("neighbours", f"{tensors}:none", "--words", "a", status=2).err
     assert SHOWN in error
     assert "\x1b" not in error
 

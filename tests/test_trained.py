@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,12 @@ import pytest
 import torch
 from fairseq import options
 
-from fairseq_tiedemb.cli import create_parser
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.models.transformer import TiedTransformerModel
 
-from .conftest import MadeOnce, configuration
+from .conftest import Cli, InProcess, MadeOnce, RunCommand, configuration
 from .test_compat_commands import TRANSLATION
-
-InProcess = Callable[..., str]
-RunCommand = Callable[..., Any]
+from .vectors.common import command
 
 FEW = ("--max-update", 2, "--no-epoch-checkpoints", "--log-format", "json", "--num-workers", 0, "--disable-validation")
 LM = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16, "--batch-size", 6, *FEW)
@@ -35,18 +31,8 @@ def trained(train: InProcess, data: Path, folder: Path, *flags: object) -> Path:
 @pytest.mark.parametrize(
     ("data", "flags", "other", "message"),
     [
-        (
-            "lm_data",
-            LM,
-            ("--arch", "zaremba_lm_small"),
-            r"--share-decoder-input-output-embed: needs True, .*\(--arch zaremba_lm_small_wt\); got False .*lm_small\)",
-        ),
-        (
-            "parallel_data",
-            TRANSFORMER,
-            ("--decoder-attention-heads", 2),
-            "--decoder-attention-heads: needs 4, .* got 2",
-        ),
+        ("lm_data", LM, ("--arch", "zaremba_lm_small"), r"--share-decoder-.*: needs True, .*_wt\); got False"),
+        ("parallel_data", TRANSFORMER, ("--decoder-attention-heads", 2), "--decoder-attention-heads: needs 4, .* 2"),
     ],
     ids=["tying of a preset", "heads"],
 )
@@ -81,9 +67,7 @@ def test_a_model_of_fairseqs_goes_on_as_ours_by_the_plain_method(
     train: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:
     trained(train, parallel_data, tmp_path, *TRANSLATION, "--batch-size", 20, *FEW)
-    with pytest.raises(
-        ValueError, match=r"--sharing-method: needs plain, .*\(--arch transformer_iwslt_de_en\); got l2"
-    ):
+    with pytest.raises(ValueError, match=r"--sharing-method: needs plain, .*\(--arch transformer_iwslt_de_en\); got l"):
         train(parallel_data, *TRANSFORMER, "--sharing-method", "l2-input", "--max-update", 4, "--save-dir", tmp_path)
     assert "(epoch 1 @ 2 updates)" in train(parallel_data, *TRANSFORMER, "--max-update", 4, "--save-dir", tmp_path)
 
@@ -114,10 +98,9 @@ def test_overrides_of_another_meaning_are_refused(
     with pytest.raises(ValueError, match=message):
         run("generate", parallel_data, "--path", translator, *overrides)
     run("generate", parallel_data, "--path", translator, "--model-overrides", "{'sharing_method': 'plain'}")
+    names = (str(translator.parent), translator.name, str(parallel_data))
     with pytest.raises(ValueError, match=message):
-        TiedTransformerModel.from_pretrained(
-            str(translator.parent), translator.name, str(parallel_data), sharing_method="cosine"
-        )
+        TiedTransformerModel.from_pretrained(*names, sharing_method="cosine")
     path = trained(train, lm_data, tmp_path / "lm", *LM)
     with pytest.raises(ValueError, match=message):
         run("eval-lm", lm_data, "--task", "contiguous_lm", "--path", path, *overrides)
@@ -170,16 +153,11 @@ def test_merged_dictionaries_are_merged_again(train: InProcess, parallel_data: P
         run("generate", parallel_data, "--path", path, "--batch-size", 20)
 
 
-def command(name: str, *args: object) -> int:
-    arguments = create_parser().parse_args([name, *map(str, args)])
-    return arguments.run(arguments)
-
-
 OTHER_WORDS = "{flag}: needs the 16 words that .* trained with, in their order; got {path}, with other words or another"
 
 
 def test_tables_refuse_another_order_of_words(
-    train: InProcess, parallel_data: Path, other_order: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+    train: InProcess, parallel_data: Path, other_order: Path, tmp_path: Path, cli: Cli
 ) -> None:
     languages = ("--source-lang", "src", "--target-lang", "tgt")
     path = trained(train, parallel_data, tmp_path / "nmt", *NMT, *languages)
@@ -206,9 +184,7 @@ def test_tables_refuse_another_order_of_words(
     state: dict[str, Any] = torch.load(path, weights_only=True)
     del state["task_state"]
     torch.save(state, path)
-    capsys.readouterr()
-    command("norms", path, "--dictionary", wrong)
-    assert "words by frequency" in capsys.readouterr().out
+    assert "words by frequency" in cli("norms", path, "--dictionary", wrong).out
     for table in tables:
         command("vectors", table, "--dict", wrong, "--output", output)
 

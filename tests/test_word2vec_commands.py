@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ import torch
 from fairseq import checkpoint_utils
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
-from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.losses import LossOptions
 
-from .conftest import MadeOnce, RunCommand
+from .conftest import Cli, InProcess, MadeOnce, RunCommand
 from .runs import saved
 from .test_compat_commands import logged
 
@@ -46,9 +44,7 @@ def two_topics(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory
 @pytest.mark.parametrize(
     "name", ["skip-gram", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cbow", "tied", "full", "tree"))]
 )
-def test_words_of_one_topic_come_to_be_alike(
-    name: str, two_topics: Path, train: Callable[..., str], tmp_path: Path
-) -> None:
+def test_words_of_one_topic_come_to_be_alike(name: str, two_topics: Path, train: InProcess, tmp_path: Path) -> None:
     flags = ("--max-epoch", 3, "--total-num-update", 130, "--subsampling", 0, "--save-interval", 3)
     flags += ("--save-dir", tmp_path)
     text = train(two_topics, *MODELS[name], *flags)
@@ -63,7 +59,7 @@ def test_words_of_one_topic_come_to_be_alike(
     assert min(within) > max(across)
 
 
-def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(two_topics: Path, train: Callable[..., str]) -> None:
+def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(two_topics: Path, train: InProcess) -> None:
     """All pairs have a part in the root's gradient, whose sum over a batch leads out of all bounds if it is not cut."""
     flags = (*MODELS["tree"], "--max-tokens", 20_000, "--subsampling", 0, "--window", 5, "--lr", 0.1, "--max-epoch", 12)
     flags += ("--lr-scheduler", "fixed", "--no-save")
@@ -99,19 +95,16 @@ def test_validation_prints_the_loss_of_the_training(
     assert "ppl" not in command.stdout + command.stderr + log
 
 
-def test_the_tables_are_read_as_those_of_language_models(
-    trained: tuple[Path, str], lm_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["norms", str(trained[0])])
-    printed = capsys.readouterr().out
+def test_the_tables_are_read_as_those_of_language_models(trained: tuple[Path, str], lm_data: Path, cli: Cli) -> None:
+    printed = cli("norms", trained[0]).out
     for name in ("decoder.embed_tokens.weight", "decoder.output.weight"):
         assert name in printed
-    assert main(["updates", str(lm_data), "--checkpoint", str(trained[0])]) == 2
-    assert "CHECKPOINT: needs a language model; got word2vec_skipgram, another kind of model" in capsys.readouterr().err
+    err = cli("updates", lm_data, "--checkpoint", trained[0], status=2).err
+    assert "CHECKPOINT: needs a language model; got word2vec_skipgram, another kind of model" in err
 
 
 def test_words_that_training_left_out_have_no_vectors(
-    trained: tuple[Path, str], lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: tuple[Path, str], lm_data: Path, tmp_path: Path, cli: Cli
 ) -> None:
     state = torch.load(trained[0], weights_only=False)
     state["cfg"]["task"]["min_count"] = fewest = 60
@@ -121,17 +114,14 @@ def test_words_that_training_left_out_have_no_vectors(
     assert 4 <= len(frequent) < len(lines)
     words = f"words, 8 wide, without {len(lines) + 2 - len(frequent)} that training left out"  # </s> and <unk> too
     table = (f"{tmp_path}/x.pt:in", "--dict", str(lm_data / "dict.txt"))
-    assert main(["vectors", *table, "--output", str(tmp_path / "x.vec")]) == 0
-    assert f": {len(frequent)} {words}" in capsys.readouterr().out
+    assert f": {len(frequent)} {words}" in cli("vectors", *table, "--output", tmp_path / "x.vec").out
     assert [line.split()[0] for line in (tmp_path / "x.vec").read_text().splitlines()[1:]] == frequent
     rare = min(lines, key=lambda line: int(line[1]))[0]
     (tmp_path / "set.txt").write_text(f"{frequent[0]} {rare} 1\n{frequent[0]} {frequent[1]} 2\n")
-    assert main(["similarity", *table, "--sets", str(tmp_path / "set.txt")]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    printed = cli("similarity", *table, "--sets", tmp_path / "set.txt").out.splitlines()
     assert printed[0].endswith(words)
     assert printed[-1].split()[:3] == ["set", "1", "2"]
-    assert main(["neighbours", *table, "--words", rare]) == 2
-    assert f"got '{rare}'" in capsys.readouterr().err
+    assert f"got '{rare}'" in cli("neighbours", *table, "--words", rare, status=2).err
 
 
 def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm_data: Path) -> None:
@@ -144,7 +134,7 @@ def test_a_checkpoint_is_a_model_without_a_trainer(trained: tuple[Path, str], lm
     assert model(words, torch.arange(4), words, LossOptions(reduce=False)).loss.shape == (4,)
 
 
-def test_the_criterion_refuses_other_models(train: Callable[..., str], lm_data: Path, tmp_path: Path) -> None:
+def test_the_criterion_refuses_other_models(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     flags = ("--arch", "zaremba_lm_small", "--criterion", "word_pairs", "--max-update", 1, "--cpu")
     with pytest.raises(ValueError, match="--task word_pairs: needs a model of word2vec's family; got zaremba_lm_small"):
         train(lm_data, *flags, "--task", "word_pairs", "--max-tokens", 40, "--save-dir", tmp_path)

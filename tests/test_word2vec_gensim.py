@@ -15,6 +15,7 @@ from fairseq_tiedemb.tasks._pairs import whole_sentences
 
 from .conftest import RunCommand
 from .recipes.shell import RECIPES, SHARED_DATA
+from .vectors.common import exact_spearman
 
 sys.path.insert(0, str(RECIPES))
 from imdb_text import reviews
@@ -22,16 +23,6 @@ from imdb_text import reviews
 REVIEWS = 6000  # 1.4 million words
 EPOCHS = 3
 PAIRS = {"EN-MEN-TR-3k": 1800, "EN-MTurk-771": 400, "EN-SIMLEX-999": 600}
-
-
-def spearman(first: list[float], second: list[float]) -> float:
-    """Pearson's correlation of the ranks; equal values have their mean rank."""
-
-    def ranks(values: list[float]) -> np.ndarray:
-        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-        return (np.cumsum(counts) - (counts - 1) / 2)[places]
-
-    return float(np.corrcoef(ranks(first), ranks(second))[0, 1])
 
 
 def similarities(rows: np.ndarray, words: list[str], name: str) -> tuple[float, int]:
@@ -42,7 +33,7 @@ def similarities(rows: np.ndarray, words: list[str], name: str) -> tuple[float, 
         if first in place and second in place:
             gold.append(float(score))
             found.append(float(place[first] @ place[second]))
-    return spearman(gold, found), len(gold)
+    return exact_spearman(gold, found), len(gold)
 
 
 @pytest.fixture(scope="module")

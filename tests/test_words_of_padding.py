@@ -2,16 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq.sequence_scorer import SequenceScorer
 
-from fairseq_tiedemb.cli import main
-
-from .conftest import MadeOnce, run
+from .conftest import Cli, Evaluate, InProcess, MadeOnce, run
 from .models.common import dictionary
 from .test_compat_commands import shown
 from .untrained import write_checkpoint
@@ -20,8 +17,6 @@ from .untrained import write_checkpoint
 TEXT = "<pad> a <pad> <pad>\nb\n<pad> c <pad> <pad> e\n" * 5 + "f <pad> g <pad> <pad>\n"
 MODEL = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--dropout", 0)
 BATCHES = ("--batch-size", 4, "--tokens-per-sample", 5, "--num-workers", 0)
-
-Evaluate = Callable[..., tuple[int, float]]
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +43,10 @@ def evaluate(folder: Path, evaluate: Evaluate) -> Evaluate:
     return of_this_text
 
 
-def test_one_perplexity(folder: Path, evaluate: Evaluate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_perplexity(folder: Path, evaluate: Evaluate, cli: Cli) -> None:
     checkpoint, data = folder / "model/checkpoint_last.pt", folder / "data"
-    assert main(["score", str(checkpoint), str(folder / "text"), "--data", str(data), "--stream"]) == 0
-    [(count, perplexity)] = re.findall(r"(\d+) tokens .* perplexity ([\d.]+)", capsys.readouterr().err)
+    err = cli("score", checkpoint, folder / "text", "--data", data, "--stream").err
+    [(count, perplexity)] = re.findall(r"(\d+) tokens .* perplexity ([\d.]+)", err)
     expected = (len(TEXT.split()) + TEXT.count("\n"), pytest.approx(float(perplexity), abs=0.011))
     assert int(count) == expected[0]
     for length in (1, 3, 200):
@@ -69,10 +64,9 @@ def test_one_perplexity_of_rows(evaluate: Evaluate) -> None:
     assert found[1:] == found[:1] * 2
 
 
-def test_one_perplexity_of_sentences(folder: Path, evaluate: Evaluate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_perplexity_of_sentences(folder: Path, evaluate: Evaluate, cli: Cli) -> None:
     checkpoint, data = folder / "model/checkpoint_last.pt", folder / "data"
-    assert main(["score", str(checkpoint), str(folder / "text"), "--data", str(data)]) == 0
-    perplexity = float(capsys.readouterr().err.split()[-1])
+    perplexity = float(cli("score", checkpoint, folder / "text", "--data", data).err.split()[-1])
     for rows in (1, 5):
         found = evaluate("--sample-break-mode", "eos", "--batch-size", rows)[1]
         assert found == pytest.approx(perplexity, abs=0.011)
@@ -95,7 +89,7 @@ def test_validation_refuses_what_is_no_perplexity(folder: Path, tmp_path: Path) 
     assert "validation: needs a loss that is a number; got nan. Use a checkpoint from before" in command.stderr
 
 
-def test_fairseqs_criterions_are_refused(folder: Path, train: Callable[..., str]) -> None:
+def test_fairseqs_criterions_are_refused(folder: Path, train: InProcess) -> None:
     """They would count the word, but not predict it."""
     flags = (*MODEL, *BATCHES, "--max-update", 1, "--no-save", "--disable-validation", "--criterion")
     message = "--criterion: needs tied_cross_entropy for .* <pad>.*; got cross_entropy, and 33 of it in split train"
@@ -112,12 +106,7 @@ def test_fairseqs_criterions_are_refused(folder: Path, train: Callable[..., str]
     ],
 )
 def test_what_is_no_perplexity(
-    bias: float,
-    message: str,
-    folder: Path,
-    lm_data: Path,
-    evaluate: Evaluate,
-    tmp_path: Path,
+    bias: float, message: str, folder: Path, lm_data: Path, evaluate: Evaluate, tmp_path: Path
 ) -> None:
     """fairseq leaves words of probability 0 out of it, after an error of logging, and prints one of nan."""
     words = ["<s>", "<pad>", "</s>", "<unk>", *(line.split()[0] for line in (lm_data / "dict.txt").open())]

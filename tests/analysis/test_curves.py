@@ -121,20 +121,20 @@ def test_what_comes_later_replaces_what_came_before(values, expected, tmp_path):
     assert read_log(write(tmp_path / "log", text_lines(values))) == expected
 
 
-def test_the_command_prints_a_table_of_every_run(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_a_table_of_every_run(tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     write(Path("wt.log"), text_lines(THREE_EPOCHS))
     write(Path("untied.log"), json_lines([(1, None, 500), (2, None, 400)]))  # --disable-validation
-    assert cli.main(["curves", "wt.log", "untied.log"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    out = cli("curves", "wt.log", "untied.log").out
+    assert out.splitlines() == [
         "epoch    wt train  wt valid  untied train  untied valid",
         "    1  1500000.00    300.25        500.00             -",
         "    2      200.00       inf        400.00             -",
         "    3           -     90.50             -             -",
         "wt: lowest valid 90.50, epoch 3",
     ]
-    assert cli.main(["curves", "wt.log", "--subset", "other", "--label", "weight tying"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    out = cli("curves", "wt.log", "--subset", "other", "--label", "weight tying").out
+    assert out.splitlines() == [
         "epoch  weight tying train  weight tying valid",
         "    1          1500000.00              400.00",
         "    2              200.00              350.00",
@@ -142,7 +142,7 @@ def test_the_command_prints_a_table_of_every_run(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_what_logs_are_called(tmp_path, monkeypatch, capsys):
+def test_what_logs_are_called(tmp_path, monkeypatch, cli):
     (tmp_path / "here/b/a").mkdir(parents=True)
     (tmp_path / "here/a").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -157,8 +157,7 @@ def test_what_logs_are_called(tmp_path, monkeypatch, capsys):
     ):
         assert run_names([Path(log) for log in logs]) == list(names)
     log = write(Path("a/train.log"), text_lines([(1, None, 5)]))
-    assert cli.main(["curves", log]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "epoch  a train  a valid"
+    assert cli("curves", log).out.splitlines()[0] == "epoch  a train  a valid"
 
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -235,15 +234,9 @@ def test_the_extension_says_the_format(tmp_path, monkeypatch):
 
 REFUSED = [
     (["none"], "LOG: needs a log of fairseq-train; got none (No such file or directory)"),
-    (
-        ["good", "empty"],
-        "LOG: needs perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got empty",
-    ),
+    (["good", "empty"], "perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got empty"),
     (["unfinished"], "got unfinished, which has none. Use the log of a fairseq-train that ended an epoch"),
-    (
-        ["good", "--subset", "test"],
-        "--subset: needs a validation subset that every log has; got 'test', but good has valid, other. Use --subset v",
-    ),
+    (["good", "--subset", "test"], "that every log has; got 'test', but good has valid, other. Use --subset v"),
     (["bare", "--subset", "test"], "got 'test', but bare has no validation. Use logs of runs with validation."),
     (["good", "bare", "--label", "a"], "--label: needs one for each log; got 1 for 2. Use 2."),
     (["good", "--output", "a.txt"], ".png, .ps, .raw, .rgba, .svg, .svgz, .tif, .tiff, .webp; got a.txt. Use a.png."),
@@ -254,15 +247,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED)
-def test_what_is_refused(words, message, tmp_path, monkeypatch, capsys):
+def test_what_is_refused(words, message, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     write(Path("good"), text_lines(THREE_EPOCHS))
     write(Path("bare"), text_lines([(1, None, 5)]))
     write(Path("empty"), "")
     write(Path("unfinished"), "2026-11-21 08:55:13 | INFO | fairseq.trainer | begin training epoch 1\n")
     before = sorted(Path().iterdir())
-    assert cli.main(["curves", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli("curves", *words, status=2).err
     assert sorted(Path().iterdir()) == before
 
 
@@ -281,10 +273,7 @@ def test_logs_of_a_real_training(lm_data, tmp_path, run_command):
             *("--save-dir", tmp_path / log_format),
         )
         printed = "".join(run_command("train", *command, "--max-epoch", epochs).stdout for epochs in (2, 3))
-        runs += [
-            read_log(write(tmp_path / f"{log_format}.printed", printed)),
-            read_log(tmp_path / f"{log_format}.file"),
-        ]
+        runs += [read_log(write(tmp_path / "printed", printed)), read_log(tmp_path / f"{log_format}.file")]
     assert runs[0].train.keys() == runs[0].valid["valid"].keys() == runs[0].valid["test"].keys() == {1, 2, 3}
     assert list(runs[0].valid) == ["valid", "test"]
     assert runs[1:] == [runs[0]] * 3

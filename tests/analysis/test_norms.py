@@ -12,6 +12,7 @@ import torch
 from fairseq_tiedemb.analysis import norms
 from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW
 
+from ..conftest import Cli
 from ..vectors import common
 
 SPECIAL = 4  # <s>, <pad>, </s>, <unk>
@@ -73,13 +74,12 @@ def test_names_of_tables() -> None:
             norms.table_norms({name: table(), "decoder.output.weight": torch.ones(7)}, path=Path("x.pt"))
 
 
-def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_statistics(tmp_path: Path, cli: Cli) -> None:
     weight = torch.zeros(1000, 2).half()
     weight[:, 0] = torch.rand(1000) + 1
     path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight)
     lengths = np.delete(weight[:, 0].double().numpy(), PADDING_ROW)
-    assert command(path) == 0
-    printed = columns(capsys.readouterr().out)
+    printed = columns(cli("norms", path).out)
     assert printed["rows"] == ["999"]
     expected = {
         "min": lengths.min(),
@@ -89,10 +89,10 @@ def test_statistics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {name: printed[name] for name in expected} == {name: [f"{each:.4g}"] for name, each in expected.items()}
 
 
-def test_isotropy_is_that_of_the_definitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_isotropy_is_that_of_the_definitions(tmp_path: Path, cli: Cli) -> None:
     rows = table(9, 4) / 3
-    assert command(save(tmp_path / "x.pt", embed_tokens__weight=rows), "--isotropy") == 0
-    printed = {line[:22].strip(): float(line.split()[-1]) for line in capsys.readouterr().out.splitlines()[-6:]}
+    out = cli("norms", save(tmp_path / "x.pt", embed_tokens__weight=rows), "--isotropy").out
+    printed = {line[:22].strip(): float(line.split()[-1]) for line in out.splitlines()[-6:]}
     words = [row for number, row in enumerate(rows.numpy()) if number != PADDING_ROW]
     cosines = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for i, a in enumerate(words) for b in words[:i]]
     _, values, directions = np.linalg.svd(np.array(words))
@@ -103,22 +103,20 @@ def test_isotropy_is_that_of_the_definitions(tmp_path: Path, capsys: pytest.Capt
     assert chosen == pytest.approx(values[[0, 1, 2, 3]], rel=1e-3)
 
 
-def test_isotropy_of_one_word_has_no_mean_cosine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command(save(tmp_path / "x.pt", embed_tokens__weight=table(2, 4)), "--isotropy") == 0
-    assert re.search(r"mean cosine +nan\n", capsys.readouterr().out)
+def test_isotropy_of_one_word_has_no_mean_cosine(tmp_path: Path, cli: Cli) -> None:
+    out = cli("norms", save(tmp_path / "x.pt", embed_tokens__weight=table(2, 4)), "--isotropy").out
+    assert re.search(r"mean cosine +nan\n", out)
 
 
-def test_norms_of_all_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_norms_of_all_parameters(tmp_path: Path, cli: Cli) -> None:
     embedding, square, bias = table(), torch.full((2, 2), 3.0), torch.tensor([3.0, 4.0], dtype=torch.float16)
     tables = {"embed_tokens__weight": embedding, "output__weight": embedding.clone()}
     others = {"hidden": square, "\x1b[2J\u202e\n": square.T.clone(), "bias": bias, "steps": torch.tensor(7)}
     path = save(tmp_path / "x.pt", **tables, **others, first=torch.zeros(2), second=torch.zeros(1, 2))
-    assert command(path) == 0
-    printed = capsys.readouterr().out
+    printed = cli("norms", path).out
     assert "Frobenius" not in printed
     assert printed.splitlines()[0] == "[1] embed_tokens.weight = output.weight"
-    assert command(path, "--parameters") == 0
-    lines = capsys.readouterr().out.split("Frobenius norm of")[1].splitlines()[1:]
+    lines = cli("norms", path, "--parameters").out.split("Frobenius norm of")[1].splitlines()[1:]
     assert {line.split("  ", 1)[0]: line.split()[-1] for line in lines} == {
         "embed_tokens.weight = output.weight": f"{np.sqrt((embedding.numpy() ** 2).sum()):.4g}",
         r"hidden = \x1b[2J\u202e\n": "6",  # which cannot command the terminal
@@ -129,7 +127,7 @@ def test_norms_of_all_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "20 x 3" in lines[0]
 
 
-def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, cli: Cli) -> None:
     """Two tables of one size with words of two languages: a dictionary is that of one of them."""
     kept = {}
     for side, words in (("source", "ab"), ("target", "cd"), (None, "dc")):
@@ -141,16 +139,16 @@ def test_norms_by_frequency_of_the_words_of_one_side(tmp_path: Path, capsys: pyt
     state = {"model": model, "task_state": {"dictionaries_of_training": kept}}
     torch.save(state, path)
     for words, label in (("ab", "[1]"), ("cd", "[2]")):
-        assert command(path, "--dictionary", tmp_path / words) == 0
-        heads = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("mean norm")]
+        out = cli("norms", path, "--dictionary", tmp_path / words).out
+        heads = [line.split() for line in out.splitlines() if line.startswith("mean norm")]
         assert heads == [["mean", "norm,", "words", "by", "frequency", label]]
     with pytest.raises(ValueError, match="--dictionary: .* got .*dc, with other words"):
         command(path, "--dictionary", tmp_path / "dc")
     torch.save({"model": dict.fromkeys(model, table(SPECIAL + 2)), "task_state": state["task_state"]}, path)
-    assert command(path, "--dictionary", tmp_path / "cd") == 0  # of a table that both sides share
+    cli("norms", path, "--dictionary", tmp_path / "cd")  # of a table that both sides share
 
 
-def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_norms_by_frequency(tmp_path: Path, cli: Cli) -> None:
     rows = SPECIAL + 200
     weight = torch.zeros(rows, 2)
     counts = np.random.default_rng(1).permutation(200) + 1
@@ -160,8 +158,7 @@ def test_norms_by_frequency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         weight[row, 1] = 201 - count if count else 1e9
     path = save(tmp_path / "a.pt", decoder__embed_tokens__weight=weight, encoder__embed_tokens__weight=table(30))
     dictionary = write_dictionary(tmp_path / "dict.txt", counts.tolist())
-    assert command(path, "--dictionary", dictionary) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = cli("norms", path, "--dictionary", dictionary).out.splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("mean norm"))
     # Of the two tables, the dictionary has the size of the first.
     assert lines[start].split()[-1] == "[1]"

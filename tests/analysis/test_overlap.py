@@ -7,6 +7,7 @@ from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_tiedemb.analysis.overlap import describe, languages_of
 
+from ..conftest import Cli
 from ..vectors import common
 
 
@@ -27,15 +28,14 @@ def test_the_papers_table() -> None:
     assert lines[5] == "97.7% of the types of EN are shared, 92.4% of FR's"
 
 
-def test_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a").write_text("the@@ re is\nis the@@ m\n", encoding="utf-8-sig")
     (tmp_path / "b").write_text("re the is\n\nder to\n")
-    command(tmp_path / "a", tmp_path / "b")
-    found = [line.split()[-2] for line in capsys.readouterr().out.splitlines()[1:5]]
+    found = [line.split()[-2] for line in cli("overlap", tmp_path / "a", tmp_path / "b").out.splitlines()[1:5]]
     assert found == ["2", "3", "2", "7"]  # the@@ m | the der to | re is
 
 
-def test_preprocessed_text_and_not_its_dictionary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preprocessed_text_and_not_its_dictionary(tmp_path: Path, cli: Cli) -> None:
     words = Dictionary()
     (tmp_path / "bin").mkdir()
     for language, text in (("de", "a b c rare\nonly"), ("en", "b c d e\nb c")):  # "only" is <unk>
@@ -45,8 +45,7 @@ def test_preprocessed_text_and_not_its_dictionary(tmp_path: Path, capsys: pytest
         builder.finalize(str(tmp_path / f"bin/train.de-en.{language}.idx"))
     for language in ("de", "en"):  # one for both
         words.save(str(tmp_path / f"bin/dict.{language}.txt"))
-    command(tmp_path / "bin")
-    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    printed = [line.split() for line in cli("overlap", tmp_path / "bin").out.splitlines()]
     assert printed[1][2:4] == ["de", "2"]  # a rare
     assert printed[2][2:4] == ["en", "2"]
     assert printed[3][2] == "2"

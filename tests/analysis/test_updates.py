@@ -19,6 +19,7 @@ from fairseq_tiedemb.cli._stream import _check_index
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .. import reference
+from ..conftest import Cli
 from ..models import recurrent_lms
 from ..models.common import dictionary, grown
 from ..models.families import BANDS, build
@@ -177,10 +178,8 @@ def test_what_is_printed_of_gradients() -> None:
 
 
 def test_models_without_a_row_for_each_word_are_refused() -> None:
-    adaptive, bare, tree, short = (
-        build("transformer_lm", **BANDS),
-        *(build("transformer_lm", ours=False) for _ in "123"),
-    )
+    adaptive = build("transformer_lm", **BANDS)
+    bare, tree, short = (build("transformer_lm", ours=False) for _ in "123")
     bare.decoder = nn.Module()
     tree.output = SimpleNamespace(tables=dict)
     short.output = SimpleNamespace(tables=lambda: {"words": nn.Embedding(5, 4)})
@@ -200,15 +199,13 @@ SIZES = ("--decoder-embed-dim", 8, "--decoder-hidden-size", 8)
 STOCK = ("--arch", "lstm_lm", "--decoder-out-embed-dim", 8, "--share-decoder-input-output-embed")
 
 
-def test_the_command(lm_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(lm_data: Path, tmp_path: Path, cli: Cli) -> None:
     paths = [tmp_path / name for name in ("ours", "stock")]
-    for path, flags in zip(
-        paths, (("--arch", "zaremba_lm_small"), ("--task", "language_modeling", *STOCK)), strict=True
-    ):
+    ours = ("--arch", "zaremba_lm_small")
+    for path, flags in zip(paths, (ours, ("--task", "language_modeling", *STOCK)), strict=True):
         write_checkpoint(path, lm_data, *flags, *SIZES)
     shape = ("--batch-size", 6, "--tokens-per-sample", 5, "--batches", 3)
-    command(lm_data, "--checkpoint", *paths, *shape)
-    printed = capsys.readouterr().out
+    printed = cli("updates", lm_data, "--checkpoint", *paths, *shape).out
     assert printed.count("gradients of 3 batches, untied") == printed.count("gradients of 3 batches, tied") == 1
     words, test = (
         [line.split() for line in (lm_data.parent / f"text/{split}.src").read_text().splitlines()]
@@ -229,10 +226,7 @@ def test_refusals(lm_data: Path, parallel_data: Path, tmp_path: Path, capsys: py
         ((lm_data, "--train-subset", "none"), "--train-subset: needs a text of .*; got .*/none, without"),
         ((lm_data, "--gen-subset", "test"), "--gen-subset: needs --checkpoint, .*; got test. Leave it out"),
         ((lm_data, "--batches", 20), "--batches: needs --checkpoint, .*; got 20. Leave it out"),
-        (
-            (lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none"),
-            "--gen-subset: needs a text of .*; got .*/none, without",
-        ),
+        ((lm_data, "--checkpoint", tmp_path / "model.pt", "--gen-subset", "none"), "--gen-subset: .* got .*/none, w"),
     ):
         with pytest.raises(ValueError, match=message):
             command(*arguments)

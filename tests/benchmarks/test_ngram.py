@@ -19,6 +19,7 @@ import pytest
 
 from fairseq_tiedemb.ngram import BackoffModel
 
+from .conftest import Record
 from .interleave import interleave, ratio
 
 # What the file text8 has.
@@ -55,7 +56,7 @@ def test_five_grams_of_a_text_like_text8(tmp_path: Path) -> None:
 
 
 @pytest.mark.benchmark
-def test_query_beside_kenlm(tmp_path: Path) -> None:
+def test_query_beside_kenlm(tmp_path: Path, record: Record) -> None:
     kenlm = pytest.importorskip("kenlm", reason="KenLM is not installed: pip install kenlm")
     words = zipf_words(500_000, 20_000)
     lines = [" ".join(words[first : first + 20]) for first in range(0, len(words), 20)]
@@ -89,4 +90,6 @@ def test_query_beside_kenlm(tmp_path: Path) -> None:
     for name, times in seconds.items():
         print(f"  {name:12s} {statistics.median(times):7.2f} CPU s")
     for what in ("read", "ask"):
-        print(f"  {what}: KenLM's time over ours {ratio(seconds, f'{what}, KenLM', f'{what}, ours')}")
+        over = ratio(seconds, f"{what}, KenLM", f"{what}, ours")
+        print(f"  {what}: KenLM's time over ours {over}")
+        record("speed-lm", f"kenlm,{what}", {"ratio": over})

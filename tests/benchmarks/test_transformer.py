@@ -55,11 +55,7 @@ def sample_of(bsz: int) -> dict[str, Any]:
     torch.manual_seed(2)
     source, target = torch.randint(4, len(WORDS), (2, bsz, LENGTH))
     previous = torch.cat((torch.full((bsz, 1), WORDS.eos()), target[:, :-1]), 1)
-    net_input = {
-        "src_tokens": source,
-        "src_lengths": torch.full((bsz,), LENGTH),
-        "prev_output_tokens": previous,
-    }
+    net_input = {"src_tokens": source, "src_lengths": torch.full((bsz,), LENGTH), "prev_output_tokens": previous}
     return {"net_input": net_input, "target": target, "ntokens": target.numel()}
 
 

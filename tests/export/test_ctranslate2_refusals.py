@@ -9,15 +9,12 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_tiedemb.cli import main
-
+from ..conftest import Cli
 from .test_to_ctranslate2 import OF_ENCODER, SIZES, needs_engine, refused, write_checkpoint
 
 
 @needs_engine
-def test_other_dictionaries_than_those_of_the_weights_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_dictionaries_than_those_of_the_weights_are_refused(tmp_path: Path, cli: Cli) -> None:
     words = tmp_path / "dict.txt"
     words.write_text("a 9\nb 9\nc 9\n")
     write_checkpoint(tmp_path / "model.pt", tmp_path, "--task", "language_modeling", "--arch", "transformer_lm", *SIZES)
@@ -30,22 +27,18 @@ def test_other_dictionaries_than_those_of_the_weights_are_refused(
         (b"a\n", r"the dictionary of fairseq-preprocess; got \S+/dict.txt \(Incorrect dictionary format"),
     ):
         words.write_bytes(lines)
-        error = refused(tmp_path, capsys, "--to", "ctranslate2")
+        error = refused(tmp_path, cli, "--to", "ctranslate2")
         assert re.search(f"--data: needs {message}", error), error
 
 
 @needs_engine
-def test_weights_that_are_missing_are_named(
-    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_that_are_missing_are_named(parallel_data: Path, tmp_path: Path, cli: Cli) -> None:
     write_checkpoint(tmp_path / "model.pt", parallel_data, "--arch", "tied_transformer", *OF_ENCODER, *SIZES)
     state = torch.load(tmp_path / "model.pt", weights_only=False)
     del state["model"]["decoder.layers.0.fc1.weight"]
     torch.save(state, tmp_path / "model.pt")
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
-    assert re.search(
-        r"CHECKPOINT: needs exactly the weights .*; got \S+/model.pt \(.*decoder.layers.0.fc1.weight", error
-    ), error
+    error = refused(tmp_path, cli, "--to", "ctranslate2")
+    assert re.search(r"CHECKPOINT: needs exactly .*; got \S+/model.pt \(.*decoder.layers.0.fc1.weight", error), error
 
 
 @needs_engine
@@ -61,7 +54,7 @@ def test_words_that_are_twice_in_a_dictionary_are_refused() -> None:
 
 @needs_engine
 def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
-    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    parallel_data: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ctranslate2.specs import model_spec
 
@@ -73,16 +66,14 @@ def test_a_name_that_is_taken_is_refused_and_a_failure_leaves_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(model_spec.SequenceToSequenceModelSpec, "save", save)
-        assert main(["export", str(tmp_path / "model.pt"), str(tmp_path / "engine"), "--to", "ctranslate2"]) == 2
-    assert f"{tmp_path}/engine: needs a disk that takes" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+        assert f"{tmp_path}/engine: needs a disk that takes" in refused(tmp_path, cli, "--to", "ctranslate2")
     (tmp_path / "engine").mkdir()
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
+    error = refused(tmp_path, cli, "--to", "ctranslate2")
     assert f"OUT: needs the name of a new folder; got {tmp_path}/engine, which is there" in error
 
 
 def test_options_of_the_other_target_and_a_missing_engine_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.save({"model": {}}, tmp_path / "model.pt")
     for flags, message in (
@@ -90,9 +81,9 @@ def test_options_of_the_other_target_and_a_missing_engine_are_refused(
         ("--quantization int8", "--quantization: needs --to ctranslate2; got int8. Leave it out."),
         ("--data bin", "--data: needs --to ctranslate2; got bin. Leave it out."),
     ):
-        assert message in refused(tmp_path, capsys, *flags.split())
+        assert message in refused(tmp_path, cli, *flags.split())
     monkeypatch.setitem(sys.modules, "ctranslate2.converters.fairseq", None)
     monkeypatch.delitem(sys.modules, "fairseq_tiedemb.export.to_ctranslate2", raising=False)
-    error = refused(tmp_path, capsys, "--to", "ctranslate2")
+    error = refused(tmp_path, cli, "--to", "ctranslate2")
     assert "--to ctranslate2: needs the package ctranslate2; got a Python without it" in error
     assert "pip install ctranslate2" in error

@@ -15,6 +15,7 @@ from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
 from .. import untrained
+from ..conftest import Cli
 from ..crossing import crossed
 from .test_to_fairseq import FOLDED as SCALING
 
@@ -253,12 +254,12 @@ def test_a_method_with_parameters_and_a_linear_map(
     assert found.log_probs == pytest.approx(scores[:, 0].tolist(), rel=1e-5)
 
 
-def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], *flags: object) -> str:
+def refused(tmp_path: Path, cli: Cli, *flags: object) -> str:
     """The message of an export that must leave nothing."""
     before = sorted(tmp_path.iterdir())
-    assert main(["export", str(tmp_path / "model.pt"), str(tmp_path / "engine"), *map(str, flags)]) == 2
+    err = cli("export", tmp_path / "model.pt", tmp_path / "engine", *flags, status=2).err
     assert sorted(tmp_path.iterdir()) == before
-    return capsys.readouterr().err
+    return err
 
 
 ENGINE_LACKS = [
@@ -284,25 +285,22 @@ ENGINE_LACKS = [
 
 
 @needs_engine
-def test_what_the_engine_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_engine_has_not_is_refused(tmp_path: Path, cli: Cli) -> None:
     for name, options, task, message in ENGINE_LACKS:
         languages = {"source_lang": None, "target_lang": None}
         key = "arch" if name == "tied_lightconv_iwslt_de_en" else "_name"
         settings = {"model": {key: name, **options}, "task": {"_name": task, "data": "nowhere", **languages}}
         torch.save({"cfg": settings, "model": {"encoder.weight": torch.zeros(1)}}, tmp_path / "model.pt")
-        error = refused(tmp_path, capsys, "--to", "ctranslate2")
+        error = refused(tmp_path, cli, "--to", "ctranslate2")
         assert re.search(message, error), error
 
 
 @needs_engine
-def test_scores_that_are_not_affine_are_refused(
-    parallel_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_that_are_not_affine_are_refused(parallel_data: Path, tmp_path: Path, cli: Cli) -> None:
     flags = ("--arch", "tied_transformer", "--sharing-method", "fixnorm", *OF_ENCODER, *SIZES)
     write_checkpoint(tmp_path / "model.pt", parallel_data, *flags)
-    assert "affine in the features, a matrix and a bias; got --sharing-method fixnorm" in refused(
-        tmp_path, capsys, "--to", "ctranslate2"
-    )
+    error = refused(tmp_path, cli, "--to", "ctranslate2")
+    assert "affine in the features, a matrix and a bias; got --sharing-method fixnorm" in error
 
 
 @needs_engine

@@ -12,6 +12,7 @@ from torch import nn
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.sharing import SHARING_METHODS, SharingMethod
 
+from ..conftest import Cli
 from ..crossing import crossed
 from ..untrained import write_checkpoint as untrained
 from .test_to_ctranslate2 import (
@@ -164,11 +165,7 @@ def test_what_is_missing_is_said(tmp_path: Path, parallel_data: Path, capsys: py
         (data / f"dict.{language}.txt").write_text("".join(f"{word} 9\n" for word in words))
     flags = ("--arch", "transformer", "--source-lang", "src", "--target-lang", "tgt", *OF_ENCODER, *SIZES)
     for folder, sharing, said in (
-        (
-            data,
-            [DECODER],
-            "FSMT, untied, its decoder's table twice, without a tokenizer: --bpe-codes FILE would make one",
-        ),
+        (data, [DECODER], "FSMT, untied, its decoder's table twice, without a tokenizer: --bpe-codes FILE would make"),
         (parallel_data, [ALL], "FSMT, tied, with a tokenizer of segmented text: --bpe-codes FILE would make one"),
     ):
         untrained(tmp_path / "model.pt", folder, *flags, *sharing)
@@ -178,40 +175,23 @@ def test_what_is_missing_is_said(tmp_path: Path, parallel_data: Path, capsys: py
 
 TIED_TRANSFORMER = ("--arch", "tied_transformer", *OF_ENCODER, *SIZES)
 REFUSALS: dict[str, tuple[tuple[Any, ...], list[str], str]] = {
-    "distance": (
-        (*TIED_TRANSFORMER, "--sharing-method", "distance"),
-        [],
-        "distance, .* transformers's models have none",
-    ),
+    "distance": ((*TIED_TRANSFORMER, "--sharing-method", "distance"), [], "distance, .*'s models have none"),
     "P's bias": ((*TIED_TRANSFORMER, DECODER, "--projection", "--projection-bias"), [], "got --projection-bias, which"),
     "fixnorm": ((*TIED_TRANSFORMER, "--sharing-method", "fixnorm"), [], "a matrix and a bias; got --sharing-method fi"),
-    "pre-norm": (
-        (*TIED_TRANSFORMER, "--encoder-normalize-before"),
-        [],
-        "as FSMT is; got --encoder-normalize-before. U",
-    ),
+    "pre-norm": ((*TIED_TRANSFORMER, "--encoder-normalize-before"), [], "as FSMT is; got --encoder-normalize-before"),
     "post-norm": (LM[:-1], [], "pre-norm language model, as XGLM is; got one without --decoder-normalize-before. Use"),
     "learned": ((*LM, "--decoder-learned-pos"), [], "XGLM's layers; got --decoder-learned-pos. Use --to fairseq, or"),
     "a bias": ((*LM, "--sharing-method", "own"), [], "parts that FSMT or XGLM has; got decoder.output_projection.bias"),
     "rows": ((*LM, "--output-dictionary-size", 10), [], "a row for each of .* words; got .* in decoder.embed_tokens"),
     "codes": (LM, ["--bpe-codes", "codes"], "--bpe-codes: needs a translation model, FSMT there; got codes for XGLM"),
-    "no codes": (
-        TIED_TRANSFORMER,
-        ["--bpe-codes", "words"],
-        "--bpe-codes: needs lines of two .*; got 'a' in line 1 of",
-    ),
+    "no codes": (TIED_TRANSFORMER, ["--bpe-codes", "words"], "--bpe-codes: needs lines of two .*; got 'a' in line 1"),
     "quantization": (LM, ["--quantization", "int8"], "--quantization: needs --to ctranslate2; got int8. Leave it out"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_no_class_has_is_refused(
-    name: str,
-    lm_data: Path,
-    parallel_data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, lm_data: Path, parallel_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     flags, options, message = REFUSALS[name]
     own = SharingMethod(name="own", summary="", source="", feature_map=lambda width: nn.Linear(width, width))
@@ -221,6 +201,6 @@ def test_what_no_class_has_is_refused(
     Path("words").write_text("a\n")
     untrained(Path("model.pt"), lm_data if "language_modeling" in flags else parallel_data, *flags)
     before = sorted(tmp_path.iterdir())
-    assert main(["export", "model.pt", "out", "--to", "huggingface", *options]) == 2
-    assert re.search(message, error := capsys.readouterr().err), error
+    err = cli("export", "model.pt", "out", "--to", "huggingface", *options, status=2).err
+    assert re.search(message, err), err
     assert sorted(tmp_path.iterdir()) == before

@@ -17,16 +17,9 @@ def build(
 ) -> AttentionNMTModel:
     """A model of a preset, with narrow layers and no dropout unless options say otherwise."""
     model = ARCH_MODEL_REGISTRY[preset]
-    sizes = {
-        "encoder_embed_dim": 6,
-        "decoder_embed_dim": 6,
-        "decoder_out_embed_dim": 6,
-        "encoder_hidden_size": 5,
-        "decoder_hidden_size": 5,
-        "max_source_positions": 100,
-        "max_target_positions": 100,
-        "dropout": 0.0,
-    }
+    sizes = {"max_source_positions": 100, "max_target_positions": 100, "dropout": 0.0}
+    sizes |= dict.fromkeys(("encoder_embed_dim", "decoder_embed_dim", "decoder_out_embed_dim"), 6)
+    sizes |= {"encoder_hidden_size": 5, "decoder_hidden_size": 5}
     cfg = getattr(model, "__dataclass")(**{**sizes, **options})
     cfg._name = preset
     task = SimpleNamespace(

@@ -14,21 +14,10 @@ from .common import LENGTHS, PAD, PREVIOUS, SOURCE, dictionary
 
 WORDS = dictionary(24)
 
-SIZES: dict[str, Any] = {
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 16,
-    "encoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_embed_dim": 16,
-    "decoder_ffn_embed_dim": 16,
-    "decoder_layers": 2,
-    "decoder_attention_heads": 2,
-    "max_source_positions": 30,
-    "max_target_positions": 30,
-    "tokens_per_sample": 30,
-    "add_bos_token": False,
-    "tpu": False,
-}
+SIZES: dict[str, Any] = {"tokens_per_sample": 30, "add_bos_token": False, "tpu": False}
+SIZES |= dict.fromkeys(("max_source_positions", "max_target_positions"), 30)
+SIZES |= {f"{side}_{width}": 16 for side in ("encoder", "decoder") for width in ("embed_dim", "ffn_embed_dim")}
+SIZES |= {f"{side}_{number}": 2 for side in ("encoder", "decoder") for number in ("layers", "attention_heads")}
 CONVOLUTION: dict[str, Any] = {
     "encoder_kernel_size_list": [3, 3],
     "decoder_kernel_size_list": [3, 3],

@@ -87,9 +87,8 @@ def test_padding_does_not_reach_what_stands_after_it() -> None:
 def test_a_literal_pad_in_a_sentence_is_a_word() -> None:
     model = grown(build()).double().eval()
     words = [EOS, 5, WORDS.pad(), WORDS.pad(), 6, 7]
-    np.testing.assert_allclose(
-        model(torch.tensor([words]))[0][0].detach(), expected_scores(model, words, {}), rtol=1e-9
-    )
+    found = model(torch.tensor([words]))[0][0].detach()
+    np.testing.assert_allclose(found, expected_scores(model, words, {}), rtol=1e-9)
 
 
 # --- the context along a stream --------------------------------------------------------------------------------------

@@ -18,43 +18,22 @@ from fairseq_tiedemb.models.transformer_lm import TiedTransformerLanguageModel
 from fairseq_tiedemb.training.trained import other_meaning
 
 # With another value there are other parameters, or parameters of other shapes.
-OTHER_WEIGHTS = {
-    "adaptive_softmax_cutoff",
-    "adaptive_softmax_factor",
-    "cell",
-    "decoder_depth",
-    "decoder_embed_dim",
-    "decoder_hidden_size",
-    "decoder_layers",
-    "decoder_out_embed_dim",
-    "joint_dim",
-    "mixtures",
-    "encoder_embed_dim",
-    "encoder_hidden_size",
-    "encoder_layers",
-    "ngram_order",
-    "short_list",
-    "skip_connections",
-}
+OTHER_WEIGHTS = set(
+    """
+    adaptive_softmax_cutoff adaptive_softmax_factor cell decoder_depth decoder_embed_dim decoder_hidden_size
+    decoder_layers decoder_out_embed_dim joint_dim mixtures encoder_embed_dim encoder_hidden_size encoder_layers
+    ngram_order short_list skip_connections
+    """.split()
+)
 # How weights start, what is done to them in training alone, and lengths. Of a file of classes, a checkpoint has all
 # that it said.
-TRAINING = {
-    "class_file",
-    "decoder_embed_path",
-    "decoder_freeze_embed",
-    "encoder_embed_path",
-    "encoder_freeze_embed",
-    "init_range",
-    "max_source_positions",
-    "max_target_positions",
-    "noise_log_z",
-    "noise_power",
-    "noise_samples",
-    "output_bias_init",
-    "own_noise",
-    "transform_bias",
-    "unit_rows",
-}
+TRAINING = set(
+    """
+    class_file decoder_embed_path decoder_freeze_embed encoder_embed_path encoder_freeze_embed init_range
+    max_source_positions max_target_positions noise_log_z noise_power noise_samples output_bias_init own_noise
+    transform_bias unit_rows
+    """.split()
+)
 
 
 def test_word2vecs_output_layer_has_two_names() -> None:

@@ -18,7 +18,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_tiedemb.models._counts import training_counts
 from fairseq_tiedemb.outputs import OUTPUT_HEADS, OutputHead
 
-from ..conftest import MadeOnce, RunCommand, configuration
+from ..conftest import InProcess, MadeOnce, RunCommand, configuration
 from . import families, recurrent_lms
 from .common import grown
 from .plans import family_and_settings
@@ -201,7 +201,7 @@ TEXT = ("--task", "language_modeling", "--sample-break-mode", "eos", "--tokens-p
     ],
 )
 def test_a_transformer_with_an_output_layer_is_trained_resumed_and_scored(
-    arch: str, flags: tuple, train: Any, lm_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    arch: str, flags: tuple, train: InProcess, lm_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The perplexity of fairseq-eval-lm is that of validation: exact, also after a surrogate loss."""
     common = ("--arch", arch, *SMALL, *flags, *TRAINING, *TEXT, "--num-workers", 0, "--log-format", "json")

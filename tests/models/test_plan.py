@@ -1,8 +1,5 @@
 """Who shares what: settings of every family, and the plan or the message that follows; models are what plans say."""
 
-import copy
-import io
-import pickle
 import re
 from typing import Any
 
@@ -14,6 +11,7 @@ from fairseq_tiedemb.models._describe import describe, layers_of
 from fairseq_tiedemb.models.lightconv import TiedLightConvLanguageModel, TiedLightConvModel
 from fairseq_tiedemb.plan import Table
 
+from ..travels import TRAVELS
 from .common import dictionary, grown
 from .families import ALL, BANDS, DECODER
 from .plans import CUTOFF, MORE, PAD, THEIRS, WORDS, V, family_and_settings, plan_of, task
@@ -215,30 +213,11 @@ def test_what_is_written_through_the_input_is_read_through_the_output(case: tupl
     assert (model.output.scores(features)[0, 5] != before) == table.scores
 
 
-def through_pickle(model: Any) -> Any:
-    return pickle.loads(pickle.dumps(model))
-
-
-def through_file(model: Any) -> Any:
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    model.load_state_dict(torch.load(file, weights_only=True))
-    return model
-
-
-def through_assignment(model: Any) -> Any:
-    torch.nn.Module.load_state_dict(model, {k: v.clone() for k, v in model.state_dict().items()}, assign=True)
-    return model
-
-
 TRAVELLERS = ("NMT, three ways", "LSTM, P", "RHN, tied bands", "n-gram, P", "skip-gram, full", "Transformer")
 TRAVELLERS += ("LightConv, factorised", "Transformer LM, tied bands", "Transformer LM, NCE")
 
 
-@pytest.mark.parametrize(
-    "travel", [copy.deepcopy, through_pickle, through_file, through_assignment, torch.nn.Module.half]
-)
+@pytest.mark.parametrize("travel", TRAVELS)
 @pytest.mark.parametrize("name", TRAVELLERS)
 def test_sharing_survives(name: str, travel: Any) -> None:
     model = build(PLANS[name])

@@ -17,11 +17,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lstm_nmt_twwt", {"encoder_embed_dim": 8}, "--arch lstm_nmt_twwt: needs --encoder-embed-dim equal .* 8 and 6"),
     ("lstm_nmt", {**DECODER, "decoder_out_embed_dim": 7}, f"{TIED}: needs .* 6 and 7. Use --decoder-out-embed-dim 6"),
     ("lstm_nmt_wt", {**ALL, "decoder_out_embed_dim": 7}, "--share-all-embeddings: needs .* got 6 and 7"),
-    (
-        "tied_lstm_lm",
-        {**DECODER, "decoder_hidden_size": 8},
-        f"{TIED}: .*, or --projection; got 6 and 8. Use --projection",
-    ),
+    ("tied_lstm_lm", {**DECODER, "decoder_hidden_size": 8}, f"{TIED}: .*, or --projection; got 6 and 8. Use --proj"),
     ("bengio_lm", DECODER, f"{TIED}: needs a deep output .* got --deep-output none. Use --deep-output linear."),
     (
         "transformer_lm",
@@ -36,20 +32,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"merge_src_tgt_embed": True, "target": OTHERS},
         "--merge-src-tgt-embed: needs .* got 'wort0' at 4, where that has 'word0'. Use .*--joined-dictionary",
     ),
-    (
-        "lstm_nmt_twwt",
-        {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"},
-        "needs one file of vectors for the shared table; got .*'a.txt' and .*'b.txt'",
-    ),
+    ("lstm_nmt_twwt", {"encoder_embed_path": "a.txt", "decoder_embed_path": "b.txt"}, "got .*'a.txt' and .*'b.txt'"),
     ("feedforward_lm", {"output_layer": "adaptive"}, "needs a recurrent language model, .* got --arch feedforward_lm"),
     # Constants.
     ("tied_lstm_lm", {"logit_soft_cap": 0.0}, "--logit-soft-cap: needs a positive, finite number; got 0.0. Use 30"),
     ("transformer", {"embedding_scale": -1.0}, "--embedding-scale: needs a positive, finite number; got -1.0. Use 1"),
-    (
-        "tied_lstm_lm",
-        {"output_layer": "tree", "logit_scale": 0.1},
-        "--logit-scale: .* 0.1 with --output-layer tree",
-    ),
+    ("tied_lstm_lm", {"output_layer": "tree", "logit_scale": 0.1}, "--logit-scale: .* 0.1 with --output-layer tree"),
     ("transformer", {**THEIRS, "logit_soft_cap": 9.0}, "--logit-soft-cap: .*; got 9.0 with --output-layer adaptive"),
     (
         "transformer_lm",
@@ -76,7 +64,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "transformer_lm",
         {**DECODER, "adaptive_input": True, "adaptive_input_cutoff": "8,16"},
-        f"{TIED}: needs one table of words as input; got --adaptive-input",
+        f"{TIED}: .* got --adaptive-input",
     ),
     ("lightconv_lm", {**DECODER, "character_embeddings": True}, f"{TIED}: .* got --character-embeddings"),
     (
@@ -88,18 +76,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("transformer", {"embedding_rank": 0}, "--embedding-rank: needs a positive whole number; got 0. Use 128"),
     ("dynamicconv", {"embedding_rank": 4, **THEIRS}, "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16"),
     ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
-    (
-        "transformer",
-        {"embedding_rank": 4, "encoder_embed_path": "v.txt"},
-        "--embedding-rank: .* --encoder-embed-path v",
-    ),
+    ("transformer", {"embedding_rank": 4, "encoder_embed_path": "v.txt"}, "-rank: .* --encoder-embed-path v"),
     # Bands.
     *(
-        (
-            "tied_lstm_lm",
-            {**DECODER, "adaptive_softmax_cutoff": ends},
-            f"-cutoff: needs rising .* {V}, .* got {ends}. Use",
-        )
+        ("tied_lstm_lm", {**DECODER, "adaptive_softmax_cutoff": ends}, f"-cutoff: needs rising .* {V}, .* {ends}. Use")
         for ends in ("foo", "8,5", "5,5", "0,5", f"5,{V}", "100", "5.5")
     ),
     ("transformer", {"adaptive_softmax_cutoff": [16, 8]}, r"--adaptive-softmax-cutoff: needs rising .*; got \[16, 8\]"),
@@ -115,11 +95,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {**BANDS, "adaptive_input_factor": 100.0, "adaptive_softmax_factor": 100.0},
         r"--adaptive-input-factor: needs 1 or more, and a last band, of 16 / factor\^2.*; got 100.0",
     ),
-    (
-        "tied_lstm_lm",
-        {**CUTOFF, "sharing_method": "cosine"},
-        f"--sharing-method cosine: needs bands .* got --adaptive-softmax-cutoff 5,8 without {TIED}",
-    ),
+    ("tied_lstm_lm", {**CUTOFF, "sharing_method": "cosine"}, f"-method cosine: needs bands .* 5,8 without {TIED}"),
     (
         "dynamicconv",
         {"sharing_method": "distance", **THEIRS},
@@ -134,16 +110,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("tied_lstm_lm", {"output_layer": "softmaks"}, "--output-layer: needs a registered layer; got 'softmaks'"),
     ("tied_lstm_lm", {"output_layer": "adaptive"}, "--output-layer adaptive: .* got none"),
     ("tied_lstm_lm", {"output_layer": "nce", **CUTOFF}, "--output-layer nce: .* got --adaptive-softmax-cutoff 5,8"),
-    (
-        "transformer_lm",
-        {"output_layer": "negative-sampling"},
-        "--output-layer negative-sampling: needs word2vec.*; got --arch .*. Use sampled",
-    ),
-    (
-        "word2vec_skipgram",
-        {"output_layer": "classes"},
-        "--output-layer classes: needs a language model; got --arch word2vec_skipgram. Use negative-sa",
-    ),
+    ("transformer_lm", {"output_layer": "negative-sampling"}, "-sampling: needs word2vec.*; got .*. Use sampled"),
+    ("word2vec_skipgram", {"output_layer": "classes"}, "-layer classes: .*; got .*word2vec_skipgram. Use negative-sa"),
     (
         "word2vec_skipgram",
         {"word2vec_output": "tree", "output_layer": "softmax"},
@@ -151,19 +119,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("word2vec_skipgram", {"word2vec_output": "half"}, "--word2vec-output: needs one of negative, full, .*; got half"),
     ("word2vec_skipgram", {**DECODER, "word2vec_output": "tree"}, f"--output-layer tree: .* got {TIED}. Use"),
-    (
-        "zaremba_lm_small_wt",
-        {"output_layer": "tree"},
-        "--output-layer tree: needs .* got --arch zaremba_lm_small_wt, which ties its embeddings",
-    ),
+    ("zaremba_lm_small_wt", {"output_layer": "tree"}, "-layer tree: .* --arch zaremba_lm_small_wt, which ties its"),
     ("transformer_lm", {"output_layer": "tree", "sharing_method": "cosine"}, "--output-layer tree: .* got cosine"),
     ("tied_lstm_lm", {"output_layer": "tree", "tree": "classes"}, "--tree classes: needs --class-file; got none"),
     ("tied_lstm_lm", {"output_layer": "short-list"}, "--short-list: needs 1 word or more with .* short-list; got 0"),
-    (
-        "tied_lstm_lm",
-        {"output_bias_init": "zero", **CUTOFF},
-        "--output-bias-init: needs an output layer with biases; got zero with --adaptive-softmax-cutoff 5,8",
-    ),
+    ("tied_lstm_lm", {"output_bias_init": "zero", **CUTOFF}, "--output-bias-init: .* zero with .*-cutoff 5,8"),
     ("transformer_lm", {"output_bias_init": "zero"}, "--output-bias-init: .* got zero with --output-layer softmax"),
     # Ranges.
     ("lstm_nmt", {"encoder_layers": 0}, "--encoder-layers: needs a positive whole number; got 0"),
@@ -200,27 +160,15 @@ def test_what_cannot_work_is_refused(preset: str, options: dict[str, Any], messa
     [
         ("tied_lstm_lm", {"classes": 7}, "--classes: needs --output-layer classes; got 7 with --output-layer softmax"),
         ("transformer_lm", {"noise_samples": 7}, "--noise-samples: .* got 7 with --output-layer softmax. Use .* nce"),
-        (
-            "feedforward_lm",
-            {"output_layer": "tree", "noise_power": 0.5},
-            "--noise-power: .* nce or sampled; .* with .* tree",
-        ),
+        ("feedforward_lm", {"output_layer": "tree", "noise_power": 0.5}, "--noise-power: .* sampled; .* with .* tree"),
         ("lightconv_lm", {"own_noise": True}, "--own-noise: needs --output-layer nce or sampled; got True"),
         ("tied_lstm_lm", {"output_layer": "sampled", "noise_log_z": 9.0}, "--noise-log-z: .* got 9"),
         ("tied_lstm_lm", {"output_layer": "nce", "tree": "balanced"}, "--tree: .* got balanced"),
         ("tied_lstm_lm", {"adaptive_softmax_factor": 2.0}, "--adaptive-softmax-factor: .* got 2"),
         ("tied_lstm_lm", {"class_file": "c.txt"}, "--class-file: needs --output-layer classes or tree; got c.txt with"),
         ("tied_lstm_lm", {"class_file": "c.txt", "output_layer": "tree"}, "--class-file: .* got .* huff"),
-        (
-            "tied_lstm_lm",
-            {"output_layer_options": "a=1"},
-            "--output-layer-options: needs a registered output layer; got a=1 with --output-layer softmax",
-        ),
-        (
-            "word2vec_cbow",
-            {"word2vec_output": "tree", "negatives": 7},
-            "--negatives: needs --output-layer negative-sampling; got 7 with --output-layer tree",
-        ),
+        ("tied_lstm_lm", {"output_layer_options": "a=1"}, "-options: needs a registered .*; got a=1 with .* softmax"),
+        ("word2vec_cbow", {"word2vec_output": "tree", "negatives": 7}, "--negatives: .*; got 7 with .* tree"),
         ("word2vec_cbow", {"output_layer": "softmax", "noise_for": "pair"}, "--noise-for: .* got pair with .* softmax"),
     ],
 )
@@ -246,9 +194,8 @@ def test_options_that_have_a_use_are_trained_with() -> None:
 def test_a_beginning_that_is_predicted_needs_the_softmax() -> None:
     model_class, cfg = family_and_settings("transformer_lm", {"output_layer": "nce"})
     model = model_class.build_model(cfg, task())
-    criterion = SimpleNamespace(
-        takes_the_models_loss=True, task=SimpleNamespace(args=SimpleNamespace(add_bos_token=True))
-    )
+    task_of_lm = SimpleNamespace(args=SimpleNamespace(add_bos_token=True))
+    criterion = SimpleNamespace(takes_the_models_loss=True, task=task_of_lm)
     with pytest.raises(ValueError, match="--add-bos-token: needs --output-layer softmax.*; got --output-layer nce"):
         model.check_training(criterion, cfg)
     criterion.task.args.add_bos_token = False

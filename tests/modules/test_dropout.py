@@ -37,11 +37,20 @@ def test_dropout_is_torchs_and_leaves_its_generator_where_torch_does(p: float, d
         torch.manual_seed(7)
         y = function(x, p)
         y.backward(torch.ones_like(y) * 3)
-        inplace = function(x.detach().clone(), p, inplace=True)
+        inplace = x.detach().clone()
+        assert function(inplace, p, inplace=True) is inplace
         return [y, x.grad, inplace, torch.get_rng_state()]
 
     for ours, theirs in zip(seen(dropout), seen(F.dropout), strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.7])
+def test_draws_have_their_probability(p: float) -> None:
+    """Also on processors on which `dropout` leaves them to torch, where others would go unseen."""
+    drawn = draw_(torch.empty(2**18), p)
+    assert drawn.unique().tolist() == [0, 1]
+    assert drawn.mean().item() == pytest.approx(p, abs=5e-3)  # five standard deviations
 
 
 def test_dropout_is_torchs_where_torch_draws_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

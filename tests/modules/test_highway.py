@@ -8,16 +8,13 @@ from torch import Tensor
 from fairseq_tiedemb.modules.dropout import variational_mask
 from fairseq_tiedemb.modules.highway import RecurrentHighwayNetwork, highway
 from tests import reference
+from tests.models.common import grown
 
 T, B, D, H = 5, 3, 4, 6
 
 
 def network(depth: int = 3, dropout_i: float = 0.5, dropout_h: float = 0.5) -> RecurrentHighwayNetwork:
-    rhn = RecurrentHighwayNetwork(D, H, depth, dropout_i=dropout_i, dropout_h=dropout_h).double()
-    with torch.no_grad():
-        for parameter in rhn.parameters():
-            parameter.normal_()
-    return rhn
+    return grown(RecurrentHighwayNetwork(D, H, depth, dropout_i=dropout_i, dropout_h=dropout_h).double(), std=1.0)
 
 
 def arguments(depth: int = 3) -> list[Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fairseq_tiedemb.modules.highway import RecurrentHighwayNetwork
 from fairseq_tiedemb.modules.variational_lstm import VariationalLSTM
+from tests.models.common import grown
 
 T, B, D, H = 5, 3, 4, 6
 NETWORKS: dict[str, Callable[..., Any]] = {
@@ -21,11 +22,7 @@ either_mode = pytest.mark.parametrize("training", [True, False])
 
 def network(name: str, training: bool, *, as_it_begins: bool = False) -> Any:
     made = NETWORKS[name](dropout_i=0.5, dropout_h=0.5).double().train(training)
-    if not as_it_begins:
-        with torch.no_grad():
-            for parameter in made.parameters():
-                parameter.normal_()
-    return made
+    return made if as_it_begins else grown(made, std=1.0)
 
 
 def inputs_and_state(made: Any) -> tuple[Tensor, Tensor]:

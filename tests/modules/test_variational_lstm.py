@@ -9,16 +9,13 @@ from fairseq_tiedemb.modules.dropout import variational_mask
 from fairseq_tiedemb.modules.lstm import LSTMStack
 from fairseq_tiedemb.modules.variational_lstm import VariationalLSTM, masked_lstm
 from tests import reference
+from tests.models.common import grown
 
 T, B, D, H = 5, 3, 4, 6
 
 
 def stack(dropout_i: float, dropout_h: float, layers: int = 2) -> VariationalLSTM:
-    lstm = VariationalLSTM(D, H, layers, dropout_i=dropout_i, dropout_h=dropout_h).double()
-    with torch.no_grad():
-        for parameter in lstm.parameters():
-            parameter.normal_()
-    return lstm
+    return grown(VariationalLSTM(D, H, layers, dropout_i=dropout_i, dropout_h=dropout_h).double(), std=1.0)
 
 
 def inputs_and_state(layers: int = 2) -> tuple[Tensor, Tensor]:

@@ -42,9 +42,8 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize(("separator", "end"), [("\t", "\n"), (" ", "\r\n"), (" \t ", " \n")])
 def test_a_file_by_hand(separator, end, tmp_path):
-    path = written(
-        tmp_path, BY_HAND.replace("\t", separator).replace("\n\n\\end", "\n\\end").replace("\n", end).rstrip()
-    )
+    text = BY_HAND.replace("\t", separator).replace("\n\n\\end", "\n\\end").replace("\n", end)
+    path = written(tmp_path, text.rstrip())
     vocabulary, model = BackoffModel.read_arpa(path, flag="--read-arpa")
     assert vocabulary.symbols() == ["<s>", "</s>", "a", "b"]
     assert model.order == 2
@@ -61,11 +60,10 @@ def test_start_of_sentence_is_never_predicted_though_kenlm_writes_probability_on
 
 
 @pytest.mark.parametrize("log", ["-99", "-inf", "-1e5"])
-def test_what_cannot_be(log, tmp_path, capsys):
+def test_what_cannot_be(log, tmp_path, cli):
     path = written(tmp_path, BY_HAND.replace("-0.6989700043\tb", f"{log}\tb"))
     (tmp_path / "text").write_text("b\n")
-    assert cli.main(["ngram", "--read-arpa", str(path), "--test", str(tmp_path / "text")]) == 0
-    assert capsys.readouterr().out.splitlines()[2].split()[2] == "inf"
+    assert cli("ngram", "--read-arpa", path, "--test", tmp_path / "text").out.splitlines()[2].split()[2] == "inf"
 
 
 @pytest.mark.parametrize(

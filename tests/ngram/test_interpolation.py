@@ -125,11 +125,10 @@ def interpolated(output: str) -> list[list[str]]:
     return [re.split(r"\s+", line.strip(), maxsplit=3) for line in lines]
 
 
-def test_an_arpa_file_and_word_scores_are_the_same_model(folder, capsys):
+def test_an_arpa_file_and_word_scores_are_the_same_model(folder, cli):
     tables = []
     for files in (["wb.arpa"], ["valid.scores", "test.scores"]):
-        assert cli.main(["ngram", "train", "--order", "3", *TEXTS, "--interpolate", *files]) == 0
-        tables.append(interpolated(capsys.readouterr().out))
+        tables.append(interpolated(cli("ngram", "train", "--order", "3", *TEXTS, "--interpolate", *files).out))
     assert [row[:3] for row in tables[0]] == [row[:3] for row in tables[1]]
     own, other, mixed = tables[0]
     assert own[3] == "modified Kneser-Ney, order 3"
@@ -140,10 +139,9 @@ def test_an_arpa_file_and_word_scores_are_the_same_model(folder, capsys):
     assert other[1:3] == [f"{wb.perplexity((folder / name).read_text(), 2):.2f}" for name in ("valid", "test")]
 
 
-def test_models_of_word_scores_alone(folder, capsys):
+def test_models_of_word_scores_alone(folder, cli):
     command = ["ngram", *TEXTS, "--interpolate", "valid.scores", "test.scores", "--interpolate", "wb.arpa"]
-    assert cli.main(command) == 0
-    one, other, mixed = interpolated(capsys.readouterr().out)
+    one, other, mixed = interpolated(cli(*command).out)
     assert one[1:3] == other[1:3] == mixed[:2]
     assert one[0] == other[0] == "0.5000"
 
@@ -179,10 +177,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "message"), REFUSED)
-def test_what_is_refused(words, message, folder, capsys):
+def test_what_is_refused(words, message, folder, cli):
     before = sorted(folder.iterdir())
-    assert cli.main(["ngram", *words]) == 2
-    assert message in capsys.readouterr().err
+    assert message in cli("ngram", *words, status=2).err
     assert sorted(folder.iterdir()) == before
 
 
@@ -196,7 +193,6 @@ def test_jelinek_mercer_on_the_command_line(folder, capsys):
     assert "  valid" not in one
 
 
-def test_what_katz_falls_back_to_is_said(folder, capsys):
-    assert cli.main(["ngram", "train", "--order", "2", "--smoothing", "katz"]) == 0
-    err = capsys.readouterr().err
+def test_what_katz_falls_back_to_is_said(folder, cli):
+    err = cli("ngram", "train", "--order", "2", "--smoothing", "katz").err
     assert re.search(r"too few different counts to estimate the discounts of order 2, .*: taking( [\d.]+){7}\n", err)

@@ -199,10 +199,7 @@ def test_a_held_out_text_shorter_than_the_order(tmp_path):
         ({"smoothing": "good"}, r"--smoothing: needs one of jelinek-mercer, .*; got good\. Use modified-kneser-ney\."),
         ({"form": "backing"}, r"form: needs one of interpolated, back-off; got backing\."),
         ({"smoothing": "jelinek-mercer"}, r"--held-out: needs text .* of --smoothing jelinek-mercer; got none"),
-        (
-            {"smoothing": "jelinek-mercer", "form": "back-off"},
-            r"--back-off: needs a method that has this form; got jelinek-mercer\. Use katz or witten-bell or",
-        ),
+        ({"smoothing": "jelinek-mercer", "form": "back-off"}, r"--back-off: .*; got jelinek-mercer\. Use katz or wi"),
         ({"smoothing": "katz", "katz_k": 0}, r"--katz-k: needs a whole number from 1 to 10000; got 0\."),
         ({"cutoff": [1, 0]}, r"--cutoff: needs 1 to 3 whole numbers of at least 1, for --order 3; got 1 0\."),
         ({"cutoff": [1, 1, 1, 2]}, r"--cutoff: needs 1 to 3 .*; got 1 1 1 2\."),

@@ -10,7 +10,7 @@ import pytest
 from fairseq_tiedemb.ngram.word_classes import codes_of_classes, exchange
 from fairseq_tiedemb.outputs import read_classes
 
-from ..conftest import RunCommand
+from ..conftest import Cli, RunCommand
 from ..vectors.common import command
 
 # Words 0 to 3 come before 4 to 7, those before 8 to 11, and these before the first.
@@ -131,10 +131,9 @@ def data(run_command: RunCommand, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def test_the_command(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(data: Path, tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "classes"
-    command("classes", data, "--classes", 4, "--output", path)
-    printed = capsys.readouterr().out
+    printed = cli("classes", data, "--classes", 4, "--output", path).out
     assert "round 1: " in printed
     assert "13 words in 4 classes of 1 to 4; perplexity of the class bigram model on this text: " in printed
     rows = [line.split("\t") for line in path.read_text().splitlines()]

@@ -2,7 +2,6 @@
 
 import copy
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,7 @@ from torch.nn import Parameter
 import fairseq_tiedemb.plugin  # noqa: F401
 from fairseq_tiedemb.optim.fused_adam import FusedAdam
 
-from ..conftest import RunCommand
+from ..conftest import InProcess, RunCommand
 
 OPTIONS: dict[str, Any] = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 1e-8, "weight_decay": 0.1}
 
@@ -91,8 +90,7 @@ def test_tensors_that_are_not_contiguous() -> None:
         for _ in range(3):
             weights[0].grad, weights[1].grad = torch.randn(4, 5), torch.randn(1, 4).expand(5, 4)
             optimizer.step()
-    for our, their in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(our, their)
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_fp16_training_wraps_it() -> None:
@@ -153,7 +151,7 @@ def losses(log: str) -> list[float]:
     return [float(loss) for loss in re.findall(r'"train_loss": "([\d.]+)"', log)]
 
 
-def test_the_command_trains_as_with_adam(parallel_data: Path, train: Callable[..., str]) -> None:
+def test_the_command_trains_as_with_adam(parallel_data: Path, train: InProcess) -> None:
     arguments = "--arch lstm_nmt_twwt --criterion tied_cross_entropy --lr 0.01 --max-epoch 1 --weight-decay 0.01 --cpu"
     arguments += " --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
     arguments += " --decoder-out-embed-dim 8 --max-tokens 400 --no-save --disable-validation --log-format json"

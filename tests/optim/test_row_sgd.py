@@ -39,11 +39,7 @@ def test_sparse_gradients_are_handled_as_dense_ones(max_norm: float) -> None:
     """By all that fairseq's trainer does between the backward pass and the end of an update."""
     torch.manual_seed(1)
     grad, bias_grad = sparse_gradient([5, 2, 5, 0]), torch.randn(4)
-    weights = [
-        torch.nn.Parameter(torch.randn(7, 3)),
-        torch.nn.Parameter(torch.randn(4)),
-        torch.nn.Parameter(torch.ones(2)),
-    ]
+    weights = [torch.nn.Parameter(each) for each in (torch.randn(7, 3), torch.randn(4), torch.ones(2))]
     peers = copy.deepcopy(weights)
     ours, theirs = optimizer(*weights), torch.optim.SGD(peers, lr=0.5)
     weights[0].grad, weights[1].grad = grad, bias_grad.clone()
@@ -56,8 +52,7 @@ def test_sparse_gradients_are_handled_as_dense_ones(max_norm: float) -> None:
     torch.testing.assert_close(norm, expected)
     ours.step()
     theirs.step()
-    for weight, peer in zip(weights, peers, strict=True):
-        torch.testing.assert_close(weight, peer)
+    torch.testing.assert_close(weights, peers)
     assert torch.equal(weights[0][1], peers[0][1]), "a row without a gradient stays"
 
 

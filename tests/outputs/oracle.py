@@ -13,8 +13,3 @@ def scores(method: str, table: Tensor, bias: Tensor, features: Tensor) -> Tensor
     norm = table.norm(dim=1)
     norm = torch.where(torch.arange(len(table)) == PAD, 1.0, norm)
     return reference.SCORES[method](features @ table.T, norm) + bias
-
-
-def assert_same_gradients(found: list[Tensor], expected: list[Tensor]) -> None:
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)

@@ -55,12 +55,7 @@ def test_huffman_is_the_shortest_tree(counts: list[int]) -> None:
 def test_ties_are_broken_in_one_way() -> None:
     # 1 + 1 of the last two words; then 1 before the merged 2 is not smaller, so the word 2 comes before it.
     tree = huffman_tree(np.array([5, 2, 1, 1]))
-    assert paths(tree) == [
-        [(0, -1)],
-        [(0, 1), (1, 1)],
-        [(0, 1), (1, -1), (2, -1)],
-        [(0, 1), (1, -1), (2, 1)],
-    ]
+    assert paths(tree) == [[(0, -1)], [(0, 1), (1, 1)], [(0, 1), (1, -1), (2, -1)], [(0, 1), (1, -1), (2, 1)]]
 
 
 def test_equal_counts_make_a_flat_tree() -> None:

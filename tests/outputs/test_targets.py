@@ -32,9 +32,7 @@ def test_words_out_of_range(name: str) -> None:
         compute(features(), TARGET)
         for wrong in (-100, -1, SIZE, SIZE + 40):
             target = TARGET.index_fill(0, torch.tensor(3), wrong)
-            with pytest.raises(
-                ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}. Use features and"
-            ):
+            with pytest.raises(ValueError, match=rf"target: needs tokens in \[0, {SIZE}\); got {wrong}. Use features"):
                 compute(features(), target)
 
 

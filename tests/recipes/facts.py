@@ -59,6 +59,7 @@ ROWS: dict[str, dict[str, str | None]] = {
         "wt": "--arch gal_lm_small_wt",
         "wt-pr": "--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15",
         "awd": "",
+        "awd-dropout": "",
     },
     "train-ranking.sh": {method: f"--arch zaremba_lm_small_wt --sharing-method {method}" for method in SHARING_METHODS},
     "train-lecture-nnlm.sh": {
@@ -148,17 +149,13 @@ ROWS: dict[str, dict[str, str | None]] = {
     ),
 }
 # Rows whose training is another in more: optimizer, criterion, regularisation; and widths, each with its learning rate.
-APART = {"awd", "dl4mt_twwt", "fairseq", "64", "128", "256", "512"}
+APART = {"awd", "awd-dropout", "dl4mt_twwt", "fairseq", "64", "128", "256", "512"}
 LIU = {"label_smoothing": 0.1, "adam_betas": "(0.9, 0.98)", "criterion": "tied_cross_entropy", "fp16": True}
 WMT = LIU | {"dropout": 0.3, "weight_decay": 0, "max_tokens": 3584, "update_freq": [32], "keep_last_epochs": 10}
 IWSLT = LIU | {"dropout": 0.3, "weight_decay": 1e-4, "update_freq": [1], "max_update": 50_000}
 BIG = {"encoder_embed_dim": 1024, "encoder_ffn_embed_dim": 4096, "encoder_attention_heads": 16, "decoder_layers": 6}
-IWSLT_SIZES = {
-    "encoder_embed_dim": 512,
-    "encoder_ffn_embed_dim": 1024,
-    "encoder_attention_heads": 4,
-    "decoder_layers": 6,
-}
+IWSLT_SIZES = {"encoder_embed_dim": 512, "encoder_ffn_embed_dim": 1024}
+IWSLT_SIZES |= {"encoder_attention_heads": 4, "decoder_layers": 6}
 ZAREMBA = {"task": "contiguous_lm", "sentence_avg": True, "batch_size": 5, "distributed_world_size": 4, "fp16": True}
 FEEDFORWARD = {"task": "contiguous_lm", "batch_size": 50, "tokens_per_sample": 5}
 SMALL_NMT = {

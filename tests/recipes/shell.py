@@ -17,10 +17,17 @@ SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 needs_sacremoses = pytest.mark.skipif(not shutil.which("sacremoses"), reason="sacremoses is not installed")
 
 
-def run_recipe(name: str, *args: object, **variables: object) -> subprocess.CompletedProcess[str]:
-    """Runs a recipe with the commands of this interpreter's environment, and with these variables and no others."""
+def run_recipe(
+    name: str, *args: object, status: int | None = 0, **variables: object
+) -> subprocess.CompletedProcess[str]:
+    """Runs a recipe with the commands of this interpreter's environment, and with these variables and no others.
+
+    It is to end with ``status``, if that is not None.
+    """
     command = [RECIPES / name, *map(str, args)]
-    return subprocess.run(command, env=environment(**variables), capture_output=True, text=True, timeout=600)
+    process = subprocess.run(command, env=environment(**variables), capture_output=True, text=True, timeout=600)
+    assert status in (process.returncode, None), process.stderr
+    return process
 
 
 def environment(**variables: object) -> dict[str, str]:
@@ -55,7 +62,6 @@ def run_python(script: Path, *args: object) -> subprocess.CompletedProcess[str]:
 def dry_run(name: str, *args: object, **variables: object) -> list[list[str]]:
     """The words of each command that a recipe would run; what it prints is commands and nothing else."""
     process = run_recipe(name, *args, DRY_RUN=1, **variables)
-    assert process.returncode == 0, process.stderr
     commands = [shlex.split(line) for line in process.stdout.splitlines()]
     # Ready to be pasted: each begins with a program, and not with what marks a command.
     assert all(words and words[0][0].isalpha() for words in commands)
@@ -87,8 +93,8 @@ def assert_refused(process: subprocess.CompletedProcess[str], message: str, fold
 
 def refusal(name: str, *args: object, **variables: object) -> str:
     """What a recipe says that refuses what it is given, before the first command."""
-    process = run_recipe(name, *args, DRY_RUN=1, **variables)
-    assert (process.returncode, process.stdout) == (1, "")
+    process = run_recipe(name, *args, DRY_RUN=1, **variables, status=1)
+    assert process.stdout == ""
     return process.stderr
 
 

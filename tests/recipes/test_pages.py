@@ -259,7 +259,10 @@ def test_refused_data(name: str, values: object, message: str, project: Project)
     (project.results / "small").mkdir()
     project.write("results/small/wt-1.json", json.dumps(RESULT))
     assert project.make_pages()[0] == 0
-    path = project.write(name, json.dumps(values))
+    assert_refused(project, project.write(name, json.dumps(values)), message)
+
+
+def assert_refused(project: Project, path: Path, message: str) -> None:
     status, stderr = project.make_pages()
     assert status == 2
     assert f"{path}: needs " in stderr
@@ -272,11 +275,7 @@ def test_refused_claims(project: Project) -> None:
         ({"table": "smal"}, "of the table smal, which is none of small"),
         ({"here": "{small/wt/test}"}, "needs a figure that was measured; got none for small/wt/test."),
     ):
-        path = project.write_findings(**claim)
-        status, stderr = project.make_pages()
-        assert status == 2
-        assert f"{path}: needs " in stderr
-        assert message in stderr
+        assert_refused(project, project.write_findings(**claim), message)
 
 
 def test_refused_folders(project: Project) -> None:

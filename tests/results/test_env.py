@@ -5,12 +5,13 @@ import sys
 import pytest
 
 import fairseq_tiedemb
-from fairseq_tiedemb import cli, compat
+from fairseq_tiedemb import compat
+
+from ..conftest import Cli
 
 
-def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cli.main(["env"]) == 0
-    text = capsys.readouterr().out
+def test_env(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = cli("env").out
     assert f"fairseq_tiedemb: {fairseq_tiedemb.__version__}\n" in text
     assert "products:        " in text
     assert f"mended:          {len(compat.ENTRIES)} entries: {compat.ENTRIES[0].__name__}, " in text
@@ -18,7 +19,6 @@ def test_env(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "fairseq_tiedemb.compat", None)
     monkeypatch.delattr(fairseq_tiedemb, "compat", raising=False)
-    assert cli.main(["env"]) == 0
-    text = capsys.readouterr().out
+    text = cli("env").out
     assert "torch does not import: " in text
     assert "nothing, since fairseq does not import: " in text

@@ -138,14 +138,7 @@ def test_a_reader(tmp_path: Path) -> None:
     assert int(second_then) < int(second) - 300
     assert colour == back, "nothing shows through"
     # Sections without a row go, and their links.
-    assert looks[6:] == [
-        "6,2,2,6 rows",
-        "4,1,1,4 rows",
-        "2,1,1,2 rows",
-        "1,1,1,1 rows",
-        "1,1,1,1 rows",
-        "2,1,1,2 rows",
-    ]
+    assert looks[6:] == ["6,2,2,6 rows", "4,1,1,4 rows", "2,1,1,2 rows", "1,1,1,1 rows", "1,1,1,1 rows", "2,1,1,2 rows"]
 
 
 @contextmanager

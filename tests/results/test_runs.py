@@ -10,6 +10,7 @@ import torch
 from fairseq_tiedemb import cli
 from fairseq_tiedemb.results import runs
 
+from ..conftest import Cli
 from .logs import BLEU, EVAL_LM, TRAIN, USAGE
 
 
@@ -139,14 +140,13 @@ def test_what_a_run_does_not_have_is_said(log: str, scores: str, cells: list[str
         ("damaged", "RUN: "),
     ],
 )
-def test_refused(name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused(name: str, message: str, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("text")
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged/checkpoint_last.pt").write_text("text")
     path = tmp_path / name
-    assert cli.main(["report", str(path), "--output", str(tmp_path)]) == 2
-    stderr = capsys.readouterr().err
+    stderr = cli("report", path, "--output", tmp_path, status=2).err
     assert message.format(path=path) in stderr
     assert str(path) in stderr
     assert not (tmp_path / "report.html").exists()
@@ -154,18 +154,13 @@ def test_refused(name: str, message: str, tmp_path: Path, capsys: pytest.Capture
 
 def test_refused_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run")
-    for text, line in (
-        ("", "needs a line for each run; got none."),
-        ("{}\n", 1),
-        (USAGE + "[]\n", 4),
-        (USAGE + "{", 4),
-    ):
+    empty = "needs a line for each run; got none."
+    for text, line in (("", empty), ("{}\n", 1), (USAGE + "[]\n", 4), (USAGE + "{", 4)):
         (run / "usage.jsonl").write_text(text)
         assert cli.main(["report", str(run), "--output", str(tmp_path)]) == 2
         said = f"got another line {line}." if isinstance(line, int) else line
         assert said in capsys.readouterr().err
 
 
-def test_without_a_training(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["report"]) == 2
-    assert "RUN: needs a training; got none." in capsys.readouterr().err
+def test_without_a_training(cli: Cli) -> None:
+    assert "RUN: needs a training; got none." in cli("report", status=2).err

@@ -1,29 +1,21 @@
 """A training goes on from what `extend`, `tie` and `untie` make, and its loss goes down."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from fairseq_tiedemb.cli import main
 
-from ..conftest import RunCommand
+from ..conftest import InProcess, RunCommand
 from ..test_compat_commands import logged
 
 TIED = "--share-decoder-input-output-embed"
 MODEL = ("--task", "contiguous_lm", "--arch", "tied_lstm_lm", "--decoder-embed-dim", 16, "--decoder-hidden-size", 16)
 TRAINING = ("--optimizer", "adam", "--lr", "1e-2", "--batch-size", 8, "--tokens-per-sample", 10, "--log-format", "json")
-TRAINING += (
-    "--num-workers",
-    0,
-    "--no-epoch-checkpoints",
-    "--criterion",
-    "tied_cross_entropy",
-    "--sharing-method",
-    "scaled",
-)
+TRAINING += ("--num-workers", 0, "--no-epoch-checkpoints", "--criterion", "tied_cross_entropy")
+TRAINING += ("--sharing-method", "scaled")
 
 
 def test_trainings_start_from_what_was_made(
-    run_command: RunCommand, train: Callable[..., str], text_folder: Path, lm_data: Path, tmp_path: Path
+    run_command: RunCommand, train: InProcess, text_folder: Path, lm_data: Path, tmp_path: Path
 ) -> None:
     """Of words that were cut into letters before, `extend` brings the letters."""
     (tmp_path / "text").write_text(text_folder.joinpath("train.src").read_text().replace("a b", "a_b"))

@@ -9,7 +9,8 @@ from fairseq_tiedemb.vectors import analogies
 from fairseq_tiedemb.vectors.analogies import Section, answer, in_total, read_questions
 from fairseq_tiedemb.vectors.word_table import WordTable
 
-from .common import command, exact_cosine, random_table, table, write_text
+from ..conftest import Cli
+from .common import exact_cosine, random_table, table, write_text
 
 WORDS = "man woman king queen boy girl Paris France Rome Italy"
 # One direction for each kind, one for each relation.
@@ -119,11 +120,11 @@ def test_refused_questions(text: str | None, message: str, tmp_path: Path) -> No
         read_questions(path)
 
 
-def test_the_command(questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(questions: Path, tmp_path: Path, cli: Cli) -> None:
     write_text(tmp_path / "a.vec", WORDS.split(), ROWS)
     for flags in ([], ["--multiply"]):
-        assert command("analogy", tmp_path / "a.vec", "--questions", questions, *flags) == 0
-        printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+        out = cli("analogy", tmp_path / "a.vec", "--questions", questions, *flags).out
+        printed = [line.split() for line in out.splitlines()]
         assert printed[2] == ["family", "2", "2", "1.000"]
         assert printed[5] == ["gram2-empty", "0", "0", "-"]
         assert printed[-1] == ["total", "4", "5", "0.750"]

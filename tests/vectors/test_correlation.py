@@ -10,6 +10,7 @@ from fairseq_tiedemb.vectors import correlation
 from fairseq_tiedemb.vectors.correlation import cosine_correlation
 from fairseq_tiedemb.vectors.word_table import unit_rows
 
+from ..conftest import Cli
 from .common import command, exact_pairwise, exact_spearman, random_table, table, write_text
 
 
@@ -61,22 +62,20 @@ def test_few_words_or_nothing_to_correlate() -> None:
 
 
 @pytest.mark.usefixtures("_few_values")
-def test_words_are_matched_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_are_matched_by_name(tmp_path: Path, cli: Cli) -> None:
     first, second = random_table(30, 6), random_table(30, 6, seed=2)
     second = table(second.words, second.rows_VD + 2 * first.rows_VD)
     order = np.random.default_rng(1).permutation(30)
     write_text(tmp_path / "a.vec", first.words, first.rows_VD)
-    write_text(
-        tmp_path / "b.vec", [*(second.words[row] for row in order), "more"], [*second.rows_VD[order], np.ones(6)]
-    )
-    assert command("correlation", tmp_path / "a.vec", tmp_path / "b.vec") == 0
-    printed = capsys.readouterr().out.splitlines()
+    words = [*(second.words[row] for row in order), "more"]
+    write_text(tmp_path / "b.vec", words, [*second.rows_VD[order], np.ones(6)])
+    printed = cli("correlation", tmp_path / "a.vec", tmp_path / "b.vec").out.splitlines()
     assert printed[2] == "30 words, 435 pairs"
     exact = exact_spearman(exact_pairwise(first.rows_VD), exact_pairwise(second.rows_VD))
     assert printed[-1] == f"[1]  {exact:.3f}"
-    command("correlation", tmp_path / "a.vec", tmp_path / "b.vec", "--most-frequent", "9")
+    out = cli("correlation", tmp_path / "a.vec", tmp_path / "b.vec", "--most-frequent", "9").out
     exact = exact_spearman(exact_pairwise(first.rows_VD[:9]), exact_pairwise(second.rows_VD[:9]))
-    assert capsys.readouterr().out.splitlines()[-1] == f"[1]  {exact:.3f}"
+    assert out.splitlines()[-1] == f"[1]  {exact:.3f}"
 
 
 def test_refusals(tmp_path: Path) -> None:

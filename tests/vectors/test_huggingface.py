@@ -12,6 +12,7 @@ from torch import Tensor
 from fairseq_tiedemb.vectors.huggingface import whole_words
 from fairseq_tiedemb.vectors.sources import parse_source
 
+from ..conftest import Cli
 from .common import command, exact_cosine, write_safetensors
 
 IN, OUT = "model.embed_tokens.weight", "lm_head.weight"
@@ -104,16 +105,14 @@ def test_words_without_marks(spellings: str, words: str) -> None:
     assert list(whole_words(dict(enumerate(spellings.split(" ")))).values()) == words.split(" ")
 
 
-def test_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measures(tmp_path: Path, cli: Cli) -> None:
     folder = folder_of(tmp_path / "model", {IN: ROWS, OUT: OTHERS}, WORDS, 2, special=("<pad>",))
     (tmp_path / "set").write_text("the cat 1\nthe cats 2\n")
-    command("similarity", f"{folder}:in", "--sets", tmp_path / "set", "--missing-as-zero")
-    assert "has 1" in capsys.readouterr().out
-    command("neighbours", f"{folder}:out", "--words", "the", "--count", 1)
+    assert "has 1" in cli("similarity", f"{folder}:in", "--sets", tmp_path / "set", "--missing-as-zero").out
+    out = cli("neighbours", f"{folder}:out", "--words", "the", "--count", 1).out
     nearest = max([2, 4], key=lambda row: exact_cosine(OTHERS[1].numpy(), OTHERS[row].numpy()))
-    assert ["cat", "the\u2581cat"][nearest // 4] in capsys.readouterr().out
-    command("norms", folder, "--isotropy", "--output", tmp_path / "x.png")
-    printed = capsys.readouterr().out
+    assert ["cat", "the\u2581cat"][nearest // 4] in out
+    printed = cli("norms", folder, "--isotropy", "--output", tmp_path / "x.png").out
     assert f"[1] {IN}" in printed
     assert f"[2] {OUT}" in printed
     [means] = [line.split()[1:] for line in printed.splitlines() if re.match(r"mean +\d", line)]

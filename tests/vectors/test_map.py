@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from fairseq_tiedemb.vectors.picture import _label, draw
 from fairseq_tiedemb.vectors.plane import neighbour_embedding, principal_components
 
+from ..conftest import Cli
 from .common import command, random_table, write_text
 
 
@@ -63,10 +64,10 @@ def test_a_label_covers_no_point_where_it_can_stand_elsewhere() -> None:
         assert axes.texts[0].get_ha() == side
 
 
-def test_t_sne_of_rows_that_are_one_or_have_one_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_t_sne_of_rows_that_are_one_or_have_one_number(tmp_path: Path, cli: Cli) -> None:
     pytest.importorskip("sklearn")
-    command("map", write(tmp_path / "a.vec", 12), "--output", tmp_path / "x.png", "--method", "tsne")
-    assert "a.vec, t-SNE: 12 words, " in capsys.readouterr().out
+    out = cli("map", write(tmp_path / "a.vec", 12), "--output", tmp_path / "x.png", "--method", "tsne").out
+    assert "a.vec, t-SNE: 12 words, " in out
     with pytest.raises(ValueError, match="--method: needs different vectors for tsne; got 9 equal ones"):
         neighbour_embedding(np.ones((9, 4), np.float32))
     places = neighbour_embedding(np.sign(random_table(12, 1).rows_VD))
@@ -90,18 +91,17 @@ def write(path: Path, count: int, seed: int = 1) -> Path:
     return write_text(path, table.words, table.rows_VD)
 
 
-def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures(tmp_path: Path, cli: Cli) -> None:
     tables = [write(tmp_path / "a.vec", 30), write(tmp_path / "b.vec", 20, seed=2)]
-    command("map", *tables, "--output", tmp_path / "x.svg", "--most-frequent", 12)
-    printed = capsys.readouterr().out.splitlines()
+    printed = cli("map", *tables, "--output", tmp_path / "x.svg", "--most-frequent", 12).out.splitlines()
     assert [line.split(",")[0] for line in printed] == [str(table) for table in tables]
     assert all(": 12 words, " in line for line in printed)
     text = (tmp_path / "x.svg").read_text()
     ElementTree.fromstring(text)
     assert text.count("<!-- w11 -->") == 2
     assert "<!-- w12 -->" not in text
-    command("map", tables[0], "--output", tmp_path / "x.png", "--words", "w3", "W9", "w20", "w4", "w3")
-    assert ": 4 words, 4 with labels" in capsys.readouterr().out
+    out = cli("map", tables[0], "--output", tmp_path / "x.png", "--words", "w3", "W9", "w20", "w4", "w3").out
+    assert ": 4 words, 4 with labels" in out
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.vec", "b.vec", "x.png", "x.svg"]
 

@@ -1,7 +1,6 @@
 """Tables by role: effective vectors against what models do, what is tied, bands, and what is refused."""
 
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.sharing import SHARING_METHODS, register_sharing_method
+from fairseq_tiedemb.sharing import SHARING_METHODS
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 
 from ..crossing import crossed
@@ -23,12 +22,8 @@ DECODER = {"share_decoder_input_output_embed": True}
 
 
 @pytest.fixture(autouse=True)
-def methods() -> Iterator[None]:
-    before = dict(SHARING_METHODS)
-    register_sharing_method(LEARNED)
-    yield
-    SHARING_METHODS.clear()
-    SHARING_METHODS.update(before)
+def learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SHARING_METHODS, LEARNED.name, LEARNED)
 
 
 def saved(model: Any, **settings: Any) -> dict[str, Any]:
@@ -93,9 +88,7 @@ def test_stock_recurrent_models_have_no_entry_for_a_tied_output() -> None:
     assert torch.equal(tables_by_role(untied, "out", path=PATH)["out"], table + 1)
     unknown = {"cfg": {"model": {}}, "model": {**model, "decoder.fc3.weight": table}}
     assert list(tables_by_role(unknown, None, path=PATH)) == ["in"]
-    with pytest.raises(
-        ValueError, match=r"got out .output, V .* for some.pt, which has none. .* decoder.fc3.weight .9"
-    ):
+    with pytest.raises(ValueError, match=r"got out .output, V .* for some.pt, which has none. .* decoder.fc3.weight "):
         tables_by_role(unknown, "out", path=PATH)
 
 
@@ -113,10 +106,8 @@ def test_bands_are_refused_and_an_input_beside_them_is_read() -> None:
     for role in (None, "in", "out", "tied", "sum"):
         with pytest.raises(ValueError, match=r"--role: needs one table for all words; got \w+ for some.pt|got tied"):
             tables_by_role(bands, role, path=PATH)
-    model = {
-        "decoder.embed_tokens.weight": torch.ones(9, 4).half(),
-        "decoder.adaptive_softmax.head.weight": torch.ones(5, 4),
-    }
+    model = {"decoder.embed_tokens.weight": torch.ones(9, 4).half()}
+    model["decoder.adaptive_softmax.head.weight"] = torch.ones(5, 4)
     state = {"cfg": {"model": {}}, "model": model}
     found = tables_by_role(state, "in", path=PATH)["in"]
     assert (found.shape, found.dtype) == ((9, 4), torch.float32)

@@ -8,7 +8,8 @@ import pytest
 from fairseq_tiedemb.vectors.similarity import agreement, read_pairs
 from fairseq_tiedemb.vectors.word_table import unit_rows
 
-from .common import command, exact_cosine, exact_spearman, random_table, table, write_text
+from ..conftest import Cli
+from .common import exact_cosine, exact_spearman, random_table, table, write_text
 
 SET = "w0\tw1\t1.5\r\nW2 w3  9\n\n# a comment\nw4\tW5\t2.5\textra 7\nw0 w9 2.5\nw0\tw1\t3\n"
 
@@ -80,18 +81,16 @@ def test_refused_sets(text: str | bytes | None, message: str, tmp_path: Path) ->
         read_pairs(path)
 
 
-def test_the_command(pairs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(pairs: Path, tmp_path: Path, cli: Cli) -> None:
     words = random_table(9, 4)
     write_text(tmp_path / "a.vec", words.words, words.rows_VD)
-    assert command("similarity", tmp_path / "a.vec", "--sets", pairs) == 0
     found = agreement([words], read_pairs(pairs))
-    header, columns, row = capsys.readouterr().out.splitlines()
+    header, columns, row = cli("similarity", tmp_path / "a.vec", "--sets", pairs).out.splitlines()
     assert header == f"[1] {tmp_path}/a.vec: 9 words, 4 wide"
     assert columns.split() == ["set", "pairs", "of", "[1]"]
     assert row.split()[:4] == ["my-set", "4", "5", f"{found.rhos[0]:.3f}"]
-    command("similarity", tmp_path / "a.vec", "--sets", pairs, "--missing-as-zero")
-    cells = capsys.readouterr().out.splitlines()[-1].split()
+    cells = cli("similarity", tmp_path / "a.vec", "--sets", pairs, "--missing-as-zero").out.splitlines()[-1].split()
     assert (cells[1:3], cells[-2:]) == (["5", "5"], ["has", "4"])
     pairs.write_text("x y 1\n")
-    command("similarity", tmp_path / "a.vec", "--sets", pairs)
-    assert capsys.readouterr().out.splitlines()[-1].split() == ["my-set", "0", "1", "-"]
+    out = cli("similarity", tmp_path / "a.vec", "--sets", pairs).out
+    assert out.splitlines()[-1].split() == ["my-set", "0", "1", "-"]
