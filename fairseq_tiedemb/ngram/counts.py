@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .fields import Indices as Indices
-from .fields import Reals as Reals
+from .fields import Indices
 from .text import BOS, EOS
 
 

@@ -9,7 +9,7 @@ Source: Jelinek & Mercer 1980; Dempster, Laird & Rubin 1977.
 
 import numpy as np
 
-from .counts import Reals
+from .fields import Reals
 
 # EM stops when a round gains less than this, in nats per token.
 SMALLEST_GAIN = 1e-10

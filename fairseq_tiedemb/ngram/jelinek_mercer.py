@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices, Level, Reals, look_up
+from .counts import Level, look_up
+from .fields import Indices, Reals
 from .text import BOS
 
 BUCKETS = 64

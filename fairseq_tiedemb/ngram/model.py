@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import arpa
-from .counts import Indices, count_ngrams, look_up
+from .counts import count_ngrams, look_up
+from .fields import Indices, Reals
 from .jelinek_mercer import estimate_weights
-from .smoothing import FORMS, SMOOTHINGS, Counted, Options, Reals, Smoothing
+from .smoothing import FORMS, SMOOTHINGS, Counted, Options, Smoothing
 from .text import BOS, Vocabulary
 
 # Of a probability, by the rounding of an ARPA file's numbers, some of which have six digits.
@@ -179,11 +180,7 @@ class SmoothedModel(BackoffModel):
         return self.method.title if self.form == self.method.forms[0] else f"{self.method.title}, {self.form}"
 
 
-class KneserNey(SmoothedModel):
-    """Interpolated modified Kneser-Ney smoothing: ``SmoothedModel`` with its default options."""
-
-    def __init__(self, tokens: NDArray[np.int32], order: int, size: int):
-        super().__init__(tokens, order, size)
+KneserNey = SmoothedModel  # by its default options, interpolated modified Kneser-Ney smoothing
 
 
 def check_options(

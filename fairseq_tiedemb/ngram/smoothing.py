@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices, Reals
+from .fields import Indices, Reals
 from .jelinek_mercer import Weights
 
 # Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
