@@ -13,18 +13,12 @@ from .text import BOS, EOS
 
 @dataclass
 class Level:
-    """The G different n-grams of one order n, sorted.
+    """The G different n-grams of one order n, sorted."""
 
-    Attributes:
-        keys: (G,), ascending: the history's index among the (n-1)-grams, times the vocabulary's size, plus the last
-            word.
-        suffixes: (G,), index of the last n - 1 words among the (n-1)-grams; the word itself at n = 1.
-        counts: (G,), counts, or continuation counts a(g), see ``count_ngrams``.
-    """
-
+    # (G,), ascending: the history's index among the (n-1)-grams, times the vocabulary's size, plus the last word.
     keys: Indices
-    suffixes: Indices
-    counts: Indices
+    suffixes: Indices  # (G,), index of the last n - 1 words among the (n-1)-grams; the word itself at n = 1
+    counts: Indices  # (G,), counts, or continuation counts a(g), see ``count_ngrams``
 
 
 def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuation: bool = True) -> list[Level]:

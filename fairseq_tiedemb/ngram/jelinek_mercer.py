@@ -31,15 +31,10 @@ MOST_ROUNDS = 500
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights lambda of one order.
+    """The weights lambda of one order."""
 
-    Attributes:
-        by_count: whether weights are by bucket; otherwise all histories have the first.
-        values: (BUCKETS,).
-    """
-
-    by_count: bool
-    values: Reals
+    by_count: bool  # whether weights are by bucket; otherwise all histories have the first
+    values: Reals  # (BUCKETS,)
 
     def of(self, totals: Reals) -> Reals:
         """Returns lambda(h) of histories by their N_h; 0 where N_h is 0."""

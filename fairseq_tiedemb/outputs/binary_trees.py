@@ -12,14 +12,10 @@ class BinaryTree(NamedTuple):
 
     With a score u_j for each inner node j, p(v) is the product of sigmoid(turn of c * u_j) over the nodes j above v,
     where c is the child of j on the way to v; the probabilities sum to 1 over the tokens.
-
-    Attributes:
-        parents: parent of each node, (2V - 1,), int64, inner nodes first, then tokens; -1 for the root.
-        turns: side of each node under its parent, (2V - 1,), int8: +1 or -1; 0 for the root.
     """
 
-    parents: np.ndarray
-    turns: np.ndarray
+    parents: np.ndarray  # parent of each node, (2V - 1,), int64, inner nodes first, then tokens; -1 for the root
+    turns: np.ndarray  # side of each node under its parent, (2V - 1,), int8: +1 or -1; 0 for the root
 
 
 def huffman_tree(counts: np.ndarray) -> BinaryTree:
