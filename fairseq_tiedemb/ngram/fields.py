@@ -118,14 +118,16 @@ class Words:
     """
 
     def __init__(self, words: Sequence[str]):
-        text, every = Fields(" ".join(words).encode()), np.arange(len(words))
+        lines = Fields("\n".join(words).encode())
+        # A word with white space in it, as a dict.txt may have, is no field.
+        fitting = np.flatnonzero(lines.counts == 1)
         for self.multiplier in itertools.count(MULTIPLIER, 2):
-            hashes = text.hashes(every, self.multiplier)
+            hashes = lines.hashes(lines.firsts[fitting], self.multiplier)
             order = np.argsort(hashes)
             self.hashes = hashes[order]
             if (self.hashes[1:] > self.hashes[:-1]).all():
                 break
-        self.by_hash = np.append(order, -1)
+        self.by_hash = np.append(fitting[order], -1)
         # Place of the first word whose hash begins with some bits. There are four such beginnings a word at least, so a
         # word is mostly alone.
         self.shift = 62 - len(words).bit_length()
