@@ -102,10 +102,7 @@ def differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yields the choices in which two models differ, as (flag, first value, other value); unknown values are equal.
 
-    Args:
-        first: class and options of a model.
-        other: class and options of the other.
-        choices: to be compared.
+    A model is given by its class and its options.
     """
     for choice in dict.fromkeys(choices):
         old, new = (choice.value(*model) for model in (first, other))

@@ -176,7 +176,6 @@ def _read(paths: Sequence[str]) -> list[str]:
 
 
 def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Sequence[Any]) -> list[Any]:
-    """Returns the scores of each sentence's tokens."""
     import torch
 
     from fairseq_tiedemb.analysis.sentence_scores import begins_with_bos, sentence_scores, stream_scores

@@ -157,7 +157,6 @@ class _Reader:
         return counts, line
 
     def _close(self) -> None:
-        """Closes the vocabulary, after the 1-grams."""
         for index, mark in enumerate(MARKS):
             if index not in self.tables.keys[0]:
                 raise self._error(f"{mark} among the 1-grams", "none")

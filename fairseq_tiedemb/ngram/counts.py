@@ -72,12 +72,8 @@ class Match(NamedTuple):
 def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> Iterator[Match]:
     """Finds the n-grams of a text in a model, order by order from 2, in the order of the first two words' indices.
 
-    In the order of the text every search would begin in memory that is not in the cache.
-
-    Args:
-        keys: keys of all orders from 1, as in ``Level``.
-        tokens: indices (N,) of the text.
-        size: number of indices.
+    In the order of the text every search would begin in memory that is not in the cache. `keys` are those of all orders
+    from 1, as in ``Level``, `tokens` (N,) the text, and `size` is the number of indices.
     """
     following = np.append(tokens[1:], np.int32(BOS))
     ends = np.flatnonzero(following != BOS)

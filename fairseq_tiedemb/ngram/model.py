@@ -68,8 +68,7 @@ class BackoffModel:
     def log_probabilities(self, tokens: NDArray[np.int32]) -> Reals:
         """Natural logarithms of the probabilities of all tokens but <s>, in their order.
 
-        Raises:
-            ValueError: for one above 1, which an ARPA file's weights of backing off may give.
+        ValueError for a probability above 1, which an ARPA file's weights of backing off may give.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # of such weights
             probs = self.probabilities(tokens)
@@ -186,11 +185,7 @@ KneserNey = SmoothedModel  # by its default options, interpolated modified Knese
 def check_options(
     smoothing: str, *, order: int, form: str | None, cutoff: Sequence[int] | None, katz_k: int
 ) -> Smoothing:
-    """Returns the smoothing method of this name, after checking the options of ``SmoothedModel``.
-
-    Raises:
-        ValueError: naming the flag.
-    """
+    """Returns the smoothing method of this name; ValueError, naming the flag, for bad options of ``SmoothedModel``."""
     if smoothing not in SMOOTHINGS:
         raise ValueError(
             f"--smoothing: needs one of {', '.join(SMOOTHINGS)}; got {smoothing}. Use modified-kneser-ney."

@@ -77,7 +77,6 @@ def read_classes(
 
 
 def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
-    """Word and class in a line."""
     fields = line.split("\t")
     if len(fields) == 3:
         bits, word, count = fields

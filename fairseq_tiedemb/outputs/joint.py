@@ -61,7 +61,6 @@ class JointSpace(Head):
         return self.of_features(check_features(features, self.table.embedding_dim)).tanh()
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logits of the whole vocabulary: (*, D) -> (*, V)."""
         return nn.functional.linear(self.mapped(features), self.words(), self.table.bias)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:

@@ -96,7 +96,6 @@ class ShortList(CountedHead):
         return self._log_share
 
     def require_counts(self) -> None:
-        """Raises ValueError if the counts of a training text are unknown."""
         if not self.has_words:
             super().require_counts()
 

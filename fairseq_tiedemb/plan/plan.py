@@ -155,7 +155,6 @@ def _bands_of_input(settings: Settings, head: OutputHead, width: int, size: int,
 
 
 def _groups(settings: Settings, head: OutputHead, *, tied: bool) -> list[tuple[str, ...]]:
-    """Groups of roles that share a table."""
     *inputs, output = TRANSLATION if settings.family.translates else LANGUAGE_MODEL
     groups: list[tuple[str, ...]] = [tuple(inputs)] if settings.shares_inputs else [(role,) for role in inputs]
     if settings("character_embeddings"):

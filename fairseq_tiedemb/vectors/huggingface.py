@@ -110,7 +110,6 @@ def _characters(word: str) -> str:
 
 
 def _read(path: Path, text: bytes) -> dict[str, Any]:
-    """The object of a JSON text."""
     try:
         content = parse_json(text)
     except ValueError:

@@ -95,7 +95,6 @@ def _in_bands(state: dict[str, Any], role: str) -> bool:
 
 
 def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, path: Path) -> Tensor:
-    """Returns the vectors of a role that is one table."""
     is_output = role == "out"
     # In both roles a tied table's vectors have the same direction.
     part = "in" if role == "tied" else role
