@@ -72,15 +72,13 @@ def _merge(nodes: list[int], counts: np.ndarray, children: list[list[int]]) -> i
 
     A token's number is its index; the number of a merged node is -1 - its position in ``children``.
     """
-    # Count, what decides between equal counts, and node.
-    heap = [
-        (count, False, -place, node) for place, (count, node) in enumerate(zip(counts.tolist(), nodes, strict=True))
-    ]
+    # Count, what decides between equal counts (above 0 for merged nodes), and node.
+    heap = [(count, -place, node) for place, (count, node) in enumerate(zip(counts.tolist(), nodes, strict=True))]
     heapq.heapify(heap)
     for _ in range(len(nodes) - 1):
-        (rarer, *_, first), (other, *_, second) = heapq.heappop(heap), heapq.heappop(heap)
+        (rarer, _, first), (other, _, second) = heapq.heappop(heap), heapq.heappop(heap)
         children.append([first, second])
-        heapq.heappush(heap, (rarer + other, True, len(children), -len(children)))
+        heapq.heappush(heap, (rarer + other, len(children), -len(children)))
     return heap[0][-1]
 
 
