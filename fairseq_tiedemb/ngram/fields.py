@@ -49,7 +49,7 @@ class Fields:
         lines = b"\n" + lines
         lines += b"" if lines.endswith(b"\n") else b"\n"
         self.text = np.frombuffer(lines + b" " * 16, dtype=np.uint8)
-        is_space = (self.text == ord(" ")) | (self.text - np.uint8(9) < 5)
+        is_space = (self.text == ord(" ")) | (self.text - np.uint8(9) < 5)  # 9 to 13: \t, \n, \v, \f, \r
         edges = np.flatnonzero(is_space[1:] != is_space[:-1]) + 1
         self.begins, self.ends = edges[::2], edges[1::2]
         bounds = np.searchsorted(self.begins, np.flatnonzero(self.text == ord("\n")))
@@ -111,7 +111,7 @@ def _number(text: bytes) -> float:
 
 
 class Words:
-    """Finds words by their hashes of 64 bits, which are those of different words: else another multiplier is tried.
+    """Finds words by hashes of 64 bits, of which no two words have the same: else the next multiplier is taken.
 
     Bytes are not compared: a field of more than eight bytes that is none of V words is taken for one of them with a
     probability of V / 2**64, for a million words below one in ten million million.
