@@ -64,15 +64,10 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
 
 
 def check_target(target_N: Tensor, count: int, size: int) -> None:
-    """Checks the target tokens of every head; the ValueError names the first problem.
+    """Checks that a head's target tokens are N (``count``) of V (``size``); the ValueError names the first problem.
 
     The range is checked on a CPU alone, since a GPU would have to wait for it. There ``gather`` and ``index_select``
     refuse indices out of range, where advanced indexing takes -1 for the last row.
-
-    Args:
-        target_N: target tokens.
-        count: N.
-        size: V.
     """
     if target_N.shape != (count,):
         raise ValueError(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ._shapes import check_features, check_table_size, check_target
 from .constants import NO_CONSTANTS, Constants
-from .head import Head, check_unset
+from .head import Head, check_unset, log_prob_by_loss
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .norm_terms import SMALLEST_SQUARED_NORM as SMALLEST_SQUARED_NORM
 from .norm_terms import NormTerms, rows_of
@@ -221,9 +221,7 @@ class SharedEmbedding(Head):
                 "table of its own. Use --share-decoder-input-output-embed."
             )
 
-    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
-        return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+    log_prob = log_prob_by_loss
 
     def loss_of_sets(
         self, features_nD: Tensor, target_N: Tensor, rows_N: Tensor, options: LossOptions = PLAIN_LOSS

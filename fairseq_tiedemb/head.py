@@ -95,6 +95,11 @@ class Head(nn.Module):
         return {}
 
 
+def log_prob_by_loss(head: Head, features_ND: Tensor, target_N: Tensor) -> Tensor:
+    """``Head.log_prob`` of a head whose loss is exact, and needs no N x V logits in memory."""
+    return -head.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+
+
 def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> None:
     """Raises ValueError for the first of the named options that is set.
 

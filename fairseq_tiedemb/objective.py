@@ -9,23 +9,16 @@ from .loss_options import LossOptions, OutputLoss
 
 
 class Objective(NamedTuple):
-    """What the loss is, beside its tensors with gradients.
-
-    Attributes:
-        options: options of the loss.
-        soft_cap: c of c tanh(z / c), in place of z; None for z.
-        similar_ND: features whose logits y, without the output bias and the cap, give the soft targets; None without.
-        similar_offset: offset of y (V,), or None for 0.
-        log_prior_NK: log-weights of the K softmaxes of each word, whose rows follow one another; None for one softmax.
-        shares_NK: filled with minus the gradient of the log-weights.
-    """
+    """What the loss is, beside its tensors with gradients."""
 
     options: LossOptions
-    soft_cap: float | None = None
+    soft_cap: float | None = None  # c of c tanh(z / c), in place of z; None for z
+    # Features whose logits y, without the output bias and the cap, give the soft targets; None without.
     similar_ND: Tensor | None = None
-    similar_offset: Tensor | None = None
+    similar_offset: Tensor | None = None  # offset of y (V,), or None for 0
+    # Log-weights of the K softmaxes of each word, whose rows follow one another; None for one softmax.
     log_prior_NK: Tensor | None = None
-    shares_NK: Tensor | None = None
+    shares_NK: Tensor | None = None  # filled with minus the gradient of the log-weights
 
     def check(self) -> None:
         """Raises ValueError for augmented loss without features of soft targets."""

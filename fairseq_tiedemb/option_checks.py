@@ -12,22 +12,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Range:
-    """A need for a number within bounds; NaN is within none.
+    """A need for a number within bounds; NaN is within none."""
 
-    Attributes:
-        what: the range in words, such as "a number in [0, 1)".
-        use: a remedy, such as "0.3, say".
-        at_least, above, at_most, below: the bounds.
-        whole: whether the number must be whole.
-    """
-
-    what: str
-    use: str
+    what: str  # the range in words, such as "a number in [0, 1)"
+    use: str  # a remedy, such as "0.3, say"
     at_least: float = -math.inf
     above: float = -math.inf
     at_most: float = math.inf
     below: float = math.inf
-    whole: bool = False
+    whole: bool = False  # whether the number must be whole
 
     def holds(self, value: Any) -> bool:
         """Whether a value is a finite number within the bounds."""

@@ -25,16 +25,11 @@ ROWS, WIDTH, UNITS = 64, 256, 128
 
 @dataclass(frozen=True)
 class Products:
-    """The library that multiplies float32 matrices on the CPU, and what was measured.
+    """The library that multiplies float32 matrices on the CPU, and what was measured."""
 
-    Attributes:
-        way: `blas`, torch's default, or `onednn`.
-        rates: GFLOP/s of each way in one thread; empty where nothing was measured.
-        errors: of each way, the largest relative error of a product or an LSTM step, against float64.
-    """
-
-    way: str
-    rates: dict[str, float] = field(default_factory=dict)
+    way: str  # `blas`, torch's default, or `onednn`
+    rates: dict[str, float] = field(default_factory=dict)  # GFLOP/s of each way in one thread; empty if not measured
+    # Of each way, the largest relative error of a product or an LSTM step, against float64.
     errors: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:

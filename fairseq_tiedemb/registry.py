@@ -55,15 +55,7 @@ class Registry(dict[str, Entry], Generic[Entry]):
         return entry
 
     def find(self, name: str, *, flag: str) -> Entry:
-        """The entry of this name.
-
-        Args:
-            name: of the entry.
-            flag: the place that the name comes from, for the message.
-
-        Raises:
-            ValueError: if there is none; the message lists the names.
-        """
+        """The entry of this name; if there is none, the ValueError begins with `flag`, and lists the names."""
         if not isinstance(name, str):
             raise ValueError(f"{flag}: needs the name of a registered {self.word}; got {name!r}. Use one of: {self}.")
         if name not in self:

@@ -11,19 +11,12 @@ from .constants import NO_CONSTANTS, Constants
 
 
 class ScoredRows(NamedTuple):
-    """Rows, scale and offset of K tokens, whose logits are scale_k (w_k . f(h)) + offset_k, or this with a soft cap.
+    """Rows, scale and offset of K tokens, whose logits are scale_k (w_k . f(h)) + offset_k, or this with a soft cap."""
 
-    Attributes:
-        rows: w (K, D).
-        scale: (K,), or None for 1.
-        offset: (K,) with the output bias included, or None for 0.
-        constants: of the table.
-    """
-
-    rows: Tensor
-    scale: Tensor | None
-    offset: Tensor | None
-    constants: Constants = NO_CONSTANTS
+    rows: Tensor  # w (K, D)
+    scale: Tensor | None  # (K,), or None for 1
+    offset: Tensor | None  # (K,) with the output bias included, or None for 0
+    constants: Constants = NO_CONSTANTS  # of the table
 
     def scores(self, mapped_ND: Tensor) -> Tensor:
         """Logits (N, K) of every token for every mapped feature f(h), in float32 or more precise."""

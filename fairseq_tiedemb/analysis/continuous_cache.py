@@ -50,7 +50,8 @@ class ContinuousCache:
             places = slice(begin, min(begin + BLOCK, len(words_N)))
             cached = self._from_cache(features_ND, words_N, places)
             of_model = log_probs_T[begin - first : places.stop - first].double()
-            self._total += self._mixed(of_model, cached).sum().item()
+            both = ((1 - self._weight) * of_model.exp() + self._weight * cached.exp()).log()
+            self._total += torch.where(cached.isnan(), of_model, both).sum().item()
         self._tokens += len(log_probs_T)
         self._features_ND, self._words_N = features_ND[-self._size :], words_N[-self._size :]
         return log_probs_T.unsqueeze(0)
@@ -64,10 +65,6 @@ class ContinuousCache:
         scores = scores.double().masked_fill((before >= at) | (before < at - self._size), -torch.inf)
         same = words_N[start : places.stop] == words_N[places].unsqueeze(1)
         return scores.masked_fill(~same, -torch.inf).logsumexp(1) - scores.logsumexp(1)
-
-    def _mixed(self, of_model: Tensor, cached: Tensor) -> Tensor:
-        both = ((1 - self._weight) * of_model.exp() + self._weight * cached.exp()).log()
-        return torch.where(cached.isnan(), of_model, both)
 
     def summary(self) -> str:
         """The perplexity with the cache."""

@@ -117,7 +117,6 @@ def _numbers(cutoff: Any) -> list[int]:
 
 
 def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> Any:
-    """Builds the model on the meta device."""
     dictionary = Dictionary()
     for number in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{number}")

@@ -23,20 +23,15 @@ LEGACY = (0x1950A86A20F9469CFC6C, 1001)
 
 
 def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
-    """What a checkpoint holds, on the CPU: tensors, numbers, text and settings.
+    """What a checkpoint, a file that is open at its start, holds: tensors on the CPU, numbers, text and settings.
 
     It is read here alone, and by no call of torch's: what is checked is what is used. An archive, torch's format since
     1.6, has checksums, which are checked too; files that were saved without any, after
     `torch.serialization.set_crc32_options(False)`, are refused. Older files have none, so a damaged weight in them is
     not found.
 
-    Args:
-        file: open at its start.
-        path: its name, for errors.
-
-    Raises:
-        ValueError: if it is no checkpoint, is damaged or cut short, asks for more memory than its size allows, or holds
-            anything else.
+    ValueError, naming `path`, if it is no checkpoint, is damaged or cut short, asks for more memory than its size
+    allows, or holds anything else.
     """
     try:
         size = file.seek(0, io.SEEK_END)

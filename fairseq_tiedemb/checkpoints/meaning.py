@@ -17,19 +17,13 @@ from ..option_checks import flag_of
 
 @dataclass(frozen=True)
 class Choice:
-    """A model option that changes what the weights mean.
+    """A model option that changes what the weights mean."""
 
-    Attributes:
-        option: name of the option in the model's config (``sharing_method``).
-        unset: value that a config without the option stands for; None if unknown, and then it is not compared.
-        implied_by: another choice that turns this one on.
-        also: another name of the value ``unset``.
-    """
-
-    option: str
+    option: str  # name of the option in the model's config (``sharing_method``)
+    # Value that a config without the option stands for; None if unknown, and then it is not compared.
     unset: bool | str | None = None
-    implied_by: "Choice | None" = None
-    also: str | None = None
+    implied_by: "Choice | None" = None  # another choice that turns this one on
+    also: str | None = None  # another name of the value ``unset``
 
     @property
     def flag(self) -> str:
@@ -108,10 +102,7 @@ def differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yields the choices in which two models differ, as (flag, first value, other value); unknown values are equal.
 
-    Args:
-        first: class and options of a model.
-        other: class and options of the other.
-        choices: to be compared.
+    A model is given by its class and its options.
     """
     for choice in dict.fromkeys(choices):
         old, new = (choice.value(*model) for model in (first, other))

@@ -54,13 +54,6 @@ def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
             )
 
 
-def require_weights(model: Mapping[str, Any], name: str) -> None:
-    """Raises ValueError, with the file, `name`, unless a state dict has weights, which are finite."""
-    if not any(map(is_weight, model.values())):
-        raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")
-    require_finite(model, name, flag="CHECKPOINT")
-
-
 def is_weight(entry: Any) -> bool:
     """Whether an entry of a state dict is a tensor of floating-point numbers; integers are counters."""
     return isinstance(entry, Tensor) and entry.is_floating_point()

@@ -13,19 +13,11 @@ SPACE = " \t\r\n"  # and not what else Python takes for space, of which there ar
 def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndarray]:
     """Reads word vectors with word2vec's header ``V D``, or without one as GloVe's are.
 
-    Of a word that comes twice the first vector counts. A word may have spaces in it, as some of GloVe's.
+    Returns the vector of each word, (D,) in float32, in the order of the file. Of a word that comes twice the first
+    vector counts. A word may have spaces in it, as some of GloVe's.
 
-    Args:
-        path: of the file.
-        flag: that names it, for messages.
-        kinds: what may be used in its place, for messages.
-
-    Returns:
-        The vector of each word, (D,) in float32, in the order of the file.
-
-    Raises:
-        ValueError: if a line has another number of numbers than the first or the header's, a number is not finite,
-            there is none, or there are not as many words as the header has.
+    ValueError if a line has another number of numbers than the first or the header's, a number is not finite, there is
+    none, or there are not as many words as the header has; it names the `flag`, and the `kinds` of files to use.
     """
     words: dict[str, np.ndarray] = {}
     width = announced = None

@@ -15,7 +15,7 @@ from fairseq_tiedemb.ngram import (
     mixture,
     read_word_scores,
 )
-from fairseq_tiedemb.ngram.counts import Reals
+from fairseq_tiedemb.ngram.fields import Reals
 
 
 def check_files(models: Sequence[Sequence[str]], texts: int) -> None:

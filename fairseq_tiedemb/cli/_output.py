@@ -52,8 +52,7 @@ def check_output_folder(path: Path, *, flag: str) -> None:
 def written_aside(path: Path) -> Iterator[Path]:
     """Yields a temporary path beside `path`, which is renamed to `path` at the end, or removed after an error.
 
-    Raises:
-        ValueError: naming the file and the cause, if the system cannot write it, as on a full disk.
+    ValueError, naming the file and the cause, if the system cannot write it, as on a full disk.
     """
     path = Path(os.path.realpath(path))  # a link is followed, not replaced
     try:

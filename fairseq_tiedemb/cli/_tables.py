@@ -57,7 +57,6 @@ def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
 
 
 def _sources(arguments: argparse.Namespace) -> list[Any]:
-    """Returns the ``Source`` of every TABLE."""
     from fairseq_tiedemb.vectors.sources import parse_source  # imports torch, which takes a second
 
     texts = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]

@@ -130,7 +130,6 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
 
 
 def _options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns the options of ``check_options`` and ``SmoothedModel``."""
     given = {name: getattr(arguments, name) for name in DEFAULTS}
     form = BACK_OFF if arguments.back_off else None
     return DEFAULTS | {name: value for name, value in given.items() if value is not None} | {"form": form}

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", type=Path, metavar="FOLDER", help="the same as --output")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Makes the page, then writes it, whole or not at all, and prints its name."""
     if not arguments.runs:
         raise ValueError(
@@ -43,4 +43,3 @@ def run(arguments: argparse.Namespace) -> int:
     with written_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
     print(path)
-    return 0

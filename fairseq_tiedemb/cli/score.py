@@ -94,8 +94,11 @@ def run(arguments: argparse.Namespace) -> None:
         with written_aside(arguments.per_word) as aside, aside.open("w", encoding="utf-8") as file:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
     counted = f"{len(predicted):,} tokens ({int(predicted.eq(dictionary.unk()).sum()):,} unknown)"
-    summary = (_of_raw_scores if arguments.raw else _of_probabilities)(model, predicted, sum(totals))
-    if arguments.cache is not None:
+    if arguments.raw:
+        summary = f"mean raw score {sum(totals) / len(predicted):.4f}, which is no log-probability"
+    else:
+        summary = _of_probabilities(model, predicted, sum(totals))
+    if arguments.raw or arguments.cache is not None:
         summary += f"; {model.summary()}"
     note(f"{len(texts):,} sentences, {counted}, {summary}")
 
@@ -173,7 +176,6 @@ def _read(paths: Sequence[str]) -> list[str]:
 
 
 def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Sequence[Any]) -> list[Any]:
-    """Returns the scores of each sentence's tokens."""
     import torch
 
     from fairseq_tiedemb.analysis.sentence_scores import begins_with_bos, sentence_scores, stream_scores
@@ -194,10 +196,6 @@ def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Seq
             "before the training diverged."
         )
     return scores
-
-
-def _of_raw_scores(model: Any, words: Any, total: float) -> str:
-    return f"mean raw score {total / len(words):.4f}, which is no log-probability; {model.summary()}"
 
 
 def _of_probabilities(model: Any, words: Any, total: float) -> str:

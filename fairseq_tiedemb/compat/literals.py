@@ -47,7 +47,6 @@ def parse_literal(text: str) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
-    """Return the value of a node of a parsed literal."""
     match node:
         case ast.Constant(value=value):
             return value

@@ -9,12 +9,7 @@ ENTRIES: list[Callable[..., Any]] = []
 
 
 def mend(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the entry takes the place of `owner.name`, which is its first argument, `original`.
-
-    Args:
-        owner: the module or class in which fairseq looks the name up.
-        name: of the function.
-    """
+    """A decorator: the entry takes the place of `owner.name`, which is its first argument; see ``wrap``."""
 
     def decorate(entry: Callable[..., Any]) -> Callable[..., Any]:
         wrap(owner, name)(entry)

@@ -85,12 +85,8 @@ def cpu_processes(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: A
 def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
     """Run one process of `--distributed-world-size` without GPUs.
 
-    Unpickling this function in a new process imports the plugin first, which repairs fairseq there, too.
-
-    Args:
-        index: number of the process.
-        start_method: start method of data workers: the first process's own, since `spawn` would repeat all imports.
-        main, cfg, kwargs: as for fairseq's `distributed_main`.
+    Unpickling this function in a new process imports the plugin first, which repairs fairseq there, too. Data workers
+    have the first process's `start_method`, since `spawn` would repeat all imports.
     """
     torch.multiprocessing.set_start_method(start_method, force=True)
     # End with the first process, however it ends. torch sends SIGINT, which background processes of a script ignore:

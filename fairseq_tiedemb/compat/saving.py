@@ -54,17 +54,9 @@ def atomic_copies(original: Any, src_path: str, dst_path: str, overwrite: bool =
 
 
 def put(path: str, write: Callable[[str], Any]) -> Any:
-    """Write a file, whole and synced to disk, or leave the old file.
+    """Write a file, whole and synced to disk, or leave the old file; return what `write` returns.
 
-    Args:
-        path: the file.
-        write: writes the given path, a file in the same folder.
-
-    Returns:
-        what `write` returns.
-
-    Raises:
-        OSError: naming the file and the cause, after `TRIES` failures.
+    `write` is given the path of a file beside it. After `TRIES` failures OSError names the file and the cause.
     """
     for left in reversed(range(TRIES)):
         try:

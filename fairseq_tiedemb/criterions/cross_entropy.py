@@ -235,5 +235,4 @@ class TiedCrossEntropy(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: every value is a sum."""
         return True

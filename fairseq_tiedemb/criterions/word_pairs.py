@@ -60,5 +60,4 @@ class WordPairsLoss(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: every value is a sum."""
         return True

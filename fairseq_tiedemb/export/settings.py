@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_tiedemb.checkpoints.reading import require_weights
+from fairseq_tiedemb.checkpoints.reading import is_weight, require_finite
 
 
 def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -25,7 +25,9 @@ def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str
                 f"CHECKPOINT: needs settings of model and training, as fairseq-train saves them; got {name}, which has "
                 f"none of its {section}. Use the checkpoint of the training as it was saved."
             )
-    require_weights(state["model"], name)
+    if not any(map(is_weight, state["model"].values())):
+        raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")
+    require_finite(state["model"], name, flag="CHECKPOINT")
     return by_section
 
 

@@ -18,9 +18,9 @@ from fairseq_tiedemb.export.settings import checked_settings
 from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
 from fairseq_tiedemb.modules.factorized import FactorizedInput, gaussian_linear
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
+from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
 
-# fairseq's options that tie tables, and our options, which fairseq does not know.
-SHARING_FLAGS = ("share_all_embeddings", "share_decoder_input_output_embed", "merge_src_tgt_embed")
+# Our options, which fairseq does not know.
 OURS = {"sharing_method", "unit_rows", "embedding_rank", "projection", "projection_bias"}
 OURS |= {"output_layer", "output_layer_options", "output_bias_init"}
 for options_class in (Constants, *(head.options for head in OUTPUT_HEADS.values() if head.name != ADAPTIVE)):
@@ -56,7 +56,7 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
     if not stays_tied(config):
-        stock_options |= {key: False for key in SHARING_FLAGS if key in stock_options}
+        stock_options |= {key: False for key in (TYING, THREE_WAY, MERGED) if key in stock_options}
     as_saved = as_namespace and isinstance((state.get("cfg") or {}).get("model"), Namespace)
     exported = {
         **config,

@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.loading import load_model
 from fairseq_tiedemb.export.settings import checked_settings
 from fairseq_tiedemb.export.targets import COMMANDS, require
 
-TABLES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
+TABLES = (*INPUTS, OUTPUT)
 # Entries that have the same names there, and what is folded or computed.
 LAYER = re.compile(
     r"\w+\.(layer_norm|layers\.\d+\.((self|encoder)_attn\.[kvq]_proj|(self|encoder)_attn\.out_proj|\w+_layer_norm|fc[12]))"

@@ -118,7 +118,6 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         return encoder_out["projected_source"]
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Reorders the cached states along with the beams."""
         cached = self.get_incremental_state(incremental_state, "state")
         if cached is not None:
             state = cached["state"].index_select(0, new_order)

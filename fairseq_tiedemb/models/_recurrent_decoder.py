@@ -69,7 +69,6 @@ class RecurrentDecoder(StreamDecoder):
         return outputs.transpose(0, 1)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
-        """Reorders the cached states along with the beams."""
         kept = self.get_incremental_state(incremental_state, "recurrent")
         if kept is not None:
             state = kept["state"].index_select(1, new_order)

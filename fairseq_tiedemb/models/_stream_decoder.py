@@ -98,11 +98,9 @@ class StreamDecoder(FairseqIncrementalDecoder):
         return self.output_layer(features), {"attn": None}
 
     def extract_features(self, prev_output_tokens: Tensor, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D); see ``forward``."""
         return self.forward(prev_output_tokens, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """Logits of the whole vocabulary (*, V)."""
         return self.output.scores(features)
 
     def get_normalized_probs(

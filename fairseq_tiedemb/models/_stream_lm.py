@@ -16,11 +16,6 @@ from ._tables import Tables, build_tables
 from ._tied_model import TiedModel
 
 
-def linear(features: int, width: int, bias: bool) -> nn.Linear:
-    """P as torch makes it; ``reset_parameters`` draws its numbers."""
-    return nn.Linear(features, width, bias=bias)
-
-
 class StreamLM(TiedModel, FairseqLanguageModel):
     """A language model whose decoder is a ``StreamDecoder``."""
 
@@ -35,7 +30,7 @@ class StreamLM(TiedModel, FairseqLanguageModel):
     def build_model(cls, cfg: Any, task: Any) -> "StreamLM":
         """Builds the model; raises ValueError as ``plan_of``, ``build_decoder`` and ``load_pretrained``."""
         plan, words = cls.plan_of(cfg, task), task.target_dictionary
-        tables = build_tables(plan, words, lambda: training_counts(task), projection=linear)
+        tables = build_tables(plan, words, lambda: training_counts(task), projection=nn.Linear)
         model = cls(cls.build_decoder(cfg, words, plan, tables))
         model.reset_parameters(cfg)
         cheaper = plan.head not in (SOFTMAX, ADAPTIVE)

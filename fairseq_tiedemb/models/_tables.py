@@ -13,15 +13,10 @@ from ..plan import Plan, Table
 
 
 class Tables(NamedTuple):
-    """The tables of a model; roles that share a table hold the same object.
+    """The tables of a model; roles that share a table hold the same object."""
 
-    Attributes:
-        inputs: layer that gives the input vectors, by role.
-        output: output layer, whose P the decoder registers.
-    """
-
-    inputs: dict[str, Any]
-    output: OutputLayer
+    inputs: dict[str, Any]  # layers that give the input vectors, by role
+    output: OutputLayer  # whose P the decoder registers
 
     @property
     def input(self) -> Any:

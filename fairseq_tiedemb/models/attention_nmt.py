@@ -136,7 +136,6 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
 
 
 def _load_and_freeze(cfg: AttentionNMTConfig, task: Any, tables: Tables) -> None:
-    """Loads pretrained rows, and freezes the tables that are not trained."""
     for side, words in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
         table: Any = tables.inputs[f"{side} input"]
         path = getattr(cfg, f"{side}_embed_path")

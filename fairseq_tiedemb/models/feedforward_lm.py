@@ -95,7 +95,6 @@ class FeedForwardLM(StreamLM):
 
     @classmethod
     def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> FeedForwardDecoder:
-        """The hidden layers around the tables."""
         stack = FeedForwardStack(
             (cfg.ngram_order - 1) * cfg.decoder_embed_dim,
             cfg.decoder_hidden_size,

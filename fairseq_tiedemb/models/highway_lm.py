@@ -38,7 +38,6 @@ class HighwayLM(StreamLM):
 
     @classmethod
     def build_decoder(cls, cfg: Any, words: Any, plan: Plan, tables: Tables) -> RecurrentDecoder:
-        """The recurrent highway layer around the tables."""
         stack = RecurrentHighwayNetwork(
             cfg.decoder_embed_dim,
             cfg.decoder_hidden_size,

@@ -37,7 +37,6 @@ class TiedLightConvDecoder(LightConvDecoder):
         return (features if features_only else self.output_layer(features)), extra
 
     def extract_features(self, *args: Any, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
-        """Features (B, T, D)."""
         return self.forward(*args, features_only=True, **kwargs)
 
     def output_layer(self, features: Tensor, **_: Any) -> Tensor:
@@ -70,7 +69,6 @@ class TiedLightConvModel(ConvolutionalModel, LightConvModel):
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> Any:
-        """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
         # fairseq's decoder reads adaptive softmax options that only its language model defines.
         unused = {"adaptive_softmax_factor": 4.0, "tie_adaptive_weights": False, "tie_adaptive_proj": False}
         for name, value in unused.items():

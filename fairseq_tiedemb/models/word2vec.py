@@ -142,9 +142,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Features that predict the targets: vectors of the centres, or for CBOW means of the contexts' vectors.
 
-        Args:
-            src_tokens: words (n,); for CBOW all contexts (N,).
-            centres: position of each pair's centre (N,), not falling.
+        The arguments are those of ``forward``.
         """
         vectors = self.decoder.embed_tokens(src_tokens)
         if not self.predicts_centre or centres is None:

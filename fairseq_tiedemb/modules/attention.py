@@ -28,17 +28,11 @@ BLOCK = 2**18
 
 
 class Source(NamedTuple):
-    """Inputs of attention for n source sentences.
+    """Inputs of attention for n source sentences."""
 
-    Attributes:
-        annotations_nSC: x.
-        keys_nSA: 2k, twice the keys.
-        padding_nS: mask, true at padding.
-    """
-
-    annotations_nSC: Tensor
-    keys_nSA: Tensor
-    padding_nS: Tensor
+    annotations_nSC: Tensor  # x
+    keys_nSA: Tensor  # 2k, twice the keys
+    padding_nS: Tensor  # mask, true at padding
 
 
 def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Tensor]]:

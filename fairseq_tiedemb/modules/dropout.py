@@ -56,15 +56,11 @@ def word_mask(tokens_BT: Tensor, p: float, *, like: Tensor) -> Tensor:
     return variational_mask(p, bsz, length, like=like).gather(1, first_BT).unsqueeze(2)
 
 
-class VariationalDropout(nn.Module):
+class VariationalDropout(nn.Dropout):
     """Dropout with one mask (B, D) for all time steps of a sequence; the identity in evaluation.
 
     ``p`` is the probability of zero, in [0, 1). Source: Gal & Ghahramani 2016, section 4.1.
     """
-
-    def __init__(self, p: float):
-        super().__init__()
-        self.p = p
 
     def forward(self, features_TBD: Tensor) -> Tensor:
         """Applies the mask; features may have any width."""

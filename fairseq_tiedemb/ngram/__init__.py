@@ -7,7 +7,6 @@ the token scores of another program (``word_scores``). ``word_classes`` clusters
 A sentence is <s> w_1 ... w_m </s>: histories do not cross <s>, and </s> is predicted. <unk> is an ordinary word.
 """
 
-from ..checkpoints.text import read_lines as read_lines
 from .counts import Level as Level
 from .counts import count_ngrams as count_ngrams
 from .interpolation import estimate_mixture as estimate_mixture

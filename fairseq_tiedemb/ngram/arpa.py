@@ -29,6 +29,7 @@ ARPA_CHUNK = 1 << 18
 LOG_ZERO = -99.0
 # How far a logarithm of a probability may be above 0, by rounding.
 ROUNDING = 1e-6
+LARGEST = float(np.finfo(np.float64).max)
 
 
 class Tables(NamedTuple):
@@ -156,7 +157,6 @@ class _Reader:
         return counts, line
 
     def _close(self) -> None:
-        """Closes the vocabulary, after the 1-grams."""
         for index, mark in enumerate(MARKS):
             if index not in self.tables.keys[0]:
                 raise self._error(f"{mark} among the 1-grams", "none")
@@ -181,24 +181,22 @@ class _Reader:
             if left and not lines.endswith(b"\n"):
                 raise self._error(f"{count} {n}-grams", f"the end after {count - left}")
             keys = self._unigrams(lines.split(), fields, first) if n == 1 else self._keys(n, fields, first)
-            logs = self._numbers(fields, fields.firsts, np.arange(len(wrong)) + first, "logarithms of at most 0")
-            backoffs = np.ones(len(wrong))
-            weighted = np.flatnonzero(fields.counts == n + 2)
-            weights = self._numbers(fields, fields.firsts[weighted] + n + 1, weighted + first, "finite weights")
-            backoffs[weighted] = _powers(weights)
+            every, weighted = np.arange(len(wrong)), np.flatnonzero(fields.counts == n + 2)
+            logs = self._numbers(fields, fields.firsts, every + first, "logarithms of at most 0", ROUNDING)
+            backoffs, places = np.ones(len(wrong)), fields.firsts[weighted] + n + 1
+            backoffs[weighted] = _powers(self._numbers(fields, places, weighted + first, "finite weights", LARGEST))
             yield keys, _powers(logs), backoffs
 
     def _lines(self, most: int) -> bytes:
-        """Returns the next lines, about ARPA_CHUNK bytes and at most so many; nothing at the end of the file."""
+        """Returns the next lines, at most so many and of about ARPA_CHUNK bytes; b"" at the end of the file."""
         text = self.ahead.read() or self.file.read(ARPA_CHUNK) + self.file.readline()
         if text.count(b"\n") < most:
             return text
         self.ahead = BytesIO(text)
         return b"".join(islice(self.ahead, most))
 
-    def _numbers(self, fields: Fields, which: Indices, numbers: Indices, need: str) -> Reals:
-        """Returns numbers, which must be below infinity, and at most 0 if they are logarithms of probabilities."""
-        highest = ROUNDING if "at most" in need else np.finfo(float).max
+    def _numbers(self, fields: Fields, which: Indices, numbers: Indices, need: str, highest: float) -> Reals:
+        """Returns the numbers of some fields, in lines of these `numbers`, which must be `highest` at most."""
         values = fields.numbers(which)
         wrong = ~(values <= highest)
         if wrong.any():
@@ -219,7 +217,7 @@ class _Reader:
         return np.array(ids, dtype=np.int64)
 
     def _keys(self, n: int, fields: Fields, first: int) -> Indices:
-        """Returns the keys of n-grams, from the sorted keys of lower orders; `first` is the first line's number."""
+        """Returns the keys of n-grams from the sorted keys of lower orders; `first` is the number of the first line."""
         places_nL = fields.firsts + np.arange(1, n + 1)[:, None]
         ids_nL = self.vocabulary.words.find(fields, places_nL.ravel()).reshape(n, -1)
         lacking = (ids_nL < 0).any(axis=0)

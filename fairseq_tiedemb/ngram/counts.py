@@ -7,25 +7,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .fields import Indices as Indices
-from .fields import Reals as Reals
+from .fields import Indices
 from .text import BOS, EOS
 
 
 @dataclass
 class Level:
-    """The G different n-grams of one order n, sorted.
+    """The G different n-grams of one order n, sorted."""
 
-    Attributes:
-        keys: (G,), ascending: the history's index among the (n-1)-grams, times the vocabulary's size, plus the last
-            word.
-        suffixes: (G,), index of the last n - 1 words among the (n-1)-grams; the word itself at n = 1.
-        counts: (G,), counts, or continuation counts a(g), see ``count_ngrams``.
-    """
-
+    # (G,), ascending: the history's index among the (n-1)-grams, times the vocabulary's size, plus the last word.
     keys: Indices
-    suffixes: Indices
-    counts: Indices
+    suffixes: Indices  # (G,), index of the last n - 1 words among the (n-1)-grams; the word itself at n = 1
+    counts: Indices  # (G,), counts, or continuation counts a(g), see ``count_ngrams``
 
 
 def count_ngrams(tokens: NDArray[np.int32], order: int, size: int, *, continuation: bool = True) -> list[Level]:
@@ -79,12 +72,8 @@ class Match(NamedTuple):
 def look_up(keys: Sequence[Indices], tokens: NDArray[np.int32], size: int) -> Iterator[Match]:
     """Finds the n-grams of a text in a model, order by order from 2, in the order of the first two words' indices.
 
-    In the order of the text every search would begin in memory that is not in the cache.
-
-    Args:
-        keys: keys of all orders from 1, as in ``Level``.
-        tokens: indices (N,) of the text.
-        size: number of indices.
+    In the order of the text every search would begin in memory that is not in the cache. `keys` are those of all orders
+    from 1, as in ``Level``, `tokens` (N,) the text, and `size` is the number of indices.
     """
     following = np.append(tokens[1:], np.int32(BOS))
     ends = np.flatnonzero(following != BOS)

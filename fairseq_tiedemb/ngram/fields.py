@@ -1,6 +1,7 @@
-"""The fields of many lines at once: where they are, and which numbers and words.
+"""Reads the fields of many lines at once: their places, and the numbers and known words that they are.
 
-Eight bytes of a field are one integer, the first byte the lowest, so that each step of numpy treats all fields.
+Eight bytes of a field are read as one integer, whose lowest byte is the first: so a step of numpy treats eight bytes of
+every field.
 """
 
 import itertools
@@ -14,17 +15,18 @@ Indices = NDArray[np.int64]
 Reals = NDArray[np.float64]
 Eights = NDArray[np.uint64]
 EIGHT_SPACES = 0x2020202020202020
-# The first j of eight bytes, for j from 0 to 8.
+# Masks of the first j of eight bytes, for j from 0 to 8.
 FIRST = np.array([(1 << 8 * j) - 1 for j in range(9)], dtype=np.uint64)
-# The text of 0, whose bytes subtracted leave digits of 0 to 9 and 0 for the point, and what takes others above 127.
+# For the first eight bytes of a number, with its point, and for the second: "0.000000" and "00000000", with which an
+# exclusive or turns digits into their values and the point into 0; and what lifts all other bytes above 127.
 ZEROS = ((0x3030303030302E30, 0x7676767676767F76), (0x3030303030303030, 0x7676767676767676))
 ABOVE_127 = 0x8080808080808080
-# Of hashes: an odd number, whose bits are mixed.
+# The first factor of hashes; it is odd, so that no two numbers of eight bytes have the same product.
 MULTIPLIER = 0x9E3779B97F4A7C15
 
 
 def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
-    """Returns the indices of values among known ones, which are in ascending order; -1 for those that are not there."""
+    """Returns the index of each wanted value among the known ones, which ascend; -1 for a value that is not known."""
     if not len(known):
         return np.full(len(wanted), -1)
     ids = np.searchsorted(known, wanted)
@@ -33,10 +35,10 @@ def index_of(known: NDArray[Any], wanted: NDArray[Any]) -> Indices:
 
 
 class Fields:
-    """The fields of whole lines, between ASCII white space as for bytes.split().
+    """The fields of whole lines, which ASCII white space separates, as for bytes.split().
 
     Attributes:
-        text: the lines' bytes, with white space around them, enough to read 16 bytes from where any field begins.
+        text: the bytes of the lines between white space, of which 16 bytes can be read from where any field begins.
         begins: position in `text` of every field (F,).
         ends: position after every field (F,).
         firsts: every line's first field (L,).
@@ -47,7 +49,7 @@ class Fields:
         lines = b"\n" + lines
         lines += b"" if lines.endswith(b"\n") else b"\n"
         self.text = np.frombuffer(lines + b" " * 16, dtype=np.uint8)
-        is_space = (self.text == ord(" ")) | (self.text - np.uint8(9) < 5)
+        is_space = (self.text == ord(" ")) | (self.text - np.uint8(9) < 5)  # 9 to 13: \t, \n, \v, \f, \r
         edges = np.flatnonzero(is_space[1:] != is_space[:-1]) + 1
         self.begins, self.ends = edges[::2], edges[1::2]
         bounds = np.searchsorted(self.begins, np.flatnonzero(self.text == ord("\n")))
@@ -59,7 +61,7 @@ class Fields:
         return self.text[self.begins[number] : self.ends[number]].tobytes()
 
     def hashes(self, fields: Indices, multiplier: int) -> Eights:
-        """Returns a number for every field, by its bytes: another one for every field of at most eight bytes."""
+        """Returns a number made of the bytes of every field; different fields of at most eight bytes differ in it."""
         hashes = np.zeros(len(fields), dtype=np.uint64)
         left, begins, ends = np.arange(len(fields)), self.begins[fields], self.ends[fields]
         while len(left):
@@ -72,10 +74,10 @@ class Fields:
         return hashes
 
     def numbers(self, fields: Indices) -> Reals:
-        """Returns float() of fields; nan for those that are no number.
+        """Returns float() of the fields; nan for those that are no number.
 
-        At most 15 digits, with a point after the first, are an integer below 2**53 over a power of 10, whose quotient
-        has the rounding of float(). Other numbers, which are few, are read one by one.
+        A number of at most 15 digits, with a point after the first, is an integer below 2**53 over a power of 10. Both
+        are exact, so their quotient is rounded as float() does. Other numbers are few, and are read one by one.
         """
         negative = self.text[self.begins[fields]] == ord("-")
         begins = self.begins[fields] + negative
@@ -95,7 +97,7 @@ class Fields:
 
 
 def _of_digits(digits: Eights) -> Eights:
-    """Returns the numbers of eight digits each, by way of numbers of two and of four."""
+    """Returns the number that eight digits are: pairs of digits make numbers of two, these of four, these of eight."""
     twos = digits * (1 + (10 << 8)) >> 8 & 0x00FF00FF00FF00FF
     fours = twos * (1 + (100 << 16)) >> 16 & 0x0000FFFF0000FFFF
     return (fours * (1 + (10_000 << 32)) >> 32).view(np.uint64)
@@ -109,24 +111,31 @@ def _number(text: bytes) -> float:
 
 
 class Words:
-    """Finds words by their hashes, which differ: for two words of one hash, the next odd multiplier is taken."""
+    """Finds words by hashes of 64 bits, of which no two words have the same: else the next multiplier is taken.
+
+    Bytes are not compared: a field of more than eight bytes that is none of V words is taken for one of them with a
+    probability of V / 2**64, for a million words below one in ten million million.
+    """
 
     def __init__(self, words: Sequence[str]):
-        text, every = Fields(" ".join(words).encode()), np.arange(len(words))
+        lines = Fields("\n".join(words).encode())
+        # A word with white space in it, as a dict.txt may have, is no field.
+        fitting = np.flatnonzero(lines.counts == 1)
         for self.multiplier in itertools.count(MULTIPLIER, 2):
-            hashes = text.hashes(every, self.multiplier)
+            hashes = lines.hashes(lines.firsts[fitting], self.multiplier)
             order = np.argsort(hashes)
             self.hashes = hashes[order]
             if (self.hashes[1:] > self.hashes[:-1]).all():
                 break
-        self.by_hash = np.append(order, -1)
-        # By the first bits of a hash, the first word with them: four places a word at least, so mostly the only one.
+        self.by_hash = np.append(fitting[order], -1)
+        # Place of the first word whose hash begins with some bits. There are four such beginnings a word at least, so a
+        # word is mostly alone.
         self.shift = 62 - len(words).bit_length()
         starts = np.arange(1 << 64 - self.shift, dtype=np.uint64) << self.shift
         self.starts = np.searchsorted(self.hashes, starts)
 
     def find(self, text: Fields, fields: Indices) -> Indices:
-        """Returns the indices of fields among the words, -1 for those that are none."""
+        """Returns the index of each field among the words, -1 for a field that is none of them."""
         hashes = text.hashes(fields, self.multiplier)
         found = self.starts[(hashes >> self.shift).view(np.int64)]
         others = np.flatnonzero(self.hashes.take(found, mode="clip") != hashes)

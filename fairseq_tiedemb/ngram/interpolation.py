@@ -9,7 +9,7 @@ Source: Jelinek & Mercer 1980; Dempster, Laird & Rubin 1977.
 
 import numpy as np
 
-from .counts import Reals
+from .fields import Reals
 
 # EM stops when a round gains less than this, in nats per token.
 SMALLEST_GAIN = 1e-10
@@ -27,10 +27,8 @@ def mixture(logs_MN: Reals, weights_M: Reals) -> Reals:
 def estimate_mixture(logs_MN: Reals) -> tuple[Reals, list[float]]:
     """Estimates the weights by EM, from equal weights and M models' natural log-probabilities of N held-out tokens.
 
-    Returns the weights (M,), which sum to 1, and the mean log-probability per token after 0, 1, 2, ... rounds.
-
-    Raises:
-        ValueError: if all models give a token probability 0.
+    Returns the weights (M,), which sum to 1, and the mean log-probability per token after 0, 1, 2, ... rounds;
+    ValueError if all models give a token probability 0.
     """
     hopeless = np.flatnonzero(~np.isfinite(logs_MN.max(axis=0)))
     if len(hopeless):

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices, Level, Reals, look_up
+from .counts import Level, look_up
+from .fields import Indices, Reals
 from .text import BOS
 
 BUCKETS = 64
@@ -30,15 +31,10 @@ MOST_ROUNDS = 500
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights lambda of one order.
+    """The weights lambda of one order."""
 
-    Attributes:
-        by_count: whether weights are by bucket; otherwise all histories have the first.
-        values: (BUCKETS,).
-    """
-
-    by_count: bool
-    values: Reals
+    by_count: bool  # whether weights are by bucket; otherwise all histories have the first
+    values: Reals  # (BUCKETS,)
 
     def of(self, totals: Reals) -> Reals:
         """Returns lambda(h) of histories by their N_h; 0 where N_h is 0."""

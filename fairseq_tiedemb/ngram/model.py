@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import arpa
-from .counts import Indices, count_ngrams, look_up
+from .counts import count_ngrams, look_up
+from .fields import Indices, Reals
 from .jelinek_mercer import estimate_weights
-from .smoothing import FORMS, SMOOTHINGS, Counted, Options, Reals, Smoothing
+from .smoothing import FORMS, SMOOTHINGS, Counted, Options, Smoothing
 from .text import BOS, Vocabulary
 
 # Of a probability, by the rounding of an ARPA file's numbers, some of which have six digits.
@@ -67,8 +68,7 @@ class BackoffModel:
     def log_probabilities(self, tokens: NDArray[np.int32]) -> Reals:
         """Natural logarithms of the probabilities of all tokens but <s>, in their order.
 
-        Raises:
-            ValueError: for one above 1, which an ARPA file's weights of backing off may give.
+        ValueError for a probability above 1, which an ARPA file's weights of backing off may give.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # of such weights
             probs = self.probabilities(tokens)
@@ -179,21 +179,13 @@ class SmoothedModel(BackoffModel):
         return self.method.title if self.form == self.method.forms[0] else f"{self.method.title}, {self.form}"
 
 
-class KneserNey(SmoothedModel):
-    """Interpolated modified Kneser-Ney smoothing: ``SmoothedModel`` with its default options."""
-
-    def __init__(self, tokens: NDArray[np.int32], order: int, size: int):
-        super().__init__(tokens, order, size)
+KneserNey = SmoothedModel  # by its default options, interpolated modified Kneser-Ney smoothing
 
 
 def check_options(
     smoothing: str, *, order: int, form: str | None, cutoff: Sequence[int] | None, katz_k: int
 ) -> Smoothing:
-    """Returns the smoothing method of this name, after checking the options of ``SmoothedModel``.
-
-    Raises:
-        ValueError: naming the flag.
-    """
+    """Returns the smoothing method of this name; ValueError, naming the flag, for bad options of ``SmoothedModel``."""
     if smoothing not in SMOOTHINGS:
         raise ValueError(
             f"--smoothing: needs one of {', '.join(SMOOTHINGS)}; got {smoothing}. Use modified-kneser-ney."

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .counts import Indices, Reals
+from .fields import Indices, Reals
 from .jelinek_mercer import Weights
 
 # Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
@@ -39,21 +39,13 @@ SMALLEST_ROOM = 1e-9
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of one order n, as a method sees them.
-
-    Attributes:
-        n: the order.
-        counts: (G,), c(hw); at n = 1 including words with count 0.
-        histories: (G,), index of h among the (n-1)-grams.
-        totals: N_h of all (n-1)-grams.
-        words: W, the number of words that can be predicted.
-    """
+    """The counts of one order n, as a method sees them."""
 
     n: int
-    counts: Indices
-    histories: Indices
-    totals: Reals
-    words: int
+    counts: Indices  # (G,), c(hw); at n = 1 including words with count 0
+    histories: Indices  # (G,), index of h among the (n-1)-grams
+    totals: Reals  # N_h of all (n-1)-grams
+    words: int  # W, the number of words that can be predicted
 
 
 @dataclass(frozen=True)
@@ -66,17 +58,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Discounts:
-    """The discounts of one order's counts.
+    """The discounts of one order's counts."""
 
-    Attributes:
-        taken: (G,), delta(hw).
-        values: the parameters D or d_r; empty for some methods.
-        estimated: whether the counts determine all parameters.
-    """
-
-    taken: NDArray[np.floating]
-    values: tuple[float, ...] = ()
-    estimated: bool = True
+    taken: NDArray[np.floating]  # (G,), delta(hw)
+    values: tuple[float, ...] = ()  # the parameters D or d_r; empty for some methods
+    estimated: bool = True  # whether the counts determine all parameters
 
 
 def counts_of_counts(counts: Indices, highest: int) -> list[int]:
@@ -163,23 +149,15 @@ INTERPOLATED, BACK_OFF = "interpolated", "back-off"
 
 @dataclass(frozen=True)
 class Smoothing:
-    """A smoothing method.
+    """A smoothing method."""
 
-    Attributes:
-        title: name in print.
-        discounts: computes the discounts of an order.
-        continuation: whether lower orders use continuation counts.
-        forms: its possible forms, the default first.
-        cutoff: default minimum counts of n-grams of order 1, 2, ...; the last holds for higher orders too.
-        needs_held_out: whether its weights need held-out text.
-    """
-
-    title: str
-    discounts: Callable[[Counted, Options], Discounts]
-    continuation: bool = False
-    forms: tuple[str, ...] = (INTERPOLATED, BACK_OFF)
+    title: str  # name in print
+    discounts: Callable[[Counted, Options], Discounts]  # of an order
+    continuation: bool = False  # whether lower orders use continuation counts
+    forms: tuple[str, ...] = (INTERPOLATED, BACK_OFF)  # its possible forms, the default first
+    # Default minimum counts of n-grams of order 1, 2, ...; the last holds for higher orders too.
     cutoff: tuple[int, ...] = (1,)
-    needs_held_out: bool = False
+    needs_held_out: bool = False  # whether its weights need held-out text
 
 
 SMOOTHINGS = {

@@ -16,19 +16,12 @@ import numpy as np
 
 
 class WordClasses(NamedTuple):
-    """The result of ``exchange``.
+    """The result of ``exchange``."""
 
-    Attributes:
-        class_of: class of every word (V,), 0 ... C - 1.
-        bigrams: number of bigrams from class a to class b, (C, C), float64.
-        log_likelihood: log P of all words but the first, in nats.
-        moved: number of words that changed class, by round.
-    """
-
-    class_of: np.ndarray
-    bigrams: np.ndarray
-    log_likelihood: float
-    moved: list[int]
+    class_of: np.ndarray  # class of every word (V,), 0 ... C - 1
+    bigrams: np.ndarray  # number of bigrams from class a to class b, (C, C), float64
+    log_likelihood: float  # log P of all words but the first, in nats
+    moved: list[int]  # number of words that changed class, by round
 
 
 def exchange(

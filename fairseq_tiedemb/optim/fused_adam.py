@@ -38,11 +38,7 @@ class FusedAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters that have a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
             alike: dict[tuple[int, torch.device], list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
@@ -125,7 +121,6 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """The command line's values, which replace a checkpoint's."""
         return {
             "lr": self.cfg.lr[0],
             "betas": _betas(self.cfg.adam_betas),

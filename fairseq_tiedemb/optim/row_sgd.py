@@ -35,11 +35,7 @@ class RowSGD(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Updates the parameters that have a gradient, dense or sparse."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
             for parameter in group["params"]:
                 grad = parameter.grad
@@ -69,8 +65,7 @@ class RowSGDConfig(FairseqDataclass):
 class FairseqRowSGD(FairseqOptimizer):
     """``RowSGD`` for fairseq; also runs fairseq's gradient scaling and clipping on sparse gradients.
 
-    Raises:
-        ValueError: if the clipping norm is negative or not finite.
+    ValueError if the clipping norm is negative or not finite.
     """
 
     # Tasks read this to switch models to sparse gradients.
@@ -86,7 +81,6 @@ class FairseqRowSGD(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """The command line's values."""
         return {"lr": self.cfg.lr[0], "clip_row_norm": self.cfg.clip_row_norm}
 
     @property

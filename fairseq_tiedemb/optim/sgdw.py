@@ -27,7 +27,6 @@ class DecoupledSGD(torch.optim.SGD):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Updates the parameters that have a gradient."""
         loss = super().step(closure)
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -58,10 +57,8 @@ class FairseqSGDW(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """The command line's values, which replace a checkpoint's."""
         return {"lr": self.cfg.lr[0], "momentum": self.cfg.momentum, "decay": self.cfg.weight_decay}
 
     @property
     def supports_flat_params(self) -> bool:
-        """True: all elements are treated alike."""
         return True

@@ -38,12 +38,10 @@ class Bands(Head):
         return self._layers[0]
 
     def scores(self, features: Tensor) -> Tensor:
-        """Log-probabilities of the whole vocabulary: (*, D) -> (*, V)."""
         flat = features.reshape(1, -1, features.size(-1))
         return self.layers.get_log_prob(flat, None).view(*features.shape[:-1], -1)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities of the target tokens (N,)."""
         layers = self.layers
         check_target(target_N, len(features_ND), layers.cutoff[-1])
         scores, targets = layers(features_ND.unsqueeze(0), target_N)

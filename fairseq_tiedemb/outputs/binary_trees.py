@@ -1,5 +1,6 @@
 """Binary trees with a leaf per token, for the hierarchical softmax: Huffman's, a balanced one, and trees of classes."""
 
+import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,24 +12,19 @@ class BinaryTree(NamedTuple):
 
     With a score u_j for each inner node j, p(v) is the product of sigmoid(turn of c * u_j) over the nodes j above v,
     where c is the child of j on the way to v; the probabilities sum to 1 over the tokens.
-
-    Attributes:
-        parents: parent of each node, (2V - 1,), int64, inner nodes first, then tokens; -1 for the root.
-        turns: side of each node under its parent, (2V - 1,), int8: +1 or -1; 0 for the root.
     """
 
-    parents: np.ndarray
-    turns: np.ndarray
+    parents: np.ndarray  # parent of each node, (2V - 1,), int64, inner nodes first, then tokens; -1 for the root
+    turns: np.ndarray  # side of each node under its parent, (2V - 1,), int8: +1 or -1; 0 for the root
 
 
 def huffman_tree(counts: np.ndarray) -> BinaryTree:
     """The binary tree with the smallest mean path length for the given counts (V,): Huffman's.
 
-    It merges the two rarest nodes until one is left, in time linear in V: tokens and merged nodes wait in two sorted
-    queues. The rarer of the two nodes takes side +1. Ties go to a token before a merged node, which keeps the tree
-    flat, to the token with the larger index, and to the merged node that is older.
+    It merges the two rarest nodes until one is left. The rarer of the two takes side +1. Ties go to a token before a
+    merged node, which keeps the tree flat, to the token with the larger index, and to the merged node that is older.
 
-    Source: Huffman 1952; van Leeuwen 1976 (two queues); Mikolov et al. 2013, section 2.1 (words).
+    Source: Huffman 1952; Mikolov et al. 2013, section 2.1 (words).
     """
     children: list[list[int]] = []
     _merge(list(range(len(counts))), counts, children)
@@ -76,27 +72,14 @@ def _merge(nodes: list[int], counts: np.ndarray, children: list[list[int]]) -> i
 
     A token's number is its index; the number of a merged node is -1 - its position in ``children``.
     """
-    order = np.lexsort((-np.arange(len(nodes)), counts))
-    # Python lists, because reading single elements of an array takes several times as long.
-    words, word_counts = [nodes[place] for place in order.tolist()], counts[order].tolist()
-    first = len(children)
-    merged_counts: list[float] = []
-    word = merged = 0
+    # Count, what decides between equal counts (above 0 for merged nodes), and node.
+    heap = [(count, -place, node) for place, (count, node) in enumerate(zip(counts.tolist(), nodes, strict=True))]
+    heapq.heapify(heap)
     for _ in range(len(nodes) - 1):
-        pair: list[int] = []
-        total = 0.0
-        for _ in range(2):
-            if merged >= len(merged_counts) or (word < len(words) and word_counts[word] <= merged_counts[merged]):
-                pair.append(words[word])
-                total += word_counts[word]
-                word += 1
-            else:
-                pair.append(-1 - first - merged)
-                total += merged_counts[merged]
-                merged += 1
-        children.append(pair)
-        merged_counts.append(total)
-    return nodes[0] if len(nodes) == 1 else -len(children)
+        (rarer, _, first), (other, _, second) = heapq.heappop(heap), heapq.heappop(heap)
+        children.append([first, second])
+        heapq.heappush(heap, (rarer + other, len(children), -len(children)))
+    return heap[0][-1]
 
 
 def _from_merged(children: list[list[int]], size: int) -> BinaryTree:

@@ -12,14 +12,10 @@ logger = logging.getLogger(__name__)
 
 
 class NamedClasses(NamedTuple):
-    """Word classes and their names.
+    """Word classes and their names."""
 
-    Attributes:
-        class_of: class of each dictionary token (V,), numbered in the order of the file.
-        names: name of each class as in the file, such as a bit string; "" for the class of tokens missing in the file.
-    """
-
-    class_of: Tensor
+    class_of: Tensor  # class of each dictionary token (V,), numbered in the order of the file
+    # Name of each class as in the file, such as a bit string; "" for the class of tokens missing in the file.
     names: list[str]
 
 
@@ -81,7 +77,6 @@ def read_classes(
 
 
 def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
-    """Word and class in a line."""
     fields = line.split("\t")
     if len(fields) == 3:
         bits, word, count = fields

@@ -50,7 +50,6 @@ class CountedHead(Head):
         return marks & self.counts.eq(0)
 
     def require_counts(self) -> None:
-        """Raises ValueError if the counts of a training text are unknown."""
         if not self.counts.any():
             raise no_counts(self.flag)
 

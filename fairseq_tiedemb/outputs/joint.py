@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from .._shapes import check_features
 from ..embedding import SharedEmbedding
-from ..head import Head
+from ..head import Head, log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from ..option_checks import flag_of
 from ..sharing import sharing_method
@@ -61,7 +61,6 @@ class JointSpace(Head):
         return self.of_features(check_features(features, self.table.embedding_dim)).tanh()
 
     def scores(self, features: Tensor) -> Tensor:
-        """Logits of the whole vocabulary: (*, D) -> (*, V)."""
         return nn.functional.linear(self.mapped(features), self.words(), self.table.bias)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
@@ -69,16 +68,12 @@ class JointSpace(Head):
         self.check_options(options)
         return output_loss(self.mapped(features_ND), self.words(), target_N, bias=self.table.bias, options=options)
 
-    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
-        return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+    log_prob = log_prob_by_loss
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
-        """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
         nn.init.zeros_(self.of_features.bias)
         nn.init.zeros_(self.of_words.bias)
         self.table.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, SharedEmbedding]:
-        """The output embeddings by the name of their tokens."""
         return {"words": self.table}

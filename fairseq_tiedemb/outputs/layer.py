@@ -84,9 +84,7 @@ class OutputLayer(nn.Module):
         """Logits of the whole vocabulary: (*, D) -> (*, V)."""
         return self.head.scores(self.transformed(features))
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Same as ``scores``."""
-        return self.scores(features)
+    forward = scores
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Cross entropy of the target tokens; see ``output_loss``."""

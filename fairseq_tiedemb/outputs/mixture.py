@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from .._shapes import check_features, check_target
 from ..embedding import SharedEmbedding
-from ..head import Head
+from ..head import Head, log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 
 
@@ -57,9 +57,7 @@ class Mixture(Head):
         features_NKD, log_prior_NK = self.parts(features_ND)
         return self.table.loss(features_NKD.flatten(0, 1), target_N, options, log_prior_NK=log_prior_NK)
 
-    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities of the target tokens (N,), without the N x V logits in memory."""
-        return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+    log_prob = log_prob_by_loss
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.latent.bias)

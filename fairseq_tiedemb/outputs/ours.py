@@ -193,12 +193,9 @@ def _check_tree(options: TreeConfig) -> None:
 
 
 def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> ShortList:
-    of_words: dict[str, Any] = {
-        "unknown": words.unk(),
-        "size": len(words),
-        "uniform": options.short_list_shares == "uniform",
-    }
-    return ShortList(table, counts, _marks(words), length=options.short_list, **of_words)
+    of_words: dict[str, Any] = {"unknown": words.unk(), "size": len(words)}
+    uniform = options.short_list_shares == "uniform"
+    return ShortList(table, counts, _marks(words), length=options.short_list, uniform=uniform, **of_words)
 
 
 def _nce(options: NCEConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> NoiseContrastive:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .._shapes import check_target
 from ..embedding import ScoredRows, SharedEmbedding
+from ..head import log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .counted import CountedHead
 from .segments import as_slice, segments
@@ -95,7 +96,6 @@ class ShortList(CountedHead):
         return self._log_share
 
     def require_counts(self) -> None:
-        """Raises ValueError if the counts of a training text are unknown."""
         if not self.has_words:
             super().require_counts()
 
@@ -126,9 +126,7 @@ class ShortList(CountedHead):
         share = share.sum() if options.reduce else share
         return OutputLoss(found.loss - share, found.nll_loss - share)  # type: ignore[operator]
 
-    def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities of the target tokens (N,), from the logits of the list alone."""
-        return -self.loss(features_ND, target_N, LossOptions(reduce=False)).loss
+    log_prob = log_prob_by_loss
 
     def tally(self, target_N: Tensor) -> dict[str, Tensor]:
         """Number of targets outside the list, and the sum of -log of their shares."""

@@ -177,7 +177,6 @@ class Tree(Head):
             raise self.problem or no_counts(self.flag)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
-        """Log-probabilities of the target tokens (N,), in float32 or more precise; raises ValueError without a tree."""
         check_features(features_ND, self.nodes.size(1))
         check_target(target_N, len(features_ND), self.size)
         self.require_counts()

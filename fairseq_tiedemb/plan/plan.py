@@ -18,21 +18,13 @@ TRANSLATION = ("encoder input", "decoder input", "decoder output")
 
 @dataclass(frozen=True)
 class Table:
-    """A table, or the tables of an adaptive layer's bands.
+    """A table, or the tables of an adaptive layer's bands."""
 
-    Attributes:
-        roles: what the table is used for, of ``LANGUAGE_MODEL`` or ``TRANSLATION``.
-        rows: V, or fewer for a short-list.
-        width: of its vectors; a factorised table is narrower.
-        padding_idx: row of ``<pad>``, or None.
-        bands: number of words up to the end of each band; empty for one table of all words.
-    """
-
-    roles: tuple[str, ...]
-    rows: int
-    width: int
-    padding_idx: int | None = None
-    bands: tuple[int, ...] = ()
+    roles: tuple[str, ...]  # what the table is used for, of ``LANGUAGE_MODEL`` or ``TRANSLATION``
+    rows: int  # V, or fewer for a short-list
+    width: int  # of its vectors; a factorised table is narrower
+    padding_idx: int | None = None  # row of ``<pad>``, or None
+    bands: tuple[int, ...] = ()  # number of words up to the end of each band; empty for one table of all words
 
     @property
     def embeds(self) -> bool:
@@ -47,35 +39,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Plan:
-    """Who shares what in a model.
+    """Who shares what in a model."""
 
-    Attributes:
-        tables: the tables, each once, in the order of their roles.
-        method: name of the sharing method.
-        features: D, width of the features.
-        head: value of ``--output-layer``.
-        options: options of the head.
-        projection: width of P's outputs; None without P.
-        projection_bias: whether P has a bias.
-        bias: whether the scores have a bias; adaptive layers have none.
-        rank: width of factorised tables; None for others.
-        bands: number of words up to the end of each band of an adaptive softmax; empty for other heads.
-        constants: scales of vectors and logits, and the logits' soft cap.
-        unit_rows: whether training keeps all rows at norm 1.
-    """
-
-    tables: tuple[Table, ...]
-    method: str
-    features: int
-    head: str = SOFTMAX
-    options: Any = None
-    projection: int | None = None
-    projection_bias: bool = False
-    bias: bool = True
-    rank: int | None = None
+    tables: tuple[Table, ...]  # each once, in the order of their roles
+    method: str  # name of the sharing method
+    features: int  # D, width of the features
+    head: str = SOFTMAX  # value of ``--output-layer``
+    options: Any = None  # options of the head
+    projection: int | None = None  # width of P's outputs; None without P
+    projection_bias: bool = False  # whether P has a bias
+    bias: bool = True  # whether the scores have a bias; adaptive layers have none
+    rank: int | None = None  # width of factorised tables; None for others
+    # Number of words up to the end of each band of an adaptive softmax; empty for other heads.
     bands: tuple[int, ...] = ()
-    constants: Constants = field(default_factory=Constants)
-    unit_rows: bool = False
+    constants: Constants = field(default_factory=Constants)  # scales of vectors and logits, and the logits' soft cap
+    unit_rows: bool = False  # whether training keeps all rows at norm 1
 
     @property
     def output(self) -> Table | None:
@@ -177,7 +155,6 @@ def _bands_of_input(settings: Settings, head: OutputHead, width: int, size: int,
 
 
 def _groups(settings: Settings, head: OutputHead, *, tied: bool) -> list[tuple[str, ...]]:
-    """Groups of roles that share a table."""
     *inputs, output = TRANSLATION if settings.family.translates else LANGUAGE_MODEL
     groups: list[tuple[str, ...]] = [tuple(inputs)] if settings.shares_inputs else [(role,) for role in inputs]
     if settings("character_embeddings"):

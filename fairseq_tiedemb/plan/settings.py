@@ -11,19 +11,12 @@ TYING, THREE_WAY, MERGED = "share_decoder_input_output_embed", "share_all_embedd
 
 
 class Widths(NamedTuple):
-    """Widths of a model's parts.
+    """Widths of a model's parts."""
 
-    Attributes:
-        input: of the input vectors; the decoder's in a model with an encoder.
-        features: D, of the features.
-        projected: of P's outputs, if the model has P.
-        encoder: of the encoder's input vectors.
-    """
-
-    input: int
-    features: int
-    projected: int
-    encoder: int = 0
+    input: int  # of the input vectors; the decoder's in a model with an encoder
+    features: int  # D, of the features
+    projected: int  # of P's outputs, if the model has P
+    encoder: int = 0  # of the encoder's input vectors
 
 
 class Settings:
@@ -74,25 +67,16 @@ def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Family:
-    """Where a family's settings are, and what its models can have.
+    """Where a family's settings are, and what its models can have."""
 
-    Attributes:
-        widths: widths of the parts, from the settings.
-        unequal: need, values and remedy for the message about tied tables whose widths differ.
-        translates: whether the model has an encoder and two dictionaries.
-        bias: whether output tables have a bias.
-        fairseqs: whether fairseq builds the model, with its own options of adaptive layers.
-        equal_widths: options that tying needs to be equal, unless there is P; on the command line, those that are left
-            out follow the one that is given. Three-way tying adds ``encoder_embed_dim``.
-        heads: values of ``--output-layer``; empty for all that give words probabilities.
-        implies: options that other options turn on.
-    """
-
-    widths: Callable[[Settings], Widths]
+    widths: Callable[[Settings], Widths]  # widths of the parts, from the settings
+    # Need, values and remedy for the message about tied tables whose widths differ.
     unequal: Callable[[Settings, Widths], tuple[str, str, str]] = _unequal
-    translates: bool = False
-    bias: bool = True
-    fairseqs: bool = False
+    translates: bool = False  # whether the model has an encoder and two dictionaries
+    bias: bool = True  # whether output tables have a bias
+    fairseqs: bool = False  # whether fairseq builds the model, with its own options of adaptive layers
+    # Options that tying needs to be equal, unless there is P; on the command line, those that are left out follow
+    # the one that is given. Three-way tying adds ``encoder_embed_dim``.
     equal_widths: tuple[str, ...] = ()
-    heads: tuple[str, ...] = ()
-    implies: Callable[[Settings], Collection[str]] = lambda settings: ()
+    heads: tuple[str, ...] = ()  # values of ``--output-layer``; empty for all that give words probabilities
+    implies: Callable[[Settings], Collection[str]] = lambda settings: ()  # options that other options turn on

@@ -135,7 +135,6 @@ def _check(trained: Trained, dictionaries: Sequence[Path], flag: str) -> None:
 
 
 def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
-    """Returns the training's task with other dictionaries."""
     from fairseq import tasks
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our tasks)

@@ -64,7 +64,6 @@ class WordPairs(FairseqDataset):
         self.epoch = 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch whose pairs are drawn."""
         self.epoch = epoch
 
     def __len__(self) -> int:

@@ -71,7 +71,6 @@ class WordPairsTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: WordPairsConfig, **kwargs: Any) -> "WordPairsTask":
-        """Loads the dictionary."""
         dictionary = Dictionary.load(os.path.join(_folders(cfg.data)[0], "dict.txt"))
         logger.info(f"dictionary: {len(dictionary):,} types")
         return cls(cfg, dictionary)

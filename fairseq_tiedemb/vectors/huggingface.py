@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fairseq_tiedemb.checkpoints import table_names
 from fairseq_tiedemb.checkpoints.text import parse_json
 from fairseq_tiedemb.vectors.roles import tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import LARGEST_HEADER, read_matrix
@@ -20,11 +21,7 @@ INPUT = re.compile(r"(?:^|\.)(?:embed_tokens|wte|word_embeddings|embed_in|tok_em
 OUTPUT = re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_projection)\.weight$")
 ENCODER = re.compile(r"(?:^|\.)encoder\.")
 # Names of the roles in a checkpoint of fairseq's, by which ``tables_by_role`` knows them.
-FAIRSEQ_NAMES = {
-    "in": "decoder.embed_tokens.weight",
-    "out": "decoder.output_projection.weight",
-    "source": "encoder.embed_tokens.weight",
-}
+FAIRSEQ_NAMES = {"in": table_names.INPUTS[1], "out": table_names.OUTPUT, "source": table_names.INPUTS[0]}
 # Marks of a word's start and end, and of pieces that go on before or after them.
 STARTS, END, BEFORE, AFTER = ("\u2581", "\u0120"), "</w>", "##", "@@"
 # Bytes that GPT-2's spelling keeps as characters; the others follow from 256 on. Source: code of Radford et al. 2019.
@@ -113,7 +110,6 @@ def _characters(word: str) -> str:
 
 
 def _read(path: Path, text: bytes) -> dict[str, Any]:
-    """The object of a JSON text."""
     try:
         content = parse_json(text)
     except ValueError:

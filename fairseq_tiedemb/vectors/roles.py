@@ -10,6 +10,7 @@ from fairseq_tiedemb.checkpoints.reading import section_of
 from fairseq_tiedemb.checkpoints.table_names import PADDING_ROW, ROLES, is_table
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
+from fairseq_tiedemb.plan.settings import THREE_WAY, TYING
 from fairseq_tiedemb.sharing import sharing_method
 
 # Entries under `decoder` or `encoder`; factorised tables are called .table, and .layer in version 0.1.0.
@@ -21,7 +22,6 @@ OUTPUTS = (
     "embed_out",
 )
 BANDS = {"in": "embed_tokens.embeddings.", "out": "adaptive_softmax."}
-TYING_FLAGS = ("share_decoder_input_output_embed", "share_all_embeddings")
 SHOWN = 8
 
 
@@ -86,7 +86,7 @@ def _tied(state: dict[str, Any], names: dict[str, str | None]) -> bool:
         return False
     if names["out"] is None:
         settings = section_of(state, "model")
-        return any(settings.get(flag) for flag in TYING_FLAGS)
+        return any(settings.get(flag) for flag in (TYING, THREE_WAY))
     return torch.equal(state["model"][names["in"]], state["model"][names["out"]])
 
 
@@ -95,7 +95,6 @@ def _in_bands(state: dict[str, Any], role: str) -> bool:
 
 
 def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, path: Path) -> Tensor:
-    """Returns the vectors of a role that is one table."""
     is_output = role == "out"
     # In both roles a tied table's vectors have the same direction.
     part = "in" if role == "tied" else role

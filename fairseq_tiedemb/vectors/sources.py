@@ -29,21 +29,14 @@ CHECKPOINT_STARTS = (b"PK\x03\x04", b"\x80")
 
 @dataclass(frozen=True)
 class Source:
-    """A table of word vectors on disk, as a user names it.
+    """A table of word vectors on disk, as a user names it."""
 
-    Attributes:
-        path: a checkpoint, a folder of transformers, a safetensors file, or vectors as text.
-        role: a role of ``ROLES`` in a checkpoint; None for all tables of the decoder.
-        tensor: the name of a matrix, instead of a role.
-        dictionary: the dictionary file; None for the one in the checkpoint's data folder or beside the checkpoint.
-        word_mark: prefix of words in the dictionary; entries without it are dropped.
-    """
-
-    path: Path
-    role: str | None = None
-    tensor: str | None = None
+    path: Path  # a checkpoint, a folder of transformers, a safetensors file, or vectors as text
+    role: str | None = None  # a role of ``ROLES`` in a checkpoint; None for all tables of the decoder
+    tensor: str | None = None  # the name of a matrix, instead of a role
+    # The dictionary file; None for the one in the checkpoint's data folder or beside the checkpoint.
     dictionary: Path | None = None
-    word_mark: str = ""
+    word_mark: str = ""  # prefix of words in the dictionary; entries without it are dropped
 
     def read(self) -> list[WordTable]:
         """Reads the table; without a role, all tables of the decoder.

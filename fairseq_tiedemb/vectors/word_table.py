@@ -10,21 +10,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WordTable:
-    """Word vectors and their words.
+    """Word vectors and their words."""
 
-    Attributes:
-        name: the origin, for headings.
-        words: V different words, the most frequent first if the source orders them so.
-        rows_VD: the vectors, float32, finite.
-        untrained: number of the source's words that training left out, whose rows are not in the table.
-        pieces: number of the source's entries that are pieces of words, whose rows are not in the table either.
-    """
-
-    name: str
-    words: list[str]
-    rows_VD: np.ndarray
-    untrained: int = 0
-    pieces: int = 0
+    name: str  # the origin, for headings
+    words: list[str]  # V different words, the most frequent first if the source orders them so
+    rows_VD: np.ndarray  # the vectors, float32, finite
+    untrained: int = 0  # number of the source's words that training left out, whose rows are not in the table
+    pieces: int = 0  # number of the source's entries that are pieces of words, whose rows are not in the table either
 
     @cached_property
     def index(self) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 import copy
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from torch.nn import Parameter
 
 import fairseq_tiedemb.plugin  # noqa: F401
 from fairseq_tiedemb.optim.fused_adam import FusedAdam
+from fairseq_tiedemb.optim.row_sgd import RowSGD
 
 from ..conftest import InProcess, RunCommand
 
@@ -121,9 +124,10 @@ def test_the_command_line_outdoes_the_checkpoint() -> None:
     assert second.param_groups[0]["betas"] == (0.8, 0.9)
 
 
-def test_closures_are_evaluated_with_gradients() -> None:
+@pytest.mark.parametrize("kind", [partial(FusedAdam, **OPTIONS), partial(RowSGD, lr=0.1)])
+def test_closures_are_evaluated_with_gradients(kind: Any) -> None:
     weight = Parameter(torch.ones(3))
-    optimizer = FusedAdam([weight], **OPTIONS)
+    optimizer = kind([weight])
 
     def closure() -> Tensor:
         loss = weight.square().sum()

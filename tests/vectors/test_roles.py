@@ -78,8 +78,8 @@ def test_stock_models(family: str, options: dict[str, Any]) -> None:
 def test_stock_recurrent_models_have_no_entry_for_a_tied_output() -> None:
     table = torch.randn(9, 4)
     model = {"decoder.embed_tokens.weight": table}
-    settings = {"share_decoder_input_output_embed": True}
-    for state in ({"cfg": {"model": settings}, "model": model}, {"args": Namespace(**settings), "model": model}):
+    old = Namespace(share_all_embeddings=True)
+    for state in ({"cfg": {"model": DECODER}, "model": model}, {"args": old, "model": model}):
         for role in (None, "in", "out", "tied"):
             (found,) = tables_by_role(state, role, path=PATH).values()
             assert torch.equal(found, table)
