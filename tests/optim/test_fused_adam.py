@@ -2,7 +2,6 @@
 
 import copy
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
