@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the models)
 from fairseq_tiedemb import fast_products, products
 from fairseq_tiedemb.results.environment import processor
 

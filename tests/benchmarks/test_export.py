@@ -16,6 +16,7 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
+from fairseq_tiedemb.export.folding import fold_tables
 from fairseq_tiedemb.export.targets import QUANTIZATIONS
 
 from .conftest import Record
@@ -29,7 +30,7 @@ FAIRSEQ = "fairseq"
 @pytest.mark.parametrize("bsz", [32, 1])
 def test_beam_search(bsz: int, tmp_path: Path, record: Record) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
-    from fairseq_tiedemb.export.to_ctranslate2 import save, specification
+    from fairseq_tiedemb.export.to_ctranslate2 import _translation, save
 
     options = argparse.Namespace()
     ARCH_CONFIG_REGISTRY[PRESET](options)
@@ -38,7 +39,9 @@ def test_beam_search(bsz: int, tmp_path: Path, record: Record) -> None:
     for quantization in QUANTIZATIONS:
         folder = tmp_path / quantization
         folder.mkdir()
-        save(specification(build("plain"), TASK, options), folder, quantization=quantization)
+        exported = build("plain").eval().requires_grad_(False)
+        fold_tables(exported)
+        save(_translation(exported, TASK, options), folder, quantization=quantization)
         engines[quantization] = ctranslate2.Translator(str(folder), intra_threads=1)
     net_input = sample_of(bsz)["net_input"]
     sources = [[WORDS[word] for word in sentence] for sentence in net_input["src_tokens"].tolist()]

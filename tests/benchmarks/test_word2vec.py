@@ -12,7 +12,6 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 
-import fairseq_tiedemb.plugin  # noqa: F401 (registers the models)
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
 from fairseq_tiedemb.optim.row_sgd import RowSGD
 from fairseq_tiedemb.tasks._pairs import WordPairs, keep_probabilities
