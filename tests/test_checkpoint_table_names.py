@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
 from fairseq_tiedemb.checkpoints.table_names import (
     INPUTS,
     OUTPUT,
     PADDING_ROW,
-    SPECIAL_ROWS,
     has_padding_row,
     is_input_table,
 )
@@ -46,4 +46,4 @@ def test_tables_of_models_are_known_by_name(case: str) -> None:
 
 
 def test_rows_of_fairseqs_own() -> None:
-    assert (dictionary(0).pad(), len(dictionary(0))) == (PADDING_ROW, SPECIAL_ROWS)
+    assert (dictionary(0).pad(), dictionary(0).symbols) == (PADDING_ROW, FAIRSEQ_WORDS)

@@ -27,10 +27,6 @@ class RawScorer:
         tokens: the number of tokens of the whole text.
         sample: the number of tokens, drawn at random, whose log Z is computed.
 
-    Attributes:
-        log_z: log Z of the sample's tokens so far.
-        log_probs: log P of the same tokens.
-
     Raises:
         ValueError: if the output layer has no logits of single words.
     """
@@ -42,8 +38,8 @@ class RawScorer:
         self._model = model
         chosen = torch.randperm(tokens, generator=torch.Generator().manual_seed(SEED))[:sample]
         self._is_chosen = torch.zeros(tokens, dtype=torch.bool).index_fill(0, chosen, True)
-        self.log_z: list[float] = []
-        self.log_probs: list[float] = []
+        self.log_z: list[float] = []  # of the sample's tokens so far
+        self.log_probs: list[float] = []  # of the same tokens
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)

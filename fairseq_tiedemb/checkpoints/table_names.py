@@ -1,10 +1,10 @@
-"""Names of embedding tables in checkpoints of fairseq and of this package, and their special rows."""
+"""Names of embedding tables in checkpoints of fairseq and of this package, and their row of padding."""
 
 import re
 
-# fairseq's dictionaries begin with <s>, <pad>, </s>, <unk>.
-PADDING_ROW = 1
-SPECIAL_ROWS = 4
+from .dictionaries import FAIRSEQ_WORDS
+
+PADDING_ROW = FAIRSEQ_WORDS.index("<pad>")
 
 # Roles of tables: values of --role with their descriptions.
 ROLES = {

@@ -29,20 +29,14 @@ class TiedModel(BaseFairseqModel):
 
     The decoder holds the layer as ``output``, or as fairseq's ``output_projection``. Called with ``features_only``, as
     fairseq's Transformer allows, it returns features (B, T, D) instead of logits.
-
-    Attributes:
-        family: where the settings of sharing are, and what the models can have.
-        turned_on: options that the preset turns on, whatever the flags say.
-        own_options: dataclass of options beside those of fairseq's class, which has no dataclass.
-        plan: who shares what.
-        recipe: defaults of fairseq's options for the preset's training, by name; empty without a recipe.
-        recipe_yields: whether a command that names an optimiser drops the recipe.
     """
 
+    plan: Plan  # who shares what
+    # Options beside those of fairseq's class, if that has no dataclass.
+    own_options: ClassVar[type[FairseqDataclass] | None] = None
+    # What the trainer, tasks and criterions read: see `Extensions`.
     family: ClassVar[Family]
     turned_on: ClassVar[tuple[str, ...]] = ()
-    own_options: ClassVar[type[FairseqDataclass] | None] = None
-    plan: Plan
     computes_loss: ClassVar[bool] = True
     meaning: ClassVar[tuple[Choice, ...]] = SHARING
     recipe: ClassVar[dict[str, Any]] = {}

@@ -75,15 +75,12 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     The input table starts uniform in +-1 / (2 D), also if tied, and the output table at 0. Methods that divide by norms
     start with rows of norm about 1.
 
-    Attributes:
-        predicts_centre: True for CBOW, False for skip-gram.
-
     Source: Mikolov et al. 2013 ("Efficient estimation"; "Distributed representations"); tied: Press & Wolf 2016, table
     2.
     """
 
     family = Family(_widths, bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree"))
-    predicts_centre: ClassVar[bool] = False
+    predicts_centre: ClassVar[bool] = False  # True for CBOW
     rate_of_steps = 0.0
 
     def __init__(self, decoder: WordVectors):

@@ -30,12 +30,6 @@ class RecurrentHighwayNetwork(nn.Module):
         dropout_h: probability of zero in the state mask q, in [0, 1).
         transform_bias: initial b_t; negative, so that layers start near the identity.
 
-    Attributes:
-        weight_input: (2H, I), W_h over W_t.
-        weight_recurrent: (depth, 2H, H), R_h over R_t.
-        bias_candidate: (depth, H), b_h.
-        bias_transform: (depth, H), b_t; code that draws all parameters anew should skip it.
-
     Source: Zilly et al. 2017, equations 6-9; their TensorFlow program, jzilly/RecurrentHighwayNetworks rhn.py.
     """
 
@@ -53,10 +47,10 @@ class RecurrentHighwayNetwork(nn.Module):
         self.hidden_size = hidden_size
         self.dropout_i = dropout_i
         self.dropout_h = dropout_h
-        self.weight_input = nn.Parameter(torch.empty(2 * hidden_size, input_size))
-        self.weight_recurrent = nn.Parameter(torch.empty(depth, 2 * hidden_size, hidden_size))
-        self.bias_candidate = nn.Parameter(torch.zeros(depth, hidden_size))
-        self.bias_transform = nn.Parameter(torch.full((depth, hidden_size), transform_bias))
+        self.weight_input = nn.Parameter(torch.empty(2 * hidden_size, input_size))  # W_h over W_t
+        self.weight_recurrent = nn.Parameter(torch.empty(depth, 2 * hidden_size, hidden_size))  # R_h over R_t
+        self.bias_candidate = nn.Parameter(torch.zeros(depth, hidden_size))  # b_h
+        self.bias_transform = nn.Parameter(torch.full((depth, hidden_size), transform_bias))  # b_t
         for weight in (self.weight_input, self.weight_recurrent):
             nn.init.uniform_(weight, -(hidden_size**-0.5), hidden_size**-0.5)
 
