@@ -44,15 +44,12 @@ WORD2VEC = ("--arch", "word2vec_skipgram", *WORD2VEC, "--total-num-update", 36)
 FEEDFORWARD = ("--arch", "feedforward_lm_wt", *LM[2:], "--lr", 0.02, "--total-num-update", 75, "--ngram-order")
 NOISE = ("--arch", "zaremba_lm_small_wt", *LM[2:], "--output-layer", "nce", "--noise-samples", 20, "--batch-size", 12)
 MIXTURE = ("--output-layer", "mixture", "--sharing-method", "fixnorm", "--unit-rows", "--cosine-regularization", 0.5)
-TWO_WORKERS = ("--num-workers", 2)
+TWO_WORKERS, ANEW = ("--num-workers", 2), ("--update-ordered-indices-seed",)
+CHUNKS = ("--update-freq", 2, "--batch-size", 12)
 CURRICULUM = ("--curriculum", 1, "--store-ema", "--ema-decay", 0.9)
 CASES: dict[str, tuple[str, tuple, int]] = {
-    "translation": ("parallel_data", (*NMT, "--update-freq", 2, "--update-ordered-indices-seed", *CURRICULUM), 7),
-    "n-grams, several chunks": (
-        "lm_data",
-        (*FEEDFORWARD, 5, *MIXTURE, "--update-freq", 2, "--batch-size", 12, *TWO_WORKERS),
-        7,
-    ),
+    "translation": ("parallel_data", (*NMT, "--update-freq", 2, *ANEW, *CURRICULUM), 7),
+    "n-grams, several chunks": ("lm_data", (*FEEDFORWARD, 5, *MIXTURE, *CHUNKS, *TWO_WORKERS), 7),
     "noise": ("lm_data", NOISE, 13),
     "skip-gram": ("lm_data", (*WORD2VEC, *TWO_WORKERS), 11),
 }
@@ -62,11 +59,7 @@ SLOW_CASES: dict[str, tuple[str, tuple, int]] = {
     "skip-gram, dense": ("lm_data", (*WORD2VEC, TYING, "--optimizer", "adam"), 11),
     "curriculum": ("parallel_data", (*NMT, "--curriculum", 1), 14),
     "bigrams, several chunks": ("lm_data", (*FEEDFORWARD, 2, "--update-freq", 2, *TWO_WORKERS), 13),
-    "batches of each epoch": (
-        "parallel_data",
-        (*NMT, "--update-ordered-indices-seed", "--update-epoch-batch-itr", "True"),
-        14,
-    ),
+    "batches of each epoch": ("parallel_data", (*NMT, *ANEW, "--update-epoch-batch-itr", "True"), 14),
     "bigrams": ("lm_data", (*FEEDFORWARD, 2), 25),
     "skip-gram, tied": ("lm_data", (*WORD2VEC, TYING, "--sharing-method", "distance"), 11),
     "skip-gram, noise of pairs": ("lm_data", (*WORD2VEC, "--noise-for", "pair"), 11),

@@ -72,9 +72,8 @@ def test_functions_that_return_something_else(functions: dict[str, Any], got: st
 
 @pytest.mark.parametrize("value", [3.0, torch.tensor(3)])
 def test_parameters_are_tensors_of_floating_point_numbers(value: Any, monkeypatch: Any) -> None:
-    method = SharingMethod(
-        name="wrong", summary="", source="", scale=lambda n, own: n * own["a"], parameters={"a": lambda *_: value}
-    )
+    own = {"a": lambda *_: value}
+    method = SharingMethod("wrong", "", "", scale=lambda n, own: n * own["a"], parameters=own)
     monkeypatch.setitem(SHARING_METHODS, "wrong", method)
     with pytest.raises(ValueError, match=re.escape(f"got {value!r} for 'a'")):
         SharedEmbedding(12, 5, PAD, method="wrong")

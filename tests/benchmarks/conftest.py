@@ -37,7 +37,7 @@ def record(request: pytest.FixtureRequest) -> Record:
 
     def write(table: str, row: str, figures: Mapping[str, object]) -> None:
         if "RECORD" in os.environ:
-            said = [f"{column}={str(figure).replace(' ', '')}" for column, figure in figures.items()]
+            said = [f"{column}={figure}" for column, figure in figures.items()]
             note = f"float32 products by {products.in_use()}; {os.environ['RECORD']}"
             command = [sys.executable, "recipes/record.py", table, row, "--figure", *said, "--note", note]
             test = f"pytest -m benchmark -s '{request.node.nodeid}'"

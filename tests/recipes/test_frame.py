@@ -28,6 +28,8 @@ from .shell import (
     write_programs,
 )
 
+DIMENSIONS, WMT16 = "train-liu-dimensions.sh", "train-liu-table1-transformer-wmt16.sh plain"
+
 
 @pytest.mark.parametrize(
     ("words", "variables", "changed"),
@@ -61,16 +63,8 @@ from .shell import (
             {"CORPUS": "ptb"},
             "--max-epoch 20 --max-update 9360 --save-dir {runs}/ptb/word2vec-full-tied-1",
         ),
-        (
-            ["train-liu-dimensions.sh", "cosine", "64"],
-            {},
-            "--lr 2.83e-3 --encoder-embed-dim 64 --decoder-ffn-embed-dim 256",
-        ),
-        (
-            ["train-liu-dimensions.sh", "cosine", "512"],
-            {},
-            "--lr 1e-3 --encoder-embed-dim 512 --decoder-ffn-embed-dim 2048",
-        ),
+        ([DIMENSIONS, "cosine", "64"], {}, "--lr 2.83e-3 --encoder-embed-dim 64 --decoder-ffn-embed-dim 256"),
+        ([DIMENSIONS, "cosine", "512"], {}, "--lr 1e-3 --encoder-embed-dim 512 --decoder-ffn-embed-dim 2048"),
     ],
 )
 def test_settings(words: list[str], variables: dict[str, object], changed: str, tmp_path: Path) -> None:
@@ -89,16 +83,8 @@ def test_settings(words: list[str], variables: dict[str, object], changed: str, 
         ("train-table5-large.sh large", {"GPUS": 0}, "--distributed-world-size 1 --cpu"),
         ("train-table5-large.sh large", {"GPUS": 1}, "--distributed-world-size 1 --fp16"),
         ("train-table5-large.sh large", {"GPUS": 8}, "--distributed-world-size 8 --fp16 --batch-size 3"),
-        (
-            "train-liu-table1-transformer-wmt16.sh plain",
-            {"GPUS": 0},
-            "--distributed-world-size 1 --cpu --update-freq 128",
-        ),
-        (
-            "train-liu-table1-transformer-wmt16.sh plain",
-            {"GPUS": 6},
-            "--distributed-world-size 6 --fp16 --update-freq 22",
-        ),
+        (WMT16, {"GPUS": 0}, "--distributed-world-size 1 --cpu --update-freq 128"),
+        (WMT16, {"GPUS": 6}, "--distributed-world-size 6 --fp16 --update-freq 22"),
         ("train-table8-dl4mt.sh en-de wt", {"GPUS": 6}, "--batch-size 14 --seed 1 --distributed-world-size 6 --fp16"),
         ("train-table8-dl4mt.sh en-de wt", {"GPUS": 1, "PRECISION": "bf16"}, "--distributed-world-size 1 --bf16"),
         ("train-table6-small.sh wt-pr", {"PRECISION": "bf16"}, "--distributed-world-size 1 --bf16"),

@@ -81,11 +81,8 @@ def test_flags(project: Project) -> None:
     flags = ("--eval-lm", f"test={log}", "--figure", "parameters=1,234", "--figure", "bleu=1", "--note", "n")
     assert project.record("wt", *flags)[0] == 0
     result = project.result("wt-1")
-    assert {name: figure["value"] for name, figure in result["figures"].items()} == {
-        "test": 98.5,
-        "bleu": 1,
-        "parameters": 1234,
-    }
+    found = {name: figure["value"] for name, figure in result["figures"].items()}
+    assert found == {"test": 98.5, "bleu": 1, "parameters": 1234}
     assert result["note"] == "n"
     assert project.record("wt", "--figure", "test=1", "--note", "")[0] == 0
     assert "note" not in project.result("wt-1"), "an empty note is none"
