@@ -263,13 +263,13 @@ need_sum() {
     local found sum
     [[ $DRY_RUN || $is_made_up ]] && return
     [[ -f $1 ]] || stop "FROM: needs the file $1; found none. Use FROM=... with the place where it is."
-    found=$(sha256sum <"$1")
     if [[ -z $2 ]]; then
+        found=$(sha256sum <"$1")
         echo "$1: no SHA-256 of it is published; this one has ${found%% *}" >&2
         return
     fi
     for sum in $2; do
-        ((${#sum} == 64)) || found=$(sha1sum <"$1")
+        if ((${#sum} == 64)); then found=$(sha256sum <"$1"); else found=$(sha1sum <"$1"); fi
         [[ ${found%% *} != "$sum" ]] || return 0
     done
     stop "$1: needs the checksum ${2// / or }; got ${found%% *}. Remove it, and get the whole file."
