@@ -103,6 +103,19 @@ def test_gradients_of_no_word(total: Callable[[Any], Any]) -> None:
     torch.testing.assert_close(table.grad, torch.zeros(WORDS, WIDTH))
 
 
+@pytest.mark.parametrize("value", [1.0, torch.nan])
+def test_another_tables_entry_is_refused(value: float) -> None:
+    """An equal one is not, be it NaN, as of a training that diverged."""
+    table = SharedEmbedding(WORDS, WIDTH, 1)
+    tied = nn.ModuleList([table, OutputLayer(table, borrowed=True)])
+    state = {name: torch.full_like(entry, value) for name, entry in tied.state_dict().items()}
+    tied.load_state_dict(state)
+    torch.testing.assert_close(table.weight.data, torch.full((WORDS, WIDTH), value), equal_nan=True)
+    state["1.weight"] = torch.zeros(WORDS, WIDTH)
+    with pytest.raises(RuntimeError, match="1.weight: needs the table of the input, .* got another one"):
+        tied.load_state_dict(state)
+
+
 def test_a_tied_table_of_another_size_is_told_from_another_table() -> None:
     def tied(width: int) -> nn.ModuleList:
         table = SharedEmbedding(WORDS, width, 1)
