@@ -9,6 +9,8 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
+import fairseq_tiedemb.plugin  # noqa: F401 (registers the models)
+
 from .. import reference
 from .common import LENGTHS, PAD, PREVIOUS, SOURCE, dictionary
 

@@ -172,3 +172,19 @@ def test_every_architecture_of_fairseq_has_ours() -> None:
         ours = ARCH_MODEL_INV_REGISTRY[f"tied_{model}"]
         assert sorted(ours) == sorted(f"tied_{arch}" for arch in ARCH_MODEL_INV_REGISTRY[model])
         assert all(ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq_tiedemb.") for arch in ours)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "fused"),
+    [(torch.bfloat16, 128, False), (torch.bfloat16, 129, True), (torch.float16, 9, False), (torch.float32, 9, True)],
+)
+def test_attention_of_short_texts_in_half_precision(dtype: torch.dtype, length: int, fused: bool) -> None:
+    """It is the same, to rounding, and not by torch's fused kernel; float32 is fairseq's, bit for bit."""
+    model = build("transformer_lm", tokens_per_sample=200, max_target_positions=200).eval()
+    tokens = torch.randint(4, len(WORDS), (2, length), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        exact = model.double().extract_features(tokens)[0]
+        with torch.profiler.profile() as seen:
+            features = model.to(dtype).extract_features(tokens)[0]
+    assert any("flash_attention" in event.key for event in seen.key_averages()) == fused
+    torch.testing.assert_close(features.double(), exact, rtol=0, atol=1e-5 if dtype == torch.float32 else 0.1)
