@@ -16,6 +16,7 @@ import fairseq_cli.train
 import pytest
 import torch
 from fairseq import options
+from fairseq.utils import set_torch_seed
 from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_tiedemb
@@ -220,6 +221,18 @@ def test_commands_keep_freed_memory() -> None:
     pages = 8 * (4 << 20) // os.sysconf("SC_PAGE_SIZE")
     assert faults[2] > pages / 2  # given back, and asked for again
     assert faults[5] < pages / 100
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["CPU alone", "GPU"])
+def test_seeds_go_to_the_devices_that_are_there(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_gpus: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: there)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", of_gpus.append)
+    before = torch.get_rng_state()
+    with set_torch_seed(5):
+        assert torch.random.initial_seed() == 5
+    assert of_gpus == [5] * there
+    assert torch.get_rng_state().equal(before)
 
 
 @pytest.mark.parametrize(

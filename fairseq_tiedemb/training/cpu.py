@@ -1,4 +1,4 @@
-"""How fairseq's commands use a CPU: the library that multiplies, the threads, the memory of freed tensors."""
+"""How fairseq's commands use a CPU: the library that multiplies, threads, memory of freed tensors, seeds."""
 
 import argparse
 import ctypes
@@ -10,9 +10,10 @@ import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
-from fairseq import options
+from fairseq import options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
@@ -81,6 +82,19 @@ def resumed_products(original: Any, self: Trainer, filename: str, reset: bool = 
     if extra_state is not None and not reset:
         _go_on_with(extra_state.get("products"))
     return extra_state
+
+
+@wrap(utils.set_torch_seed, "__init__")
+def seeds_of_the_cpu_alone(original: Any, self: Any, seed: int) -> None:
+    """Seed only the CPU's generator where there is no other device; fairseq seeds at each update.
+
+    Without it: torch keeps each seed for three kinds of devices until one is first used, with a trace of the stack,
+    which takes half a millisecond. Goes when torch does so only where there are such devices.
+    """
+    if torch.accelerator.is_available():
+        return original(self, seed)
+    with mock.patch.object(torch, "manual_seed", torch.default_generator.manual_seed):
+        return original(self, seed)
 
 
 def choose(way: str | None) -> None:

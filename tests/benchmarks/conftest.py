@@ -13,6 +13,7 @@ import torch
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the models)
 from fairseq_tiedemb import fast_products, products
 from fairseq_tiedemb.results.environment import processor
+from fairseq_tiedemb.training.cpu import keep_freed_memory
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,9 @@ def say_where() -> None:
     """Prints the processor's name, torch's version and the date; ratios, too, are those of one processor.
 
     Everything in a benchmark multiplies by the library of FAIRSEQ_TIEDEMB_PRODUCTS, which is `blas` unless it is set.
+    Freed memory is kept, as fairseq's commands keep it.
     """
+    keep_freed_memory()
     threads = torch.get_num_threads()
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     print(f"\n{processor()}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}, {today}")
