@@ -223,6 +223,19 @@ def test_commands_keep_freed_memory() -> None:
     assert faults[5] < pages / 100
 
 
+def test_commands_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+    monkeypatch.setenv(names[0], "7")  # the user's
+    monkeypatch.delenv(names[1], raising=False)
+    limits = []
+    chosen = products.Products("blas")
+    monkeypatch.setattr(
+        cpu, "fast_products", lambda way: limits.append([os.environ.get(name) for name in names]) or chosen
+    )
+    cpu.choose("blas")
+    assert limits == [["7", "64"]]  # before the first product, at which they are read
+
+
 @pytest.mark.parametrize("there", [False, True], ids=["CPU alone", "GPU"])
 def test_seeds_go_to_the_devices_that_are_there(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     of_gpus: list[int] = []
