@@ -1,10 +1,11 @@
 """Write a model for stock fairseq, CTranslate2 or Hugging Face.
 
---to fairseq folds sharing method, projection and factorised tables into the tables of a checkpoint. plain and l2-input
-stay tied; square-output, cosine, projections and factorised tables become untied. distance is refused: it needs an
-output bias, which fairseq's models lack.
+--to fairseq takes Transformers and convolutional models. It folds sharing method, projection and factorised tables into
+the tables of a checkpoint. plain and l2-input stay tied; other methods, projections and factorised tables become untied.
+Refused are distance and --projection-bias, which need an output bias that fairseq's models lack, and fixnorm and
+--logit-soft-cap, whose logits are no matrix times the features.
 
---to ctranslate2 converts a Transformer, ours or fairseq's, with any sharing method, to a folder for
+--to ctranslate2 converts a Transformer, ours or fairseq's, with any sharing method but fixnorm, to a folder for
 ctranslate2.Translator or, for a language model, ctranslate2.Generator. Input and output are subwords of the training's
 segmentation.
 
