@@ -28,12 +28,12 @@ class LossConfig(FairseqDataclass):
 
     label_smoothing: float = option(0.0, "epsilon in [0, 1) for label smoothing, 0 means no label smoothing")
     z_loss: float = option(
-        0.0, "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"
+        0.0, "weight of (log Z)^2 per word (Z: normaliser), which keeps logits close to log-probabilities; 1e-4, say"
     )
     augmented_loss: float = option(
         0.0,
         "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
-        "the tied table's scores of the target word's own vector (Inan et al. 2017)",
+        "the tied table's scores of the target word's own vector (Inan et al. 2017); for --output-layer softmax",
     )
     augmented_temperature: float = option(1.0, "tau by which both logits of --augmented-loss are divided")
     sentence_avg: bool = II("optimization.sentence_avg")
