@@ -36,7 +36,7 @@ PLAIN = (str, bytes, int, float, bool, type(None))
 
 @dataclass(frozen=True)
 class Storage:
-    """The numbers of a tensor, or a part of them."""
+    """A storage of torch, or a part of it: the numbers that tensors share."""
 
     data: torch.UntypedStorage
     kind: torch.dtype

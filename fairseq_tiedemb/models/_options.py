@@ -105,7 +105,7 @@ class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[m
     output_bias_init: Optional[str] = option(
         None,
         "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
-        "default: random like all parameters for softmax, unigram for other output layers",
+        "default: for softmax random like all parameters, else unigram; refused for adaptive, without biases",
         needs=OneOf(BIAS_STARTS, "unigram"),
     )
 
@@ -123,7 +123,7 @@ class TranslationOutputConfig(JointConfig, MixtureConfig, FairseqDataclass):
 class StreamLMConfig(TyingConfig, OutputLayerConfig):
     """Options of language models that read a stream of text, named as in fairseq's ``lstm_lm`` where it has them."""
 
-    decoder_embed_path: Optional[str] = option(None, "file of pretrained embeddings")
+    decoder_embed_path: Optional[str] = option(None, "file of pretrained embeddings, in word2vec's text format")
     decoder_freeze_embed: bool = option(False, "do not train input embeddings")
     init_range: float = option(
         0.1,
