@@ -26,9 +26,9 @@ from ..training.extensions import extensions_of
 class LossConfig(FairseqDataclass):
     """Options of ``tied_cross_entropy`` except penalties."""
 
-    label_smoothing: float = option(0.0, "epsilon in [0, 1) for label smoothing, 0 means no label smoothing")
+    label_smoothing: float = option(0.0, "epsilon in [0, 1), 0 for none; for --output-layer softmax, mixture and joint")
     z_loss: float = option(
-        0.0, "weight of (log Z)^2 per word (Z: normaliser), which keeps logits close to log-probabilities; 1e-4, say"
+        0.0, "weight of (log Z)^2 per word (Z: normaliser), such as 1e-4; for --output-layer softmax, joint, short-list"
     )
     augmented_loss: float = option(
         0.0,
