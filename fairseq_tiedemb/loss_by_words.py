@@ -35,7 +35,7 @@ class Logits(NamedTuple):
             products.add_(self.offset_V[where])
 
     def blocks(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
-        """Yields blocks of words: where, their rows, logits (N, words), and each token's target there and if it is."""
+        """Yields for each block of words: slice, rows, logits (N, words), targets' places (N, 1), if they are in it."""
         words = max(FEWEST_WORDS, ELEMENTS // max(1, len(self.features_ND)))
         exact = torch.promote_types(self.table_VD.dtype, torch.float32)
         for where in slices(len(self.table_VD), words):

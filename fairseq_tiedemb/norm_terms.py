@@ -13,7 +13,7 @@ SMALLEST_SQUARED_NORM = 1e-6
 
 
 class NormTerms:
-    """What a sharing method makes of squared norms, and a cache of it for decoding.
+    """Computes a sharing method's scale and offset of logits from squared norms, and caches them for decoding.
 
     The row ``padding_idx``, if any, counts as of norm 1.
     """
@@ -55,7 +55,7 @@ class NormTerms:
 
 
 def rows_of(parameters: Mapping[str, Any], tokens: Tensor, size: int) -> dict[str, Tensor]:
-    """A method's parameters, where those with V rows (``size``) are indexed by tokens."""
+    """A method's parameters for some tokens: those with V entries (``size``) are indexed by the tokens."""
     return {
         name: parameter[tokens] if parameter.dim() and len(parameter) == size else parameter
         for name, parameter in parameters.items()

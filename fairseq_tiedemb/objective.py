@@ -40,7 +40,7 @@ class Objective(NamedTuple):
 
     @property
     def rows_a_word(self) -> int:
-        """K, or 1 without a mixture."""
+        """Number of rows of logits for each token: K with a mixture of K softmaxes, else 1."""
         return 1 if self.log_prior_NK is None else self.log_prior_NK.size(1)
 
     def cap(self, scores: Tensor) -> Tensor | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Range:
-    """A need for a number within bounds; NaN is within none."""
+    """A condition on the value of an option: a finite number within bounds."""
 
     what: str  # the range in words, such as "a number in [0, 1)"
     use: str  # a remedy, such as "0.3, say"
@@ -31,7 +31,7 @@ class Range:
 
 @dataclass(frozen=True)
 class OneOf:
-    """A need for one of several values."""
+    """A condition on the value of an option: one of several."""
 
     choices: Sequence[Any]
     use: str

@@ -31,9 +31,8 @@ class Translation(NamedTuple):
 
     source: list[str]
     hypothesis: list[str]
-    attention: list[
-        list[float]
-    ]  # a row for each word of the hypothesis, </s> included; a column for each of the source
+    # A row for each subword of the hypothesis, </s> included; a column for each of the source.
+    attention: list[list[float]]
 
 
 def search(pattern: str, path: Path) -> re.Match[str]:

@@ -1,7 +1,8 @@
 """Translates sentences with an exported model, from standard input or over HTTP; fairseq is not needed.
 
-python examples/served/translate.py MODEL CODES < text.en > text.de python examples/served/translate.py MODEL CODES
---port 8000 & curl --data "one thousand and one" localhost:8000
+python examples/served/translate.py MODEL CODES < text.en > text.de
+python examples/served/translate.py MODEL CODES --port 8000 &
+curl --data "one thousand and one" localhost:8000
 """
 
 import argparse

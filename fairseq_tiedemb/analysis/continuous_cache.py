@@ -1,4 +1,4 @@
-"""A continuous cache beside a language model: words that came lately, by how alike the features before them are.
+"""A continuous cache for a language model: recent words become likelier, by the similarity of their features.
 
     p(w | h_t) = (1 - lambda) p_model(w | h_t) + lambda p_cache(w | h_t)
     p_cache(w | h_t) = sum of exp(theta h_t . h_i) over the places i of w among the last N / the same sum over all N

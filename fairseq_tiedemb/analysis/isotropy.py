@@ -20,7 +20,7 @@ def mean_cosine(rows_VD: Tensor) -> float:
 
 
 def partition_ratio(rows_VD: Tensor, directions_DD: Tensor) -> float:
-    """Returns the least Z(a) = sum_v exp(a . w_v) by the largest, over the columns a of `directions_DD` and -a.
+    """Returns min Z(a) / max Z(a), Z(a) = sum_v exp(a . w_v), over the columns a of `directions_DD` and -a.
 
     It is 1 if all directions are alike. Source: Arora et al. 2016 (Z); Mu & Viswanath 2018 (the ratio, over the
     eigenvectors of W^T W, whose signs are free).

@@ -1,4 +1,4 @@
-"""dict.txt, and which words a model was trained with, in which order: fingerprints of dictionaries in checkpoints.
+"""Fingerprints of dictionaries, which checkpoints keep: they tell which words a model was trained with, in which order.
 
 ``training`` has fairseq's tasks keep them; whoever reads a dictionary for a checkpoint's rows compares it.
 """
@@ -30,14 +30,14 @@ def fingerprints_of_training(task_state: Any) -> dict[str, Any]:
 
 
 def side_of(name: str) -> str:
-    """The side whose words the rows of a table are, by the table's name in a state dict; a language model's is one."""
+    """The dictionary of a table's rows, by the table's name in a state dict: "source" of an encoder, else "target"."""
     return "source" if name.startswith("encoder.") else "target"
 
 
 def is_another(words: Sequence[str], trained: dict[str, Any] | None) -> bool:
-    """Whether as many words as a model was trained with are others, or in another order.
+    """Whether a dictionary differs from the one of a training that has as many words.
 
-    What has another number of words, of which fairseq's own are some, is not compared: a table may have a part of them,
-    as of ``--output-dictionary-size`` or a band. `trained` is the fingerprint; None if the checkpoint has none.
+    Another number of words, fairseq's own included, is not compared: a table may have only some of them, as with
+    ``--output-dictionary-size`` or in a band. `trained` is the fingerprint; None if the checkpoint has none.
     """
     return trained is not None and trained.get("size") == len(words) and trained != fingerprint(words)

@@ -1,4 +1,4 @@
-"""The one way in which a checkpoint's file is read, by fairseq's commands and by ours. Nothing global changes."""
+"""Reads the files of checkpoints, for fairseq's commands and for ours. Nothing global changes."""
 
 import io
 import re
@@ -47,24 +47,24 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
 
 
 class Bounded:
-    """A file that is read up to `most` bytes: Python makes room before it sees that there is no more."""
+    """A file that refuses to read beyond `most` bytes: Python would allocate memory before it sees the file's end."""
 
     def __init__(self, file: IO[bytes], most: int) -> None:
         self.file, self.most = file, most
         self.tell, self.readline = file.tell, file.readline
 
     def read(self, count: int) -> bytes:
-        """Some bytes."""
+        """Reads `count` bytes; ValueError beyond the limit."""
         self.require(self.tell() + count)
         return self.file.read(count)
 
     def seek(self, place: int) -> int:
-        """Go to a place."""
+        """Moves to a position; ValueError beyond the limit."""
         self.require(place)
         return self.file.seek(place)
 
     def require(self, place: int) -> None:
-        """Raise for a place that is too far."""
+        """Raises ValueError for a position beyond the limit."""
         if place > self.most:
             raise ValueError(f"more than {self.most:,} bytes")
 
@@ -136,7 +136,7 @@ def read_legacy(file: IO[bytes], size: int) -> Any:
 
 
 def fill(storage: torch.UntypedStorage, file: IO[bytes]) -> None:
-    """Read the bytes of a storage, in pieces: the archive's file makes a copy of what it reads."""
+    """Fills a storage with bytes of the file, in pieces: the file of an archive copies what it reads."""
     if not len(storage):
         return
     room = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data
@@ -149,14 +149,14 @@ def fill(storage: torch.UntypedStorage, file: IO[bytes]) -> None:
 
 @dataclass
 class Plain:
-    """What was read with numpy's arrays and argparse's settings where stand-ins are left; dicts and lists in place."""
+    """Replaces stand-ins in what was unpickled by the classes that they stand for; dicts and lists change in place."""
 
     size: int  # bytes of the file
     tensors: int = 0
     done: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def of(self, value: Any, depth: int = 0) -> Any:
-        """The plain value of what was read, which `depth` others hold."""
+        """Returns a value, nested `depth` deep, without stand-ins; ValueError if it is too deep or holds itself."""
         if isinstance(value, Tensor):
             self.count(value)
         elif isinstance(value, Storage) or callable(value):
@@ -175,7 +175,7 @@ class Plain:
         return plain
 
     def new(self, value: Any, depth: int) -> Any:
-        """The plain value of what may hold others, which is met for the first time."""
+        """Returns a container, or a stand-in, without stand-ins; `of` calls it once for each object."""
         if isinstance(value, FILLED):
             return value.plain()
         if isinstance(value, Namespace):
@@ -191,14 +191,14 @@ class Plain:
         return value
 
     def count(self, tensor: Tensor) -> None:
-        """Raise if all tensors that were met have more numbers than a file of this size may say."""
+        """Raises ValueError if the tensors met so far take more memory than the size of the file allows."""
         self.tensors += tensor.numel() * tensor.element_size()
         if self.tensors > limits.FEW_TENSOR_BYTES + limits.TENSOR_BYTES * self.size:
             raise ValueError(f"a file of {self.size:,} bytes whose tensors would fill {self.tensors:,} and more")
 
 
 def require_state(state: Any, path: str) -> None:
-    """Raise unless it is a dictionary, and the entries of the model in it have names."""
+    """Raises ValueError unless a checkpoint is a dictionary, and the entries of its model have names."""
     if not isinstance(state, dict):
         refuse_file(path, "a checkpoint of fairseq-train", f"{type(state).__name__} instead of a dictionary", "another")
     for part, entries in (("", state), (" of the model", state.get("model"))):

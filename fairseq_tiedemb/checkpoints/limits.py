@@ -1,4 +1,4 @@
-"""How much a checkpoint may ask for. fairseq's own stay far below."""
+"""Limits for checkpoints: sizes, counts and depths of nesting. fairseq's own checkpoints stay far below."""
 
 # Of all tensors of a file together: how many bytes for a byte of it, and how many for nothing. Tied weights are stored
 # once, and so are those of all layers of some models.

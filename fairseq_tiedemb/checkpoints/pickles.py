@@ -36,7 +36,7 @@ PLAIN = (str, bytes, int, float, bool, type(None))
 
 @dataclass(frozen=True)
 class Storage:
-    """The numbers of a tensor, or a part of them."""
+    """A storage of torch, or a part of it: the numbers that tensors share."""
 
     data: torch.UntypedStorage
     kind: torch.dtype
@@ -135,18 +135,18 @@ CALLS: dict[str, Any] = {
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it may be a key, alone or in a tuple: hashing one that is nested deeply overflows the stack."""
+    """Whether a value may be a dictionary key, alone or in a tuple: hashing deeper keys overflows the stack."""
     return type(value) in PLAIN and (type(value) is not int or abs(value) < limits.KEY)
 
 
 def are_sizes(value: Any) -> bool:
-    """Whether it is a tuple of whole numbers from 0, as tensors have."""
+    """Whether a value can be the shape of a tensor: a tuple of whole numbers from 0."""
     whole = type(value) is tuple and len(value) <= limits.TENSOR_DIMENSIONS
     return whole and all(type(item) is int and 0 <= item < limits.DIMENSION for item in value)
 
 
 def weight(value: Any, levels: int = 3) -> int:
-    """Bytes of text, and eight for an entry of what holds some: about what a call takes that copies its argument."""
+    """Estimates the bytes of a copy of a value: the length of texts, and eight for each entry of a container."""
     if type(value) in (str, bytes):
         return len(value)
     if not levels or type(value) not in (tuple, list, dict):
@@ -167,7 +167,7 @@ class Unpickler:
     _views: dict[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def run(self, file: IO[bytes]) -> Any:
-        """What the next pickle of the file holds.
+        """Returns the value of the next pickle of the file.
 
         pickle.UnpicklingError if it asks for anything else than fairseq's checkpoints consist of; ValueError,
         LookupError or TypeError if it is damaged, or no pickle.

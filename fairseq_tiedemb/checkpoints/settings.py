@@ -1,4 +1,4 @@
-"""Settings of a checkpoint: plain values, of a size that settings have, that open and send nothing."""
+"""Checks the settings of a checkpoint: plain values of bounded size, which make fairseq open or fetch nothing."""
 
 import re
 from argparse import Namespace
@@ -19,7 +19,7 @@ OF_TRAINING = {"save_dir", "restore_file", "finetune_from_model", "tensorboard_l
 
 
 def require_plain_settings(state: dict[str, Any], path: str) -> None:
-    """Raise unless the settings of a checkpoint are plain values.
+    """Raises ValueError unless the settings of a checkpoint are plain values.
 
     fairseq hands them to OmegaConf, which copies what is referred to twice, reads a text as YAML, replaces
     `${oc.env:NAME}` by the environment's value, and opens files that settings name: tokenizers fetch addresses.
@@ -32,12 +32,12 @@ def require_plain_settings(state: dict[str, Any], path: str) -> None:
 
 
 def refuse_file(path: str, needs: str, got: str, use: str = "a checkpoint that fairseq-train wrote") -> NoReturn:
-    """Raise ValueError for a checkpoint that holds what none of fairseq-train's does."""
+    """Raises the ValueError of a refused checkpoint: `path: needs ...; got .... Use ....`"""
     raise ValueError(f"{path}: needs {needs}; got {got}. Use {use}.")
 
 
 def require_bounded(settings: Any, section: str, path: str) -> None:
-    """Raise for too many settings, counted as often as they are referred to, and for any one that is not plain."""
+    """Raises ValueError for too many settings, repeated references counted, and for a text that is not plain."""
     waiting, seen, length = [(settings, section, 0)], 0, 0
     while waiting:
         value, name, depth = waiting.pop()
@@ -60,7 +60,7 @@ def require_bounded(settings: Any, section: str, path: str) -> None:
 
 
 def require_plain_text(text: str, name: str, path: str, length: int) -> None:
-    """Raise for a text that OmegaConf resolves, that names an address, or with which all are as long as a book."""
+    """Raises ValueError for a text that OmegaConf would resolve, for an address, and for a too large total `length`."""
     if length > limits.SETTINGS_TEXT:
         refuse_file(path, f"settings of at most {limits.SETTINGS_TEXT:,} characters", f"{length:,} at {name!r}")
     trusted = "a checkpoint from a source you trust, saved with"

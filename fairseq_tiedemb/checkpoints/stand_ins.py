@@ -1,4 +1,4 @@
-"""Classes that a checkpoint may hold besides tensors, each by a stand-in that takes plain values and nothing else.
+"""Stand-ins for the classes, other than tensors, that a checkpoint may hold. They take plain values and nothing else.
 
 A pickle says which classes and functions to call, and with what. The real ones believe it: `numpy.dtype` takes flags
 and fields, and with them an array of objects at addresses of the file's choice. What stands here under their names
@@ -29,13 +29,13 @@ def refuse(name: str, got: Any) -> NoReturn:
 
 
 def require(holds: bool, name: str, got: Any) -> None:
-    """Refuse arguments of `name` unless what checkpoints of fairseq's contain `holds` of them."""
+    """Raises UnpicklingError for the arguments `got` of the class `name` unless a condition `holds`."""
     if not holds:
         refuse(name, got)
 
 
 def shown(value: Any) -> str:
-    """A value for an error, in few words: `repr` of what refers to itself ten times over, ten times, has no end."""
+    """A short text of a value, for errors; `repr` of a nested value from a forged file could take forever."""
     if type(value) is tuple and len(value) <= limits.ARRAY_DIMENSIONS:
         return f"({', '.join(shown(item) if type(item) is not tuple else 'a tuple' for item in value)})"
     if type(value) in (str, bytes, int, float, bool, type(None)):
@@ -67,7 +67,7 @@ class NumberType:
         self.order = state[1]
 
     def plain(self) -> np.dtype:
-        """numpy's own."""
+        """The type as a `numpy.dtype`."""
         return np.dtype(self.code if self.order == "|" else self.order + self.code)
 
     def values(self, shape: tuple[int, ...], data: bytes, order: Any = "C") -> np.ndarray:
@@ -99,7 +99,7 @@ class Array(np.ndarray):
         self.filled = True
 
     def plain(self) -> np.ndarray:
-        """numpy's own."""
+        """A copy of the array as a `numpy.ndarray`."""
         return np.array(self, subok=False)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -121,7 +121,7 @@ def number(*args: Any) -> Any:
 
 
 def empty(kind: type) -> Callable[..., Any]:
-    """Stands for a class of which only what is empty is made."""
+    """Stands for a class that checkpoints call without arguments only."""
 
     def make(*args: Any) -> Any:
         require(not args, kind.__qualname__, args)
@@ -140,7 +140,7 @@ class Settings(argparse.Namespace):
         self.__class__ = argparse.Namespace  # type: ignore[assignment]
 
     def plain(self) -> argparse.Namespace:
-        """argparse's own; without this, one that nothing has filled stays a stand-in."""
+        """The settings as an `argparse.Namespace`, for settings that nothing has filled."""
         return argparse.Namespace(**vars(self))
 
 
@@ -168,7 +168,7 @@ class Words:
         self.__dict__.update(special, **numbers, symbols=list(words), count=list(counts), indices=indices)
 
     def plain(self) -> Any:
-        """fairseq's own, where there is fairseq; one that nothing has filled is no dictionary."""
+        """The dictionary as fairseq's class, if fairseq is installed; UnpicklingError if it has no words."""
         require(bool(vars(self)), DICTIONARY, "no words")
         # Seconds, and the plugin with it: only a checkpoint with words in it is worth them.
         with contextlib.suppress(ModuleNotFoundError):

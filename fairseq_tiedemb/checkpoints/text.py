@@ -34,7 +34,7 @@ def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads`, with its ValueError also for too deep a nesting, as for a number of too many digits."""
+    """Parses JSON; raises ValueError for damaged text, too deep nesting and numbers of too many digits."""
     try:
         return json.loads(text)
     except RecursionError:

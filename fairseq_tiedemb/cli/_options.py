@@ -1,4 +1,4 @@
-"""What options have in common: numbers of a range, and options that mean nothing without another."""
+"""Checks that commands share: numbers within a range, and options that need another option."""
 
 import argparse
 import math
@@ -35,7 +35,7 @@ def add_number(
 
 
 def refuse_options(arguments: argparse.Namespace, names: Iterable[str], *, needs: str, got: object = None) -> None:
-    """Refuses options that mean nothing here.
+    """Raises ValueError for the first of the options that is given, and so lacks what it needs.
 
     Args:
         arguments: whose options default to None or False.

@@ -13,7 +13,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def ending_by_signals() -> Iterator[None]:
-    """Makes KeyboardInterrupt, with its number, of any of the signals, so that what is half-written is removed.
+    """Turns each of the signals into a KeyboardInterrupt with its number, so that half-written files are removed.
 
     A signal that is ignored stays so, as with nohup. After the first one the others are ignored: a terminal that closes
     and the shell in it send one each, and the second is not to stop the cleaning up.

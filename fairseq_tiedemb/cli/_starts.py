@@ -19,7 +19,7 @@ def add_start(parser: argparse.ArgumentParser) -> None:
 
 
 def write_start(arguments: argparse.Namespace, make: Callable[[Any], tuple[Any, str]], *inputs: Path) -> None:
-    """Writes what ``make`` returns for the trained model, a checkpoint and what it is, over none of the inputs."""
+    """Writes the checkpoint that ``make`` returns with its description for a ``Trained`` model, over no input."""
     check_output(arguments.output, flag="OUT", inputs=(arguments.checkpoint, *inputs))
     from fairseq_tiedemb.starts.trained import read_trained  # imports torch, which takes a second
 

@@ -1,9 +1,8 @@
 """Make word vectors by counting the neighbours of words.
 
-Nothing is trained. Of a binarised text, with windows and words as --task word_pairs has them, but without chance: no
-word is thinned out, and a pair counts as much as skip-gram has to expect of it. The vectors are the truncated SVD of
-the positive pointwise mutual information, in word2vec's text format: what word2vec is to be measured against. Source:
-Levy, Goldberg & Dagan 2015.
+A baseline for word2vec, without training. Words and windows are those of --task word_pairs, but nothing is random: no
+word is subsampled, and a pair has the weight of its expected count in skip-gram. The vectors are the truncated SVD of
+the positive pointwise mutual information, in word2vec's text format. Source: Levy, Goldberg & Dagan 2015.
 """
 
 import argparse
@@ -28,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--dim", "width of the vectors", 100)
     smoothing = "exponent of the contexts' frequencies; 1 for no smoothing"
     add_number(parser, "--smoothing", smoothing, 0.75, kind=POWER, metavar="POWER")
-    add_number(parser, "--shift", "subtract log K before cutting at 0", 1.0, kind=at_least(1.0, use=1), metavar="K")
-    add_number(parser, "--power", "exponent of singular values", 0.5, kind=POWER, metavar="P")
+    shift = "subtract log K from the mutual information, then set negative values to 0"
+    add_number(parser, "--shift", shift, 1.0, kind=at_least(1.0, use=1), metavar="K")
+    add_number(parser, "--power", "exponent of the singular values in the vectors", 0.5, kind=POWER, metavar="P")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the text file")
 
 

@@ -1,4 +1,4 @@
-"""Print versions, machine and mends, for a report of a fault."""
+"""Print versions, machine and fixes to fairseq, for bug reports."""
 
 from collections.abc import Callable
 

@@ -1,10 +1,10 @@
 """Write a model for stock fairseq, CTranslate2 or Hugging Face.
 
---to fairseq folds sharing method, projection and factorised tables into the tables of a checkpoint. plain and l2-input
-stay tied; square-output, cosine, projections and factorised tables become untied. distance is refused: it needs an
-output bias, which fairseq's models lack.
+--to fairseq folds sharing method, projection and factorised tables into the tables of a Transformer or convolutional
+model. plain and l2-input stay tied; what else is folded becomes untied. Refused are distance and --projection-bias,
+which need an output bias, and fixnorm and --logit-soft-cap, whose logits are no matrix times the features.
 
---to ctranslate2 converts a Transformer, ours or fairseq's, with any sharing method, to a folder for
+--to ctranslate2 converts a Transformer, ours or fairseq's, with any sharing method but fixnorm, to a folder for
 ctranslate2.Translator or, for a language model, ctranslate2.Generator. Input and output are subwords of the training's
 segmentation.
 
@@ -30,12 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of tied_transformer, tied_lightconv, ..."
     )
-    parser.add_argument("output", type=Path, metavar="OUT", help="the new checkpoint; for the others a new folder")
-    parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="default: fairseq")
+    parser.add_argument("output", type=Path, metavar="OUT", help="new checkpoint; with another --to a new folder")
+    parser.add_argument(
+        "--to", choices=tuple(CHECKS), default="fairseq", help="program to write for (default: fairseq)"
+    )
     parser.add_argument(
         "--settings",
         choices=("dict", "namespace"),
-        help="form of the settings of fairseq's older models: dict works with every torch; namespace is "
+        help="for fairseq, form of the settings of its older models: dict works with every torch; namespace is "
         "fairseq-train's own form, which torch 2.6 and newer refuse (default: dict)",
     )
     parser.add_argument(
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         type=Path,
-        help="folder with the dictionaries of the training, not for fairseq. Default: from the checkpoint",
+        help="for ctranslate2 and huggingface, folder with the training's dictionaries. Default: from the checkpoint",
     )
     parser.add_argument(
         "--bpe-codes", type=Path, metavar="FILE", help="codes of subword-nmt or fastBPE, for huggingface's tokenizer"

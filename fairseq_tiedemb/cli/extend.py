@@ -1,8 +1,8 @@
 """Give a trained model another dictionary, to train it further.
 
-Words of both dictionaries keep their rows, wherever they stand. Rows of new words are drawn as those of a new model, or
-are their --vectors, or the mean of the rows of their --pieces. Output biases, the bands of an adaptive softmax and a
-method's parameters follow; an output layer made from the words, such as classes, is refused.
+Words of both dictionaries keep their rows, wherever they stand. Rows of new words are random, as in a new model, or
+their --vectors, or the mean of the rows of their --pieces. Output biases, the bands of an adaptive softmax and a
+method's parameters are extended, too. An output layer made from the words, such as classes, is refused.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Print and draw the norms of a trained model's embedding rows.
 
-The checkpoint may be of this package's models or of fairseq's, a folder of Hugging Face's transformers, or a
-safetensors file, whose table has all its rows counted. The padding row is left out. Equal tables, such as tied
-ones, appear as one. With a dictionary, the norms of frequent and of rare words are compared.
+CHECKPOINT is one of fairseq-train, a folder of Hugging Face's transformers, or a safetensors file. The padding row is
+left out, except of the latter two. Equal tables, such as tied ones, appear as one. With a dictionary, the norms of
+frequent and of rare words are compared.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the checkpoint, the dictionary, the extra tables, and the picture."""
     parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of fairseq-train, or folder of transformers"
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint, folder of transformers, or safetensors file"
     )
     parser.add_argument(
         "--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for word counts"

@@ -1,7 +1,7 @@
 """Count the subwords that two languages share.
 
-Input is encoded text: two files, or a folder of fairseq-preprocess, without its <unk>. Source: Press & Wolf 2016, table
-1.
+Input is text cut into subwords: two files, or a folder of fairseq-preprocess, of which <unk> is not counted. Source:
+Press & Wolf 2016, table 1.
 """
 
 import argparse
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="TEXT",
-        help="the source and the target side, encoded (BPE, SentencePiece); or one folder of fairseq-preprocess",
+        help="source and target text in subwords (BPE, SentencePiece); or one folder of fairseq-preprocess",
     )
 
 

@@ -1,7 +1,7 @@
 """Make a page of your own trainings.
 
-OUTPUT/report.html, which needs no network: learning curves, best figures, options, and what score-NAME.log, NAME.bleu
-and NAME.svg in the folder of a training have. The same trainings make the same bytes.
+Writes FOLDER/report.html, which needs no network: learning curves, best figures, options, and the content of
+score-NAME.log, NAME.bleu and NAME.svg in the folder of a training. The same trainings make the same bytes.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="logs of fairseq-train, or folders with train.log or checkpoints",
     )
-    parser.add_argument("--output", type=Path, default=Path(), metavar="FOLDER", help="default: this folder")
+    parser.add_argument("--output", type=Path, default=Path(), metavar="FOLDER", help="of report.html (default: .)")
     parser.add_argument("--html", type=Path, metavar="FOLDER", help="the same as --output")
 
 

@@ -3,16 +3,16 @@
 Reads one sentence a line, split into words as the training text was, from files or from standard input; any of
 fairseq's language models will do. Prints, separated by tabs, the natural logarithm of the sentence's probability, its
 end included, the number of tokens predicted, and the sentence; at the end, on standard error, the perplexity of all.
-Where the output is no terminal, the sentence is there as it came; a terminal gets its control characters escaped.
+Control characters of a sentence are escaped on a terminal, and kept in pipes and files.
 
 Sentences are scored separately. With --stream they are one text, in which every token is predicted from all tokens
 before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream need this. --per-word writes the
 log-probability of every token, for fairseq-tiedemb ngram --interpolate.
 
-With --cache the summary has a second perplexity, of the model beside a cache of the last words; all else is without it.
+--cache adds a second perplexity to the summary: that of the model mixed with a cache of the last words.
 
---raw prints the target words' logits instead of log-probabilities, at the cost of one word instead of the whole
-vocabulary. Logits are no probabilities; the summary shows how far they are from log-probabilities.
+--raw prints the target words' logits instead of log-probabilities. A logit costs one row of the table instead of the
+whole vocabulary. The summary shows how far logits are from log-probabilities.
 """
 
 import argparse
@@ -51,12 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--max-tokens", "tokens of a batch, padding included", 4000, kind=at_least(1, use=4000))
     cache = "with --stream, also report the perplexity with a continuous cache of N words (Grave et al. 2017)"
     add_number(parser, "--cache", cache, kind=at_least(1, most=10**9, use=500))
-    theta = f"how far the cache prefers places whose features are alike (default: {THETA})"
+    theta = f"with --cache, factor of the products of features; 0 counts all its words alike (default: {THETA})"
     add_number(parser, "--cache-theta", theta, kind=at_least(0.0, use=THETA), metavar="T")
-    weight = f"share of the cache in the probabilities (default: {LAMBDA})"
+    weight = f"with --cache, weight of its probabilities in the mixture, 0 to 1 (default: {LAMBDA})"
     add_number(parser, "--cache-lambda", weight, kind=at_least(0.0, most=1, use=LAMBDA), metavar="L")
-    parser.add_argument("--raw", action="store_true", help="print logits without softmax, for a self-normalised model")
-    sample = f"tokens whose log Z is computed, with --raw (default: {RAW_SAMPLE})"
+    parser.add_argument("--raw", action="store_true", help="print logits without softmax, for --z-loss or nce models")
+    sample = f"with --raw, number of tokens whose normaliser is computed (default: {RAW_SAMPLE})"
     add_number(parser, "--raw-sample", sample, kind=at_least(1, use=RAW_SAMPLE))
     parser.add_argument("--cpu", action="store_true", help="use the CPU even if there is a GPU")
     add_user_dir(parser)

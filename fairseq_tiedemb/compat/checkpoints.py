@@ -47,13 +47,13 @@ def checkpoint_classes() -> None:
 
 
 class TorchForCheckpoints(types.ModuleType):
-    """torch, as who reads checkpoints sees it: `load` is ours, everything else is torch's."""
+    """A module with torch's names, except for `load`, which reads checkpoints by `read_file`."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
     def load(self, file: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        """What a file holds, on the CPU, which is where fairseq asks for it."""
+        """Reads a file, or the file of a path, onto the CPU, whatever other arguments say."""
         if isinstance(file, str):
             with open(file, "rb") as opened:
                 return self.load(opened)

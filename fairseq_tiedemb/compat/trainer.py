@@ -134,7 +134,7 @@ def adaptive_loss_counts_every_word(
 
 
 class CopiedLogSoftmax(torch.nn.LogSoftmax):
-    """Logarithms of probabilities that may be changed in place: the gradient needs those that are kept here."""
+    """A log-softmax that returns a copy: fairseq changes it in place, and the gradient needs the original."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         log_probs = super().forward(input)

@@ -26,14 +26,14 @@ from ..training.extensions import extensions_of
 class LossConfig(FairseqDataclass):
     """Options of ``tied_cross_entropy`` except penalties."""
 
-    label_smoothing: float = option(0.0, "epsilon in [0, 1) for label smoothing, 0 means no label smoothing")
+    label_smoothing: float = option(0.0, "epsilon in [0, 1), 0 for none; for --output-layer softmax, mixture and joint")
     z_loss: float = option(
-        0.0, "weight of (log Z)^2 of each word, which keeps scores close to log-probabilities; 1e-4, say"
+        0.0, "weight of (log Z)^2 per word (Z: normaliser), such as 1e-4; for --output-layer softmax, joint, short-list"
     )
     augmented_loss: float = option(
         0.0,
         "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
-        "the tied table's scores of the target word's own vector (Inan et al. 2017)",
+        "the tied table's scores of the target word's own vector (Inan et al. 2017); for --output-layer softmax",
     )
     augmented_temperature: float = option(1.0, "tau by which both logits of --augmented-loss are divided")
     sentence_avg: bool = II("optimization.sentence_avg")

@@ -37,7 +37,7 @@ OF_TRANSLATION |= dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id"
 
 
 class Folder(NamedTuple):
-    """What is written."""
+    """The content of a folder for Hugging Face's transformers."""
 
     weights: dict[str, Tensor]  # by name; a tied table once
     files: dict[str, Any]  # text, or what becomes JSON, by file

@@ -99,7 +99,7 @@ class FairseqsModel(TiedModel):
         return model
 
     def extract_features(self, *args: Any, **net_input: Any) -> Any:
-        """fairseq's features of a batch, of which short ones have their attention by the products that are faster."""
+        """fairseq's features; short texts in half precision on a CPU have attention by plain products: it is faster."""
         half = next(self.parameters()).dtype in (torch.bfloat16, torch.float16)
         tokens = [each for each in (*args, *net_input.values()) if isinstance(each, Tensor) and each.dim() == 2]
         is_short = tokens[0].device.type == "cpu" and max(each.size(1) for each in tokens) <= SHORT

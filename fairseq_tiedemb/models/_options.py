@@ -51,9 +51,7 @@ class MethodConfig(Constants, FairseqDataclass):
     """The sharing method and its constants, which every family has."""
 
     sharing_method: str = option("plain", SHARING_METHOD_HELP)
-    unit_rows: bool = option(
-        False, "rows of all tables that are trained start with norm 1, and get it again after each update"
-    )
+    unit_rows: bool = option(False, "trained rows start with norm 1 and are divided by their norms after each update")
 
 
 @dataclass
@@ -72,7 +70,7 @@ class ProjectionConfig(FairseqDataclass):
     projection: bool = option(
         False, "insert a learned matrix P between features and output embedding (Press & Wolf 2016)"
     )
-    projection_bias: bool = option(False, "give P a bias, as in Press & Wolf's code; presets with P have it")
+    projection_bias: bool = option(False, "with --projection, give P a bias, as Press & Wolf and presets with P do")
 
 
 @dataclass
@@ -103,11 +101,11 @@ class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[m
         "; ".join(f"{head.name}: {head.summary}" for head in OUTPUT_HEADS.values() if head.has_probabilities)
         + "; or your own",
     )
-    output_layer_options: Optional[str] = option(None, "options of a registered output layer, NAME=VALUE,...")
+    output_layer_options: Optional[str] = option(None, "options of an output layer of your own: NAME=VALUE,...")
     output_bias_init: Optional[str] = option(
         None,
         "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
-        "default: random like all parameters for softmax, unigram for other output layers",
+        "default: for softmax random like all parameters, else unigram; refused for adaptive, without biases",
         needs=OneOf(BIAS_STARTS, "unigram"),
     )
 
@@ -125,7 +123,7 @@ class TranslationOutputConfig(JointConfig, MixtureConfig, FairseqDataclass):
 class StreamLMConfig(TyingConfig, OutputLayerConfig):
     """Options of language models that read a stream of text, named as in fairseq's ``lstm_lm`` where it has them."""
 
-    decoder_embed_path: Optional[str] = option(None, "file of pretrained embeddings")
+    decoder_embed_path: Optional[str] = option(None, "file of pretrained embeddings, in word2vec's text format")
     decoder_freeze_embed: bool = option(False, "do not train input embeddings")
     init_range: float = option(
         0.1,

@@ -144,7 +144,7 @@ class TiedModel(BaseFairseqModel):
         return self.output.head.tally(_at(target, self.words(target, net_input)))
 
     def words(self, target: Tensor, net_input: dict[str, Any]) -> Tensor:
-        """Places (N,) of the tokens to predict among all B * T positions, which a GPU is waited for once."""
+        """Places (N,) of the tokens to predict among all B * T positions; waits for a GPU."""
         return self.is_word(target, net_input).flatten().nonzero().squeeze(1)
 
     def is_word(self, target: Tensor, net_input: dict[str, Any]) -> Tensor:

@@ -53,17 +53,17 @@ def state_dtype(weight: Tensor) -> torch.dtype:
 
 
 def for_products(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Where ``rounded`` puts values for products in ``dtype``: the values themselves if they have it."""
+    """A tensor in ``dtype`` for ``rounded`` to fill: ``values`` itself if it has that dtype, else a new, empty one."""
     return values if values.dtype == dtype else values.new_empty(values.shape, dtype=dtype)
 
 
 def rounded(values: Tensor, out: Tensor) -> Tensor:
-    """Rounds values into ``out``, a part of ``for_products``; returns it."""
+    """Rounds values into ``out``, a tensor of ``for_products`` or a part of one; returns it."""
     return out if out.dtype == values.dtype else out.copy_(values)
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, factor: float = 1.0) -> Tensor:
-    """Adds the product of two matrices in one dtype, times a factor, to ``total``, which may have another."""
+    """Adds factor * left @ right to ``total`` in place, whose dtype may differ from that of the two; returns it."""
     if total.dtype == left.dtype:
         return total.addmm_(left, right, alpha=factor)
     return total.add_(torch.mm(left, right), alpha=factor)

@@ -196,7 +196,7 @@ class _Reader:
         return b"".join(islice(self.ahead, most))
 
     def _numbers(self, fields: Fields, which: Indices, numbers: Indices, need: str, highest: float) -> Reals:
-        """Returns the numbers of some fields, in lines of these `numbers`, which must be `highest` at most."""
+        """Reads fields as floats of at most `highest`; the error has `need` and the field's line, from `numbers`."""
         values = fields.numbers(which)
         wrong = ~(values <= highest)
         if wrong.any():

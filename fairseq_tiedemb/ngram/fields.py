@@ -1,4 +1,4 @@
-"""Reads the fields of many lines at once: their places, and the numbers and known words that they are.
+"""Splits many lines into fields at once, and turns fields into numbers or into the indices of known words.
 
 Eight bytes of a field are read as one integer, whose lowest byte is the first: so a step of numpy treats eight bytes of
 every field.
@@ -61,7 +61,7 @@ class Fields:
         return self.text[self.begins[number] : self.ends[number]].tobytes()
 
     def hashes(self, fields: Indices, multiplier: int) -> Eights:
-        """Returns a number made of the bytes of every field; different fields of at most eight bytes differ in it."""
+        """Returns a 64-bit hash of every field; different fields of at most eight bytes have different hashes."""
         hashes = np.zeros(len(fields), dtype=np.uint64)
         left, begins, ends = np.arange(len(fields)), self.begins[fields], self.ends[fields]
         while len(left):
@@ -111,7 +111,7 @@ def _number(text: bytes) -> float:
 
 
 class Words:
-    """Finds words by hashes of 64 bits, of which no two words have the same: else the next multiplier is taken.
+    """Finds the indices of words by 64-bit hashes, with the first multiplier that gives all words different hashes.
 
     Bytes are not compared: a field of more than eight bytes that is none of V words is taken for one of them with a
     probability of V / 2**64, for a million words below one in ten million million.

@@ -20,7 +20,7 @@ class NamedClasses(NamedTuple):
 
 
 def of_another_file(what: str) -> ValueError:
-    """The refusal to train by classes of another file; ``what`` of the checkpoint stands in their place."""
+    """The error for a resumed training with another file of classes, where ``what`` comes from the checkpoint."""
     return ValueError(
         f"--class-file: needs the file of the checkpoint's training, whose {what} goes on to be trained; got one with "
         "other classes. Use that file, or another --save-dir for a new training."

@@ -66,7 +66,7 @@ class OutputLayer(nn.Module):
 
     @property
     def projection(self) -> nn.Linear | None:
-        """P."""
+        """The learned matrix P between features and table; None without one."""
         return self._projection[0]
 
     @property

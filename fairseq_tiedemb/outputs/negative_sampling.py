@@ -70,7 +70,7 @@ class NegativeSampling(CountedHead):
 
     @property
     def noise(self) -> Noise:
-        """q, of the words that the training text has."""
+        """The distribution q of noise words, over the words of the training text."""
         return self._noise(self.counts, lambda: self.counts.eq(0))
 
     def scores(self, features: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class ClassesConfig(ClassFileConfig):
 class ShortListConfig:
     """Options of ``--output-layer short-list``."""
 
-    short_list: int = option(0, "for short-list: number of most frequent words with logits of their own")
+    short_list: int = option(0, "for short-list (needed): number of most frequent words with logits of their own")
     short_list_shares: str = option(
         "counts",
         "for short-list: the other words share the probability of <unk> by their counts, or uniform: equally",
@@ -79,7 +79,7 @@ class NoiseConfig:
 
     noise_samples: int = option(
         100,
-        "for nce and sampled: number k of noise words",
+        "for nce and sampled: number of noise words, per batch or, with --own-noise, per target word",
         needs=Range("1 to 1,000,000", "100", at_least=1, at_most=1_000_000),
     )
     noise_power: float = option(
@@ -97,7 +97,7 @@ class NCEConfig(NoiseConfig):
 
     noise_log_z: float = option(
         0.0,
-        "for nce: log of the constant normaliser",
+        "for nce: natural logarithm of the normaliser, which nce takes for a constant",
         # Beyond, differences of scores are lost in float32.
         needs=Range("a logarithm between -1000 and 1000", "0, or 9, say", at_least=-1000, at_most=1000),
     )
@@ -143,7 +143,7 @@ class MixtureConfig:
 
     mixtures: int = option(
         3,
-        "for mixture: number K of softmaxes over the one table",
+        "for mixture: number of softmaxes",
         needs=Range("1 to 100", "3, say", at_least=1, at_most=100, whole=True),
     )
 
@@ -153,7 +153,7 @@ class JointConfig:
     """Options of ``--output-layer joint``."""
 
     joint_dim: Optional[int] = option(
-        None, "for joint: width J of the space where words meet features; default: the table's", needs=POSITIVE
+        None, "for joint: width of the joint space of words and features; default: the table's", needs=POSITIVE
     )
 
 

@@ -35,7 +35,7 @@ class SampledHead(CountedHead):
 
     @property
     def noise(self) -> Noise:
-        """q."""
+        """The distribution q that noise words are drawn from."""
         return self._noise(self.counts, self.never)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:

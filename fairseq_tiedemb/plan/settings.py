@@ -20,7 +20,7 @@ class Widths(NamedTuple):
 
 
 class Settings:
-    """A model's options, of which unset, 0, False and "" are all off, and what its preset turns on."""
+    """A model's options, and the options that its preset turns on; unset, 0, False and "" are off."""
 
     def __init__(self, options: Any, family: "Family", turned_on: Collection[str] = ()):
         self.options, self.family, self.turned_on = options, family, turned_on
@@ -30,7 +30,7 @@ class Settings:
         return getattr(self.options, name, None) or None
 
     def on(self, name: str) -> bool:
-        """Whether the option, another option or the preset turns something on."""
+        """Whether an option is on: by its own value, by the preset, or since another option implies it."""
         return bool(self(name)) or name in self.turned_on or name in self.family.implies(self)
 
     @property

@@ -115,7 +115,7 @@ def read_training_checkpoint(path: Path, label: str) -> Training:
 
 
 def options_of_log(text: str) -> dict[str, str]:
-    """The settings that fairseq-train tells at the start of its log; of the last start, and empty if there is none."""
+    """The settings that fairseq-train logs at its start, the last one in the log; empty if it has none."""
     place = text.rfind(SETTINGS)
     if place < 0:
         return {}
@@ -152,7 +152,7 @@ def by_name(settings: Any) -> dict[str, Any]:
 
 
 def without_copies(settings: Any) -> dict[str, Any]:
-    """Settings whose sections have nothing twice: what has no options class, as SGD, brings all of the command's."""
+    """Settings without repetitions: for a part without a dataclass, such as SGD, fairseq saves all of the command's."""
     settings = by_name(settings)
     sections = {name: by_name(value) for name, value in settings.items() if isinstance(value, dict | Namespace)}
     for name, section in sections.items():

@@ -1,4 +1,4 @@
-"""Makes, of a trained model, the checkpoint that another training starts from: other words, other tying.
+"""Turns a trained model into the start of another training, with another dictionary or other tying.
 
 trained   the model of a checkpoint, models with other options, and the checkpoint of a start
 extend    rows by word for another dictionary         tie   one table of two, and two of one

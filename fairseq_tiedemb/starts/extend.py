@@ -29,18 +29,18 @@ BANDS = ("adaptive_input", "adaptive_softmax_cutoff")
 
 
 class Side(NamedTuple):
-    """A model and its task, before or after."""
+    """A model and its task, with the old dictionary or with the new one."""
 
     model: Any
     task: Any
 
     def dictionary(self, key: str) -> Any:
-        """The dictionary that an entry's rows belong to."""
+        """The dictionary with the words of the rows of a state dict's entry."""
         reads = key.startswith("encoder.") or (not hasattr(self.model, "encoder") and "embed_tokens" in key)
         return self.task.source_dictionary if reads else self.task.target_dictionary
 
     def words(self, key: str) -> list[str]:
-        """The words of an entry, if it has a row for each; none for an entry that belongs to no table."""
+        """The words of the rows of a state dict's entry; none for an entry that belongs to no table."""
         dictionary, band = self.dictionary(key), BAND.match(key)
         words = dictionary.symbols[: len(dictionary)]  # of --output-dictionary-size, fewer
         if band is None:

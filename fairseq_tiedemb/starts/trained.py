@@ -1,4 +1,4 @@
-"""A trained model, models that differ from it in an option or a dictionary, and the checkpoint of a start."""
+"""Loads a trained model, builds a variant with other options or dictionaries, and makes the variant's checkpoint."""
 
 import copy
 from argparse import Namespace

@@ -31,7 +31,7 @@ def models_fit_their_task(original: Any, args: argparse.Namespace) -> Any:
 @wrap(LanguageModelingTask, "build_model")
 @wrap(TranslationTask, "build_model")
 def tasks_fit_their_model(original: Any, self: Any, args: Any, from_checkpoint: bool = False) -> Any:
-    """Refuse it also where a task builds the model of a checkpoint; see `models_fit_their_task`."""
+    """Refuse a model that does not fit its task where a checkpoint is loaded; see `models_fit_their_task`."""
     name = getattr(args, "_name", None) or getattr(args, "arch", None)
     _check_fit(type(self), name, from_checkpoint=from_checkpoint)
     return original(self, args, from_checkpoint)

@@ -44,9 +44,9 @@ def criterions_know_the_batch(
 
 @wrap(FairseqTask, "optimizer_step")
 def models_know_the_update(original: Any, self: Any, optimizer: Any, model: Any, update_num: int) -> None:
-    """Call a model's ``end_update`` after the step of the optimizer, with whether the weights are but its copies.
+    """Call a model's ``end_update`` after the step of the optimizer; ``are_copies`` tells of weights in half precision.
 
-    fairseq's FP16Optimizer makes them anew from float32. Goes when fairseq has such a hook.
+    fairseq's FP16Optimizer copies these from float32. Goes when fairseq has such a hook.
     """
     original(self, optimizer, model, update_num)
     extensions_of(model).end_update(are_copies=hasattr(optimizer, "fp32_params"))
