@@ -180,7 +180,7 @@ FACTS: dict[str, dict[str, Any]] = {
             "dropout_outputs": 0.2,
         },
     },
-    "train-ranking.sh": {"task": "contiguous_lm", "max_epoch": 6, "force_anneal": 4, "bf16": True},
+    "train-ranking.sh": {"task": "contiguous_lm", "max_epoch": 5, "force_anneal": 3, "bf16": True},
     "train-lecture-nnlm.sh": FEEDFORWARD,
     "train-lecture-output-layers.sh": FEEDFORWARD,
     "train-lecture-self-normalised.sh": FEEDFORWARD | {"criterion": "tied_cross_entropy"},
