@@ -6,6 +6,7 @@
 #             text is made up, and nothing is downloaded
 # RUNS        folder for corpora, checkpoints and logs; the default is runs/ of the checkout, which git ignores
 # PLUGIN      value of --user-dir; the default is the checkout's plugin
+# WORK        folder of the corpus and the trainings; the default is one of RUNS, by the corpus
 # RESULTS     folder of recorded figures; the default is results/ beside this file. SMOKE=1 records only if it is set
 # GPUS        0 trains on the CPU in float32, N on N GPUs of this machine with --fp16; the default is all GPUs that
 #             `nvidia-smi` lists, and the CPU where there is none. The batch is the same, spread over them

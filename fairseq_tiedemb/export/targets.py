@@ -113,7 +113,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     stock = arch.removeprefix("tied_")
     # fairseq's lstm_lm is another model: it has two biases per gate, and no output bias if tied.
     if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:
-        return f"needs a model that fairseq also has, such as tied_transformer; got {arch}"
+        return f"needs a model that fairseq also has, a Transformer or convolutional one; got {arch}"
     if lacking := _lacking_bias(settings, "fairseq"):
         return lacking
     method = sharing_of(settings)
