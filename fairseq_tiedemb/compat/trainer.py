@@ -180,14 +180,21 @@ def half_precision_needs_a_gpu() -> None:
         common = self.cfg.common
         if not self.cuda and not self.tpu:
             if common.amp or (common.fp16 and not common.cpu):
-                flag, use = (
-                    ("amp", "--bf16") if common.amp else ("fp16", "--bf16, or --fp16 --cpu for a slow rehearsal")
-                )
-                raise ValueError(f"--{flag}: needs a GPU for training; got a CPU. Use {use}.")
+                flag, more = ("amp", "") if common.amp else ("fp16", ", or --fp16 --cpu for a slow rehearsal")
+                raise ValueError(f"--{flag}: needs a GPU for training; got a CPU. Use --bf16{more}.")
             if common.fp16:
                 with open_dict(self.cfg):
                     common.fp16_no_flatten_grads = True  # flat gradients are on a GPU
-        original(self)
+        try:
+            original(self)
+        except ValueError as error:
+            if "Unsupported optimizer" not in str(error):
+                raise
+            kind = "bf16" if common.bf16 else "fp16"
+            raise ValueError(
+                f"--memory-efficient-{kind}: needs an optimizer that itself computes in float32, such as adam; got "
+                f"{self.cfg.optimizer._name}. Use --{kind}."
+            ) from None
 
     @wrap(Trainer, "train_step")
     def train_step(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
