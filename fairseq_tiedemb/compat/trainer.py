@@ -210,8 +210,8 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
     """Show why a checkpoint cannot be loaded: a model's own error, or what does not fit.
 
     Without it: "Cannot load model parameters; please ensure that the architectures match", even for a dictionary of
-    another size (trainer.py:597), below a traceback; likewise for another optimizer or criterion (trainer.py:607). Goes
-    when fairseq shows the reason.
+    another size (trainer.py:597), below a traceback; likewise for another optimizer or criterion. Goes when fairseq
+    shows the reason.
     """
     try:
         return original(self, filename, *args, **kwargs)
