@@ -26,6 +26,10 @@ OF_LANGUAGE_MODELS: Refusals = [
     ("--arch zaremba_lm_small --projection-regularization 0.1", "needs a model with --projection; got 0.1 for one"),
     ("--arch bengio_lm --projection-regularization 0.1", "needs a model with --projection; got 0.1 .* --deep-output"),
     ("--train-subset other", "split other: needs the files"),
+    (
+        "--memory-efficient-bf16",
+        "--memory-efficient-bf16: needs an optimizer that .* such as adam; got sgd. Use --bf16",
+    ),
     ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
     (
         "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",

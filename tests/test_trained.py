@@ -53,6 +53,28 @@ def test_resume_with_another_meaning_is_refused(
     assert path.read_bytes() == before
 
 
+def test_either_adam_goes_on_from_the_other(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    command = (lm_data, *LM, "--lr", 0.01, "--save-dir", tmp_path)
+    train(*command, "--optimizer", "adam")
+    for updates, optimizer in ((3, "fused_adam"), (4, "adam")):
+        text = train(*command, "--optimizer", optimizer, "--max-update", updates)
+        assert f"(epoch 1 @ {updates - 1} updates)" in text
+    with pytest.raises(ValueError, match=r"^--optimizer: needs FairseqAdam, as in .*; got FairseqNAG. Use --reset-opt"):
+        train(*command, "--optimizer", "nag", "--max-update", 5)
+    with pytest.raises(ValueError, match=r"needs a checkpoint of the same model; got another \(.*weight_ih.2"):
+        train(*command, "--optimizer", "adam", "--max-update", 5, "--decoder-layers", 3)
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--finetune-from-model"])
+def test_a_checkpoint_that_is_missing_is_refused(flag: str, train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^{flag}: needs a checkpoint; got nowhere.pt, which is none"):
+        train(lm_data, *LM, flag, "nowhere.pt", "--save-dir", tmp_path)
+    path = trained(train, lm_data, tmp_path, *LM)
+    if flag == "--finetune-from-model":  # read once, and the training goes on where its start is gone
+        text = train(lm_data, *LM, flag, "nowhere.pt", "--save-dir", tmp_path, "--max-update", 4)
+        assert f"Loaded checkpoint {path}" in text
+
+
 def test_finetuning_may_change_the_meaning_and_says_so(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     path = trained(train, lm_data, tmp_path / "first", *LM)
     flags = (*LM, "--sharing-method", "cosine", "--finetune-from-model", path, "--save-dir", tmp_path / "second")

@@ -1,6 +1,7 @@
 """Training: precision, averages, losses, messages."""
 
 import argparse
+import re
 import types
 from importlib.util import find_spec
 from typing import Any
@@ -180,14 +181,21 @@ def half_precision_needs_a_gpu() -> None:
         common = self.cfg.common
         if not self.cuda and not self.tpu:
             if common.amp or (common.fp16 and not common.cpu):
-                flag, use = (
-                    ("amp", "--bf16") if common.amp else ("fp16", "--bf16, or --fp16 --cpu for a slow rehearsal")
-                )
-                raise ValueError(f"--{flag}: needs a GPU for training; got a CPU. Use {use}.")
+                flag, more = ("amp", "") if common.amp else ("fp16", ", or --fp16 --cpu for a slow rehearsal")
+                raise ValueError(f"--{flag}: needs a GPU for training; got a CPU. Use --bf16{more}.")
             if common.fp16:
                 with open_dict(self.cfg):
                     common.fp16_no_flatten_grads = True  # flat gradients are on a GPU
-        original(self)
+        try:
+            original(self)
+        except ValueError as error:
+            if "Unsupported optimizer" not in str(error):
+                raise
+            kind = "bf16" if common.bf16 else "fp16"
+            raise ValueError(
+                f"--memory-efficient-{kind}: needs an optimizer that itself computes in float32, such as adam; got "
+                f"{self.cfg.optimizer._name}. Use --{kind}."
+            ) from None
 
     @wrap(Trainer, "train_step")
     def train_step(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -198,15 +206,29 @@ def half_precision_needs_a_gpu() -> None:
 
 
 @mend(Trainer, "load_checkpoint")
-def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-    """Show a model's own error about a checkpoint that it cannot load.
+def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str, *args: Any, **kwargs: Any) -> Any:
+    """Show why a checkpoint cannot be loaded: a model's own error, or what does not fit.
 
     Without it: "Cannot load model parameters; please ensure that the architectures match", even for a dictionary of
-    another size (trainer.py:597). Goes when fairseq shows the reason.
+    another size (trainer.py:597), below a traceback; likewise for another optimizer or criterion. Goes when fairseq
+    shows the reason.
     """
     try:
-        return original(self, *args, **kwargs)
+        return original(self, filename, *args, **kwargs)
+    except AssertionError as error:
+        found = re.match(r"(Optimizer|Criterion) does not match.* (\S+) vs (\S+)", str(error))
+        if found is None:
+            raise
+        needs, got, use = f"{found[2]}, as in {filename}", found[3], "--reset-optimizer to begin without its state"
+        raise ValueError(f"--{found[1].lower()}: needs {needs}; got {got}. Use {use}, or the same.") from None
     except Exception as error:
-        if isinstance(error.__context__, ValueError) and "Cannot load model parameters" in str(error):
-            raise error.__context__ from None
-        raise
+        reason = error.__context__
+        if "Cannot load model parameters" not in str(error):
+            raise
+        if isinstance(reason, ValueError):
+            raise reason from None
+        got = " ".join(str(reason).split())[:200]
+        raise ValueError(
+            f"{filename}: needs a checkpoint of the same model; got another ({got}). Use the --arch and the options of "
+            "its training, or another --save-dir for a new one."
+        ) from None

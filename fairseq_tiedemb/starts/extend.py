@@ -139,10 +139,11 @@ def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our tasks)
 
-    options = copy.deepcopy(trained.config.task)
-    names = ["dict.txt"]
+    names, options = ["dict.txt"], copy.deepcopy(trained.config.task)
     if hasattr(trained.model, "encoder"):
-        names = [f"dict.{options.source_lang}.txt", f"dict.{options.target_lang}.txt"]
+        of_task = trained.task.cfg  # which knows languages that fairseq has inferred
+        options.source_lang, options.target_lang = languages = of_task.source_lang, of_task.target_lang
+        names = [f"dict.{language}.txt" for language in languages]
     with tempfile.TemporaryDirectory() as folder:
         for name, path in zip(names, [*dictionaries, dictionaries[0]], strict=False):
             load_dictionary(path, flag="--dictionary")

@@ -4,16 +4,19 @@ import contextvars
 import copy
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
 from ..checkpoints.dictionaries import KEY, fingerprint, fingerprints_of_training
 from ..checkpoints.meaning import differences
+from ..option_checks import flag_of
 from ..wrapping import wrap
 from .extensions import extensions_of
 
@@ -21,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 # Beside the fingerprints: whether --merge-src-tgt-embed made one dictionary of both, as fairseq does for a model.
 MERGED = "merged"
+
+ADAMS = {"adam": "FairseqAdam", "fused_adam": "FairseqFusedAdam"}
 
 # The training that is reading a checkpoint: its checkpoint settings, and the trainer.
 _resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
@@ -35,6 +40,11 @@ def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     and logs it. The options are the `meaning` of the model's class (checkpoints/meaning.py). Goes when fairseq compares
     options.
     """
+    # fairseq trains anew, and says so in its log alone, if --restore-file is missing.
+    name = "finetune_from_model" if cfg.restore_file == "checkpoint_last.pt" else "restore_file"
+    path, is_new = getattr(cfg, name), not Path(cfg.save_dir, "checkpoint_last.pt").exists()
+    if path and (is_new or name == "restore_file") and not cfg.checkpoint_suffix and not PathManager.exists(path):
+        raise ValueError(f"{flag_of(name)}: needs a checkpoint; got {path}, which is none. Use another path.")
     token = _resuming.set((cfg, trainer))
     try:
         return original(cfg, trainer, **kwargs)
@@ -48,6 +58,9 @@ def checked_file(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
     state, training = original(path, *args, **kwargs), _resuming.get()
     if training is not None:
         check_resume(state, str(path), *training)
+        last = (state.get("optimizer_history") or [{}])[-1]
+        if last.get("optimizer_name") in ADAMS.values():  # each takes the other's state; fairseq compares the names
+            last["optimizer_name"] = ADAMS.get(training[1].cfg.optimizer._name, last["optimizer_name"])
     return state
 
 

@@ -39,7 +39,7 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
     ),
     "translation": ((*TRANSLATION, DECODER), NEW),
     "merged": ((*TRANSLATION, "--merge-src-tgt-embed"), NEW),
-    "one table": ((*TRANSLATION, ALL, "--sharing-method", "l2-input"), NEW),
+    "one table, inferred languages": ((*TRANSLATION[:2], *TRANSLATION[6:], ALL, "--sharing-method", "l2-input"), NEW),
     "fairseq's": (("--arch", "transformer", *TRANSLATION[2:], DECODER), NEW),
     "two dictionaries": (TRANSLATION, "ac"),
     "as many words": ((*TRANSLATION, ALL), "fbxacd"),
@@ -47,8 +47,9 @@ MODELS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def folder_of(path: Path, words: str) -> Path:
-    """A data folder without texts."""
+    """A data folder without texts, from which fairseq infers languages."""
     path.mkdir()
+    (path / "train.src-tgt.src.idx").touch()
     for name in ("dict.txt", "dict.src.txt", "dict.tgt.txt"):
         (path / name).write_text("".join(f"{word} {9 - number}\n" for number, word in enumerate(words)))
     return path
