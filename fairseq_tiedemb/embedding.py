@@ -88,6 +88,8 @@ class SharedEmbedding(Head):
         self._terms = NormTerms(method, self.padding_idx)
         if weight is None:
             self.reset_parameters(std)
+        else:
+            self.to(weight.device)
 
     @classmethod
     def from_module(
@@ -96,12 +98,14 @@ class SharedEmbedding(Head):
         """A table over the rows (V, D) of an ``nn.Embedding``, or of an ``nn.Linear`` and its bias (V,): one parameter.
 
         Raises:
-            ValueError: for another module.
+            ValueError: for another module, or one with ``max_norm``.
         """
         if not isinstance(module, (nn.Embedding, nn.Linear)):
             raise ValueError(
                 f"module: needs an nn.Embedding or nn.Linear; got {type(module).__name__}. Use its weight."
             )
+        if limit := getattr(module, "max_norm", None):
+            raise ValueError(f"module: needs rows of any norm; got max_norm={limit}. Use a method such as l2-input.")
         weight: Any = module.weight
         (size, width), padding_idx = weight.shape, getattr(module, "padding_idx", None)
         table = cls(size, width, padding_idx, method=method, weight=weight, constants=constants)

@@ -125,6 +125,14 @@ def test_a_table_is_made_of_the_parameters_of_a_module() -> None:
     assert [*output.parameters()] == [scores.weight, scores.bias]
     with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got Conv1d"):
         SharedEmbedding.from_module(torch.nn.Conv1d(1, 1, 1))
+    with pytest.raises(ValueError, match="module: needs rows of any norm; got max_norm=2.5"):
+        SharedEmbedding.from_module(torch.nn.Embedding(9, 4, max_norm=2.5))
+
+
+@every_method
+def test_a_table_of_a_module_is_where_the_module_is(method: str) -> None:
+    table = SharedEmbedding.from_module(torch.nn.Embedding(5, 4, device="meta"), method=method)
+    assert {parameter.device.type for parameter in table.parameters()} == {"meta"}
 
 
 def test_padding_row_starts_at_zero_and_gets_no_gradient_as_an_input() -> None:
