@@ -114,10 +114,10 @@ class Source:
     def _dictionary_of(self, state: dict[str, Any], side: str) -> Path:
         """Returns dict.txt, or dict.LANGUAGE.txt, beside the checkpoint or in the data folder of its training."""
         task = section_of(state, "task")
-        language = task.get(f"{side}_lang")
-        name = f"dict.{language}.txt" if language else "dict.txt"
         folders = [self.path.parent, *(Path(folder) for folder in str(task.get("data") or "").split(":") if folder)]
         for folder in folders:
+            language = task.get(f"{side}_lang") or _inferred_language(folder, side)
+            name = f"dict.{language}.txt" if language else "dict.txt"
             if (folder / name).is_file():
                 return folder / name
         raise ValueError(
@@ -154,6 +154,13 @@ class Source:
                 f"{table.words[int(finite.argmin())]!r}. Use a checkpoint from before the training diverged."
             )
         return table
+
+
+def _inferred_language(folder: Path, side: str) -> str | None:
+    """The language of a side by the name of a folder's text, train.SOURCE-TARGET.SOURCE.idx, as fairseq infers it."""
+    for path in folder.glob("train.*-*.*.idx"):
+        return path.name.split(".")[1].split("-")[side == "target"]
+    return None
 
 
 def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:

@@ -175,10 +175,14 @@ def test_only_pieces_with_the_mark_are_words(tmp_path: Path) -> None:
         parse_source(f"{path}:wte", dictionary=tmp_path / "vocab.json", word_mark="▁").read()
 
 
-def test_dictionaries_of_translation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inferred", [False, True], ids=["languages", "languages by files"])
+def test_dictionaries_of_translation(inferred: bool, tmp_path: Path) -> None:
     model = {f"{side}.embed_tokens.weight": torch.randn(6, 4) for side in ("encoder", "decoder")}
     (tmp_path / "data").mkdir()
     task = {"data": f"{tmp_path}/none:{tmp_path}/data", "source_lang": "de", "target_lang": "en"}
+    if inferred:
+        task |= {"source_lang": None, "target_lang": None}
+        (tmp_path / "data/train.de-en.de.idx").touch()
     torch.save({"cfg": {"model": {}, "task": task}, "model": model}, tmp_path / "x.pt")
     for language in ("de", "en"):
         write_dictionary(tmp_path / f"data/dict.{language}.txt", [f"{language}1", f"{language}2"])
