@@ -116,7 +116,7 @@ def assert_alike(found: list[Any], expected: list[list[tuple[list[str], float]]]
         assert alike[0] == next(iter(scores))
         assert len(scores.keys() & alike) >= BEAM // 2
         for words, score, least in zip(alike, each.scores, scores.values(), strict=True):
-            assert score == pytest.approx(scores.get(words, score), abs=2e-6)
+            assert score == pytest.approx(scores.get(words, score), abs=5e-6)  # of a few units, in float32
             assert score > least - 2e-6
 
 
