@@ -57,6 +57,7 @@ LANGUAGE_MODELS = {
 }
 BEAM, LONGEST = 4, 50
 SEARCH: dict[str, Any] = {"beam_size": BEAM, "num_hypotheses": BEAM, "return_scores": True}
+ROUNDING = 5e-6  # of scores of a few units, in float32
 
 
 def write_checkpoint(path: Path, data: Path, *flags: object) -> tuple[Any, Any]:
@@ -116,8 +117,8 @@ def assert_alike(found: list[Any], expected: list[list[tuple[list[str], float]]]
         assert alike[0] == next(iter(scores))
         assert len(scores.keys() & alike) >= BEAM // 2
         for words, score, least in zip(alike, each.scores, scores.values(), strict=True):
-            assert score == pytest.approx(scores.get(words, score), abs=5e-6)  # of a few units, in float32
-            assert score > least - 2e-6
+            assert score == pytest.approx(scores.get(words, score), abs=ROUNDING)
+            assert score > least - ROUNDING
 
 
 def export(checkpoint: Path, output: Path, *flags: str) -> None:
