@@ -32,14 +32,19 @@ def test_every_checkpoint_has_its_case() -> None:
 
 
 @every_checkpoint
-def test_an_old_checkpoint_gives_the_same_scores(name: str, expected: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_an_old_checkpoint_gives_the_same_scores(
+    name: str, expected: dict[str, np.ndarray], same_machine: bool, tmp_path: Path
+) -> None:
     found = answers(unpack(name, tmp_path / name / "checkpoint_last.pt"))
     wanted = {key.split("/")[1]: value for key, value in expected.items() if key.startswith(f"{name}/")}
     assert {*found, "resumed_log_p"} == wanted.keys()
     for key, value in found.items():
         assert value.dtype == wanted[key].dtype
-        # Other kernels, and later versions' steps of an LSTM, add up in another order: the last bits of float32 move.
-        np.testing.assert_allclose(value, wanted[key], rtol=1e-6, atol=1e-6, err_msg=key)
+        # The loss adds the words up in another order, and later versions the gates of an encoder's LSTM.
+        if same_machine and key != "loss" and not name.startswith("lstm_nmt"):
+            np.testing.assert_array_equal(value, wanted[key], err_msg=key)
+        else:  # other kernels add up in another order, which moves the last bits of float32
+            np.testing.assert_allclose(value, wanted[key], rtol=1e-6, atol=1e-6, err_msg=key)
 
 
 @pytest.mark.parametrize(
