@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fairseq.data import Dictionary
+from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb import terminal
 from fairseq_tiedemb.compat import refusals
 
-from .conftest import USER_DIR, RunCommand, run
+from .conftest import USER_DIR, InProcess, RunCommand, run
 
 TINY = "--task language_modeling --arch tied_transformer_lm --decoder-layers 1 --decoder-attention-heads 1 --lr 1"
 TINY += " --optimizer sgd --batch-size 10 --tokens-per-sample 20 --max-update 1 --cpu --num-workers 0"
@@ -96,6 +98,12 @@ def test_faults_are_told_from_refusals() -> None:
         raise ValueError("--flag: needs a; got b. Use a.")
 
     assert refusals.refusal(error_of(theirs)) is None
+
+
+def test_what_fairseq_refuses_by_name_is_no_fault(generate: InProcess, parallel_data: Path) -> None:
+    error = error_of(lambda: generate(parallel_data, "--path", "x.pt", "--sampling"))
+    assert refusals.refusal(error) == "--sampling requires --nbest to be equal to --beam"
+    assert refusals.refusal(error_of(lambda: SequenceGenerator([], Dictionary()))) is None
 
 
 @pytest.mark.parametrize("name", ["own.py", "train.py", "fairseq-own", "fairseq-tiedemb", "", "-c"])

@@ -15,14 +15,18 @@ from ..wrapping import wrap
 from .mending import mend_now
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# The end of a traceback: the innermost frame, the error's class, and a message of the form that all refusals have.
-REFUSAL = re.compile(r'  File "([^"\n]+)", line .*?\n(\w+Error): (.*needs? .*; (?:got|found) .*)', re.DOTALL)
+FAIRSEQ = Path(fairseq.__file__).resolve().parent
+# The end of a traceback: the innermost frame, and the message.
+END = re.compile(r'  File "([^"\n]+)", line .*?\n\w+Error: (.*)', re.DOTALL)
+# The form that all refusals have, and how fairseq's own begin.
+OURS = re.compile(r".*needs? .*; (?:got|found) .*", re.DOTALL)
+FAIRSEQS = re.compile(r"(?:--[a-z]|Must specify batch size ).*", re.DOTALL)
 
 
 def running_command() -> str | None:
     """The name of the command of fairseq's that this process runs, `fairseq-train`; None for any other program."""
     program = Path(sys.argv[0] if sys.argv else "")
-    modules = Path(fairseq.__file__).resolve().parent.parent / "fairseq_cli"
+    modules = FAIRSEQ.parent / "fairseq_cli"
     name = program.stem if program.parent.name == modules.name else program.name.removeprefix("fairseq-")
     name = name.replace("_", "-")
     is_command = program.name != name and (modules / f"{name.replace('-', '_')}.py").is_file()
@@ -30,7 +34,7 @@ def running_command() -> str | None:
 
 
 def refusal(error: BaseException) -> str | None:
-    """The message of an error that this package has raised to refuse something; None for any other error.
+    """The message of an error that this package, or fairseq, has raised to refuse an option; None for any other error.
 
     One of several processes that have been started tells its error as text.
     """
@@ -38,13 +42,16 @@ def refusal(error: BaseException) -> str | None:
         trace = str(error)
     else:
         trace = "".join(traceback.format_exception(error, chain=False))
-    found = REFUSAL.fullmatch(trace.strip("\n")[trace.strip("\n").rfind('\n  File "') + 1 :])
-    return found[3] if found and Path(found[1]).is_relative_to(PACKAGE) else None
+    found = END.fullmatch(trace.strip("\n")[trace.strip("\n").rfind('\n  File "') + 1 :])
+    for folder, form in ((PACKAGE, OURS), (FAIRSEQ, FAIRSEQS), (FAIRSEQ.parent / "fairseq_cli", FAIRSEQS)):
+        if found and Path(found[1]).is_relative_to(folder) and form.fullmatch(found[2]):
+            return found[2]
+    return None
 
 
 @mend_now
 def refusals_end_in_their_message() -> None:
-    """End a command of fairseq's that this package refuses in one line, `fairseq-train: error: ...`, with status 2.
+    """End a command of fairseq's that is refused in one line, `fairseq-train: error: ...`, with status 2.
 
     Without it: Python's traceback stands above the message, and the status is that of a fault, 1. Every other error
     keeps both; FAIRSEQ_TIEDEMB_DEBUG=1 shows the tracebacks of refusals, too. A program that imports fairseq keeps its
