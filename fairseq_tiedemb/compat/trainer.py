@@ -35,6 +35,19 @@ def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
     return parsed
 
 
+@mend(Trainer, "__init__")
+def memory_efficient_is_half_precision(original: Any, self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+    """Let fairseq-hydra-train follow `common.memory_efficient_bf16=true`, and fp16's, without `common.bf16=true`.
+
+    Without it: it trains in float32, without a message; only the command line sets both (options.py:193). Goes when the
+    trainer asks for either.
+    """
+    for kind in ("fp16", "bf16"):
+        if cfg.common[f"memory_efficient_{kind}"]:
+            cfg.common[kind] = True
+    original(self, cfg, *args, **kwargs)
+
+
 @mend(EMA, "_step_internal")
 def ema_decays_once(original: Any, self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
     """Update the moving average of a shared weight once per update, whatever its number of names; skip integer buffers.
