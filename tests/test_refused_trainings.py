@@ -5,9 +5,11 @@ Options of a model are refused by its plan (models/test_plan_refusals.py); here 
 
 from pathlib import Path
 
+import fairseq_cli.train
 import pytest
+from fairseq import options
 
-from .conftest import InProcess
+from .conftest import InProcess, configuration
 from .test_attention_nmt_commands import LSTM
 from .test_language_model_commands import PRESET as RECURRENT
 from .test_word2vec_commands import SKIPGRAM
@@ -19,6 +21,11 @@ LOGITS = "--criterion: needs tied_cross_entropy with --output-layer {}; got {}, 
 Refusals = list[tuple[str, str]]
 OF_TRANSLATION: Refusals = [
     ("--dropout 1.5", r"--dropout: needs a probability in \[0, 1\); got 1.5"),
+    ("--best-checkpoint-metric bleu", "needs what validation logs; got 'bleu'. Use one of: .* --eval-bleu adds bleu"),
+    (
+        "--best-checkpoint-metric blue --eval-bleu",
+        "needs what validation logs; got 'blue'. Use one of: bleu, bsz, loss",
+    ),
     ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0. Use 0.1"),
 ]
 OF_LANGUAGE_MODELS: Refusals = [
@@ -30,6 +37,7 @@ OF_LANGUAGE_MODELS: Refusals = [
         "--memory-efficient-bf16",
         "--memory-efficient-bf16: needs an optimizer that .* such as adam; got sgd. Use --bf16",
     ),
+    ("--max-tokens-valid 10", "--max-tokens-valid or --max-tokens: needs at least .*; got 10. Use smaller"),
     ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
     (
         "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",
@@ -87,3 +95,12 @@ def test_what_cannot_work_is_refused(
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         train(*command)
     assert list(tmp_path.rglob("checkpoint*.pt")) == []
+
+
+def test_hydra_needs_one_flag_for_memory_efficient_training(lm_data: Path, tmp_path: Path) -> None:
+    """It trained in float32; the command line sets `common.bf16` itself."""
+    flags = (*RECURRENT, "--memory-efficient-bf16", "--save-dir", tmp_path)
+    settings = configuration(options.get_training_parser(), lm_data, *flags)
+    settings.common.bf16 = False
+    with pytest.raises(ValueError, match="--memory-efficient-bf16: needs an optimizer .*; got sgd. Use --bf16"):
+        fairseq_cli.train.main(settings)

@@ -4,7 +4,8 @@ import argparse
 from importlib.util import find_spec
 from typing import Any
 
-from fairseq import options
+from fairseq import checkpoint_utils, options
+from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 
 from .mending import mend
@@ -33,6 +34,32 @@ def beams_have_hypotheses(
     if beam_size < 1:
         raise ValueError(f"--beam: needs 1 or more; got {beam_size}. Use 1 for greedy search.")
     original(self, models, tgt_dict, beam_size, *args, **kwargs)
+
+
+@mend(checkpoint_utils, "load_checkpoint")
+def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+    """Refuse batches of a validation, and a `--best-checkpoint-metric`, before the first update.
+
+    Without it: a metric that no validation logs, such as bleu without `--eval-bleu`, ends in KeyError after the first
+    epoch (fairseq_cli/train.py:534), which is lost. Goes when fairseq looks at its metrics before.
+    """
+    loaded = original(cfg, trainer, **kwargs)
+    metric, dataset, of_training = cfg.best_checkpoint_metric, trainer.cfg.dataset, trainer._dummy_batch
+    for subset in () if dataset.disable_validation else dataset.valid_subset.split(","):
+        first = trainer.get_valid_iterator(subset).first_batch
+        if metric == "loss":
+            continue
+        with metrics.aggregate(new_root=True) as logged:
+            trainer.valid_step(first)
+        names = ["num_updates", *logged.get_smoothed_values()]
+        if metric not in names:
+            more = " --eval-bleu adds bleu." if hasattr(trainer.cfg.task, "eval_bleu") else ""
+            raise ValueError(
+                f"--best-checkpoint-metric: needs what validation logs; got {metric!r}. Use one of: "
+                f"{', '.join(sorted(names))}.{more}"
+            )
+    trainer._dummy_batch = of_training
+    return loaded
 
 
 @mend(options, "parse_args_and_arch")

@@ -173,12 +173,17 @@ class ContiguousLMTask(LanguageModelingTask):
                 "alone. Use --batch-size 20, say, and --tokens-per-sample for the length of a batch."
             )
         rows_here, chunk = max_sentences or 1, self.args.tokens_per_sample
+        is_training = stream.split == getattr(self.args, "train_subset", stream.split)
         if max_tokens is not None and max_tokens < rows_here * chunk:
-            raise ValueError(
-                f"--max-tokens: needs at least {rows_here * chunk}, the tokens of {rows_here} rows (--batch-size) "
-                f"of {chunk} tokens (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
+            # In training; fairseq-validate has no flags of its own.
+            tokens, rows = (
+                flag if is_training else f"{flag}-valid or {flag}" for flag in ("--max-tokens", "--batch-size")
             )
-        is_random = getattr(self.args, "random_length", False) and stream.split == self.args.train_subset
+            raise ValueError(
+                f"{tokens}: needs at least {rows_here * chunk}, the tokens of {rows_here} rows ({rows}) of {chunk} "
+                f"tokens (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
+            )
+        is_random = getattr(self.args, "random_length", False) and is_training
         if is_random:
             self._seed_of_lengths = seed
         rows = StreamRows(stream, rows_here * num_shards, chunk, random_by=(seed, epoch) if is_random else None)
