@@ -276,7 +276,8 @@ def test_refuses_files_and_options(checkpoint: Path, tmp_path: Path, cli: Cli, r
         (b"a\n", ("--cache-theta", "1"), "--cache-theta: needs --cache; got 1.0"),
         (b"a\n", ("--stream", "--raw", "--cache", "5"), "--cache: needs logarithms of probabilities; got --raw"),
         (b"a\n", ("--cache", "9" * 20), "--cache: needs 1 to 1,000,000,000; got 99999999999999999999. Use 500, say."),
-        (b"a\n", ("--cache-lambda", "2"), "--cache-lambda: needs 0 to 1; got 2. Use 0.1, say."),
+        (b"a\n", ("--cache-lambda", "2"), "--cache-lambda: needs 0 to 0.999; got 2. Use 0.1, say."),
+        (b"a\n", ("--cache-lambda", "1"), "--cache-lambda: needs 0 to 0.999; got 1. Use 0.1, say."),
         (b"a\n", ("--max-tokens", "0"), "--max-tokens: needs 1 or more; got 0. Use 4000, say."),
     ):
         assert message.replace("TEXT", f"{tmp_path}/text") in refused(checkpoint, text, *flags)

@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--cache", cache, kind=at_least(1, most=10**9, use=500))
     theta = f"with --cache, factor of the products of features; 0 counts all its words alike (default: {THETA})"
     add_number(parser, "--cache-theta", theta, kind=at_least(0.0, use=THETA), metavar="T")
-    weight = f"with --cache, weight of its probabilities in the mixture, 0 to 1 (default: {LAMBDA})"
-    add_number(parser, "--cache-lambda", weight, kind=at_least(0.0, most=1, use=LAMBDA), metavar="L")
+    weight = f"with --cache, weight of its probabilities in the mixture, below 1 (default: {LAMBDA})"
+    add_number(parser, "--cache-lambda", weight, kind=at_least(0.0, most=0.999, use=LAMBDA), metavar="L")
     parser.add_argument("--raw", action="store_true", help="print logits without softmax, for --z-loss or nce models")
     sample = f"with --raw, number of tokens whose normaliser is computed (default: {RAW_SAMPLE})"
     add_number(parser, "--raw-sample", sample, kind=at_least(1, use=RAW_SAMPLE))
