@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
 
@@ -249,3 +250,16 @@ def test_killed_at_any_moment(data: str, flags: tuple, request: pytest.FixtureRe
     )
     assert train_or_kill(folder, *OFTEN, *flags, folder=tmp_path / "whole", seconds=None)
     assert_same(saved(tmp_path / "killed"), saved(tmp_path / "whole"), f"killed after {seconds} seconds: ")
+
+
+@pytest.mark.parametrize("fp32", [(), ("--ema-fp32",)])
+def test_an_average_begins_with_a_checkpoint_that_has_none(
+    fp32: tuple, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    """Of decay 1, so that it stays; fairseq ended in KeyError."""
+    train(lm_data, *LM, "--max-update", 2, "--save-dir", tmp_path)
+    average = ("--store-ema", "--ema-decay", 1, *fp32, "--max-update", 3, "--save-dir", tmp_path / "new")
+    train(lm_data, *LM, "--finetune-from-model", tmp_path / "checkpoint_last.pt", *average)
+    found, before = saved(tmp_path / "new"), saved(tmp_path)
+    assert_same(found["ema"], before["model"])
+    assert any(not torch.equal(weight, before["model"][name]) for name, weight in found["model"].items())

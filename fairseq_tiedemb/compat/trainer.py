@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from fairseq import options
+from fairseq import checkpoint_utils, options
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
@@ -59,6 +59,24 @@ def ema_decays_once(original: Any, self: EMA, new_model: torch.nn.Module, update
     averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
     once = without_aliases(new_model.state_dict(), averages)
     original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
+
+
+@mend(Trainer, "load_checkpoint")
+def averages_begin_with_the_checkpoint(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+    """Begin `--store-ema` with the weights of a checkpoint that has no averages, in finetuning or when resumed with it.
+
+    Without it: `KeyError: 'model'`, which fairseq has deleted by then (trainer.py:666). Goes when it keeps it.
+    """
+    load = checkpoint_utils.load_checkpoint_to_cpu
+
+    def load_averages(*args: Any, **kwargs: Any) -> Any:
+        state = load(*args, **kwargs)
+        if self.cfg.ema.store_ema and state.get("extra_state"):
+            state["extra_state"].setdefault("ema", dict(state["model"]))
+        return state
+
+    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", load_averages):
+        return original(self, *args, **kwargs)
 
 
 def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
