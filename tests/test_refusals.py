@@ -9,6 +9,8 @@ from typing import Any, cast
 import pytest
 from fairseq.data import Dictionary
 from fairseq.sequence_generator import SequenceGenerator
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import load_langpair_dataset
 
 from fairseq_tiedemb import terminal
 from fairseq_tiedemb.compat import refusals
@@ -100,9 +102,24 @@ def test_faults_are_told_from_refusals() -> None:
     assert refusals.refusal(error_of(theirs)) is None
 
 
+class LongRow:
+    """A dataset whose only row is too long."""
+
+    def filter_indices_by_size(self, indices: list[int], max_sizes: int) -> tuple[list[int], list[int]]:
+        return [], indices
+
+    def size(self, index: int) -> int:
+        return 9
+
+
 def test_what_fairseq_refuses_by_name_is_no_fault(generate: InProcess, parallel_data: Path) -> None:
     error = error_of(lambda: generate(parallel_data, "--path", "x.pt", "--sampling"))
     assert refusals.refusal(error) == "--sampling requires --nbest to be equal to --beam"
+    options = ("src", None, "tgt", None, False, None, 1, True, False, 9, 9)
+    error = error_of(lambda: load_langpair_dataset(str(parallel_data), "none", *options))
+    assert str(refusals.refusal(error)).startswith("Dataset not found: none")
+    error = error_of(lambda: FairseqTask(None).filter_indices_by_size([0], LongRow(), 5))
+    assert str(refusals.refusal(error)).startswith("Size of sample #0 is invalid (=9) since max_positions=5, skip")
     assert refusals.refusal(error_of(lambda: SequenceGenerator([], Dictionary()))) is None
 
 

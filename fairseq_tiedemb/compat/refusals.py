@@ -17,10 +17,10 @@ from .mending import mend_now
 PACKAGE = Path(__file__).resolve().parent.parent
 FAIRSEQ = Path(fairseq.__file__).resolve().parent
 # The end of a traceback: the innermost frame, and the message.
-END = re.compile(r'  File "([^"\n]+)", line .*?\n\w+Error: (.*)', re.DOTALL)
+END = re.compile(r'  File "([^"\n]+)", line .*?\n\w*(?:Error|Exception): (.*)', re.DOTALL)
 # The form that all refusals have, and how fairseq's own begin.
 OURS = re.compile(r".*needs? .*; (?:got|found) .*", re.DOTALL)
-FAIRSEQS = re.compile(r"(?:--[a-z]|Must specify batch size ).*", re.DOTALL)
+FAIRSEQS = re.compile(r"(?:--[a-z]|Must specify batch size |Size of sample |Dataset not found: ).*", re.DOTALL)
 
 
 def running_command() -> str | None:
