@@ -21,10 +21,13 @@ LOGITS = "--criterion: needs tied_cross_entropy with --output-layer {}; got {}, 
 Refusals = list[tuple[str, str]]
 OF_TRANSLATION: Refusals = [
     ("--dropout 1.5", r"--dropout: needs a probability in \[0, 1\); got 1.5"),
-    ("--best-checkpoint-metric bleu", "needs what validation logs; got 'bleu'. Use one of: .* --eval-bleu adds bleu"),
+    (
+        "--best-checkpoint-metric bleu",
+        "needs what validation logs, loss, .*ppl.*; got 'bleu'. Use one of these; bleu needs --eval-bleu",
+    ),
     (
         "--best-checkpoint-metric blue --eval-bleu",
-        "needs what validation logs; got 'blue'. Use one of: bleu, bsz, loss",
+        "needs what validation logs, loss, .*bleu.*; got 'blue'. Use one",
     ),
     ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0. Use 0.1"),
 ]
@@ -37,7 +40,10 @@ OF_LANGUAGE_MODELS: Refusals = [
         "--memory-efficient-bf16",
         "--memory-efficient-bf16: needs an optimizer that .* such as adam; got sgd. Use --bf16",
     ),
-    ("--max-tokens-valid 10", "--max-tokens-valid or --max-tokens: needs at least .*; got 10. Use smaller"),
+    (
+        "--max-tokens-valid 10",
+        "--max-tokens, of validation --max-tokens-valid: needs .* in split valid, .*; got 10. Use smaller",
+    ),
     ("--batch-size 0", "--batch-size: needs at least 1 row; got 0. Use 20, say"),
     (
         "--arch zaremba_lm_small_wt --adaptive-softmax-cutoff 6,10 --label-smoothing 0.1",

@@ -47,16 +47,14 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
     metric, dataset, of_training = cfg.best_checkpoint_metric, trainer.cfg.dataset, trainer._dummy_batch
     for subset in () if dataset.disable_validation else dataset.valid_subset.split(","):
         first = trainer.get_valid_iterator(subset).first_batch
-        if metric == "loss":
-            continue
         with metrics.aggregate(new_root=True) as logged:
-            trainer.valid_step(first)
-        names = ["num_updates", *logged.get_smoothed_values()]
+            if metric != "loss":  # which all log
+                trainer.valid_step(first)
+        names = ["loss", *logged.get_smoothed_values(), "num_updates"]
         if metric not in names:
-            more = " --eval-bleu adds bleu." if hasattr(trainer.cfg.task, "eval_bleu") else ""
             raise ValueError(
-                f"--best-checkpoint-metric: needs what validation logs; got {metric!r}. Use one of: "
-                f"{', '.join(sorted(names))}.{more}"
+                f"--best-checkpoint-metric: needs what validation logs, {', '.join(dict.fromkeys(names))}; got "
+                f"{metric!r}. Use one of these; bleu needs --eval-bleu."
             )
     trainer._dummy_batch = of_training
     return loaded
@@ -88,13 +86,4 @@ def interactive_alignment(original: Any, parser: Any) -> None:
     original(parser)
     for action in parser._actions:
         if action.dest == "print_alignment":
-            action.type = pairs_only
-
-
-def pairs_only(text: str) -> str:
-    """The type of `--print-alignment` in fairseq-interactive."""
-    if text == "soft":
-        raise argparse.ArgumentTypeError(
-            "fairseq-interactive needs hard alignment; got soft. Use fairseq-generate for soft alignment."
-        )
-    return text
+            action.choices = ["hard"]

@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from fairseq import checkpoint_utils, options
+from fairseq import options
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
@@ -35,19 +35,6 @@ def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
     return parsed
 
 
-@mend(Trainer, "__init__")
-def memory_efficient_is_half_precision(original: Any, self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
-    """Let fairseq-hydra-train follow `common.memory_efficient_bf16=true`, and fp16's, without `common.bf16=true`.
-
-    Without it: it trains in float32, without a message; only the command line sets both (options.py:193). Goes when the
-    trainer asks for either.
-    """
-    for kind in ("fp16", "bf16"):
-        if cfg.common[f"memory_efficient_{kind}"]:
-            cfg.common[kind] = True
-    original(self, cfg, *args, **kwargs)
-
-
 @mend(EMA, "_step_internal")
 def ema_decays_once(original: Any, self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
     """Update the moving average of a shared weight once per update, whatever its number of names; skip integer buffers.
@@ -59,24 +46,6 @@ def ema_decays_once(original: Any, self: EMA, new_model: torch.nn.Module, update
     averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
     once = without_aliases(new_model.state_dict(), averages)
     original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
-
-
-@mend(Trainer, "load_checkpoint")
-def averages_begin_with_the_checkpoint(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-    """Begin `--store-ema` with the weights of a checkpoint that has no averages, in finetuning or when resumed with it.
-
-    Without it: `KeyError: 'model'`, which fairseq has deleted by then (trainer.py:666). Goes when it keeps it.
-    """
-    load = checkpoint_utils.load_checkpoint_to_cpu
-
-    def load_averages(*args: Any, **kwargs: Any) -> Any:
-        state = load(*args, **kwargs)
-        if self.cfg.ema.store_ema and state.get("extra_state"):
-            state["extra_state"].setdefault("ema", dict(state["model"]))
-        return state
-
-    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", load_averages):
-        return original(self, *args, **kwargs)
 
 
 def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
@@ -203,9 +172,16 @@ def half_precision_needs_a_gpu() -> None:
     """Refuse `--fp16` and `--amp` without a GPU; `--fp16 --cpu` is a slow rehearsal of a training on a GPU.
 
     Without it: --fp16 ends in AssertionError that torch was not compiled with CUDA (optim/fp16_optimizer.py:38), at the
-    latest in the first gradient that overflows (trainer.py:1023); --amp trains in float32 (tasks/fairseq_task.py:531).
+    latest in the first gradient that overflows (trainer.py:1023); --amp trains in float32 (tasks/fairseq_task.py:531),
+    and so does `common.memory_efficient_bf16=true` alone in fairseq-hydra-train: only the command line sets both.
     Goes when fairseq names the missing GPU.
     """
+
+    @wrap(Trainer, "__init__")
+    def init(original: Any, self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        for kind in ("fp16", "bf16"):
+            cfg.common[kind] |= cfg.common[f"memory_efficient_{kind}"]
+        original(self, cfg, *args, **kwargs)
 
     @wrap(Trainer, "_build_optimizer")
     def build_optimizer(original: Any, self: Trainer) -> None:

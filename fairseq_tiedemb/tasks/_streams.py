@@ -202,9 +202,7 @@ class StreamRows(FairseqDataset):
         # At least one column: all rows here may have ended while another process has one token left.
         columns = max(int(lengths.max()), 1)
         sources, targets = (
-            torch.stack(
-                [F.pad(sample[key], (0, columns - len(sample[key])), value=self.stream.pad) for sample in samples]
-            )
+            torch.stack([F.pad(each[key], (0, columns - len(each[key])), value=self.stream.pad) for each in samples])
             for key in ("source", "target")
         )
         return {

@@ -150,15 +150,9 @@ class ContiguousLMTask(LanguageModelingTask):
         else:
             super().load_dataset(split, epoch, combine, **kwargs)
 
-    def get_batch_iterator(self, dataset: FairseqDataset, *args: Any, **kwargs: Any) -> iterators.EpochBatchIterating:
-        """Batches in text order for a stream, else fairseq's; raises ValueError for sizes that do not fit a stream."""
-        if not isinstance(dataset, TokenStream):
-            return super().get_batch_iterator(dataset, *args, **kwargs)
-        return self._stream_batches(dataset, *args, **kwargs)
-
-    def _stream_batches(
+    def get_batch_iterator(
         self,
-        stream: TokenStream,
+        dataset: FairseqDataset,
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         *,
@@ -166,28 +160,27 @@ class ContiguousLMTask(LanguageModelingTask):
         seed: int = 1,
         epoch: int = 1,
         **options: Any,
-    ) -> iterators.EpochBatchIterator:
+    ) -> iterators.EpochBatchIterating:
+        """Batches in text order for a stream, else fairseq's; raises ValueError for sizes that do not fit a stream."""
+        options |= {"num_shards": num_shards, "seed": seed, "epoch": epoch}
+        if not isinstance(dataset, TokenStream):
+            return super().get_batch_iterator(dataset, max_tokens, max_sentences, **options)
         if max_tokens is not None and max_sentences is None:
             raise ValueError(
                 f"--batch-size: needs the number of rows that the text is cut into; got --max-tokens {max_tokens} "
                 "alone. Use --batch-size 20, say, and --tokens-per-sample for the length of a batch."
             )
         rows_here, chunk = max_sentences or 1, self.args.tokens_per_sample
-        is_training = stream.split == getattr(self.args, "train_subset", stream.split)
         if max_tokens is not None and max_tokens < rows_here * chunk:
-            # In training; fairseq-validate has no flags of its own.
-            tokens, rows = (
-                flag if is_training else f"{flag}-valid or {flag}" for flag in ("--max-tokens", "--batch-size")
-            )
             raise ValueError(
-                f"{tokens}: needs at least {rows_here * chunk}, the tokens of {rows_here} rows ({rows}) of {chunk} "
-                f"tokens (--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
+                f"--max-tokens, of validation --max-tokens-valid: needs at least {rows_here * chunk} in split "
+                f"{dataset.split}, the tokens of {rows_here} rows (--batch-size, --batch-size-valid) of {chunk} tokens "
+                f"(--tokens-per-sample); got {max_tokens}. Use smaller ones, or leave it out."
             )
-        is_random = getattr(self.args, "random_length", False) and is_training
+        is_random = getattr(self.args, "random_length", False) and dataset.split == self.args.train_subset
         if is_random:
             self._seed_of_lengths = seed
-        rows = StreamRows(stream, rows_here * num_shards, chunk, random_by=(seed, epoch) if is_random else None)
-        options |= {"num_shards": num_shards, "seed": seed, "epoch": epoch}
+        rows = StreamRows(dataset, rows_here * num_shards, chunk, random_by=(seed, epoch) if is_random else None)
         return epoch_batches(rows, rows.batches(num_shards), shuffles=False, **options)
 
     def eval_lm_dataloader(

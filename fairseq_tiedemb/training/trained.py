@@ -58,6 +58,8 @@ def checked_file(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
     state, training = original(path, *args, **kwargs), _resuming.get()
     if training is not None:
         check_resume(state, str(path), *training)
+        if training[1].cfg.ema.store_ema and state.get("extra_state"):  # fairseq wants weights that it has deleted
+            state["extra_state"].setdefault("ema", dict(state["model"]))
         last = (state.get("optimizer_history") or [{}])[-1]
         if last.get("optimizer_name") in ADAMS.values():  # each takes the other's state; fairseq compares the names
             last["optimizer_name"] = ADAMS.get(training[1].cfg.optimizer._name, last["optimizer_name"])

@@ -200,7 +200,7 @@ def test_another_number_of_rows_is_refused() -> None:
 def test_a_text_is_cut_into_rows_not_tokens() -> None:
     with pytest.raises(ValueError, match="--batch-size: needs the number of rows .* got --max-tokens 400 alone"):
         task_with(5).get_batch_iterator(stream(100), max_tokens=400)
-    with pytest.raises(ValueError, match=r"--max-tokens: .* got 14. Use smaller"):
+    with pytest.raises(ValueError, match=r"--max-tokens, .* got 14. Use smaller"):
         task_with(5).get_batch_iterator(stream(100), max_tokens=14, max_sentences=3)
     assert len(batches(task_with(5), stream(100), max_tokens=15, max_sentences=3, num_shards=2)) == 4
 
