@@ -71,11 +71,7 @@ OUTPUT_LAYER = (
 # Values of word2vec's flag before --output-layer, --word2vec-output.
 FORMER_OUTPUTS = {"negative": "negative-sampling", "full": "softmax", "tree": "tree"}
 SHARING_AND_OUTPUT_LAYER = (*SHARING, *OUTPUT_LAYER)
-IN_FEEDFORWARD_LM = (
-    *SHARING_AND_OUTPUT_LAYER,
-    Choice("activation_fn", "tanh"),
-    Choice("deep_output", "none"),
-)
+IN_FEEDFORWARD_LM = (*SHARING_AND_OUTPUT_LAYER, Choice("activation_fn", "tanh"), Choice("deep_output", "none"))
 
 # With options of fairseq's own models that fairseq does not check: the number of heads, for one, changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (

@@ -84,9 +84,7 @@ def create_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fairseq-tiedemb {__version__}, {PACKAGE}")
     # Without a help of its own a subparser is not listed once more.
-    subparsers = parser.add_subparsers(
-        metavar="COMMAND", help="-h after it shows its options", parser_class=CommandParser
-    )
+    subparsers = parser.add_subparsers(metavar="COMMAND", help="-h after it shows options", parser_class=CommandParser)
     for name in COMMANDS:
         subparsers.add_parser(name, exit_on_error=False)
     return parser

@@ -31,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of tied_transformer, tied_lightconv, ..."
     )
     parser.add_argument("output", type=Path, metavar="OUT", help="new checkpoint; with another --to a new folder")
-    parser.add_argument(
-        "--to", choices=tuple(CHECKS), default="fairseq", help="program to write for (default: fairseq)"
-    )
+    parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="target program (default: fairseq)")
     parser.add_argument(
         "--settings",
         choices=("dict", "namespace"),

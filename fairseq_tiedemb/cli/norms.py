@@ -18,12 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint, folder of transformers, or safetensors file"
     )
-    parser.add_argument(
-        "--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for word counts"
-    )
-    parser.add_argument(
-        "--isotropy", action="store_true", help="also print how evenly the rows point in all directions"
-    )
+    parser.add_argument("--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for counts")
+    parser.add_argument("--isotropy", action="store_true", help="also print how evenly rows point in all directions")
     parser.add_argument("--parameters", action="store_true", help="also print the norm of every parameter")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
 

@@ -83,13 +83,7 @@ class TiedCrossEntropy(FairseqCriterion):
 
     takes_the_models_loss = True
 
-    def __init__(
-        self,
-        task: Any,
-        sentence_avg: bool,
-        label_smoothing: float = 0.0,
-        **options: float,
-    ):
+    def __init__(self, task: Any, sentence_avg: bool, label_smoothing: float = 0.0, **options: float):
         super().__init__(task)
         own = {name: options.pop(name) for name in OWN_OPTIONS if name in options}
         self.options = LossOptions(label_smoothing, **own)  # type: ignore[arg-type]

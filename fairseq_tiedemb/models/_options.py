@@ -67,9 +67,7 @@ class TyingConfig(MethodConfig):
 class ProjectionConfig(FairseqDataclass):
     """The projection P."""
 
-    projection: bool = option(
-        False, "insert a learned matrix P between features and output embedding (Press & Wolf 2016)"
-    )
+    projection: bool = option(False, "a learned matrix P between features and output embedding (Press & Wolf 2016)")
     projection_bias: bool = option(False, "with --projection, give P a bias, as Press & Wolf and presets with P do")
 
 

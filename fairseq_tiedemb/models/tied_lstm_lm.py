@@ -26,15 +26,11 @@ from ._tables import Tables
 class TiedLSTMLMConfig(RecurrentLMConfig):
     """Options of ``tied_lstm_lm``; sizes are Zaremba et al.'s small model."""
 
-    dropout: float = probability(
-        0.0, "dropout probability between layers, and default of the other dropout probabilities"
-    )
+    dropout: float = probability(0.0, "dropout probability between layers, and default of the other probabilities")
     decoder_dropout_in: Optional[float] = own_dropout("of the embeddings")
     decoder_dropout_out: Optional[float] = own_dropout("of the last layer's outputs")
     decoder_layers: int = size(2, "number of layers")
-    weight_dropout: float = probability(
-        0.0, "DropConnect: probability of dropping a recurrent weight (Merity et al. 2018)"
-    )
+    weight_dropout: float = probability(0.0, "DropConnect: probability to drop a recurrent weight (Merity et al. 2018)")
 
 
 @register_model("tied_lstm_lm", dataclass=TiedLSTMLMConfig)

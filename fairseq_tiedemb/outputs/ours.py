@@ -142,9 +142,7 @@ class MixtureConfig:
     """Options of ``--output-layer mixture``."""
 
     mixtures: int = option(
-        3,
-        "for mixture: number of softmaxes",
-        needs=Range("1 to 100", "3, say", at_least=1, at_most=100, whole=True),
+        3, "for mixture: number of softmaxes", needs=Range("1 to 100", "3, say", at_least=1, at_most=100, whole=True)
     )
 
 
