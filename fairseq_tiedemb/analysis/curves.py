@@ -91,9 +91,7 @@ def read_log(path: str | Path) -> Run:
                     newest = epoch
                     run.add(epoch, subset, perplexity)
     except OSError as error:
-        raise ValueError(
-            f"LOG: needs a log of fairseq-train; got {path} ({error.strerror}). Use another path."
-        ) from error
+        raise ValueError(f"LOG: needs a log of fairseq-train; got {path} ({error.strerror}). Use another.") from error
     if newest == 0:
         raise ValueError(
             f"LOG: needs perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got {path}, "

@@ -62,11 +62,18 @@ class CommandParser(argparse.ArgumentParser):
                 command.add_arguments(self)
             self.set_defaults(run=lambda arguments: command.run(arguments) or 0, exact=getattr(command, "EXACT", False))
         try:
-            return super().parse_known_args(args, namespace)
+            found, rest = super().parse_known_args(args, namespace)
         except argparse.ArgumentError as error:
             if not isinstance(error.__context__, argparse.ArgumentTypeError):
                 self.error(str(error))
             raise ValueError(f"{error.argument_name}: {error.message}") from None
+        # Python before 3.12.7 gives a second positional argument, of any number of words, none that follow an option.
+        for action in self._actions if rest and not any(word.startswith("-") for word in rest) else ():
+            if action.nargs == "*" and not action.option_strings:
+                before = getattr(found, action.dest)
+                setattr(found, action.dest, [*([] if before is action.default else before), *rest])
+                rest = []
+        return found, rest
 
 
 def command_module(name: str) -> Any:

@@ -189,6 +189,4 @@ def _check_held_out(arguments: argparse.Namespace, smoothing: str) -> None:
             "text."
         )
     elif os.path.realpath(held_out) in map(os.path.realpath, arguments.train):
-        raise ValueError(
-            f"--held-out: needs text that is not in TRAIN; got {held_out}, which is. Use the validation text."
-        )
+        raise ValueError(f"--held-out: needs text that is not in TRAIN; got {held_out}, which is. Use validation text.")

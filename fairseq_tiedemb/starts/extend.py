@@ -191,7 +191,5 @@ def _row(given: Any, drawn: Tensor, key: str, old: Tensor, index: Mapping[str, i
     if not key.endswith("embed_tokens.weight"):
         return drawn
     if len(given) != len(drawn):
-        raise ValueError(
-            f"--vectors: needs {len(drawn)} numbers a word, as in the table; got {len(given)}. Use others."
-        )
+        raise ValueError(f"--vectors: needs {len(drawn)} numbers a word, as the table; got {len(given)}. Use others.")
     return torch.from_numpy(given)

@@ -34,9 +34,7 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
                 "training."
             )
     if _shares(trained.model.state_dict()):
-        raise ValueError(
-            f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as it is."
-        )
+        raise ValueError(f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as is.")
     changes = {TYING: True}
     tied = trained.built(trained.task, **changes)
 
