@@ -8,21 +8,36 @@ core. The addition is in place, of numbers far more than caches hold, every byte
 the limit is one: activations and scores, which may stay in a cache; exponentials and tanh; reading a recurrent weight
 again at each time step. A core may move bytes while it multiplies, so the arithmetic alone is shown too: that nothing
 can beat.
+
+Beside it stands what torch takes for the step's *own* operations: its products in their shapes and its nonlinear
+functions, done alone in the same rounds, and the same bytes. A step that keeps these operations cannot be faster,
+however the rest is written.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
 
 from fairseq_tiedemb import products
 
 from .interleave import ratio
 
-PRODUCT, ADDITION = "2048^3 product", "addition in place"
+PRODUCT, ADDITION, OWN = "2048^3 product", "addition in place", "own operations"
 SIZE, NUMBERS = 2048, 2**25
+# Products, functions that an addition or multiplication cannot replace, and torch's kernels of both.
+OPERATIONS = {
+    *("mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "mv", "addmv", "addmv_"),
+    *("exp", "exp_", "sigmoid", "sigmoid_", "tanh", "tanh_", "softmax", "_softmax", "_log_softmax"),
+    *("native_layer_norm", "native_layer_norm_backward", "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"),
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,28 @@ class Work:
         arithmetic = [self.flops / (2 * SIZE**3) * each for each in seconds[PRODUCT]]
         traffic = [self.bytes / (3 * 4 * NUMBERS) * each for each in seconds[ADDITION]]
         return [sum(both) for both in zip(arithmetic, traffic, strict=True)], arithmetic
+
+
+class OwnOperations(TorchDispatchMode):
+    """Keeps a step's ``OPERATIONS`` with their operands, to do them again, and nothing else."""
+
+    def __init__(self, step: Callable[[], object]):
+        super().__init__()
+        self._calls: list[partial[object]] = []
+        with self:
+            step()
+
+    def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function.overloadpacket.__name__ in OPERATIONS:
+            operands = tree_map_only(Tensor, Tensor.detach, (args, kwargs or {}))
+            self._calls.append(partial(function, *operands[0], **operands[1]))
+        return function(*args, **kwargs or {})
+
+    @torch.no_grad()
+    def again(self) -> None:
+        """Does them."""
+        for call in self._calls:
+            call()
 
 
 def parameter_bytes(parameters: int, *, update: bool) -> int:
@@ -80,17 +117,24 @@ def rates(dtype: torch.dtype) -> dict[str, Callable[[], None]]:
 RATES = rates(torch.float32)
 
 
-def show_limit(work: Work, seconds: Mapping[str, list[float]], contestant: str, *, steps: int = 1) -> str:
-    """Prints and returns what part of a contestant's time the limit is.
+def show_limit(work: Work, seconds: Mapping[str, list[float]], contestant: str, *, steps: int = 1) -> dict[str, str]:
+    """Prints and returns what part of a contestant's time the limit is, and its own operations and the bytes.
 
     Args:
         work: of a step.
-        seconds: every round's, of the contestant and of ``RATES``.
+        seconds: every round's, of the contestant, of ``RATES`` and of one step's operations, ``OWN``.
         contestant: whose time.
         steps: of the contestant in a round.
     """
-    limit, arithmetic = ([steps * each for each in part] for part in work.seconds(seconds))
-    both = {**seconds, "limit": limit, "arithmetic": arithmetic}
-    share, of_it = ratio(both, "limit", contestant), ratio(both, "arithmetic", contestant)
-    print(f"  limit's time over that of {contestant}: {share}; its arithmetic alone {of_it}")
-    return share
+    limit, arithmetic = work.seconds(seconds)
+    traffic = [both - products for both, products in zip(limit, arithmetic, strict=True)]
+    own = [sum(both) for both in zip(seconds[OWN], traffic, strict=True)]
+    parts = {"limit": limit, "arithmetic": arithmetic, "own": own}
+    shares = {
+        part: ratio({part: [steps * each for each in times], **seconds}, part, contestant)
+        for part, times in parts.items()
+    }
+    alone = shares.pop("arithmetic")
+    print(f"  limit's time over that of {contestant}: {shares['limit']}; its arithmetic alone {alone}")
+    print(f"  own operations and the bytes: {shares['own']}")
+    return shares

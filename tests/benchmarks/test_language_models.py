@@ -5,6 +5,7 @@ times, and no slower than torch's LSTM with torch's chunked loss, whose kernel o
 and 2 % above a bare loop over the same model; evaluation in chunks at least 10 times faster than token by token.
 """
 
+import copy
 import os
 import resource
 import statistics
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +33,7 @@ from .language_model_peers import (
     build_ours,
     step_work,
 )
-from .limits import RATES, show_limit
+from .limits import OWN, OwnOperations, Work, rates, show_limit
 
 SIZES = {"small": ("zaremba_lm_small_wt", 200, 20), "large": ("zaremba_lm_large_wt", 1500, 35)}
 ROWS = 20
@@ -51,49 +53,67 @@ def update(model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tenso
     return loss.item()
 
 
+# Columns of the table speed-lm-step, and the contestant over which ours are.
+COLUMNS = {
+    "fairseq": "fairseq lstm_lm",
+    "torch": "nn.LSTM, F.cross_entropy",
+    "chunked": "nn.LSTM, F.linear_cross_entropy",
+    "chunked-float32": "nn.LSTM, F.linear_cross_entropy, float32",
+}
+
+
 @pytest.mark.benchmark
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("name", SIZES)
-def test_training_step(name: str, record: Record) -> None:
+def test_training_step(name: str, dtype: torch.dtype, record: Record) -> None:
     arch, size, steps = SIZES[name]
     ours = build_ours(arch, dropout=0.0).train()
-    peers: dict[str, FairseqLSTMLM | TorchLSTMLM] = {
-        "fairseq lstm_lm": FairseqLSTMLM(ours),
-        "nn.LSTM, F.cross_entropy": TorchLSTMLM(ours, chunked=False),
+    models: dict[str, Any] = {
+        "ours": ours,
+        COLUMNS["fairseq"]: FairseqLSTMLM(ours),
+        COLUMNS["torch"]: TorchLSTMLM(ours, chunked=False),
     }
     if HAS_LINEAR_CROSS_ENTROPY:
-        peers["nn.LSTM, F.linear_cross_entropy"] = TorchLSTMLM(ours, chunked=True)
+        models[COLUMNS["chunked"]] = TorchLSTMLM(ours, chunked=True)
     words = text(ROWS, steps + 1)
     tokens, target = words[:, :-1].contiguous(), words[:, 1:].contiguous()
-    losses = {
-        "ours": lambda: ours(tokens, target=target, stream_position=0).loss,
-        **{peer: lambda model=model: model.loss(tokens, target) for peer, model in peers.items()},
-    }
-    for peer in peers:
-        torch.testing.assert_close(losses[peer](), losses["ours"](), rtol=1e-5, atol=0.0)
-    models = {"ours": ours, **peers}
+
+    def loss(contestant: str) -> torch.Tensor:
+        if contestant == "ours":
+            return ours(tokens, target=target, stream_position=0).loss
+        return models[contestant].loss(tokens, target)
+
+    for peer in models:
+        torch.testing.assert_close(loss(peer), loss("ours"), rtol=1e-5, atol=0.0)
+    with FlopCounterMode(display=False) as counter:
+        loss(COLUMNS["fairseq"]).backward()
+    if dtype != torch.float32:
+        if HAS_LINEAR_CROSS_ENTROPY:
+            models[COLUMNS["chunked-float32"]] = copy.deepcopy(models[COLUMNS["chunked"]])
+        for contestant in models:
+            if not contestant.endswith("float32"):
+                models[contestant].to(dtype)
     optimizers = {key: torch.optim.SGD(model.parameters(), lr=0.1) for key, model in models.items()}
     repeats = 10 if name == "small" else 1
 
-    def train(contestant: str) -> None:
-        for _ in range(repeats):
-            update(models[contestant], optimizers[contestant], losses[contestant]())
+    def train(contestant: str, updates: int = repeats) -> None:
+        for _ in range(updates):
+            update(models[contestant], optimizers[contestant], loss(contestant))
 
     work = step_work(sum(parameter.numel() for parameter in ours.parameters()), size, ROWS, steps)
-    with FlopCounterMode(display=False) as counter:
-        losses["fairseq lstm_lm"]().backward()
     assert 0.95 < work.flops / counter.get_total_flops() <= 1.0
 
     runs = {contestant: partial(train, contestant) for contestant in models}
-    seconds = interleave({**runs, **RATES}, rounds=9 if name == "small" else 5)
-    print(f"{name}: 2 x {size}, tied, {ROWS} x {steps}, V = {VOCABULARY}")
+    own = OwnOperations(partial(train, "ours", 1)).again
+    seconds = interleave({**runs, **rates(dtype), OWN: own}, rounds=9 if name == "small" else 5)
+    print(f"{name}: 2 x {size}, tied, {ROWS} x {steps}, V = {VOCABULARY}, {dtype}")
     for contestant in models:
         rate = repeats * ROWS * steps / statistics.median(seconds[contestant])
-        over = f"  ours over it {ratio(seconds, contestant, 'ours')}" if contestant in peers else ""
-        print(f"  {contestant:32s} {rate:8.0f} words/s{over}")
-    rows = dict(zip(peers, ("step", "torch", "torch-chunked"), strict=False))
-    for peer, row in rows.items():
-        record("speed-lm", f"{row},2x{size}", {"ratio": ratio(seconds, peer, "ours")})
-    record("speed-lm", f"limit,2x{size}", {"ratio": show_limit(work, seconds, "ours", steps=repeats)})
+        over = "" if contestant == "ours" else f"  ours over it {ratio(seconds, contestant, 'ours')}"
+        print(f"  {contestant:40s} {rate:8.0f} words/s{over}")
+    figures = {column: ratio(seconds, peer, "ours") for column, peer in COLUMNS.items() if peer in seconds}
+    figures |= show_limit(Work(work.flops, work.bytes * dtype.itemsize // 4), seconds, "ours", steps=repeats)
+    record("speed-lm-step", f"2x{size}" + (",bf16" if dtype == torch.bfloat16 else ""), figures)
 
 
 BARE_LOOP = """

@@ -21,7 +21,7 @@ from fairseq_tiedemb.modules.variational_lstm import VariationalLSTM
 
 from .conftest import Record
 from .interleave import interleave, ratio
-from .limits import RATES, Work, parameter_bytes, show_limit
+from .limits import OWN, RATES, OwnOperations, Work, parameter_bytes, show_limit
 
 BSZ, STEPS = 20, 35
 
@@ -107,7 +107,8 @@ def compare(name: str, stack: nn.Module, size: int, loops: dict[str, Loop], flop
         for gradient, parameter in zip(gradients, stack.parameters(), strict=True):
             torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-6)
 
-    seconds = interleave({**{each: partial(step, each) for each in runs}, **RATES}, rounds=5)
+    own = OwnOperations(partial(step, "ours")).again
+    seconds = interleave({**{each: partial(step, each) for each in runs}, **RATES, OWN: own}, rounds=5)
     print(f"{name}, {BSZ} rows of {STEPS} words, forward and backward")
     for contestant in runs:
         over = f"  ours over it {ratio(seconds, contestant, 'ours')}" if contestant in loops else ""

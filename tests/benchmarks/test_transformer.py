@@ -24,7 +24,7 @@ from ..models.common import dictionary
 from ..models.families import task_of
 from .conftest import Record
 from .interleave import LIUS_METHODS, interleave, ratio
-from .limits import Work, rates, show_limit
+from .limits import OWN, OwnOperations, Work, rates, show_limit
 
 PRESET = "transformer_iwslt_de_en"
 FAIRSEQ = "fairseq"
@@ -94,9 +94,9 @@ def test_training_step(dtype: torch.dtype, record: Record) -> None:
         steps["plain"]()
     parameters = sum(parameter.numel() for parameter in build("plain").parameters())
     work = Work(counter.get_total_flops(), dtype.itemsize * parameters * 11)
-    seconds = interleave({**steps, **rates(dtype)}, rounds=5)
+    seconds = interleave({**steps, **rates(dtype), OWN: OwnOperations(steps["plain"]).again}, rounds=5)
     figures = show(f"training step, 4,000 words in 160 sentences, label smoothing 0.1, {dtype}", seconds)
-    figures["limit"] = show_limit(work, seconds, "plain")
+    figures |= show_limit(work, seconds, "plain")
     record("speed-transformer", "step" if dtype == torch.float32 else "step,bf16", figures)
 
 
