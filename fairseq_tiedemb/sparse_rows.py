@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 
 def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Distinct words in rising order, and each word's position among them; linear, where ``torch.unique`` sorts."""
-    found = torch.bincount(words, minlength=size).nonzero().squeeze(1)
-    place = words.new_empty(size)
-    place[found] = torch.arange(len(found), device=words.device)
-    return found, place[words]
+    # By numpy, whose indexing takes a third of torch's time.
+    numbers, occurs, place = words.numpy(force=True), np.zeros(size, bool), np.empty(size, np.int64)
+    occurs[numbers] = True
+    found = np.flatnonzero(occurs)
+    place[found] = np.arange(len(found))
+    return torch.from_numpy(found).to(words.device), torch.from_numpy(place.take(numbers)).to(words.device)
 
 
 def sparse_rows(words: Tensor, rows: Tensor, shape: Sequence[int]) -> Tensor:
