@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +24,7 @@ class Noise:
         sums = q.cumsum(0)
         self.q, self._cumulated = q / sums[-1], sums / sums[-1]
         ends = torch.searchsorted(self._cumulated, torch.arange(PARTS + 1, device=q.device).to(q) / PARTS, right=True)
-        self._guide = ends[1:].where(ends[1:] == ends[:-1], -1).int().numpy(force=True)
+        self._guide = ends[1:].where(ends[1:] == ends[:-1], -1).int()
 
     def draw(self, shape: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
         """Noise words of this shape, by a generator on the CPU or, for None, torch's own of the counts' device."""
@@ -36,10 +35,10 @@ class Noise:
         # The first sum above the point, which is never that of a word of probability 0.
         if device.type != "cpu":
             return torch.searchsorted(self._cumulated, points.to(device), right=True)
-        words = self._guide.take(points.mul(PARTS).long().numpy()).astype(np.int64)
-        unsure = words < 0
-        words[unsure] = torch.searchsorted(self._cumulated, points[torch.from_numpy(unsure)], right=True).numpy()
-        return torch.from_numpy(words)
+        words = self._guide.take(points.mul(PARTS).long()).long()
+        unsure = words.view(-1).lt(0).nonzero().squeeze(1)
+        found = torch.searchsorted(self._cumulated, points.take(unsure), right=True)
+        return words.put_(unsure, found)
 
 
 class NoiseOfCounts:

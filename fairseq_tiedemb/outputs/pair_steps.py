@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -87,7 +86,7 @@ class _Rows:
     def __init__(self, table: Tensor, words: Tensor):
         self.shape = table.shape
         self.words, self.places = distinct(words, len(table))
-        self.before = _take(table.detach(), self.words)
+        self.before = table.index_select(0, self.words)
         self.now = self.before.clone()
 
     def gradient(self, factor: Tensor) -> Tensor:
@@ -105,48 +104,41 @@ def _blocks(
     weights_iw is (k / m) * (contexts of i). All else is 0. Arguments are those of ``PairSteps.forward``. Returns the
     numbers of blocks in the steps, centres (S,), words (G, W), weights and own (G, BLOCK, W).
     """
-    # By numpy, whose indexing takes a third of torch's time.
-    centres_n, targets_N, of_N, noise = (each.numpy(force=True) for each in (words_n, target_N, rows_N, noise_Gm))
-    (groups, count), weight, kinds = noise.shape, negatives / noise.shape[1], 1024
-    sizes = np.array(sizes_of_steps(len(centres_n)))
+    device, (groups, count), weight, kinds = words_n.device, noise_Gm.shape, negatives / noise_Gm.size(1), 1024
+    sizes = torch.tensor(sizes_of_steps(len(words_n)), device=device)
     blocks = -(sizes // -BLOCK)
     unused = blocks * BLOCK - sizes
-    slot_n = np.arange(len(centres_n)) + (unused.cumsum() - unused).repeat(sizes)
-    centres_S = np.full(groups * BLOCK, centres_n[0])
-    centres_S[slot_n] = centres_n
-    slot_N = slot_n[of_N]
-    counts_S = np.bincount(slot_N, minlength=groups * BLOCK)
-    counts_G = counts_S.reshape(groups, BLOCK).sum(1)
-    block_N, columns = np.arange(groups).repeat(counts_G), count + int(counts_G.max())
-    column_N = np.arange(len(targets_N)) + (count + counts_G - counts_G.cumsum())[block_N]
-    words_GW = np.full((groups, columns), noise[0, 0])
-    words_GW[:, :count] = noise
-    words_GW.ravel()[block_N * columns + column_N] = targets_N
-    weights_SW, own_SW = factors = np.zeros((2, groups * BLOCK, columns), f"f{dtype.itemsize}")
-    weights_SW[:, :count] = (counts_S * weight)[:, None]
+    slot_n = torch.arange(len(words_n), device=device) + (unused.cumsum(0) - unused).repeat_interleave(sizes)
+    centres_S = words_n[:1].repeat(groups * BLOCK).scatter_(0, slot_n, words_n)
+    slot_N = slot_n.index_select(0, rows_N)
+    counts_S = torch.bincount(slot_N, minlength=groups * BLOCK)
+    counts_G = counts_S.view(groups, BLOCK).sum(1)
+    block_N, columns = slot_N // BLOCK, count + int(counts_G.max())
+    column_N = torch.arange(len(target_N), device=device)
+    column_N += (count + counts_G - counts_G.cumsum(0)).index_select(0, block_N)
+    words_GW = noise_Gm[:1, :1].repeat(groups, columns)
+    words_GW[:, :count] = noise_Gm
+    words_GW.view(-1).scatter_(0, block_N * columns + column_N, target_N)
+    weights_SW, own_SW = factors = torch.zeros(2, groups * BLOCK, columns, dtype=dtype, device=device)
+    weights_SW[:, :count] = (counts_S.to(dtype) * weight).unsqueeze(1)
     own_N = slot_N * columns + column_N
-    weights_SW.ravel()[own_N] = own_SW.ravel()[own_N] = 1
+    for factor in (weights_SW, own_SW):
+        factor.view(-1).scatter_(0, own_N, 1)
     # Only words with equal last bits are compared.
-    known = np.zeros(groups * kinds, bool)
-    known[(noise % kinds + kinds * np.arange(groups)[:, None]).ravel()] = True
-    maybe = np.flatnonzero(known[targets_N % kinds + kinds * block_N])
-    weights_SW.ravel()[own_N[maybe]] -= weight * (noise[block_N[maybe]] == targets_N[maybe, None]).sum(1)
-    made = (centres_S, words_GW, *factors.reshape(2, groups, BLOCK, columns))
-    return blocks[blocks > 0].tolist(), *(torch.from_numpy(each).to(words_n.device) for each in made)
-
-
-def _take(rows: Tensor, places: Tensor) -> Tensor:
-    """Copies rows; numpy does it faster than torch."""
-    on_cpu = rows.device.type == "cpu"
-    return torch.from_numpy(rows.numpy().take(places.numpy(), 0)) if on_cpu else rows.index_select(0, places)
+    known = torch.zeros(groups * kinds, dtype=torch.bool, device=device)
+    known[(noise_Gm % kinds + kinds * torch.arange(groups, device=device).unsqueeze(1)).flatten()] = True
+    maybe = known.index_select(0, target_N % kinds + kinds * block_N).nonzero().squeeze(1)
+    repeats = noise_Gm.index_select(0, block_N[maybe]).eq(target_N[maybe].unsqueeze(1)).sum(1)
+    weights_SW.view(-1)[own_N[maybe]] -= weight * repeats.to(dtype)
+    return blocks[blocks > 0].tolist(), centres_S, words_GW, *factors.view(2, groups, BLOCK, columns)
 
 
 def _step(inputs: Tensor, outputs: Tensor, blocks: tuple[Tensor, ...], rate: float) -> None:
     """Changes the rows by a step of SGD; ``_blocks`` has places of rows for words, and scores that this fills in."""
     centres_GB, words_GW, weights_GBW, own_GBW, scores_GBW = blocks
     centres, words = centres_GB.flatten(), words_GW.flatten()
-    features_GBD = _take(inputs, centres).view(*centres_GB.shape, -1)
-    rows_GWD = _take(outputs, words).view(*words_GW.shape, -1)
+    features_GBD = inputs.index_select(0, centres).view(*centres_GB.shape, -1)
+    rows_GWD = outputs.index_select(0, words).view(*words_GW.shape, -1)
     torch.bmm(features_GBD, rows_GWD.transpose(1, 2), out=scores_GBW)
     falls_GBW = torch.addcmul(own_GBW, scores_GBW.sigmoid(), weights_GBW, value=-1)
     # The rate is a factor here, because `index_add_` is slow with one.
