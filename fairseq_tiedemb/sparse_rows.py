@@ -8,10 +8,10 @@ from torch import Tensor
 
 def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Distinct words in rising order, and each word's position among them; linear, where ``torch.unique`` sorts."""
-    found = torch.bincount(words, minlength=size).nonzero().squeeze(1)
-    place = words.new_empty(size)
-    place[found] = torch.arange(len(found), device=words.device)
-    return found, place[words]
+    occurs = torch.zeros(size, dtype=torch.bool, device=words.device).scatter_(0, words, True)
+    found = occurs.nonzero().squeeze(1)
+    place = words.new_empty(size).scatter_(0, found, torch.arange(len(found), device=words.device))
+    return found, place.index_select(0, words)
 
 
 def sparse_rows(words: Tensor, rows: Tensor, shape: Sequence[int]) -> Tensor:

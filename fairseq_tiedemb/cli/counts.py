@@ -70,12 +70,12 @@ def numbered(stream: Any, words: Any, size: int) -> Iterator[tuple[Any, Any]]:
     """Yields parts of a text, of whole sentences: the words in `words`, by their place there, and sentence numbers."""
     import numpy as np
 
-    from fairseq_tiedemb.tasks._pairs import BLOCK, whole_sentences, words_and_sentences
+    from fairseq_tiedemb.tasks._pairs import BLOCK, whole_sentences, words_and_bounds
 
     place = np.full(size, -1, np.int32)
     place[words] = np.arange(len(words), dtype=np.int32)
     bounds = whole_sentences(stream.ends, BLOCK)
     for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        tokens, sentences = words_and_sentences(stream, start, stop)
-        found = place[tokens]
-        yield found[found >= 0], sentences[found >= 0]
+        tokens, sentences = words_and_bounds(stream, start, stop)
+        found, sizes = place[tokens], np.diff(sentences)
+        yield found[found >= 0], np.arange(len(sizes)).repeat(sizes)[found >= 0]

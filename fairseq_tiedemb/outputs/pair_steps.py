@@ -1,6 +1,6 @@
 """Negative sampling learned in small steps: the pairs of a batch see what earlier pairs of the batch changed."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -57,21 +57,21 @@ class PairSteps(torch.autograd.Function):
             negatives: k.
             rate: learning rate.
         """
-        count, pairs = len(words_n), len(target_N)
-        words_out = torch.cat((target_N, noise_Gm.flatten()))
+        blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, negatives, inputs_VD.dtype)
+        words = words_GW.flatten()
         if outputs_VD is None:
-            rows = [_Rows(inputs_VD, torch.cat((words_n, words_out)))]
-            input_places, output_places = rows[0].places.split((count, len(words_out)))
+            rows = [_Rows(inputs_VD, torch.cat((centres_S, words)))]
+            places = rows[0].places.split((len(centres_S), len(words)))
         else:
-            rows = [_Rows(inputs_VD, words_n), _Rows(outputs_VD, words_out)]
-            input_places, output_places = (each.places for each in rows)
-        target_places, noise_places = output_places.split((pairs, noise_Gm.numel()))
-        noise_places = noise_places.view(noise_Gm.shape)
-        weight = negatives / noise_Gm.size(1)
-        parts = _parts(input_places, target_places, rows_N, noise_places, weight, inputs_VD.dtype)
-        scores = [_step(rows[0].now, rows[-1].now, part, rate) for part in parts]
+            rows = [_Rows(inputs_VD, centres_S), _Rows(outputs_VD, words)]
+            places = tuple(each.places for each in rows)
+        scores_GBW = torch.empty_like(factors[0])
+        of_blocks = (*(each.view(len(words_GW), -1) for each in places), *factors, scores_GBW)
+        for step in zip(*(each.split(blocks) for each in of_blocks), strict=True):
+            _step(rows[0].now, rows[-1].now, step, rate)
         ctx.rows, ctx.rate = rows, rate
-        return _loss(parts, scores)
+        weights, own, scores = (each.flatten() for each in of_blocks[2:])
+        return torch.dot(F.softplus(scores), weights) - torch.dot(scores, own)
 
     @staticmethod
     @once_differentiable
@@ -93,75 +93,56 @@ class _Rows:
         return sparse_rows(self.words, (self.before - self.now).mul_(factor), self.shape)
 
 
-class _Part(NamedTuple):
-    """The pairs of one step. Each block has ``BLOCK`` slots for centres; the last slots of a step may have no pairs."""
+def _blocks(
+    words_n: Tensor, target_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, negatives: int, dtype: torch.dtype
+) -> tuple[Any, ...]:
+    """Blocks of ``BLOCK`` centres i and W words w: m noise words, and the contexts of all of the block's centres.
 
-    centres_S: Tensor
-    firsts_S: Tensor  # number of pairs before
-    weights_S: Tensor  # number of pairs, times that of a noise word, k / m
-    targets_N: Tensor
-    slots_N: Tensor
-    repeats_N: Tensor  # weight of the noise words equal to the target
-    noise_Gm: Tensor
+        loss = sum_iw weights_iw softplus(s_iw) - own_iw s_iw
 
-
-def _parts(
-    centres_n: Tensor, targets_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, weight: float, dtype: torch.dtype
-) -> list[_Part]:
-    """The steps of a batch; arguments are those of ``PairSteps.forward``, with places of rows for words."""
-    sizes = torch.tensor(sizes_of_steps(len(centres_n)), device=rows_N.device)
+    For a context of i, own_iw is 1 and weights_iw is 1 - (k / m) * (noise words equal to w); for a noise word
+    weights_iw is (k / m) * (contexts of i). All else is 0. Arguments are those of ``PairSteps.forward``. Returns the
+    numbers of blocks in the steps, centres (S,), words (G, W), weights and own (G, BLOCK, W).
+    """
+    device, (groups, count), weight, kinds = words_n.device, noise_Gm.shape, negatives / noise_Gm.size(1), 1024
+    sizes = torch.tensor(sizes_of_steps(len(words_n)), device=device)
     blocks = -(sizes // -BLOCK)
-    slots = blocks * BLOCK
-    # Slots are counted in the step, and in the batch.
-    slot_n = torch.arange(len(centres_n), device=rows_N.device) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-    of_batch_n = slot_n + (slots.cumsum(0) - slots).repeat_interleave(sizes)
-    centres_S, counts_S = centres_n.new_zeros(2, len(noise_Gm) * BLOCK)
-    centres_S[of_batch_n] = centres_n
-    counts_S[of_batch_n] = torch.bincount(rows_N, minlength=len(centres_n))
-    repeats_N = _repeats(noise_Gm, (of_batch_n // BLOCK).index_select(0, rows_N), targets_N).to(dtype).mul_(weight)
-    steps, weights_S = slots.tolist(), counts_S.to(dtype).mul_(weight)
-    counts = counts_S.split(steps)
-    of_slots = centres_S.split(steps), [part.cumsum(0) - part for part in counts], weights_S.split(steps)
-    pairs = [int(part.sum()) for part in counts]
-    of_pairs = (each.split(pairs) for each in (targets_N, slot_n.index_select(0, rows_N), repeats_N))
-    return list(map(_Part, *of_slots, *of_pairs, noise_Gm.split(blocks.tolist())))
+    unused = blocks * BLOCK - sizes
+    slot_n = torch.arange(len(words_n), device=device) + (unused.cumsum(0) - unused).repeat_interleave(sizes)
+    centres_S = words_n[:1].repeat(groups * BLOCK).scatter_(0, slot_n, words_n)
+    slot_N = slot_n.index_select(0, rows_N)
+    counts_S = torch.bincount(slot_N, minlength=groups * BLOCK)
+    counts_G = counts_S.view(groups, BLOCK).sum(1)
+    block_N, columns = slot_N // BLOCK, count + int(counts_G.max())
+    column_N = torch.arange(len(target_N), device=device)
+    column_N += (count + counts_G - counts_G.cumsum(0)).index_select(0, block_N)
+    words_GW = noise_Gm[:1, :1].repeat(groups, columns)
+    words_GW[:, :count] = noise_Gm
+    words_GW.view(-1).scatter_(0, block_N * columns + column_N, target_N)
+    weights_SW, own_SW = factors = torch.zeros(2, groups * BLOCK, columns, dtype=dtype, device=device)
+    weights_SW[:, :count] = (counts_S.to(dtype) * weight).unsqueeze(1)
+    own_N = slot_N * columns + column_N
+    for factor in (weights_SW, own_SW):
+        factor.view(-1).scatter_(0, own_N, 1)
+    # Only words with equal last bits are compared.
+    known = torch.zeros(groups * kinds, dtype=torch.bool, device=device)
+    known[(noise_Gm % kinds + kinds * torch.arange(groups, device=device).unsqueeze(1)).flatten()] = True
+    maybe = known.index_select(0, target_N % kinds + kinds * block_N).nonzero().squeeze(1)
+    repeats = noise_Gm.index_select(0, block_N[maybe]).eq(target_N[maybe].unsqueeze(1)).sum(1)
+    weights_SW.view(-1)[own_N[maybe]] -= weight * repeats.to(dtype)
+    return blocks[blocks > 0].tolist(), centres_S, words_GW, *factors.view(2, groups, BLOCK, columns)
 
 
-def _repeats(noise_Gm: Tensor, blocks_N: Tensor, targets_N: Tensor) -> Tensor:
-    """How often each target is among the noise words of its block. Only words with equal last bits are compared."""
-    kinds, groups = 1024, torch.arange(len(noise_Gm), device=noise_Gm.device).unsqueeze(1)
-    known = torch.zeros(len(noise_Gm) * kinds, dtype=torch.bool, device=noise_Gm.device)
-    known[((noise_Gm & kinds - 1) + groups * kinds).flatten()] = True
-    maybe = known.index_select(0, (targets_N & kinds - 1) + blocks_N * kinds).nonzero().squeeze(1)
-    noise = noise_Gm.index_select(0, blocks_N.index_select(0, maybe))
-    return torch.zeros_like(targets_N).index_copy_(0, maybe, noise.eq(targets_N[maybe].unsqueeze(1)).sum(1))
-
-
-def _step(inputs: Tensor, outputs: Tensor, part: _Part, rate: float) -> tuple[Tensor, Tensor]:
-    """Changes the rows by one step of SGD; the scores before it, of targets (N,) and noise (G, BLOCK, m)."""
-    features_SD, target_rows = inputs.index_select(0, part.centres_S), outputs.index_select(0, part.targets_N)
-    features_GBD = features_SD.view(len(part.noise_Gm), BLOCK, inputs.size(1))
-    of_pairs = features_SD.index_select(0, part.slots_N)
-    scores_N = torch.linalg.vecdot(target_rows, of_pairs)
-    noise_m = part.noise_Gm.flatten()
-    noise_rows = outputs.index_select(0, noise_m).view(*part.noise_Gm.shape, inputs.size(1))
-    scores_GBm = torch.bmm(features_GBD, noise_rows.transpose(1, 2))
-    # Changes are -rate times the gradients: `index_add_` is slow with a factor.
-    changes_N = scores_N.sigmoid().mul_(1 - part.repeats_N).sub_(1).mul_(-rate)
-    changes_GBm = scores_GBm.sigmoid().mul_(part.weights_S.view(len(part.noise_Gm), BLOCK, 1) * -rate)
-    of_features = F.embedding_bag(part.targets_N, outputs, part.firsts_S, mode="sum", per_sample_weights=changes_N)
-    of_features = torch.baddbmm(of_features.view_as(features_GBD), changes_GBm, noise_rows)
-    of_noise = torch.bmm(changes_GBm.transpose(1, 2), features_GBD)
-    outputs.index_add_(0, part.targets_N, of_pairs.mul_(changes_N.unsqueeze(1)))
-    outputs.index_add_(0, noise_m, of_noise.flatten(0, 1))
-    inputs.index_add_(0, part.centres_S, of_features.flatten(0, 1))
-    return scores_N, scores_GBm
-
-
-def _loss(parts: list[_Part], scores: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The summed loss. Noise equal to the target is subtracted again; its score is the target's."""
-    scores_N, scores_GBm = map(torch.cat, zip(*scores, strict=True))
-    repeats_N, weights_S = (torch.cat([getattr(part, name) for part in parts]) for name in ("repeats_N", "weights_S"))
-    right_N = F.softplus(-scores_N)
-    of_noise = torch.dot(F.softplus(scores_GBm).sum(2).flatten(), weights_S)
-    return right_N.sum() + of_noise - torch.dot(repeats_N, right_N + scores_N)
+def _step(inputs: Tensor, outputs: Tensor, blocks: tuple[Tensor, ...], rate: float) -> None:
+    """Changes the rows by a step of SGD; ``_blocks`` has places of rows for words, and scores that this fills in."""
+    centres_GB, words_GW, weights_GBW, own_GBW, scores_GBW = blocks
+    centres, words = centres_GB.flatten(), words_GW.flatten()
+    features_GBD = inputs.index_select(0, centres).view(*centres_GB.shape, -1)
+    rows_GWD = outputs.index_select(0, words).view(*words_GW.shape, -1)
+    torch.bmm(features_GBD, rows_GWD.transpose(1, 2), out=scores_GBW)
+    falls_GBW = torch.addcmul(own_GBW, scores_GBW.sigmoid(), weights_GBW, value=-1)
+    # The rate is a factor here, because `index_add_` is slow with one.
+    of_features = torch.baddbmm(features_GBD, falls_GBW, rows_GWD, beta=0, alpha=rate)
+    rows_GWD.baddbmm_(falls_GBW.transpose(1, 2), features_GBD, beta=0, alpha=rate)
+    inputs.index_add_(0, centres, of_features.flatten(0, 1))
+    outputs.index_add_(0, words, rows_GWD.flatten(0, 1))

@@ -76,22 +76,22 @@ class WordPairs(FairseqDataset):
         return self.num_tokens(index)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        words, sentences = words_and_sentences(self.stream, *self.bounds[index : index + 2])
+        words, bounds = words_and_bounds(self.stream, *self.bounds[index : index + 2])
         rng = np.random.default_rng([self.seed, self.epoch, index])
         stays = rng.random(len(words)) < self.keep[words]
-        words, sentences = words[stays], sentences[stays]
+        words, bounds = words[stays], np.append(0, stays.cumsum())[bounds]
         half_widths = rng.integers(1, self.window + 1, len(words))
-        steps = np.concatenate((np.arange(-self.window, 0), np.arange(1, self.window + 1)))
-        places = np.arange(len(words))[:, None] + steps
-        inside = (places >= 0) & (places < len(words)) & (np.abs(steps) <= half_widths[:, None])
-        places = np.where(inside, places, 0)
-        inside &= sentences[places] == sentences[:, None]
+        sizes, own = np.diff(bounds), np.arange(len(words))
+        first = np.maximum(own - half_widths, bounds[:-1].repeat(sizes))
+        counts = np.minimum(own + half_widths, (bounds[1:] - 1).repeat(sizes)) - first
         # The centres of a step of learning stand side by side in the batch, and apart in the text.
-        has_contexts = np.flatnonzero(inside.any(1))
-        has_contexts = np.concatenate([has_contexts[step::STEPS] for step in range(STEPS)])
-        words_n, inside, places = words[has_contexts], inside[has_contexts], places[has_contexts]
-        centre_N = np.ascontiguousarray(np.nonzero(inside)[0])
-        centres, contexts = torch.from_numpy(words_n), torch.from_numpy(words[places[inside]])
+        has_contexts = np.flatnonzero(counts)
+        centres_n = np.concatenate([has_contexts[step::STEPS] for step in range(STEPS)])
+        counts = counts[centres_n]
+        centre_N = np.arange(len(counts)).repeat(counts)
+        places = np.arange(len(centre_N)) + (first[centres_n] - counts.cumsum() + counts)[centre_N]
+        places += places >= centres_n[centre_N]  # because no word is its own context
+        centres, contexts = torch.from_numpy(words[centres_n]), torch.from_numpy(words[places])
         source, target = (contexts, centres) if self.predicts_centre else (centres, contexts)
         return {
             "id": torch.tensor([index]),
@@ -117,10 +117,7 @@ def whole_sentences(ends: np.ndarray, max_tokens: int) -> list[int]:
     return bounds
 
 
-def words_and_sentences(stream: TokenStream, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens [start, stop) of a text, and the sentence number of each token, counted from 0 or 1."""
-    first = np.searchsorted(stream.ends, start, side="right")
-    last = np.searchsorted(stream.ends, stop, side="left")
-    begins = np.zeros(stop - start, np.int64)
-    np.add.at(begins, stream.ends[first:last] - start, 1)
-    return stream.tokens(start, stop).numpy(), np.cumsum(begins)
+def words_and_bounds(stream: TokenStream, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens [start, stop) of a text; numbers of tokens before each sentence there, and their number in all."""
+    inner = stream.ends[np.searchsorted(stream.ends, start, "right") : np.searchsorted(stream.ends, stop)]
+    return stream.tokens(start, stop).numpy(), np.concatenate(([start], inner, [stop])) - start
