@@ -48,7 +48,9 @@ def test_a_process_of_torchrun_knows_its_place() -> None:
     assert processes.choose_cpu_launch(section)
     assert (section.distributed_init_method, section.distributed_backend) == ("env://", "gloo")
     assert (section.distributed_world_size, section.distributed_rank) == (2, 1)
-    alone = OmegaConf.create({"distributed_training": training_section(distributed_world_size=1)})
+    precision = {kind: False for each in ("fp16", "bf16") for kind in (each, f"memory_efficient_{each}")}
+    section = training_section(distributed_world_size=1)
+    alone = OmegaConf.create({"distributed_training": section, "common": precision})
     with pytest.raises(ValueError, match=r"--distributed-world-size: needs 2, .* got 1. Use `torchrun .* not fairseq"):
         Trainer(alone, None, None, None)
 

@@ -32,6 +32,7 @@ REASONS = {
     ("outputs/counted.py", "require_counts"): "a table without counts would train on nonsense",
     ("outputs/classes.py", "log_prob"): "logits of the targets' classes alone, " + SHAPE,
     ("outputs/bands.py", "log_prob"): "logits of the targets' bands alone, as fairseq's adaptive softmax",
+    ("outputs/noise.py", "draw"): ON_A_CPU,
     ("sparse_rows.py", "distinct"): "gradients of the rows that occur alone",
     ("outputs/tree.py", "_log_prob"): "logits of the nodes on the targets' paths alone",
 }
