@@ -123,7 +123,7 @@ class Layer:
         first, norm = layer.normalize_before, layer.self_attn_layer_norm
         qkv = self.qkv(norm(x_RC) if first else x_RC).view(-1, shape[1], 3, *shape[2:])
         q, (keys, values) = qkv[:, :, 0].transpose(1, 2), remember(qkv[:, :, 1:].permute(2, 0, 3, 1, 4))
-        found = F.scaled_dot_product_attention(q, keys, values, mask, scale=self.scaling)
+        found = F.scaled_dot_product_attention(q, keys, values, mask)
         x_RC = x_RC + self.own_out(found.transpose(1, 2).reshape(x_RC.shape))
         x_RC = x_RC if first else norm(x_RC)
         norm = layer.encoder_attn_layer_norm

@@ -128,6 +128,8 @@ def steps(model: Any, orders: list[list[int]], tokens: torch.Tensor) -> list[tor
         [[0, 0, 1, 1, 2, 2], [1, 0, 3, 3, 4, 4], [4, 5, 1, 1], [3, 0, 1], [2, 2, 0, 1]],  # beams of several sentences
         [[0, 0, 1, 1, 2, 2], [0, 1, 2, 3, 4, 5], [1, 3, 4, 4], [0, 1, 2, 3]],
         [[0, 1, 1, 2], [0, 1, 2, 3], [3, 3, 0]],
+        [[0, 0, 1, 2], [1, 0, 2, 3]],
+        [[0, 0, 0, 1], [1, 0, 2, 3]],
     ],
 )
 @pytest.mark.parametrize("pads", [False, True])
@@ -158,7 +160,10 @@ def test_dropout_gradients_and_an_alignment_are_fairseqs(took_our_steps: list[An
         ours.train().decoder(tokens, encoder_out=encoded, incremental_state={})
         ours.eval().decoder.layers[1].dropout_module.apply_during_inference = True  # --retain-dropout
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
-    assert took_our_steps == [None] * 4
+        ours.decoder.layers[1].dropout_module.apply_during_inference = False
+        ours.decoder.layers[0].fc1.__class__ = type("Adapted", (torch.nn.Linear,), {})
+        ours.decoder(tokens, encoder_out=encoded, incremental_state={})
+    assert took_our_steps == [None] * 5
 
 
 def test_packed_weights_follow_the_weights() -> None:
