@@ -9,15 +9,17 @@ from torch import Tensor, nn
 from ._shapes import check_features, check_table_size, check_target
 from .constants import NO_CONSTANTS, Constants
 from .head import Head, check_unset, log_prob_by_loss
+from .kept import Keeping
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .norm_terms import SMALLEST_SQUARED_NORM as SMALLEST_SQUARED_NORM
 from .norm_terms import NormTerms, rows_of
+from .products import packed, product
 from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
 from .squared_norms import squared_norms, with_squared_norms
 
 
-class SharedEmbedding(Head):
+class SharedEmbedding(Keeping, Head):
     """An embedding table W (V, D) that is both input embedding (``embed``) and output embedding (``scores``).
 
     With n_v = ||w_v||^2, the functions of a sharing method (see ``sharing.py``) and its feature map f, by default the
@@ -155,22 +157,25 @@ class SharedEmbedding(Head):
         # Flattened, because without gradients torch multiplies a transposed (B, 1, D) row by row.
         flat = self.mapped(features).reshape(-1, self.embedding_dim)
         shape = (*features.shape[:-1], self.num_embeddings)
-        if not sharing_method(self.method).uses_norms:
-            return self.constants.capped(F.linear(flat, self.weight, self.bias)).view(shape)
-        own = self.method_parameters
-        scale, offset = self._terms.cached(
-            lambda: self._terms.of(self.squared_norms(), own, self.weight.dtype), (self.weight, *own.values())
-        )
-        scores = F.linear(flat, self.weight)
+        scale, offset, table = self.kept(self._terms_and_table, (self.weight, *self.method_parameters.values()))
+        bias_in_product = scale is None and offset is None
+        scores = product(flat, table, self.bias if bias_in_product else None)
         dtype = scores.dtype
         # Scale and offset are float32: 1/n overflows half precision.
         if scale is not None:
             scores = scores * scale
-        if self.bias is not None:
+        if self.bias is not None and not bias_in_product:
             offset = self.bias if offset is None else offset + self.bias
         if offset is not None:
             scores = scores + offset
         return self.constants.capped(scores).to(dtype).view(shape)
+
+    def _terms_and_table(self, kept: bool) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """Scale, offset and the table for products, packed if it is kept."""
+        scale, offset = None, None
+        if sharing_method(self.method).uses_norms:
+            scale, offset = self._terms.of(self.squared_norms(), self.method_parameters, self.weight.dtype)
+        return scale, offset, packed(self.weight) if kept else self.weight
 
     def loss(
         self,
@@ -291,19 +296,7 @@ class SharedEmbedding(Head):
     def tables(self) -> dict[str, "SharedEmbedding"]:
         return {"words": self}
 
-    def keep_norms(self, keep: bool = True, **_: Any) -> None:
-        """Caches the scale and offset while the weights stay unchanged; ``keep=False`` ends caching.
-
-        For decoding without gradients. The cache misses writes through ``weight.data``. ``train()`` ends caching.
-        """
-        self._terms.kept = () if keep else None
-
-    make_generation_fast_ = keep_norms  # fairseq's hook before decoding
-
-    def train(self, mode: bool = True) -> "SharedEmbedding":
-        if mode:
-            self.keep_norms(False)
-        return super().train(mode)
+    keep_norms = Keeping.keep
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, method={self.method}, bias={self.bias is not None}"

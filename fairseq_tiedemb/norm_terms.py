@@ -1,6 +1,6 @@
 """Scale and offset of logits, and factors of input vectors, by a sharing method and the norms of rows."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,16 +13,13 @@ SMALLEST_SQUARED_NORM = 1e-6
 
 
 class NormTerms:
-    """Computes a sharing method's scale and offset of logits from squared norms, and caches them for decoding.
+    """Computes a sharing method's scale and offset of logits from squared norms.
 
     The row ``padding_idx``, if any, counts as of norm 1.
     """
 
     def __init__(self, method: str, padding_idx: int | None):
         self.method, self.padding_idx = method, padding_idx
-        # None when caching is off, () before the first call, then (key, terms). A buffer would lose its precision in
-        # `.half()`.
-        self.kept: tuple | None = None
 
     def bounded(self, norms: Tensor, words: Tensor) -> Tensor:
         """Squared norms with a lower bound, and 1 for padding; ``words`` are the tokens of the norms."""
@@ -40,18 +37,6 @@ class NormTerms:
         terms = sharing_method(self.method).score_terms(n, own)
         scale, offset = (None if term is None else term.expand_as(n).to(exact) for term in terms)
         return scale, offset
-
-    def cached(
-        self, compute: Callable[[], tuple[Tensor | None, Tensor | None]], read: tuple[Any, ...]
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """What ``compute`` returns, kept until one of the tensors that it reads changes."""
-        # An inference tensor has no version counter.
-        if self.kept is None or torch.is_grad_enabled() or any(tensor.is_inference() for tensor in read):
-            return compute()
-        key = [(tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device) for tensor in read]
-        if not self.kept or self.kept[0] != key:
-            self.kept = (key, compute())
-        return self.kept[1]
 
 
 def rows_of(parameters: Mapping[str, Any], tokens: Tensor, size: int) -> dict[str, Tensor]:

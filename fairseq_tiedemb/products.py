@@ -7,12 +7,14 @@ processors with AMX; on others it multiplies in float32 all the same. So both ar
 
 import functools
 import os
+import platform
 import timeit
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
+X86 = ("x86_64", "AMD64")
 WAYS = ("blas", "onednn")
 VARIABLE = "FAIRSEQ_TIEDEMB_PRODUCTS"
 # Relative error up to which a result counts as float32's: float32 has some 3e-7, TF32 2e-4, bfloat16 2e-3.
@@ -110,6 +112,26 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
         torch.set_num_threads(threads)
     operations = 3 * 2 * ROWS * WIDTH * 4 * UNITS
     return {way: operations / seconds[way] / 1e9 for way in WAYS}, errors
+
+
+def packed(weight: torch.Tensor) -> torch.Tensor:
+    """A weight (O, I) as oneDNN wants it, for ``product`` alone and without gradients; unchanged where that is no gain.
+
+    Products of few rows take 0.6 to 0.9 of the time, in float32 and bfloat16; packing, as much as two products.
+    """
+    cpu, dtype = torch.ops.mkldnn, weight.dtype
+    if weight.device.type != "cpu" or platform.machine() not in X86 or not torch.backends.mkldnn.is_available():
+        return weight
+    if dtype == torch.float32 or (dtype == torch.bfloat16 and cpu._is_mkldnn_bf16_supported()):
+        return cpu._reorder_linear_weight(weight.detach())
+    return weight
+
+
+def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Inputs (N, I) through a linear layer (N, O), whose weight may be packed."""
+    if weight.is_mkldnn:
+        return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+    return torch.nn.functional.linear(inputs, weight, bias)
 
 
 def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]:

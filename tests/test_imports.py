@@ -14,6 +14,7 @@ CORE = (
         "registry",
         "sharing",
         "squared_norms",
+        "kept",
         "norm_terms",
         "loss_options",
         "loss_by_words",

@@ -1,9 +1,13 @@
 """fairseq's Transformer for translation with shared embeddings."""
 
+from typing import Any
+
 from fairseq.models import register_model
 from fairseq.models.transformer import TransformerModel
 
+from ..plan import Plan
 from ._fairseqs import TRANSLATION, FairseqsModel, FairseqsTranslationConfig, register_presets
+from ._search import SearchDecoder, SearchEncoder
 
 
 @register_model("tied_transformer")
@@ -19,6 +23,11 @@ class TiedTransformerModel(FairseqsModel, TransformerModel):
     name = "tied_transformer"
     family = TRANSLATION
     own_options = FairseqsTranslationConfig
+
+    def transplant(self, plan: Plan, args: Any, task: Any) -> None:
+        """Replaces the tables, and the classes of encoder and decoder."""
+        super().transplant(plan, args, task)
+        self.encoder.__class__, self.decoder.__class__ = SearchEncoder, SearchDecoder
 
 
 register_presets("transformer")

@@ -28,6 +28,7 @@ REASONS = {
     ("squared_norms.py", "_norms_of_table"): ON_A_CPU,
     ("models/_tied_model.py", "extract_features"): FAIRSEQS,
     ("models/lightconv.py", "forward"): FAIRSEQS,
+    ("models/_search.py", "extract_features"): FAIRSEQS,
     ("models/_tied_model.py", "words"): "padding is left out, " + SHAPE,
     ("outputs/counted.py", "require_counts"): "a table without counts would train on nonsense",
     ("outputs/classes.py", "log_prob"): "logits of the targets' classes alone, " + SHAPE,

@@ -114,7 +114,10 @@ def test_checkpoints_load_both_ways_and_copies_compute_the_same(family: str, opt
 def test_plain_decodes_step_by_step_as_fairseq_does(family: str) -> None:
     theirs, ours = (build(family, ours=ours, **DECODER).eval() for ours in (False, True))
     for found, expected in zip(steps(ours, family), steps(theirs, family), strict=True):
-        assert torch.equal(found, expected)
+        if family == "transformer":  # by steps of our own: see test_search.py
+            torch.testing.assert_close(found, expected)
+        else:
+            assert torch.equal(found, expected)
 
 
 def steps(model: Any, family: str) -> list[torch.Tensor]:
