@@ -106,6 +106,7 @@ for _ in range(30):
     start = time.perf_counter()
     distributed.all_reduce(gradients)
     print(time.perf_counter() - start)
+distributed.destroy_process_group()
 """
 
 
