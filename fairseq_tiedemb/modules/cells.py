@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 # These variants write into a given tensor.
@@ -69,12 +70,6 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, factor: float = 1.0)
     return total.add_(torch.mm(left, right), alpha=factor)
 
 
-def _recurrent_share(hidden_BH: Tensor, weight_GH: Tensor, bias_G: Tensor | None) -> Tensor:
-    if bias_G is None:
-        return torch.mm(hidden_BH, weight_GH.t())
-    return torch.addmm(bias_G, hidden_BH, weight_GH.t())
-
-
 class GRU:
     """Gated recurrent unit: gates r (reset), z (update), n (candidate).
 
@@ -95,7 +90,7 @@ class GRU:
         """Writes the next state to ``new``."""
         (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1)
-        recurrent = _recurrent_share(hidden_BH, weight_GH, bias)
+        recurrent = F.linear(hidden_BH, weight_GH, bias)
         reset_update, update = saved[:, : 2 * size], saved[:, size : 2 * size]
         candidate, recurrent_n = saved[:, 2 * size : 3 * size], saved[:, 3 * size :]
         torch.add(inputs_BG[:, : 2 * size], recurrent[:, : 2 * size], out=reset_update).sigmoid_()
@@ -157,7 +152,7 @@ class LSTM:
         (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1) // 2
         gates, tanh_cell = saved[:, : 4 * size], saved[:, 4 * size :]
-        torch.add(inputs_BG, _recurrent_share(hidden_BH, weight_GH, bias), out=gates)
+        torch.add(inputs_BG, F.linear(hidden_BH, weight_GH, bias), out=gates)
         gates[:, : 2 * size].sigmoid_()
         candidate = gates[:, 2 * size : 3 * size].tanh_()
         output = gates[:, 3 * size :].sigmoid_()

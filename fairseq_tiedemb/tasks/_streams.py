@@ -184,8 +184,7 @@ class StreamRows(FairseqDataset):
     def num_tokens(self, index: int) -> int:
         return self.chunk
 
-    def size(self, index: int) -> int:
-        return self.chunk
+    size = num_tokens
 
     def batches(self, num_shards: int) -> list[list[int]]:
         """Item numbers of the batches: step by step, and within a step shard by shard.
