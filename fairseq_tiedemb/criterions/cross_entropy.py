@@ -69,12 +69,11 @@ class TiedCrossEntropy(FairseqCriterion):
 
         (sum of all token losses + lambda/2 * ||P||_F^2) / sample size + mu/2 * ||w||^2
 
-    Penalties on rows, such as ``--cosine-regularization``, are added to the mean like the last.
-    Loss and perplexity are logged without penalties; ``penalty`` is logged in bits per unit of sample size, like
-    ``loss``. An output layer with a surrogate loss (``--output-layer nce``) has no perplexity in training and the exact
-    one in validation. With ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the
-    percentage of targets outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets
-    replaced by ``<unk>``.
+    Penalties on rows, such as ``--cosine-regularization``, are added to the mean like the last. Loss and perplexity are
+    logged without penalties; ``penalty`` is logged in bits per unit of sample size, like ``loss``. An output layer with
+    a surrogate loss (``--output-layer nce``) has no perplexity in training and the exact one in validation. With
+    ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the percentage of targets
+    outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets replaced by ``<unk>``.
 
     Raises ValueError if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
 

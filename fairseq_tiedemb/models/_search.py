@@ -216,8 +216,6 @@ def attend(q_BgHd: Tensor, kv: Tensor, mask_BS: Tensor, scaling: float) -> tuple
 
 def _joined(*linears: Any) -> Callable[[Tensor], Tensor]:
     """What these layers compute of one input, as one product."""
-    weight, bias = linears[0].weight, linears[0].bias
-    if len(linears) > 1:
-        weight = torch.cat([each.weight for each in linears])
-        bias = None if bias is None else torch.cat([each.bias for each in linears])
+    weight = torch.cat([each.weight for each in linears])
+    bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
     return partial(product, weight=packed(weight), bias=bias)

@@ -203,7 +203,14 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
         )
     if settings("tie_adaptive_weights"):
         _check_tied_bands(settings)
-    _check_rank(settings)
+    rank = getattr(settings.options, "embedding_rank", None)
+    check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
+    for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
+        if rank is not None and settings(name):
+            raise ValueError(
+                f"--embedding-rank: needs new tables of one width; got {flag_of(name)} {settings(name)}. "
+                "Use one of them."
+            )
     if settings.family.translates:
         return
     if settings("adaptive_input") and not settings("adaptive_input_cutoff"):
@@ -244,17 +251,6 @@ def _check_tied_bands(settings: Settings) -> None:
             raise ValueError(
                 f"--tie-adaptive-weights: needs {flag_of(name)} equal to {flag_of(other)}; got {settings(name)} and "
                 f"{settings(other)}. Use {flag_of(name)} {settings(other)}."
-            )
-
-
-def _check_rank(settings: Settings) -> None:
-    rank = getattr(settings.options, "embedding_rank", None)
-    check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
-    for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
-        if rank is not None and settings(name):
-            raise ValueError(
-                f"--embedding-rank: needs new tables of one width; got {flag_of(name)} {settings(name)}. "
-                "Use one of them."
             )
 
 
