@@ -71,11 +71,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         return self.output.scores(features)
 
     def extract_features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: dict[str, Any],
-        incremental_state: dict[str, Any] | None = None,
-        **_: Any,
+        self, prev_output_tokens: Tensor, encoder_out: Any, incremental_state: dict[str, Any] | None = None, **_: Any
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Deep outputs (B, T, D), and the attention weights (B, T, S) under ``attn``."""
         state, source, projected = encoder_out["state"], encoder_out["source"], False

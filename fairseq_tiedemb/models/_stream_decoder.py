@@ -70,9 +70,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
         self.streams = {True: StreamState(), False: StreamState()}
         self._num_updates: int | None = None  # None until set_num_updates is called
 
-    def features(
-        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
-    ) -> Tensor:
+    def features(self, prev_output_tokens: Tensor, incremental_state: Any, stream_position: int | None) -> Tensor:
         """Features (B, T, D); see ``forward`` for the arguments."""
         raise NotImplementedError
 

@@ -76,9 +76,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     """
 
     family = Family(
-        lambda settings: Widths(*[settings("decoder_embed_dim")] * 3),
-        bias=False,
-        heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree"),
+        lambda given: Widths(*[given("decoder_embed_dim")] * 3), bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree")
     )
     predicts_centre: ClassVar[bool] = False  # True for CBOW
     rate_of_steps = 0.0

@@ -112,14 +112,12 @@ class GRU:
         return derivatives
 
     @staticmethod
-    def step_backward(
-        grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out_grads: Tensor
-    ) -> Tensor:
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out: Tensor) -> Tensor:
         """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1)
         grads.unflatten(1, (4, size)).mul_(grad_state_BK.unsqueeze(1))
         kept = grad_state_BK * saved[:, size : 2 * size]
-        return add_product(kept, rounded(grads, out_grads)[:, : 3 * size], weight_GH)
+        return add_product(kept, rounded(grads, out)[:, : 3 * size], weight_GH)
 
     @staticmethod
     def of_inputs(grads: Tensor) -> Tensor:
@@ -175,9 +173,7 @@ class LSTM:
         return derivatives
 
     @staticmethod
-    def step_backward(
-        grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out_grads: Tensor
-    ) -> Tensor:
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out: Tensor) -> Tensor:
         """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1) // 2
         grad_hidden, grad_cell = grad_state_BK.split(size, 1)
@@ -185,7 +181,7 @@ class LSTM:
         grads[:, : 3 * size].unflatten(1, (3, size)).mul_(grad_cell.unsqueeze(1))
         grads[:, 3 * size : 4 * size].mul_(grad_hidden)
         previous = torch.empty_like(grad_state_BK)
-        previous[:, :size] = rounded(grads, out_grads)[:, : 4 * size] @ weight_GH
+        previous[:, :size] = rounded(grads, out)[:, : 4 * size] @ weight_GH
         torch.mul(grad_cell, saved[:, size : 2 * size], out=previous[:, size:])
         return previous
 

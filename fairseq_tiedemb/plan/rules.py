@@ -191,11 +191,9 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
 
 def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
     """Raises ValueError for the first of fairseq's own options that cannot work, before fairseq builds the model."""
-    cutoff = settings(CUTOFF)
-    if settings("projection") and cutoff:
-        raise ValueError(
-            f"--projection: needs one table for all words; got {flag_of(CUTOFF)} {cutoff}. Use one of them."
-        )
+    ends = settings(CUTOFF)
+    if settings("projection") and ends:
+        raise ValueError(f"--projection: needs one table for all words; got {flag_of(CUTOFF)} {ends}. Use one of them.")
     if settings("quant_noise_scalar"):
         raise ValueError(
             f"--quant-noise-scalar: needs fairseq's own embeddings; got {settings('quant_noise_scalar')}. "
@@ -219,7 +217,7 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
             "such as 2000,6000."
         )
     for name in ("adaptive_input", "character_embeddings"):
-        if settings(name) and settings.shares and not cutoff:
+        if settings(name) and settings.shares and not ends:
             raise ValueError(
                 f"{flag_of(TYING)}: needs one table of words as input; got {flag_of(name)}. "
                 "Use --adaptive-input with --adaptive-softmax-cutoff and --tie-adaptive-weights, or leave one out."

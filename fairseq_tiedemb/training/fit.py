@@ -27,15 +27,15 @@ def models_fit_their_task(original: Any, args: argparse.Namespace) -> Any:
     task, arch = getattr(args, "task", None), getattr(args, "arch", None)
     model = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch))
     config = tasks.TASK_DATACLASS_REGISTRY.get(task)
-    if model is not None and config is not None:  # the model may take defaults from options that the task lacks
-        taken = re.findall(r"\$\{task\.(\w+)\}", " ".join(str(field.default) for field in dataclasses.fields(model)))
-        lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
-        if lacking:
-            _check_fit(tasks.TASK_REGISTRY[task], arch)
-            flags = ", ".join(map(flag_of, lacking))
-            raise ValueError(
-                f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models."
-            )
+    if model is None or config is None:
+        return original(args)
+    # The model may take defaults from options that the task lacks.
+    taken = re.findall(r"\$\{task\.(\w+)\}", " ".join(str(field.default) for field in dataclasses.fields(model)))
+    lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
+    if lacking:
+        _check_fit(tasks.TASK_REGISTRY[task], arch)
+        flags = ", ".join(map(flag_of, lacking))
+        raise ValueError(f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models.")
     return original(args)
 
 
