@@ -13,8 +13,7 @@ class StreamState:
     """States by position in a stream, from which the batch at that position continues.
 
     Position 0 starts from the model's initial state; other positions need a stored state. States of earlier batches of
-    an update are kept, because fairseq repeats them when mixed precision overflows. The caller drops states that are no
-    longer needed.
+    an update are kept, because fairseq repeats them when mixed precision overflows. The caller drops other old states.
     """
 
     def __init__(self) -> None:
