@@ -69,12 +69,11 @@ class TiedCrossEntropy(FairseqCriterion):
 
         (sum of all token losses + lambda/2 * ||P||_F^2) / sample size + mu/2 * ||w||^2
 
-    Penalties on rows, such as ``--cosine-regularization``, are added to the mean like the last.
-    Loss and perplexity are logged without penalties; ``penalty`` is logged in bits per unit of sample size, like
-    ``loss``. An output layer with a surrogate loss (``--output-layer nce``) has no perplexity in training and the exact
-    one in validation. With ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the
-    percentage of targets outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets
-    replaced by ``<unk>``.
+    Penalties on rows, such as ``--cosine-regularization``, are added to the mean like the last. Loss and perplexity are
+    logged without penalties; ``penalty`` is logged in bits per unit of sample size, like ``loss``. An output layer with
+    a surrogate loss (``--output-layer nce``) has no perplexity in training and the exact one in validation. With
+    ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the percentage of targets
+    outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets replaced by ``<unk>``.
 
     Raises ValueError if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
 
@@ -135,9 +134,7 @@ class TiedCrossEntropy(FairseqCriterion):
         options = {name: getattr(cfg, name) for name in names if hasattr(TiedCrossEntropyConfig, name)}
         return cls(task, cfg.sentence_avg, **options)
 
-    def forward(
-        self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[Tensor, int, dict[str, Any]]:
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Loss of a batch, its sample size, and the values to log.
 
         With ``reduce`` the loss is the sum, with penalties in training; without, one loss per token (B * T,), 0 for
@@ -162,7 +159,7 @@ class TiedCrossEntropy(FairseqCriterion):
         }
         if nll_loss is not None:
             logging_output["nll_loss"] = nll_loss.sum()
-        logging_output.update(model.tally(target, sample["net_input"]))  # type: ignore[operator]
+        logging_output.update(model.tally(target, sample["net_input"]))
         if not reduce:
             return loss.flatten(), sample_size, logging_output
         if not self._tokens_count:
@@ -205,8 +202,8 @@ class TiedCrossEntropy(FairseqCriterion):
         """Logs the loss per unit of sample size, and, if known, nll_loss per token in bits and perplexity."""
         names = dict.fromkeys(name for log in logging_outputs for name in log)
         total = {name: sum(log.get(name, 0) for log in logging_outputs) for name in names}
-        tokens = total["ntokens"]
-        metrics.log_scalar("loss", total["loss"] / total["sample_size"] / math.log(2), total["sample_size"], round=3)
+        tokens, size = total["ntokens"], total["sample_size"]
+        metrics.log_scalar("loss", total["loss"] / size / math.log(2), size, round=3)
         if "nll_loss" in total:
             cls._log_perplexity(total["nll_loss"], tokens)
         # What the head tallies: see `Head.tally`.
@@ -217,9 +214,7 @@ class TiedCrossEntropy(FairseqCriterion):
             elif kind == "nll" and "nll_loss" in total:
                 cls._log_perplexity(total["nll_loss"] - value, tokens, f"_{label}")
         if "penalty" in total:
-            metrics.log_scalar(
-                "penalty", total["penalty"] / total["sample_size"] / math.log(2), total["sample_size"], round=6
-            )
+            metrics.log_scalar("penalty", total["penalty"] / size / math.log(2), size, round=6)
 
     @staticmethod
     def _log_perplexity(nll: Any, tokens: Any, suffix: str = "") -> None:

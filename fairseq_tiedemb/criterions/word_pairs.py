@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
@@ -25,27 +24,20 @@ class WordPairsLoss(FairseqCriterion):
 
     takes_the_models_loss = True
 
-    def forward(
-        self, model: torch.nn.Module, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[Tensor, int, dict[str, Any]]:
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """Loss of a ``word_pairs`` batch, sample size 1, and the values to log; always a sum."""
         if not extensions_of(model).computes_loss or "centres" not in sample["net_input"]:
             raise ValueError(
                 f"--criterion word_pairs: needs --task word_pairs and a model of word2vec's family; got "
                 f"{type(model).__name__}. Use --arch word2vec_skipgram."
             )
-        losses = model(**sample["net_input"], target=sample["target"])
+        loss, nll_loss = model(**sample["net_input"], target=sample["target"])
         if not model.training:
-            check_evaluated(losses.loss)
-        logged = {
-            "loss": losses.loss.detach(),
-            "ntokens": sample["ntokens"],
-            "nsentences": sample["nsentences"],
-            "sample_size": 1,
-        }
-        if losses.nll_loss is not None:
-            logged["nll_loss"] = losses.nll_loss
-        return losses.loss, 1, logged
+            check_evaluated(loss)
+        logged = {name: sample[name] for name in ("ntokens", "nsentences")} | {"loss": loss.detach(), "sample_size": 1}
+        if nll_loss is not None:
+            logged["nll_loss"] = nll_loss
+        return loss, 1, logged
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

@@ -10,7 +10,8 @@ from ..embedding import SharedEmbedding
 from ..modules.attention import Source
 from ..modules.cells import Cell
 from ..modules.conditional_cell import ConditionalLayer
-from ..modules.initialization import dl4mt_linear
+from ..modules.factorized import gaussian_linear
+from ..modules.initialization import STD
 from ..modules.recurrent import RecurrentLayer
 from ..outputs import OutputLayer
 from ._dropout import Dropout
@@ -52,16 +53,15 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         self.dropout_out = Dropout(dropout_out, module_name=type(self).__name__)
         self.layer = ConditionalLayer(embed_tokens.embedding_dim, hidden_size, annotation_size, cell)
         self.upper_layers = nn.ModuleList(RecurrentLayer(hidden_size, hidden_size, cell) for _ in range(num_layers - 1))
-        self.readout_state = dl4mt_linear(hidden_size, width, orthogonal=False)
-        self.readout_input = dl4mt_linear(embed_tokens.embedding_dim, width, orthogonal=False)
-        self.readout_context = dl4mt_linear(annotation_size, width, orthogonal=False)
+        self.readout_state = gaussian_linear(hidden_size, width, std=STD, bias=True)
+        self.readout_input = gaussian_linear(embed_tokens.embedding_dim, width, std=STD, bias=True)
+        self.readout_context = gaussian_linear(annotation_size, width, std=STD, bias=True)
         self.projection = output.projection
 
     def forward(self, *args: Any, features_only: bool = False, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
         """Logits (B, T, V) or features (B, T, D), and the attention weights (B, T, S) under ``attn``.
 
-        In ``prev_output_tokens`` (B, T) ``</s>`` gives a zero vector. With an incremental state only the last column is
-        decoded.
+        In ``prev_output_tokens`` (B, T) ``</s>`` is a zero vector. An incremental state decodes only the last column.
         """
         x, extra = self.extract_features(*args, **kwargs)
         return x if features_only else self.output_layer(x), extra
@@ -71,11 +71,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         return self.output.scores(features)
 
     def extract_features(
-        self,
-        prev_output_tokens: Tensor,
-        encoder_out: dict[str, Any],
-        incremental_state: dict[str, Any] | None = None,
-        **_: Any,
+        self, prev_output_tokens: Tensor, encoder_out: Any, incremental_state: dict[str, Any] | None = None, **_: Any
     ) -> tuple[Tensor, dict[str, list[Tensor]]]:
         """Deep outputs (B, T, D), and the attention weights (B, T, S) under ``attn``."""
         state, source, projected = encoder_out["state"], encoder_out["source"], False

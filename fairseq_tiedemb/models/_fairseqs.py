@@ -9,12 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from fairseq.models import (
-    ARCH_CONFIG_REGISTRY,
-    ARCH_MODEL_INV_REGISTRY,
-    ARCH_MODEL_REGISTRY,
-    register_model_architecture,
-)
+from fairseq import models
 from fairseq.modules import FairseqDropout
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -68,9 +63,9 @@ LANGUAGE_MODEL = Family(_of_language_model, bias=False, fairseqs=True)
 
 def register_presets(model: str) -> None:
     """Registers every architecture of fairseq's ``model`` as ``tied_<architecture>`` of ``tied_<model>``."""
-    for arch in ARCH_MODEL_INV_REGISTRY[model]:
-        if f"tied_{arch}" not in ARCH_MODEL_REGISTRY:  # where a model with a dataclass already has its own name
-            register_model_architecture(f"tied_{model}", f"tied_{arch}")(ARCH_CONFIG_REGISTRY[arch])
+    for arch in models.ARCH_MODEL_INV_REGISTRY[model]:
+        if f"tied_{arch}" not in models.ARCH_MODEL_REGISTRY:  # where a model with a dataclass already has its own name
+            models.register_model_architecture(f"tied_{model}", f"tied_{arch}")(models.ARCH_CONFIG_REGISTRY[arch])
 
 
 class FairseqsModel(TiedModel):

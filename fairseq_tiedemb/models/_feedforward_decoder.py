@@ -39,9 +39,7 @@ class FeedForwardDecoder(StreamDecoder):
         self.order = order
         self.deep_output = deep_output
 
-    def features(
-        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
-    ) -> Tensor:
+    def features(self, prev_output_tokens: Tensor, incremental_state: Any, stream_position: int | None) -> Tensor:
         """Features (B, T, D); with an incremental state only the last column (B, 1, D). See ``forward``."""
         words = self._with_context(prev_output_tokens, stream_position)
         if incremental_state is not None:

@@ -112,9 +112,7 @@ class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[m
 class TranslationOutputConfig(JointConfig, MixtureConfig, FairseqDataclass):
     """The output layer of a translation model."""
 
-    output_layer: str = option(
-        SOFTMAX, "; ".join(f"{name}: {OUTPUT_HEADS[name].summary}" for name in TRANSLATION_HEADS)
-    )
+    output_layer: str = option(SOFTMAX, "; ".join(f"{key}: {OUTPUT_HEADS[key].summary}" for key in TRANSLATION_HEADS))
 
 
 @dataclass

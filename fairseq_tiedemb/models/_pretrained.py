@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
@@ -10,6 +11,14 @@ from ..checkpoints.word_vectors import read_word_vectors
 from ..embedding import SharedEmbedding
 
 logger = logging.getLogger(__name__)
+
+
+def load_and_freeze(table: SharedEmbedding, cfg: Any, side: str, dictionary: Dictionary) -> None:
+    """Loads the vectors of ``--SIDE-embed-path`` and freezes the table, as the options ``cfg`` say."""
+    if path := getattr(cfg, f"{side}_embed_path"):
+        load_pretrained(table, path, dictionary, flag=f"--{side}-embed-path")
+    if getattr(cfg, f"{side}_freeze_embed"):
+        table.weight.requires_grad_(False)
 
 
 def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:

@@ -20,25 +20,15 @@ TRAINING = ("common", "task", "criterion", "optimizer", "lr_scheduler", "optimiz
 
 
 def register_preset(
-    model: type[BaseFairseqModel],
-    config: type[FairseqDataclass],
-    name: str,
-    about: str,
-    *turned_on: str,
-    **attributes: Any,
+    model: type[BaseFairseqModel], config: type[FairseqDataclass], name: str, about: str, *turned_on: str, **more: Any
 ) -> None:
     """Registers a preset: a model with the sizes and the recipe of ``config/NAME.yaml``.
 
     It is a class of its own, because fairseq keeps the options of a model on its class. ``turned_on`` are options that
-    the preset turns on, whatever the flags say.
+    the preset turns on, whatever the flags say; ``more`` are attributes of the class.
     """
-    attributes |= {
-        "__doc__": about,
-        "__module__": model.__module__,
-        "turned_on": turned_on,
-        "recipe": training_options(name),
-    }
-    preset = register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), attributes))
+    more |= {"__doc__": about, "__module__": model.__module__, "turned_on": turned_on, "recipe": training_options(name)}
+    preset = register_model(name, dataclass=with_sizes(config, name))(type(name, (model,), more))
     setattr(sys.modules[model.__module__], name, preset)  # pickle looks classes up by module
 
 

@@ -46,9 +46,7 @@ class RecurrentDecoder(StreamDecoder):
         """Logits (*, V); for an adaptive softmax its input features, as fairseq expects."""
         return super().output_layer(features) if self.adaptive_softmax is None else self.output.transformed(features)
 
-    def features(
-        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
-    ) -> Tensor:
+    def features(self, prev_output_tokens: Tensor, incremental_state: Any, stream_position: int | None) -> Tensor:
         """Features (B, T, H); only the last column (B, 1, H) if the incremental state has a state. See ``forward``."""
         state = self.stack.initial_state(len(prev_output_tokens))
         if stream_position is not None:

@@ -51,8 +51,7 @@ class RecurrentEncoder(FairseqEncoder):
     def forward(self, src_tokens: Tensor, src_lengths: Tensor | None = None, **_: Any) -> dict[str, Any]:
         """Encodes source tokens (B, S), padded on either side; ``src_lengths`` is ignored.
 
-        Returns:
-            ``source``, the inputs of attention, and ``state``, the decoder's initial state.
+        Returns ``source``, the inputs of attention, and ``state``, the decoder's initial state.
         """
         padding_BS = src_tokens.eq(self.dictionary.pad())
         x = self.dropout_in(self.embed_tokens.embed(src_tokens))

@@ -16,6 +16,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayer, Transform
 from torch import Tensor, nn
 
 from ..kept import Keeping
+from ..modules.attention import exact
 from ..products import packed, product
 from ._dropout import Dropout
 
@@ -49,11 +50,9 @@ class SearchDecoder(Keeping, TransformerDecoder):
         self, prev_output_tokens: Tensor, encoder_out: Any = None, incremental_state: Any = None, *args: Any, **kw: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """Features (R, T, C), or of the last token (R, 1, C) of a search, and attention; see fairseq's class."""
-        search = None
-        if incremental_state is not None:
-            if SEARCH not in incremental_state:
-                incremental_state[SEARCH] = begin(self, prev_output_tokens, encoder_out, *args, *kw.values())
-            search = incremental_state[SEARCH]
+        if incremental_state is not None and SEARCH not in incremental_state:
+            incremental_state[SEARCH] = begin(self, prev_output_tokens, encoder_out, *args, *kw.values())
+        search = None if incremental_state is None else incremental_state[SEARCH]
         if search is None:
             return super().extract_features(prev_output_tokens, encoder_out, incremental_state, *args, **kw)
         decoder: Any = self  # mypy takes a module's parts for tensors
@@ -113,7 +112,7 @@ class Layer:
     def source(self, encoded_SBC: Tensor) -> Tensor:
         """Keys and values (2, B, H, S, d) of the source."""
         kv = self.key_value(encoded_SBC.flatten(0, 1)).view(*encoded_SBC.shape[:2], 2, self.heads, -1)
-        return _exact(kv.permute(2, 1, 3, 0, 4)).contiguous()
+        return exact(kv.permute(2, 1, 3, 0, 4)).contiguous()
 
     def step(
         self, x_RC: Tensor, remember: Callable[[Tensor], Tensor], mask: Tensor, source: Tensor, source_mask_BS: Tensor
@@ -154,7 +153,7 @@ class Search:
     def step(self, x_RC: Tensor, is_pad_R1: Tensor) -> tuple[Tensor, Tensor]:
         """Features (R, C) of the next words, and what the last layer attends to (R, 1, S)."""
         if self.mask_Rn.size(1) and self.mask_Rn.size(1) == self.rooms[0].size(3):
-            self._keep(torch.arange(self.bsz), self.mask_Rn.view(self.bsz, self.beams, -1).amax(1))
+            self._keep(torch.arange(self.bsz))
         own_gg = torch.full((self.beams, self.beams), -torch.inf).fill_diagonal_(0)
         own_Rg = own_gg.repeat(self.bsz, 1).masked_fill_(is_pad_R1, -torch.inf)
         self.mask_Rn = torch.cat((self.mask_Rn, own_Rg), 1)
@@ -167,14 +166,13 @@ class Search:
         """Lets row r go on from row ``new_order[r]``; keys move only where sentences leave or change places."""
         if len(new_order) % self.beams or (new_order.view(-1, self.beams) // self.beams).diff().any():
             # A caller that mixes the beams of several sentences: each becomes a sentence.
-            rows = torch.arange(self.bsz * self.beams)
-            self.bsz, beams, self.beams = len(rows), self.beams, 1
-            self._keep(rows // beams, self.mask_Rn)
+            sentences = torch.arange(self.bsz).repeat_interleave(self.beams)
+            self.beams = 1
+            self._keep(sentences)
         sentences = new_order[:: self.beams] // self.beams
         self.mask_Rn = self.mask_Rn.index_select(0, new_order)
         if not torch.equal(sentences, torch.arange(self.bsz)):
-            self.bsz = len(sentences)
-            self._keep(sentences, self.mask_Rn.view(self.bsz, self.beams, -1).amax(1))
+            self._keep(sentences)
 
     def _remember(self, index: int, kv: Tensor) -> Tensor:
         """Keys and values of a layer (2, B, H, n, d), of which ``kv`` (2, B, H, g, d) are new."""
@@ -187,9 +185,10 @@ class Search:
         self.rooms[index][:, :, :, before:words] = kv
         return self.rooms[index][:, :, :, :words]
 
-    def _keep(self, sentences_B: Tensor, mask_Bn: Tensor) -> None:
-        """Goes on with these sentences, and with those of their keys to which their masks give 0."""
-        is_of_use = mask_Bn.eq(0)
+    def _keep(self, sentences_B: Tensor) -> None:
+        """Goes on with these sentences, and with those of their keys that any of their beams attends to."""
+        self.bsz = len(sentences_B)
+        is_of_use = self.mask_Rn.view(self.bsz, self.beams, -1).eq(0).any(1)
         size = int(is_of_use.sum(1).max())
         keys_Bk = is_of_use.byte().argsort(dim=1, descending=True, stable=True)[:, :size]
         self.mask_Rn = self.mask_Rn.gather(1, keys_Bk.repeat_interleave(self.beams, 0))
@@ -201,11 +200,6 @@ class Search:
         self.source_mask_BS = self.source_mask_BS.index_select(0, sentences_B)
 
 
-def _exact(x: Tensor) -> Tensor:
-    """The same in float32 at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def attend(q_BgHd: Tensor, kv: Tensor, mask_BS: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
     """What queries find (R, C) among keys and values (2, B, H, S, d) of the source, and their weights (B, H, g, S).
 
@@ -213,7 +207,7 @@ def attend(q_BgHd: Tensor, kv: Tensor, mask_BS: Tensor, scaling: float) -> tuple
     """
     bsz, beams, heads, width = q_BgHd.shape
     keys, values = kv.flatten(1, 2)
-    q = _exact(q_BgHd).transpose(1, 2).reshape(-1, beams, width)
+    q = exact(q_BgHd).transpose(1, 2).reshape(-1, beams, width)
     mask = mask_BS.to(q.dtype).repeat_interleave(heads, 0).unsqueeze(1).expand(-1, beams, -1)
     weights = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=scaling).softmax(-1)
     found = torch.bmm(weights, values).view(bsz, heads, beams, width)
@@ -222,8 +216,6 @@ def attend(q_BgHd: Tensor, kv: Tensor, mask_BS: Tensor, scaling: float) -> tuple
 
 def _joined(*linears: Any) -> Callable[[Tensor], Tensor]:
     """What these layers compute of one input, as one product."""
-    weight, bias = linears[0].weight, linears[0].bias
-    if len(linears) > 1:
-        weight = torch.cat([each.weight for each in linears])
-        bias = None if bias is None else torch.cat([each.bias for each in linears])
+    weight = torch.cat([each.weight for each in linears])
+    bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
     return partial(product, weight=packed(weight), bias=bias)

@@ -13,8 +13,7 @@ class StreamState:
     """States by position in a stream, from which the batch at that position continues.
 
     Position 0 starts from the model's initial state; other positions need a stored state. States of earlier batches of
-    an update are kept, because fairseq repeats them when mixed precision overflows. The caller drops states that are no
-    longer needed.
+    an update are kept, because fairseq repeats them when mixed precision overflows. The caller drops other old states.
     """
 
     def __init__(self) -> None:
@@ -70,9 +69,7 @@ class StreamDecoder(FairseqIncrementalDecoder):
         self.streams = {True: StreamState(), False: StreamState()}
         self._num_updates: int | None = None  # None until set_num_updates is called
 
-    def features(
-        self, prev_output_tokens: Tensor, incremental_state: dict[str, Any] | None, stream_position: int | None
-    ) -> Tensor:
+    def features(self, prev_output_tokens: Tensor, incremental_state: Any, stream_position: int | None) -> Tensor:
         """Features (B, T, D); see ``forward`` for the arguments."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from ..embedding import SharedEmbedding
 from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import Plan
 from ._counts import start_biases, training_counts
-from ._pretrained import load_pretrained
+from ._pretrained import load_and_freeze
 from ._stream_decoder import StreamDecoder
 from ._tables import Tables, build_tables
 from ._tied_model import TiedModel
@@ -28,18 +28,14 @@ class StreamLM(TiedModel, FairseqLanguageModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> "StreamLM":
-        """Builds the model; raises ValueError as ``plan_of``, ``build_decoder`` and ``load_pretrained``."""
+        """Builds the model; raises ValueError as ``plan_of``, ``build_decoder`` and ``load_and_freeze``."""
         plan, words = cls.plan_of(cfg, task), task.target_dictionary
         tables = build_tables(plan, words, lambda: training_counts(task), projection=nn.Linear)
         model = cls(cls.build_decoder(cfg, words, plan, tables))
         model.reset_parameters(cfg)
         cheaper = plan.head not in (SOFTMAX, ADAPTIVE)
         start_biases(model.output, cfg.output_bias_init or ("unigram" if cheaper else None), task)
-        table = model.decoder.embed_tokens
-        if cfg.decoder_embed_path:
-            load_pretrained(table, cfg.decoder_embed_path, words, flag="--decoder-embed-path")
-        if cfg.decoder_freeze_embed:
-            table.weight.requires_grad_(False)
+        load_and_freeze(model.decoder.embed_tokens, cfg, "decoder", words)
         model.start(plan, cfg._name or cls.__name__)
         return model
 

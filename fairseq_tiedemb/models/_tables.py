@@ -33,15 +33,10 @@ def build_tables(
     projection: Callable[..., nn.Linear] = gaussian_linear,
     theirs: Mapping[str, Any] | None = None,
 ) -> Tables:
-    """Builds the tables and the output layer of a model.
+    """Builds the tables and the output layer of a model that predicts the ``words`` of a dictionary.
 
-    Args:
-        plan: what is built.
-        words: dictionary of the words that the model predicts.
-        counts: counts of the training text (V,), or None without one; called only for a head that needs them.
-        std: standard deviation of new tables.
-        projection: P, from its widths and whether it has a bias.
-        theirs: fairseq's layers by role, whose parameters the tables take over.
+    ``counts``, of the training text (V,) or None, is called only for a head that needs them. ``std`` is that of new
+    tables, ``projection`` gives P by its widths and bias; tables take over the parameters of ``theirs``, by role.
     """
     theirs = theirs or {}
     built = {table: _layer(plan, table, std, theirs.get(table.roles[0])) for table in reversed(plan.tables)}

@@ -103,17 +103,13 @@ class TiedModel(BaseFairseqModel):
         return getattr(self.decoder, "output", None) or self.decoder.output_projection
 
     def extract_features(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None = None,
-        prev_output_tokens: Tensor | None = None,
-        **kwargs: Any,
+        self, src_tokens: Tensor, src_lengths: Tensor | None = None, prev_output_tokens: Tensor | None = None, **kw: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """Features (B, T, D), and the decoder's extra output; the arguments are those of ``net_input``."""
         if prev_output_tokens is None:
-            return self.decoder(src_tokens, src_lengths=src_lengths, features_only=True, **kwargs)
+            return self.decoder(src_tokens, src_lengths=src_lengths, features_only=True, **kw)
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
-        return self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=True, **kwargs)
+        return self.decoder(prev_output_tokens, encoder_out=encoder_out, features_only=True, **kw)
 
     def forward(
         self, *args: Any, target: Tensor | None = None, loss_options: LossOptions = PLAIN_LOSS, **net_input: Any

@@ -25,10 +25,10 @@ from ._options import (
     probability,
     size,
 )
-from ._pretrained import load_pretrained
+from ._pretrained import load_and_freeze
 from ._recipe import register_preset, training_options, with_sizes
 from ._recurrent_encoder import RecurrentEncoder
-from ._tables import Tables, build_tables
+from ._tables import build_tables
 from ._tied_model import TiedModel
 
 
@@ -97,14 +97,15 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: AttentionNMTConfig, task: Any) -> "AttentionNMTModel":
-        """Builds the model; raises ValueError as ``plan_of`` and ``load_pretrained``, and for a left-padded target."""
+        """Builds the model; raises ValueError as ``plan_of`` and ``load_and_freeze``, and for a left-padded target."""
         if getattr(task.cfg, "left_pad_target", False) is True:
             raise ValueError(
                 "--left-pad-target: needs False, since the decoder starts at the first column; got True. Leave it out."
             )
         plan, target = cls.plan_of(cfg, task), task.target_dictionary
         tables = build_tables(plan, target, std=cls.embedding_std)
-        _load_and_freeze(cfg, task, tables)
+        for side, words in (("encoder", task.source_dictionary), ("decoder", target)):
+            load_and_freeze(tables.inputs[f"{side} input"], cfg, side, words)
         cell = CELLS[str(cfg.cell)]
         encoder = RecurrentEncoder(
             task.source_dictionary,
@@ -133,16 +134,6 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
         model = cls(encoder, decoder)
         model.start(plan, cfg._name or cls.__name__)
         return model
-
-
-def _load_and_freeze(cfg: AttentionNMTConfig, task: Any, tables: Tables) -> None:
-    for side, words in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
-        table: Any = tables.inputs[f"{side} input"]
-        path = getattr(cfg, f"{side}_embed_path")
-        if path:
-            load_pretrained(table, path, words, flag=f"--{side}-embed-path")
-        if getattr(cfg, f"{side}_freeze_embed"):
-            table.weight.requires_grad_(False)
 
 
 @register_model("dl4mt", dataclass=DL4MTConfig)

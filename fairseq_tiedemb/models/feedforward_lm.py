@@ -105,10 +105,8 @@ class FeedForwardLM(StreamLM):
             dropout_out=Dropout(first_given(cfg.decoder_dropout_out, cfg.dropout), cls.__name__),
         )
         deep = ACTIVATIONS.get(str(cfg.deep_output))
-        deep_output = None if deep is None else nn.Sequential(nn.Linear(stack.output_size, plan.features), deep())
-        return FeedForwardDecoder(
-            words, tables.input, tables.output, stack, order=cfg.ngram_order, deep_output=deep_output
-        )
+        output = None if deep is None else nn.Sequential(nn.Linear(stack.output_size, plan.features), deep())
+        return FeedForwardDecoder(words, tables.input, tables.output, stack, order=cfg.ngram_order, deep_output=output)
 
 
 # Sizes and training, and their sources: config/NAME.yaml.

@@ -65,22 +65,13 @@ class TiedLSTMLM(StreamLM):
         )
 
 
-PROJECTION = ("projection", "projection_bias")
+PROJECTION, WITH_BIAS = ("projection", "projection_bias"), "with the bias that P has in their code."
 # Sizes, dropout and training, and their sources: config/NAME.yaml.
 preset = partial(register_preset, TiedLSTMLM, TiedLSTMLMConfig)
 preset("zaremba_lm_small", 'The small model of Zaremba et al. 2014; Press & Wolf 2016, table 6, "Small".')
 preset("zaremba_lm_small_wt", 'Press & Wolf 2016, table 6, "Small + WT".', TYING)
-preset(
-    "zaremba_lm_small_pr",
-    'Press & Wolf 2016, table 6, "Small + PR", with the bias that P has in their code.',
-    *PROJECTION,
-)
-preset(
-    "zaremba_lm_small_wt_pr",
-    'Press & Wolf 2016, table 6, "Small + WT + PR", with the bias that P has in their code.',
-    TYING,
-    *PROJECTION,
-)
+preset("zaremba_lm_small_pr", f'Press & Wolf 2016, table 6, "Small + PR", {WITH_BIAS}', *PROJECTION)
+preset("zaremba_lm_small_wt_pr", f'Press & Wolf 2016, table 6, "Small + WT + PR", {WITH_BIAS}', TYING, *PROJECTION)
 preset("zaremba_lm_medium", "The medium model of Zaremba et al. 2014.")
 preset("zaremba_lm_medium_wt", "The medium model with weight tying.", TYING)
 preset("zaremba_lm_large", 'The large model of Zaremba et al. 2014; Press & Wolf 2016, table 5, "Large".')

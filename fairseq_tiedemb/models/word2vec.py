@@ -16,7 +16,7 @@ from ..option_checks import option
 from ..outputs import SOFTMAX, OutputLayer
 from ..outputs.negative_sampling import NegativeSampling
 from ..outputs.ours import NegativeSamplingConfig
-from ..plan import Family, Settings, Widths
+from ..plan import Family, Widths
 from ..training.extensions import extensions_of
 from ._options import TyingConfig, size
 from ._recipe import register_preset
@@ -37,10 +37,6 @@ class Word2VecConfig(NegativeSamplingConfig, TyingConfig):
         "over Huffman's tree, which has no table to share)",
     )
     word2vec_output: Optional[str] = option(None, "--output-layer under its former names negative, full and tree")
-
-
-def _widths(settings: Settings) -> Widths:
-    return Widths(*[settings("decoder_embed_dim")] * 3)
 
 
 class WordVectors(nn.Module):
@@ -79,7 +75,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     2.
     """
 
-    family = Family(_widths, bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree"))
+    family = Family(
+        lambda given: Widths(*[given("decoder_embed_dim")] * 3), bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree")
+    )
     predicts_centre: ClassVar[bool] = False  # True for CBOW
     rate_of_steps = 0.0
 

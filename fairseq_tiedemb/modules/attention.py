@@ -41,7 +41,7 @@ def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Te
     query_nb1A = query_BA.view(len(keys_n1SA), -1, 1, query_BA.size(1))
     per_sentence = query_nb1A[0].numel() * keys_n1SA.size(2)
     sentences = len(keys_n1SA) if keys_n1SA.is_cuda else max(1, BLOCK // per_sentence)
-    keys_n1SA, query_nb1A = _exact(keys_n1SA), _exact(query_nb1A)
+    keys_n1SA, query_nb1A = exact(keys_n1SA), exact(query_nb1A)
     shape = (sentences, query_nb1A.size(1), *keys_n1SA.shape[2:])
     hidden = keys_n1SA.new_empty(shape)  # once, since the system clears new memory
     for first in range(0, len(keys_n1SA), sentences):
@@ -50,7 +50,8 @@ def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Te
         yield block, torch.add(keys, query_nb1A[block], out=hidden[: len(keys)]).sigmoid_()
 
 
-def _exact(x: Tensor) -> Tensor:
+def exact(x: Tensor) -> Tensor:
+    """The same in float32 at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -60,7 +61,7 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
     ``vector_A`` is v. The bias c is omitted, because it changes neither.
     """
     sentences, length, width = source.keys_nSA.shape
-    twice_vector = _exact(vector_A) * 2
+    twice_vector = exact(vector_A) * 2
     energies = twice_vector.new_empty(sentences, len(query_BA) // sentences, length)
     for block, hidden in _hidden_blocks(source, query_BA):
         torch.mv(hidden.view(-1, width), twice_vector, out=energies[block].view(-1))
@@ -83,18 +84,18 @@ class AttentionGradients:
     """
 
     def __init__(self, source: Source, vector_A: Tensor):
-        self._source, self._twice_vector_A = source, _exact(vector_A) * 2
+        self._source, self._twice_vector_A = source, exact(vector_A) * 2
         self._grad_vector_A = torch.zeros_like(self._twice_vector_A)
-        self._grad_keys_BSA = torch.zeros_like(_exact(source.keys_nSA))
+        self._grad_keys_BSA = torch.zeros_like(exact(source.keys_nSA))
 
     def step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
         """Adds a step's gradients; returns the gradient of the step's 2q (B, A)."""
         # MKL multiplies a row by a matrix twice as fast as a matrix by a column.
         grad_weights = torch.bmm(grad_contexts_BC.unsqueeze(1), self._source.annotations_nSC.transpose(1, 2)).squeeze(1)
-        grad_weights, weights_BS = _exact(grad_weights), _exact(weights_BS)
+        grad_weights, weights_BS = exact(grad_weights), exact(weights_BS)
         grad_weights = grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)
         grad_energies_BS = grad_weights.mul_(weights_BS)
-        grad_query_B1A = torch.empty_like(_exact(query_BA)).unsqueeze(1)
+        grad_query_B1A = torch.empty_like(exact(query_BA)).unsqueeze(1)
         for block, hidden_b1SA in _hidden_blocks(self._source, query_BA):
             hidden, grad_energies = hidden_b1SA.squeeze(1), grad_energies_BS[block]
             self._grad_vector_A.addmv_(hidden.flatten(0, 1).t(), grad_energies.flatten())

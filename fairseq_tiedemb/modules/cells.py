@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 # These variants write into a given tensor.
@@ -69,12 +70,6 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, factor: float = 1.0)
     return total.add_(torch.mm(left, right), alpha=factor)
 
 
-def _recurrent_share(hidden_BH: Tensor, weight_GH: Tensor, bias_G: Tensor | None) -> Tensor:
-    if bias_G is None:
-        return torch.mm(hidden_BH, weight_GH.t())
-    return torch.addmm(bias_G, hidden_BH, weight_GH.t())
-
-
 class GRU:
     """Gated recurrent unit: gates r (reset), z (update), n (candidate).
 
@@ -95,7 +90,7 @@ class GRU:
         """Writes the next state to ``new``."""
         (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1)
-        recurrent = _recurrent_share(hidden_BH, weight_GH, bias)
+        recurrent = F.linear(hidden_BH, weight_GH, bias)
         reset_update, update = saved[:, : 2 * size], saved[:, size : 2 * size]
         candidate, recurrent_n = saved[:, 2 * size : 3 * size], saved[:, 3 * size :]
         torch.add(inputs_BG[:, : 2 * size], recurrent[:, : 2 * size], out=reset_update).sigmoid_()
@@ -117,14 +112,12 @@ class GRU:
         return derivatives
 
     @staticmethod
-    def step_backward(
-        grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out_grads: Tensor
-    ) -> Tensor:
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out: Tensor) -> Tensor:
         """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1)
         grads.unflatten(1, (4, size)).mul_(grad_state_BK.unsqueeze(1))
         kept = grad_state_BK * saved[:, size : 2 * size]
-        return add_product(kept, rounded(grads, out_grads)[:, : 3 * size], weight_GH)
+        return add_product(kept, rounded(grads, out)[:, : 3 * size], weight_GH)
 
     @staticmethod
     def of_inputs(grads: Tensor) -> Tensor:
@@ -157,7 +150,7 @@ class LSTM:
         (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1) // 2
         gates, tanh_cell = saved[:, : 4 * size], saved[:, 4 * size :]
-        torch.add(inputs_BG, _recurrent_share(hidden_BH, weight_GH, bias), out=gates)
+        torch.add(inputs_BG, F.linear(hidden_BH, weight_GH, bias), out=gates)
         gates[:, : 2 * size].sigmoid_()
         candidate = gates[:, 2 * size : 3 * size].tanh_()
         output = gates[:, 3 * size :].sigmoid_()
@@ -180,9 +173,7 @@ class LSTM:
         return derivatives
 
     @staticmethod
-    def step_backward(
-        grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out_grads: Tensor
-    ) -> Tensor:
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out: Tensor) -> Tensor:
         """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1) // 2
         grad_hidden, grad_cell = grad_state_BK.split(size, 1)
@@ -190,7 +181,7 @@ class LSTM:
         grads[:, : 3 * size].unflatten(1, (3, size)).mul_(grad_cell.unsqueeze(1))
         grads[:, 3 * size : 4 * size].mul_(grad_hidden)
         previous = torch.empty_like(grad_state_BK)
-        previous[:, :size] = rounded(grads, out_grads)[:, : 4 * size] @ weight_GH
+        previous[:, :size] = rounded(grads, out)[:, : 4 * size] @ weight_GH
         torch.mul(grad_cell, saved[:, size : 2 * size], out=previous[:, size:])
         return previous
 

@@ -33,9 +33,8 @@ def draw_(mask: Tensor, p: float, generator: Generator | None = None) -> Tensor:
 def _draws_like_torch() -> bool:
     """Whether ``draw_`` gives this torch's numbers; it does not where torch leaves them to MKL."""
     ours, theirs = (torch.Generator().manual_seed(1) for _ in range(2))
-    return draw_(torch.empty(64, device="cpu"), 0.5, ours).equal(
-        torch.empty(64, device="cpu").bernoulli_(0.5, generator=theirs)
-    )
+    drawn = torch.empty(64, device="cpu").bernoulli_(0.5, generator=theirs)
+    return draw_(torch.empty_like(drawn), 0.5, ours).equal(drawn)
 
 
 DRAWS_LIKE_TORCH = _draws_like_torch()

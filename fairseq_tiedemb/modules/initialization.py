@@ -19,12 +19,9 @@ def gaussian_or_orthogonal_(weight: Tensor, *, blocks: int = 1) -> None:
             nn.init.normal_(block, std=STD)
 
 
-def dl4mt_linear(inputs: int, outputs: int, *, orthogonal: bool = True) -> nn.Linear:
-    """A linear layer with DL4MT's initial weights: bias zero; a square matrix orthogonal if ``orthogonal``."""
+def dl4mt_linear(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer with DL4MT's initial weights: bias zero; a square matrix orthogonal."""
     layer = nn.Linear(inputs, outputs)
-    if orthogonal:
-        gaussian_or_orthogonal_(layer.weight)
-    else:
-        nn.init.normal_(layer.weight, std=STD)
+    gaussian_or_orthogonal_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer

@@ -84,7 +84,13 @@ def fused_lstm(inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[Layer]) -
     faster. So does a single step without gradients, for which the kernel would arrange the weights anew.
     """
     if _is_faster_by_steps(inputs_TBI, layers[0][1]):
-        return _by_steps(inputs_TBI, state_LBK, layers)
+        outputs, states = inputs_TBI, []
+        for state_BK, (weight_ih, weight_hh, bias) in zip(state_LBK, layers, strict=True):
+            gates_TBG = F.linear(outputs, weight_ih, bias)
+            # Under autocast the gates are in half precision, and so are the products of the steps.
+            outputs, state_BK = Recurrence.apply(LSTM, gates_TBG, state_BK, weight_hh.to(gates_TBG.dtype))
+            states.append(state_BK)
+        return outputs, torch.stack(states)
     zero = torch.zeros_like(layers[0][2])
     weights = [weight for layer in layers for weight in (*layer, zero)]
     state = tuple(part.contiguous() for part in state_LBK.chunk(2, 2))
@@ -115,13 +121,3 @@ def lstm_without_autocast(inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequenc
     """``fused_lstm`` in the dtype of the weights, also under autocast."""
     dtype = layers[0][0].dtype
     return fused_lstm(inputs_TBI.to(dtype), state_LBK.to(dtype), layers)
-
-
-def _by_steps(inputs_TBI: Tensor, state_LBK: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, Tensor]:
-    outputs, states = inputs_TBI, []
-    for state_BK, (weight_ih, weight_hh, bias) in zip(state_LBK, layers, strict=True):
-        gates_TBG = F.linear(outputs, weight_ih, bias)
-        # Under autocast the gates are in half precision, and so are the products of the steps.
-        outputs, state_BK = Recurrence.apply(LSTM, gates_TBG, state_BK, weight_hh.to(gates_TBG.dtype))
-        states.append(state_BK)
-    return outputs, torch.stack(states)

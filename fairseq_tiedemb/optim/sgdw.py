@@ -59,6 +59,4 @@ class FairseqSGDW(FairseqOptimizer):
     def optimizer_config(self) -> dict[str, Any]:
         return {"lr": self.cfg.lr[0], "momentum": self.cfg.momentum, "decay": self.cfg.weight_decay}
 
-    @property
-    def supports_flat_params(self) -> bool:
-        return True
+    supports_flat_params = True

@@ -26,9 +26,7 @@ def huffman_tree(counts: np.ndarray) -> BinaryTree:
 
     Source: Huffman 1952; Mikolov et al. 2013, section 2.1 (words).
     """
-    children: list[list[int]] = []
-    _merge(list(range(len(counts))), counts, children)
-    return _from_merged(children, len(counts))
+    return class_tree(counts, np.zeros(len(counts), np.int64), [""])
 
 
 def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -> BinaryTree:
@@ -51,7 +49,8 @@ def class_tree(counts: np.ndarray, class_of: np.ndarray, codes: Sequence[str]) -
     else:
         totals = np.bincount(class_of, counts)[list(roots)]
         _merge(list(roots.values()), totals, children)
-    return _from_merged(children, len(counts))
+    # The last pair becomes the root. Node numbers: V - 1 + v for token v, V - 1 - i for the i-th merged pair (from 1).
+    return _tree(len(counts) - 1 + np.array(children[::-1], np.int64).reshape(-1, 2))
 
 
 def _join(nodes: dict[str, int], children: list[list[int]]) -> None:
@@ -80,12 +79,6 @@ def _merge(nodes: list[int], counts: np.ndarray, children: list[list[int]]) -> i
         children.append([first, second])
         heapq.heappush(heap, (rarer + other, len(children), -len(children)))
     return heap[0][-1]
-
-
-def _from_merged(children: list[list[int]], size: int) -> BinaryTree:
-    """The tree of merged pairs in merging order; the last pair becomes the root, node 0."""
-    # Node numbers: V - 1 + v for token v, V - 1 - i for the i-th merged pair (from 1).
-    return _tree(size - 1 + np.array(children[::-1], np.int64).reshape(-1, 2))
 
 
 def balanced_tree(size: int) -> BinaryTree:

@@ -5,11 +5,12 @@ from torch import Tensor, nn
 
 from .._shapes import check_features, check_target
 from ..embedding import SharedEmbedding
-from ..head import Head, log_prob_by_loss
+from ..head import log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from .counted import TableHead
 
 
-class Mixture(Head):
+class Mixture(TableHead):
     """A mixture of K softmaxes over one table, whose features and weights are functions of the features.
 
         p(v | h) = sum_k pi_k softmax(scores(h_k))_v        h_k = tanh(L_k h + b_k)        pi = softmax(G h)
@@ -25,17 +26,11 @@ class Mixture(Head):
     refuses = ("z_loss", "augmented_loss")
 
     def __init__(self, table: SharedEmbedding, mixtures: int):
-        super().__init__()
-        self._table = (table,)  # a tuple hides the module from torch's registry
+        super().__init__(table)
         self.mixtures = mixtures
         self.latent = nn.Linear(table.embedding_dim, mixtures * table.embedding_dim)
         self.prior = nn.Linear(table.embedding_dim, mixtures, bias=False)
         nn.init.zeros_(self.latent.bias)
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
 
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """h_k (*, K, D) and log pi (*, K) of features (*, D); the latter in float32 or more precise."""
@@ -61,7 +56,4 @@ class Mixture(Head):
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.latent.bias)
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
+        super().start_bias(log_prob_V)

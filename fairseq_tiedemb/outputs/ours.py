@@ -16,7 +16,7 @@ from .joint import JointSpace
 from .mixture import Mixture
 from .negative_sampling import NOISE_FOR, NegativeSampling
 from .registry import OutputHead, Words, register_output_layer
-from .sampled import NoiseContrastive, SampledSoftmax
+from .sampled import NoiseContrastive, SampledHead, SampledSoftmax
 from .short_list import ShortList
 from .tree import BY_CLASSES, TREES, Tree
 
@@ -196,16 +196,11 @@ def _short_list(options: ShortListConfig, table: SharedEmbedding, counts: Tensor
     return ShortList(table, counts, _marks(words), length=options.short_list, uniform=uniform, **of_words)
 
 
-def _nce(options: NCEConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> NoiseContrastive:
-    return NoiseContrastive(table, counts, _marks(words), log_z=options.noise_log_z, **_noise(options))
-
-
-def _sampled(options: NoiseConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> SampledSoftmax:
-    return SampledSoftmax(table, counts, _marks(words), **_noise(options))
-
-
-def _noise(options: NoiseConfig) -> dict[str, Any]:
-    return {"samples": options.noise_samples, "power": options.noise_power, "shared": not options.own_noise}
+def _sampled(options: NoiseConfig, table: SharedEmbedding, counts: Tensor | None, words: Words) -> SampledHead:
+    noise: Any = {"samples": options.noise_samples, "power": options.noise_power, "shared": not options.own_noise}
+    if isinstance(options, NCEConfig):
+        return NoiseContrastive(table, counts, _marks(words), log_z=options.noise_log_z, **noise)
+    return SampledSoftmax(table, counts, _marks(words), **noise)
 
 
 def _negative_sampling(
@@ -234,7 +229,7 @@ OURS = (
         # Words outside the list have no rows; <unk> has one. The head refuses a list of more than all words.
         own_rows=lambda options, size: min(options.short_list + 1, size),
     ),
-    OutputHead("nce", "noise-contrastive estimation", _nce, NCEConfig),
+    OutputHead("nce", "noise-contrastive estimation", _sampled, NCEConfig),
     OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig),
     OutputHead(
         "mixture",

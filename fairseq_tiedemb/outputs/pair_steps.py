@@ -46,16 +46,9 @@ class PairSteps(torch.autograd.Function):
     ) -> Tensor:
         """The summed loss of the pairs, each before its step.
 
-        Args:
-            ctx: autograd's.
-            inputs_VD: input table.
-            outputs_VD: output table; None for a tied one.
-            words_n: centres.
-            target_N: contexts.
-            rows_N: position of each pair's centre, not falling.
-            noise_Gm: noise words of blocks of ``BLOCK`` centres; each step starts a block.
-            negatives: k.
-            rate: learning rate.
+        ``outputs_VD`` is None for a tied table. ``words_n`` are the centres, ``target_N`` the contexts, ``rows_N`` the
+        position of each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of ``BLOCK`` centres; each
+        step starts a block. ``negatives`` is k, ``rate`` the learning rate.
         """
         blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, negatives, inputs_VD.dtype)
         words = words_GW.flatten()

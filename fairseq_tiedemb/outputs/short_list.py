@@ -117,14 +117,12 @@ class ShortList(CountedHead):
         """Cross entropy and the list's z-loss; raises ValueError for label smoothing and unknown counts."""
         self.check_options(options)
         check_target(target_N, len(features_ND), len(self.place_of))
-        list_, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of.index_select(0, target_N)
-        cap = list_.constants.logit_soft_cap
-        found = output_loss(
-            mapped, list_.rows, place_N, scale=list_.scale, offset=list_.offset, soft_cap=cap, options=options
-        )
-        share = self.log_share[target_N].to(found.loss.dtype)
+        own, mapped, place_N = self.rows(), self.table.mapped(features_ND), self.place_of.index_select(0, target_N)
+        cap = own.constants.logit_soft_cap
+        loss = output_loss(mapped, own.rows, place_N, scale=own.scale, offset=own.offset, soft_cap=cap, options=options)
+        share = self.log_share[target_N].to(loss.loss.dtype)
         share = share.sum() if options.reduce else share
-        return OutputLoss(found.loss - share, found.nll_loss - share)  # type: ignore[operator]
+        return OutputLoss(loss.loss - share, loss.nll_loss - share)  # type: ignore[operator]
 
     log_prob = log_prob_by_loss
 

@@ -191,11 +191,9 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
 
 def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
     """Raises ValueError for the first of fairseq's own options that cannot work, before fairseq builds the model."""
-    cutoff = settings(CUTOFF)
-    if settings("projection") and cutoff:
-        raise ValueError(
-            f"--projection: needs one table for all words; got {flag_of(CUTOFF)} {cutoff}. Use one of them."
-        )
+    ends = settings(CUTOFF)
+    if settings("projection") and ends:
+        raise ValueError(f"--projection: needs one table for all words; got {flag_of(CUTOFF)} {ends}. Use one of them.")
     if settings("quant_noise_scalar"):
         raise ValueError(
             f"--quant-noise-scalar: needs fairseq's own embeddings; got {settings('quant_noise_scalar')}. "
@@ -203,7 +201,14 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
         )
     if settings("tie_adaptive_weights"):
         _check_tied_bands(settings)
-    _check_rank(settings)
+    rank = getattr(settings.options, "embedding_rank", None)
+    check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
+    for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
+        if rank is not None and settings(name):
+            raise ValueError(
+                f"--embedding-rank: needs new tables of one width; got {flag_of(name)} {settings(name)}. "
+                "Use one of them."
+            )
     if settings.family.translates:
         return
     if settings("adaptive_input") and not settings("adaptive_input_cutoff"):
@@ -212,7 +217,7 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
             "such as 2000,6000."
         )
     for name in ("adaptive_input", "character_embeddings"):
-        if settings(name) and settings.shares and not cutoff:
+        if settings(name) and settings.shares and not ends:
             raise ValueError(
                 f"{flag_of(TYING)}: needs one table of words as input; got {flag_of(name)}. "
                 "Use --adaptive-input with --adaptive-softmax-cutoff and --tie-adaptive-weights, or leave one out."
@@ -244,17 +249,6 @@ def _check_tied_bands(settings: Settings) -> None:
             raise ValueError(
                 f"--tie-adaptive-weights: needs {flag_of(name)} equal to {flag_of(other)}; got {settings(name)} and "
                 f"{settings(other)}. Use {flag_of(name)} {settings(other)}."
-            )
-
-
-def _check_rank(settings: Settings) -> None:
-    rank = getattr(settings.options, "embedding_rank", None)
-    check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
-    for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
-        if rank is not None and settings(name):
-            raise ValueError(
-                f"--embedding-rank: needs new tables of one width; got {flag_of(name)} {settings(name)}. "
-                "Use one of them."
             )
 
 

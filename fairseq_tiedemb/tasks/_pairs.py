@@ -72,8 +72,7 @@ class WordPairs(FairseqDataset):
     def num_tokens(self, index: int) -> int:
         return self.bounds[index + 1] - self.bounds[index]
 
-    def size(self, index: int) -> int:
-        return self.num_tokens(index)
+    size = num_tokens
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         words, bounds = words_and_bounds(self.stream, *self.bounds[index : index + 2])

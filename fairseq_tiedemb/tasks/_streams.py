@@ -60,8 +60,7 @@ def open_stream(path: str, dictionary: Dictionary, *, impl: str | None = None, c
 class TokenStream(FairseqDataset):
     """The sentences of a split, fairseq's indexed dataset, concatenated with their ``</s>``.
 
-    Raises ValueError if the split is empty, its length differs from its .idx file, or an index is not in the
-    dictionary.
+    Raises ValueError if the split is empty, its length differs from its .idx file, or the dictionary lacks an index.
     """
 
     def __init__(self, sentences: Any, dictionary: Dictionary, split: str):
@@ -138,8 +137,7 @@ class TokenStream(FairseqDataset):
 def random_lengths(chunk: int, length: int, seed: tuple[int, ...]) -> list[int]:
     """Ends of chunks of random lengths, of which the last is ``length`` or more.
 
-    A chunk has about ``chunk`` tokens, one of twenty about half of them: drawn with a standard deviation of 5, and at
-    least 5.
+    A chunk has about ``chunk`` tokens, one of twenty about half: drawn with a standard deviation of 5, and at least 5.
 
     Source: Merity et al. 2018, section 4.1.
     """
@@ -184,14 +182,12 @@ class StreamRows(FairseqDataset):
     def num_tokens(self, index: int) -> int:
         return self.chunk
 
-    def size(self, index: int) -> int:
-        return self.chunk
+    size = num_tokens
 
     def batches(self, num_shards: int) -> list[list[int]]:
         """Item numbers of the batches: step by step, and within a step shard by shard.
 
-        fairseq deals batches to shards in turn, so a shard reads its own rows in order and gets as many batches as the
-        others.
+        fairseq deals batches to shards in turn: a shard reads its own rows in order, in as many batches as the others.
         """
         per_shard = self.rows // num_shards
         return [list(range(first, first + per_shard)) for first in range(0, len(self), per_shard)]

@@ -71,7 +71,7 @@ class WordPairsTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: WordPairsConfig, **kwargs: Any) -> "WordPairsTask":
-        dictionary = Dictionary.load(os.path.join(_folders(cfg.data)[0], "dict.txt"))
+        dictionary = Dictionary.load(os.path.join(cfg.data.split(os.pathsep)[0], "dict.txt"))
         logger.info(f"dictionary: {len(dictionary):,} types")
         return cls(cfg, dictionary)
 
@@ -85,8 +85,8 @@ class WordPairsTask(FairseqTask):
 
     def _count(self) -> torch.Tensor:
         split, size, specials = self.cfg.train_subset, len(self.dictionary), self.dictionary.nspecial
-        counts = sum(count_words(self._stream(folder, split), size, specials) for folder in _folders(self.cfg.data))
-        return torch.from_numpy(counts)
+        folders = self.cfg.data.split(os.pathsep)
+        return torch.from_numpy(sum(count_words(self._stream(folder, split), size, specials) for folder in folders))
 
     def _stream(self, folder: str, split: str, combine: bool = False) -> TokenStream:
         path = os.path.join(folder, split)
@@ -110,7 +110,7 @@ class WordPairsTask(FairseqTask):
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Loads the text of a split; raises as ``open_stream``."""
-        folders = _folders(self.cfg.data)
+        folders = self.cfg.data.split(os.pathsep)
         self.datasets[split] = self._stream(folders[(epoch - 1) % len(folders)], split, combine)
 
     def get_batch_iterator(
@@ -129,9 +129,8 @@ class WordPairsTask(FairseqTask):
         """
         if max_tokens is None or max_sentences is not None:
             raise ValueError(
-                "--max-tokens: needs a number of text tokens per batch, and no --batch-size, with --task "
-                f"word_pairs; got --max-tokens {max_tokens} and --batch-size {max_sentences}. Use --max-tokens 4000, "
-                "say."
+                "--max-tokens: needs a number of text tokens per batch, and no --batch-size, with --task word_pairs; "
+                f"got --max-tokens {max_tokens} and --batch-size {max_sentences}. Use --max-tokens 4000, say."
             )
         is_training = dataset.split == self.cfg.train_subset
         pairs = WordPairs(
@@ -159,7 +158,3 @@ class WordPairsTask(FairseqTask):
         # A model wrapped by DDP, which averages dense gradients, does not have the method.
         extensions_of(model).set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients, optimizer.get_lr())
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
-
-
-def _folders(data: str) -> list[str]:
-    return data.split(os.pathsep)

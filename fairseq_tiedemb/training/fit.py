@@ -24,7 +24,18 @@ def models_fit_their_task(original: Any, args: argparse.Namespace) -> Any:
     (tasks/language_modeling.py:193), or hydra's errors about options that the task lacks (dataclass/utils.py:408).
     Goes when fairseq compares model and task.
     """
-    _check_options_of_task(getattr(args, "task", None), getattr(args, "arch", None))
+    task, arch = getattr(args, "task", None), getattr(args, "arch", None)
+    model = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch))
+    config = tasks.TASK_DATACLASS_REGISTRY.get(task)
+    if model is None or config is None:
+        return original(args)
+    # The model may take defaults from options that the task lacks.
+    taken = re.findall(r"\$\{task\.(\w+)\}", " ".join(str(field.default) for field in dataclasses.fields(model)))
+    lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
+    if lacking:
+        _check_fit(tasks.TASK_REGISTRY[task], arch)
+        flags = ", ".join(map(flag_of, lacking))
+        raise ValueError(f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models.")
     return original(args)
 
 
@@ -35,20 +46,6 @@ def tasks_fit_their_model(original: Any, self: Any, args: Any, from_checkpoint: 
     name = getattr(args, "_name", None) or getattr(args, "arch", None)
     _check_fit(type(self), name, from_checkpoint=from_checkpoint)
     return original(self, args, from_checkpoint)
-
-
-def _check_options_of_task(task: str | None, arch: str | None) -> None:
-    """Raise ValueError if the model takes defaults from options that the task lacks."""
-    model = models.MODEL_DATACLASS_REGISTRY.get(models.ARCH_MODEL_NAME_REGISTRY.get(arch))
-    config = tasks.TASK_DATACLASS_REGISTRY.get(task)
-    if model is None or config is None:
-        return
-    taken = re.findall(r"\$\{task\.(\w+)\}", " ".join(str(field.default) for field in dataclasses.fields(model)))
-    lacking = sorted(set(taken) - {field.name for field in dataclasses.fields(config)})
-    if lacking:
-        _check_fit(tasks.TASK_REGISTRY[task], arch)
-        flags = ", ".join(map(flag_of, lacking))
-        raise ValueError(f"--arch {arch}: needs a task with {flags}; got --task {task}. Use the task of such models.")
 
 
 def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -> None:

@@ -91,9 +91,7 @@ def _say_that_no_recipe_is_used(arch: str) -> None:
 
 
 @wrap(Trainer, "__init__")
-def recipes_save_in_mid_epoch(
-    original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kwargs: Any
-) -> None:
+def recipes_save_in_mid_epoch(original: Any, self: Any, cfg: Any, task: Any, model: Any, *args: Any, **kw: Any) -> None:
     """Write `checkpoint_last.pt` in mid-epoch at the interval of a preset's recipe, without validation.
 
     Without it: a training interrupted in its first epoch starts anew, or `--save-interval-updates` also validates,
@@ -101,7 +99,7 @@ def recipes_save_in_mid_epoch(
     fairseq's own if it differs from the recipe's number, or if the recipe yields to `--optimizer`; 0 saves at ends of
     epochs alone. Goes when fairseq saves without validating.
     """
-    original(self, cfg, task, model, *args, **kwargs)
+    original(self, cfg, task, model, *args, **kw)
     # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
     preset = extensions_of(model)
     every = 0 if preset.recipe_yields else preset.recipe.get("save_interval_updates", 0)
