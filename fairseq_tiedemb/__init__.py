@@ -43,11 +43,8 @@ def __getattr__(name: str) -> Any:
     if name not in _homes():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _homes()[name]
-    return (
-        getattr(importlib.import_module(f"{__name__}.{home}"), name)
-        if home
-        else importlib.import_module(f"{__name__}.{name}")
-    )
+    module = importlib.import_module(f"{__name__}.{home or name}")
+    return getattr(module, name) if home else module
 
 
 def __dir__() -> list[str]:

@@ -99,7 +99,9 @@ def tied_class(base: Any) -> Any:
         @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output = self.get_output_embeddings()
-            output.returns_features = self.training and kwargs.get("labels") is not None and self._loss_is_lean()
+            settings = (getattr(self.config, name, None) for name in CHANGES_OF_LOGITS)
+            is_lean = takes_loss_function and all(value in (None, 1) for value in settings)
+            output.returns_features = self.training and kwargs.get("labels") is not None and is_lean
             try:
                 found = super().forward(*args, **kwargs)
                 if output.returns_features and hasattr(found, "logits"):
@@ -107,10 +109,6 @@ def tied_class(base: Any) -> Any:
                 return found
             finally:
                 output.returns_features = False
-
-        def _loss_is_lean(self) -> bool:
-            settings = (getattr(self.config, name, None) for name in CHANGES_OF_LOGITS)
-            return takes_loss_function and all(value in (None, 1) for value in settings)
 
         @property
         def loss_function(self) -> Any:

@@ -84,10 +84,7 @@ def _sums(logits: Logits, *, smoothed: bool) -> tuple[Tensor, Tensor, Tensor]:
 def _gradients(
     logits: Logits, log_partition: Tensor, factors: tuple[Tensor, Tensor | None, Tensor], needs_grad: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of features, table, scale and offset, from a, b and c (N, 1).
-
-    d loss / d z_v = a p(v) - b - c [v = target]
-    """
+    """Gradients of all inputs, from a, b and c (N, 1) of d loss / d z_v = a p(v) - b - c [v = target]."""
     features, table, exact = logits.features_ND, logits.table_VD, log_partition.dtype
     of_all, of_each, of_target = factors
     grad_features = torch.zeros_like(features, dtype=exact) if needs_grad[0] else None

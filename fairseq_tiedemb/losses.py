@@ -160,11 +160,7 @@ def _losses_and_gradients(
     needs_grad: tuple[bool, ...],
     weights: Tensor | None = None,
 ) -> tuple[OutputLoss, Gradients]:
-    """The losses, and the gradients that ``needs_grad`` requests of features, table, scale and offset.
-
-    ``inputs`` are features, table, scale, offset and target. ``weights`` (N,) weigh the tokens' losses in the
-    gradients.
-    """
+    """Does ``loss_by_words`` for any objective; ``inputs`` are features, table, scale, offset and target."""
     features, table, *_, target = inputs
     logits = Logits(features.to(product_dtype), *inputs[1:])
     with torch.autocast(features.device.type, enabled=False):

@@ -9,7 +9,7 @@ import functools
 import os
 import platform
 import timeit
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -102,7 +102,8 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
         exact = _results(*(operand.double() for operand in operands))
         for way in WAYS:
             write(words[way])
-            errors[way] = _error(_results(*operands), exact)  # this also prepares the libraries
+            pairs = zip(_results(*operands), exact, strict=True)  # this also prepares the libraries
+            errors[way] = max(((one - other).norm() / other.norm()).item() for one, other in pairs)
         for _ in range(ROUNDS):
             for way in WAYS:
                 write(words[way])
@@ -143,11 +144,8 @@ def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]
             lambda word: setattr(matmul, "fp32_precision", word),
             {"blas": "ieee", "onednn": "bf16"},
         )
-    return (
-        torch.get_float32_matmul_precision,
-        torch.set_float32_matmul_precision,
-        {"blas": "highest", "onednn": "medium"},
-    )
+    words = {"blas": "highest", "onednn": "medium"}
+    return torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, words
 
 
 def _operands() -> tuple[torch.Tensor, ...]:
@@ -169,8 +167,3 @@ def _results(inputs: torch.Tensor, weight: torch.Tensor, gradients: torch.Tensor
     with torch.no_grad():
         step = torch.lstm(inputs[None], state, weights, False, 1, 0.0, False, False, False)
     return [*_products(inputs, weight, gradients), step[0]]
-
-
-def _error(found: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
-    """The largest relative error of all results."""
-    return max(((one - other).norm() / other.norm()).item() for one, other in zip(found, exact, strict=True))

@@ -69,10 +69,7 @@ def half_squared_norm(weight: Tensor) -> Tensor:
 
 
 def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
-    """The sum of a penalty over the tables of a model's output; None without a table.
-
-    The penalty takes rows w (V, D), in float32 or more precise, and which of them are words, (V,) of 1 and 0.
-    """
+    """Sums a penalty, of rows w (V, D) and of 1 or 0 for words or not (V,), over a model's tables; None without one."""
 
     def of_model(model: Any, **options: float) -> Tensor | None:
         found = []

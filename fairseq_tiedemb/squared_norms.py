@@ -35,10 +35,7 @@ def with_squared_norms(table_VD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _WithSquaredNorms(torch.autograd.Function):
-    """Adds the norms' gradient to the table's gradient in place, in one pass.
-
-    Plain autograd would hold both V x D gradients in memory before it adds them.
-    """
+    """Adds the norms' gradient to the table's in one pass, in place: autograd would hold both V x D gradients."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor) -> tuple[Tensor, Tensor]:

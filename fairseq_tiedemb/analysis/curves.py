@@ -32,11 +32,6 @@ class Run:
     train: Curve = field(default_factory=dict)
     valid: dict[str, Curve] = field(default_factory=dict)  # by subset, in the order of the log
 
-    def add(self, epoch: int, subset: str | None, perplexity: float) -> None:
-        """Sets an epoch's perplexity on a validation subset, or on the training data if `subset` is None."""
-        curve = self.train if subset is None else self.valid.setdefault(subset, {})
-        curve[epoch] = perplexity
-
     def forget(self, epoch: int) -> None:
         """Drops the values of an epoch and of all later epochs."""
         for curve in (self.train, *self.valid.values()):
@@ -89,7 +84,8 @@ def read_log(path: str | Path) -> Run:
                     if epoch < newest:
                         run.forget(epoch)
                     newest = epoch
-                    run.add(epoch, subset, perplexity)
+                    curve = run.train if subset is None else run.valid.setdefault(subset, {})
+                    curve[epoch] = perplexity
     except OSError as error:
         raise ValueError(f"LOG: needs a log of fairseq-train; got {path} ({error.strerror}). Use another.") from error
     if newest == 0:

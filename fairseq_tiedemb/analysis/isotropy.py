@@ -32,12 +32,8 @@ def partition_ratio(rows_VD: Tensor, directions_DD: Tensor) -> float:
 
 def isotropy(tables: Sequence[Norms]) -> str:
     """Formats the measures, one column per table; singular values fall from the first to the last."""
-    names = [
-        "mean cosine",
-        "partition ratio",
-        *(f"singular value, {place}" for place in ("1st", "2nd", "median", "last")),
-    ]
-    columns = [["", *names]]
+    places = (f"singular value, {place}" for place in ("1st", "2nd", "median", "last"))
+    columns = [["", "mean cosine", "partition ratio", *places]]
     for one in tables:
         rows = one.words_VD.double()
         squares, directions = torch.linalg.eigh(rows.t() @ rows)

@@ -10,25 +10,16 @@ from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.reading import require_finite
 
 
-def load_language_model(checkpoint: Path, data: Path, **overrides: Any) -> tuple[Any, Any]:
+def load_language_model(checkpoint: Path, data: Path) -> tuple[Any, Any]:
     """Returns a trained language model, fairseq's or ours, in evaluation mode, and its task.
 
-    `data` is the folder with the dict.txt of the training; `overrides` replaces settings of the checkpoint. ValueError
-    if a file is missing, the model is not a language model, or a weight is not finite.
+    `data` is the folder with the dict.txt of the training. ValueError if a file is missing, the model is registered and
+    is not a language model, or a weight is not finite.
     """
     if not checkpoint.is_file():
         raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is not a file. Use another path.")
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data), **overrides})
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data)})
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
-    _require_language_model(state)
-    load_dictionary(data / "dict.txt", flag="--data")
-    require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
-    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
-    return ensemble[0].eval(), task
-
-
-def _require_language_model(state: dict[str, Any]) -> None:
-    """Checks that a checkpoint's model is a language model; one that is not registered passes."""
     options = state["cfg"].model
     name = getattr(options, "_name", None) or getattr(options, "arch", None)
     model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
@@ -37,6 +28,10 @@ def _require_language_model(state: dict[str, Any]) -> None:
             f"CHECKPOINT: needs a language model; got {model.__name__}, another kind of model. Use another checkpoint, "
             "or fairseq-generate --score-reference for a translation model."
         )
+    load_dictionary(data / "dict.txt", flag="--data")
+    require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
+    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
+    return ensemble[0].eval(), task
 
 
 def log_probabilities(model: Any, words_BT: Any, net_input: dict[str, Any]) -> Any:

@@ -75,7 +75,8 @@ def describe(name: str, *, words: int | None = None) -> Preset:
         )
     model_class = ARCH_MODEL_REGISTRY[name]
     settings, own = _settings(name)
-    needed = 1 + max((end for key in settings if key.endswith("_cutoff") for end in _numbers(settings[key])), default=4)
+    cutoffs = " ".join(str(value) for key, value in settings.items() if key.endswith("_cutoff"))
+    needed = 1 + max(map(int, re.findall(r"\d+", cutoffs)), default=4)
     usual = max(WORDS, 2 * needed - 2)
     words = usual if words is None else words
     if not needed <= words <= MOST_WORDS:
@@ -110,10 +111,6 @@ def _config(name: str) -> Any:
     """Returns the model's options with their defaults, or None if the model has no dataclass."""
     config = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
     return None if config is None else config()
-
-
-def _numbers(cutoff: Any) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", str(cutoff or ""))]
 
 
 def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> Any:

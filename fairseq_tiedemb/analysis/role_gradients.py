@@ -34,23 +34,23 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
     """
     embed, weight_in, weight_out = _tables(model)
     vectors: list[Tensor] = []
+    leaves: list[Tensor] = []
 
     def cut(module: Any, inputs: Any, output: Tensor) -> Tensor:
         vectors.append(output)
-        return output.detach().requires_grad_()
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
 
-    leaf: list[Tensor] = []
-    hooks = [embed.register_forward_hook(cut), embed.register_forward_hook(lambda m, i, output: leaf.append(output))]
+    hook = embed.register_forward_hook(cut)
     try:
         scores = model(**batch["net_input"])
         log_p_BTV = model.get_normalized_probs(scores, log_probs=True, sample=batch)
     finally:
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
     target = batch["target"]
     is_word = target.ne(pad)
     loss = -log_p_BTV.gather(2, target.unsqueeze(2)).squeeze(2)[is_word].mean()
-    from_vectors, output = torch.autograd.grad(loss, [leaf[0], weight_out])
+    from_vectors, output = torch.autograd.grad(loss, [leaves[0], weight_out])
     (into_table,) = torch.autograd.grad(vectors[0], weight_in, from_vectors)
     source = batch["net_input"]["src_tokens"]
     return RoleGradients(into_table, output, source[source.ne(pad)].unique(), weight_in is weight_out)

@@ -51,16 +51,10 @@ def stream_scores(model: Any, dictionary: Any, sentences: Sequence[Tensor], max_
     """
     target = torch.cat(list(sentences))
     previous = torch.cat((target.new_tensor([dictionary.eos()]), target[:-1]))
-    rows = [
-        score(
-            model,
-            target[begin : begin + max_tokens].unsqueeze(0),
-            previous[begin : begin + max_tokens].unsqueeze(0),
-            torch.tensor([min(max_tokens, len(target) - begin)]),
-            stream_position=begin,
-        )[0]
-        for begin in range(0, len(target), max_tokens)
-    ]
+    rows, begin = [], 0
+    for words, before in zip(target.split(max_tokens), previous.split(max_tokens), strict=True):
+        rows.append(score(model, words[None], before[None], torch.tensor([len(words)]), stream_position=begin)[0])
+        begin += len(words)
     return list(torch.cat(rows).split([len(sentence) for sentence in sentences]))
 
 

@@ -55,18 +55,9 @@ class Bounded:
 
     def read(self, count: int) -> bytes:
         """Reads `count` bytes; ValueError beyond the limit."""
-        self.require(self.tell() + count)
-        return self.file.read(count)
-
-    def seek(self, place: int) -> int:
-        """Moves to a position; ValueError beyond the limit."""
-        self.require(place)
-        return self.file.seek(place)
-
-    def require(self, place: int) -> None:
-        """Raises ValueError for a position beyond the limit."""
-        if place > self.most:
+        if self.tell() + count > self.most:
             raise ValueError(f"more than {self.most:,} bytes")
+        return self.file.read(count)
 
 
 def read_archive(file: IO[bytes], size: int) -> Any:

@@ -76,15 +76,9 @@ IN_FEEDFORWARD_LM = (*SHARING_AND_OUTPUT_LAYER, Choice("activation_fn", "tanh"),
 # With options of fairseq's own models that fairseq does not check: the number of heads, for one, changes no shape.
 SHARING_IN_FAIRSEQS_MODELS = (
     *SHARING,
-    Choice("tie_adaptive_weights", False),
-    Choice("tie_adaptive_proj", False),
-    Choice("merge_src_tgt_embed", False),
-    Choice("no_scale_embedding", False),
-    Choice("no_token_positional_embeddings", False),
-    Choice("weight_softmax"),
-    Choice("activation_fn"),
-    Choice("encoder_attention_heads"),
-    Choice("decoder_attention_heads"),
+    *(Choice(option, False) for option in ("tie_adaptive_weights", "tie_adaptive_proj", "merge_src_tgt_embed")),
+    *(Choice(option, False) for option in ("no_scale_embedding", "no_token_positional_embeddings")),
+    *map(Choice, ("weight_softmax", "activation_fn", "encoder_attention_heads", "decoder_attention_heads")),
 )
 
 # Of all families. An option that has another default in two of them has none here.

@@ -83,9 +83,14 @@ def command_module(name: str) -> Any:
 
 def create_parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line, with one subparser for each command."""
+    width = max(len(name) for name in COMMANDS)  # no `map`, which is a command
+    groups = [
+        "\n".join([f"{group}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)])
+        for group, names in GROUPS.items()
+    ]
     parser = argparse.ArgumentParser(
         prog="fairseq-tiedemb",
-        description=f"The shared embedding in fairseq.\n\n{listed_commands()}",
+        description="\n\n".join(["The shared embedding in fairseq.", *groups]),
         # The lines of the commands and of the version are not to be cut.
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -95,16 +100,6 @@ def create_parser() -> argparse.ArgumentParser:
     for name in COMMANDS:
         subparsers.add_parser(name, exit_on_error=False)
     return parser
-
-
-def listed_commands() -> str:
-    """The commands in their groups, a line a command."""
-    width = max(len(name) for name in COMMANDS)  # no `map`, which is a command
-    groups = [
-        "\n".join([f"{group}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)])
-        for group, names in GROUPS.items()
-    ]
-    return "\n\n".join(groups)
 
 
 def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | None = None) -> int:

@@ -38,12 +38,9 @@ def words_of(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> list[str]:
 def read_models(
     models: Sequence[Sequence[str]], texts: Sequence[str], words: Sequence[Sequence[str]] | None
 ) -> list[list[Reals]]:
-    """Returns the natural log-probabilities of the texts' tokens.
+    """Returns the natural log-probabilities of the texts' tokens, by model and text.
 
-    Args:
-        models: the files of every model: one of score --per-word per text, or an ARPA file.
-        texts: paths of the texts.
-        words: the tokens of the texts, from `words_of`; default: those of the first model.
+    A model is its files, see `check_files`; `words` are the texts' tokens, from `words_of`, or the first model's.
     """
     found = []
     for files in models:

@@ -37,11 +37,7 @@ def add_number(
 def refuse_options(arguments: argparse.Namespace, names: Iterable[str], *, needs: str, got: object = None) -> None:
     """Raises ValueError for the first of the options that is given, and so lacks what it needs.
 
-    Args:
-        arguments: whose options default to None or False.
-        names: the options.
-        needs: what they need.
-        got: what there is instead; default: the option's value.
+    The options default to None or False. `got` is what there is instead of what they need; default: the option's value.
     """
     for name in names:
         value = getattr(arguments, name)

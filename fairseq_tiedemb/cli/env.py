@@ -1,8 +1,10 @@
 """Print versions, machine and fixes to fairseq, for bug reports."""
 
+import platform
+import sys
 from collections.abc import Callable
 
-from fairseq_tiedemb.results.environment import REPOSITORY, checkout, processor, system, versions
+from fairseq_tiedemb.results.environment import REPOSITORY, checkout, processor, versions
 
 
 def run(_: object) -> None:
@@ -12,7 +14,7 @@ def run(_: object) -> None:
         **versions(),
         **({"commit": f"{commit}{', changed since' if dirty else ''}"} if commit else {}),
         "folder": REPOSITORY / "fairseq_tiedemb",
-        "system": system(),
+        "system": f"{platform.platform()}, {sys.executable}",
         "processor": processor(),
         "accelerators": unless_broken("torch", accelerators),
         "products": unless_broken("torch", products),

@@ -33,9 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
             "RUN: needs a training; got none. Use the folder of a --save-dir; for the results of the recipes, "
             "recipes/make_pages.py."
         )
-    trainings = [
-        runs.read_training(path, label) for path, label in zip(arguments.runs, run_names(arguments.runs), strict=True)
-    ]
+    trainings = list(map(runs.read_training, arguments.runs, run_names(arguments.runs)))
     introduction = "Made by `fairseq-tiedemb report` from logs and checkpoints. A heading sorts its table."
     text = page("Trainings", [introduction], runs.sections(trainings))
     path = (arguments.html or arguments.output) / "report.html"

@@ -82,10 +82,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.raw:
         model = RawScorer(model, len(predicted), arguments.raw_sample or RAW_SAMPLE)
     elif arguments.cache is not None:
-        theta, weight = (
-            default if given is None else given
-            for given, default in ((arguments.cache_theta, THETA), (arguments.cache_lambda, LAMBDA))
-        )
+        theta = THETA if arguments.cache_theta is None else arguments.cache_theta
+        weight = LAMBDA if arguments.cache_lambda is None else arguments.cache_lambda
         model = ContinuousCache(model, size=arguments.cache, theta=theta, weight=weight)
     scores = _scores(arguments, model, task, sentences)
     totals = [of_tokens.sum().item() for of_tokens in scores]

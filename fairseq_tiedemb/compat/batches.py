@@ -5,11 +5,9 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from fairseq import tasks
 from fairseq.data import FairseqDataset, data_utils, indexed_dataset, iterators
 from fairseq.sequence_scorer import SequenceScorer
@@ -98,21 +96,14 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
     for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
         row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
         row["positional_scores"], row["score"] = scores, scores.mean()
-        if not scores.isfinite().all():
-            refuse_score(scores, [models[0].decoder.dictionary[word] for word in row["tokens"].tolist()])
+        if wrong := scores.isfinite().logical_not().nonzero().flatten().tolist():
+            score, word = scores[wrong[0]], models[0].decoder.dictionary[int(row["tokens"][wrong[0]])]
+            diverged = "a checkpoint from before the training diverged, or no --fp16"
+            raise ValueError(
+                "--path: needs a model that gives each word of the text a probability; got "
+                f"{score.exp().item():g} for {word!r}. Use {diverged if score.isnan() else f'a text without {word!r}'}."
+            )
     return found
-
-
-def refuse_score(scores: torch.Tensor, words: Sequence[str]) -> None:
-    """Raise for the first score that is not finite, naming its word."""
-    at = int(scores.isfinite().logical_not().nonzero()[0])
-    use = f"a text without {words[at]!r}"
-    if scores[at].isnan():
-        use = "a checkpoint from before the training diverged, or no --fp16"
-    raise ValueError(
-        f"--path: needs a model that gives each word of the text a probability; got {scores[at].exp().item():g} for "
-        f"{words[at]!r}. Use {use}."
-    )
 
 
 @mend(indexed_dataset, "make_dataset")

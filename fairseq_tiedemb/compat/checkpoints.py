@@ -80,8 +80,7 @@ def require_registered(state: dict[str, Any], path: str) -> None:
         "model": {**fairseq.models.MODEL_REGISTRY, **fairseq.models.ARCH_MODEL_REGISTRY},
     }
     for kind, registry in known.items():
-        section = getattr(cfg, kind, None)
-        name = getattr(section, "_name", None)
+        name = getattr(getattr(cfg, kind, None), "_name", None)
         if name is not None and name not in registry:
             raise ValueError(
                 f"{path}: needs a registered {kind}; got {name!r}, which no imported code defines. "

@@ -38,11 +38,9 @@ def refusal(error: BaseException) -> str | None:
 
     One of several processes that have been started tells its error as text.
     """
-    if isinstance(error, ProcessRaisedException):
-        trace = str(error)
-    else:
-        trace = "".join(traceback.format_exception(error, chain=False))
-    found = END.fullmatch(trace.strip("\n")[trace.strip("\n").rfind('\n  File "') + 1 :])
+    told = [str(error)] if isinstance(error, ProcessRaisedException) else traceback.format_exception(error, chain=False)
+    trace = "".join(told).strip("\n")
+    found = END.fullmatch(trace[trace.rfind('\n  File "') + 1 :])
     for folder, form in ((PACKAGE, OURS), (FAIRSEQ, FAIRSEQS), (FAIRSEQ.parent / "fairseq_cli", FAIRSEQS)):
         if found and Path(found[1]).is_relative_to(folder) and form.fullmatch(found[2]):
             return found[2]

@@ -45,18 +45,13 @@ def utf8_text(original: Any, filename: str, num_chunks: int) -> list[int]:
     `--workers` after a search byte by byte back to the beginning of the file (file_chunker_utils.py:10). The check
     reads the file once more, which costs little beside counting its words. Goes when fairseq names the file.
     """
-    require_utf8(filename)
-    return original(filename, num_chunks)
-
-
-def require_utf8(path: str) -> None:
-    """Raise ValueError with the first line of a file that is not UTF-8."""
-    with open(path, "rb") as file:
+    with open(filename, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"--trainpref, --validpref, --testpref: need UTF-8 text; got {path}, whose line {number} has the "
-                    f"byte {line[error.start]:#04x} ({error.reason}). Use `iconv -f LATIN1 -t UTF-8` on it, say."
+                    f"--trainpref, --validpref, --testpref: need UTF-8 text; got {filename}, whose line {number} has "
+                    f"the byte {line[error.start]:#04x} ({error.reason}). Use `iconv -f LATIN1 -t UTF-8` on it, say."
                 ) from None
+    return original(filename, num_chunks)

@@ -44,21 +44,15 @@ def ema_decays_once(original: Any, self: EMA, new_model: torch.nn.Module, update
     since it cannot hold a product with the decay. Goes when EMA iterates over parameters.
     """
     averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
-    once = without_aliases(new_model.state_dict(), averages)
-    original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
-
-
-def without_aliases(state: dict[str, Any], averages: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Return the floating-point entries of `state`, one per distinct tensor of `averages`, under its first name."""
     seen: set[tuple[Any, ...]] = set()
-    kept = {}
-    for name, value in state.items():
+    once = {}  # the floating-point entries, one per distinct average, under its first name
+    for name, value in new_model.state_dict().items():
         average = averages.get(name)
         place = (name,) if average is None else (average.data_ptr(), average.shape, average.stride())
         if place not in seen and not (isinstance(value, torch.Tensor) and not value.is_floating_point()):
-            kept[name] = value
+            once[name] = value
         seen.add(place)
-    return kept
+    original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
 
 
 @mend(PolynomialDecayLRSchedule, "add_args")

@@ -182,10 +182,5 @@ def _stock_criterion(options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the options of fairseq's equivalent of our criterion, which fairseq-validate can build."""
     if options.get("_name") != "tied_cross_entropy":
         return options
-    return {
-        "_name": "label_smoothed_cross_entropy",
-        "label_smoothing": options["label_smoothing"],
-        "report_accuracy": False,
-        "ignore_prefix_size": 0,
-        "sentence_avg": options["sentence_avg"],
-    }
+    kept = {key: options[key] for key in ("label_smoothing", "sentence_avg")}
+    return {"_name": "label_smoothed_cross_entropy", "report_accuracy": False, "ignore_prefix_size": 0, **kept}

@@ -92,7 +92,10 @@ class Fields:
                 value -= (digits & 0xFF) * (9 * 10**6)  # the point's place, after the first digit
         values = np.where(negative, -1.0, 1.0) * (value / 1e14)
         for at in np.flatnonzero(~usual).tolist():
-            values[at] = _number(self.field(fields[at]))
+            try:
+                values[at] = float(self.field(fields[at]))
+            except ValueError:
+                values[at] = np.nan
         return values
 
 
@@ -101,13 +104,6 @@ def _of_digits(digits: Eights) -> Eights:
     twos = digits * (1 + (10 << 8)) >> 8 & 0x00FF00FF00FF00FF
     fours = twos * (1 + (100 << 16)) >> 16 & 0x0000FFFF0000FFFF
     return (fours * (1 + (10_000 << 32)) >> 32).view(np.uint64)
-
-
-def _number(text: bytes) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return np.nan
 
 
 class Words:

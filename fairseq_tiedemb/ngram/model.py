@@ -74,17 +74,16 @@ class BackoffModel:
             probs = self.probabilities(tokens)
         wrong = ~(probs <= LARGEST)
         if wrong.any():
-            raise self._no_probability(probs, tokens, int(np.argmax(wrong)))
+            at = int(np.argmax(wrong))
+            flag, path, words = self.source or ("model", "one without words", list(map(str, range(self.size))))
+            history = " ".join(words[index] for index in tokens[max(at + 1 - self.order, 0) : at])
+            raise ValueError(
+                f"{flag}: needs probabilities of at most 1; got {probs[at]:.3g} for {words[tokens[at]]!r} after "
+                f"{history!r} by the weights of {path}. Use a whole ARPA file, as ngram --arpa, SRILM or KenLM writes "
+                "it."
+            )
         with np.errstate(divide="ignore"):  # an ARPA file may say that a word cannot be
             return np.log(probs[tokens != BOS])
-
-    def _no_probability(self, probs: Reals, tokens: NDArray[np.int32], at: int) -> ValueError:
-        flag, path, words = self.source or ("model", "one without words", list(map(str, range(self.size))))
-        history = " ".join(words[index] for index in tokens[max(at + 1 - self.order, 0) : at])
-        return ValueError(
-            f"{flag}: needs probabilities of at most 1; got {probs[at]:.3g} for {words[tokens[at]]!r} after "
-            f"{history!r} by the weights of {path}. Use a whole ARPA file, as ngram --arpa, SRILM or KenLM writes it."
-        )
 
     def perplexity(self, tokens: NDArray[np.int32]) -> float:
         """Returns exp of the mean negative log-probability of all tokens but <s>."""

@@ -107,16 +107,10 @@ class Vocabulary(dict[str, int]):
             try:
                 tokens.fromlist([BOS, *map(self.__getitem__, line.split()), EOS])
             except KeyError as error:
-                raise ValueError(self._refusal(error.args[0], f"line {number} of {path}", flag)) from None
+                word, needs = error.args[0], "text without <s> and </s>, which are added to each line"
+                got, use = word, "the text without them"
+                if word not in MARKS:
+                    needs = f"the words of {self.source}, which has no {UNKNOWN} to stand for others"
+                    got, use = repr(word), self.remedy
+                raise ValueError(f"{flag}: needs {needs}; got {got} in line {number} of {path}. Use {use}.") from None
         return np.array(tokens, dtype=np.int32)
-
-    def _refusal(self, word: str, place: str, flag: str) -> str:
-        if word in MARKS:
-            return (
-                f"{flag}: needs text without <s> and </s>, which are added to each line; got {word} in {place}. "
-                f"Use the text without them."
-            )
-        return (
-            f"{flag}: needs the words of {self.source}, which has no {UNKNOWN} to stand for others; got {word!r} "
-            f"in {place}. Use {self.remedy}."
-        )

@@ -159,10 +159,7 @@ def codes_of_classes(bigrams: np.ndarray) -> list[str]:
 
 
 def _losses(N: np.ndarray, shared: np.ndarray) -> np.ndarray:
-    """Returns the loss of log P by merging a class and a later one, (C, C); infinite elsewhere.
-
-    `shared` has for every pair of classes the sum of ``_of_third`` over all classes, including the pair.
-    """
+    """Returns the loss of log P by merging a class and a later one, (C, C), from the sum of all ``_of_third``."""
     same = N.diagonal()
     # The pair's four cells become one cell, and not two cells of a row and two of a column.
     corner = _f(same) + _f(same)[:, None] + _f(N) + _f(N.T) - _f(same + same[:, None] + N + N.T)

@@ -1,8 +1,9 @@
 """Where a result was measured: versions, commit, processor. Neither torch nor fairseq is imported for it."""
 
+import contextlib
 import platform
+import re
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -44,19 +45,11 @@ def checkout() -> tuple[str | None, bool | None]:
 
 def processor() -> str:
     """The name of the processor."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name":
-                return value.strip()
-    except OSError:  # no Linux
-        pass
+    with contextlib.suppress(OSError):  # no Linux
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        if found := re.search(r"^model name[ \t]*:(.*)", text, re.MULTILINE):
+            return found[1].strip()
     return platform.processor() or platform.machine() or "unknown"
-
-
-def system() -> str:
-    """Operating system and machine, and the interpreter."""
-    return f"{platform.platform()}, {sys.executable}"
 
 
 def _git(*arguments: str) -> str:

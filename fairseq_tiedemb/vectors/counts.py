@@ -16,15 +16,8 @@ def window_counts(text: Iterable[tuple[np.ndarray, np.ndarray]], size: int, wind
         n_wc = sum over tokens w and c of one sentence, d <= W words apart, of W + 1 - d
 
     This is W times the expected number of skip-gram pairs if every window's half-width is drawn from 1 ... W. Memory
-    holds the non-zero cells and the pairs of one part of the text.
-
-    Args:
-        text: parts of the text: words, numbers in [0, V), and their rising sentence numbers.
-        size: V.
-        window: W.
-
-    Returns:
-        scipy's sparse array (V, V), symmetric, int64.
+    holds the non-zero cells and the pairs of one part of the text. A part is words, numbers in [0, V), and their rising
+    sentence numbers; `size` is V, and `window` W. Returns scipy's sparse array (V, V), symmetric, int64.
     """
     from scipy.sparse import coo_array, csr_array  # which take a moment to import
 
@@ -50,13 +43,9 @@ def positive_mutual_information(counts: Any, *, smoothing: float, shift: float) 
 
         p(w, c) = n_wc / sum n,  p(w) = sum_c n_wc / sum n,  q(c) = n_c^a / sum_v n_v^a,  n_c = sum_w n_wc
 
-    Args:
-        counts: n, sparse (V, V).
-        smoothing: a; below 1, rare contexts do not get the largest values.
-        shift: k, the number of negative samples of the equivalent skip-gram; 1 for no shift.
-
-    Returns:
-        scipy's sparse array (V, V), float64, with positive values only.
+    `counts` is n, sparse (V, V); `smoothing` is a, with which below 1 rare contexts do not get the largest values; and
+    `shift` is k, the number of negative samples of the equivalent skip-gram, 1 for no shift. Returns scipy's sparse
+    array (V, V), float64, with positive values only.
     """
     information = counts.astype(np.float64)
     of_word, of_context = information.sum(1), information.sum(0)
@@ -73,15 +62,10 @@ def positive_mutual_information(counts: Any, *, smoothing: float, shift: float) 
 
 
 def singular_vectors(matrix: Any, dim: int, *, power: float) -> np.ndarray:
-    """Returns the rows of U S^p, the D largest singular values and vectors of a sparse matrix M = U S V'.
+    """Returns the rows of U S^p, the D < V largest singular values and vectors of a sparse matrix M = U S V', (V, V).
 
-    Args:
-        matrix: M, (V, V).
-        dim: D < V.
-        power: p; 1 keeps the inner products of M's rows best, 0 weights all directions equally.
-
-    Returns:
-        (V, D), float64; deterministic, with a positive largest entry in every column.
+    With the `power` p = 1 inner products of M's rows are kept best, with 0 all directions weigh the same. The result
+    is (V, D), float64; deterministic, with a positive largest entry in every column.
     """
     from scipy.sparse.linalg import svds
 

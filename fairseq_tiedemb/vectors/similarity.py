@@ -63,20 +63,13 @@ def agreement(tables: Sequence[WordTable], pairs: PairSet, *, missing_as_zero: b
     A pair counts for all tables or for none: it is left out if a table lacks a word of it. `missing_as_zero` keeps such
     pairs, with cosine 0.
     """
-    rows = [_rows_of_pairs(table, pairs) for table in tables]
-    has_both = [(pair_rows >= 0).all(1) for pair_rows in rows]
+    indexes = [table.folded() for table in tables]
+    # The rows (n, 2) of the pairs' words in each table, -1 for a missing word.
+    rows = [np.array([[index.get(word, -1) for word in pair] for pair in pairs.pairs]) for index in indexes]
+    has_both = [np.all(rows_n2 >= 0, axis=1) for rows_n2 in rows]
     used = np.logical_and.reduce(has_both) | missing_as_zero
-    cosines = (_cosines(table, pair_rows[used]) for table, pair_rows in zip(tables, rows, strict=True))
-    rhos = [spearman(pairs.scores[used], values) for values in cosines]
+    rhos = []
+    for table, rows_n2, has in zip(tables, rows, has_both, strict=True):
+        first, second = (unit_rows(table.rows_VD[side].astype(np.float64)) for side in rows_n2[used].T)
+        rhos.append(spearman(pairs.scores[used], np.where(has[used], (first * second).sum(1), 0.0)))
     return Agreement(pairs.name, int(used.sum()), len(used), rhos, [int(has.sum()) for has in has_both])
-
-
-def _rows_of_pairs(table: WordTable, pairs: PairSet) -> np.ndarray:
-    """Returns the rows (n, 2) of the pairs' words, -1 for a missing word."""
-    index = table.folded()
-    return np.array([[index.get(first, -1), index.get(second, -1)] for first, second in pairs.pairs])
-
-
-def _cosines(table: WordTable, rows_n2: np.ndarray) -> np.ndarray:
-    first, second = (unit_rows(table.rows_VD[rows_n2[:, side]].astype(np.float64)) for side in (0, 1))
-    return np.where((rows_n2 >= 0).all(1), (first * second).sum(1), 0.0)

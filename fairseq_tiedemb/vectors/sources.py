@@ -116,7 +116,9 @@ class Source:
         task = section_of(state, "task")
         folders = [self.path.parent, *(Path(folder) for folder in str(task.get("data") or "").split(":") if folder)]
         for folder in folders:
-            language = task.get(f"{side}_lang") or _inferred_language(folder, side)
+            # As fairseq infers it, by the name of the folder's text, train.SOURCE-TARGET.SOURCE.idx.
+            pairs = (path.name.split(".")[1].split("-") for path in folder.glob("train.*-*.*.idx"))
+            language = task.get(f"{side}_lang") or next((pair[side == "target"] for pair in pairs), None)
             name = f"dict.{language}.txt" if language else "dict.txt"
             if (folder / name).is_file():
                 return folder / name
@@ -154,13 +156,6 @@ class Source:
                 f"{table.words[int(finite.argmin())]!r}. Use a checkpoint from before the training diverged."
             )
         return table
-
-
-def _inferred_language(folder: Path, side: str) -> str | None:
-    """The language of a side by the name of a folder's text, train.SOURCE-TARGET.SOURCE.idx, as fairseq infers it."""
-    for path in folder.glob("train.*-*.*.idx"):
-        return path.name.split(".")[1].split("-")[side == "target"]
-    return None
 
 
 def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:

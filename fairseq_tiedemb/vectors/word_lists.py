@@ -10,9 +10,9 @@ from fairseq_tiedemb.checkpoints.text import parse_json, read_dict, read_lines
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
 
 
-def read_words(path: Path, *, flag: str = "--dict") -> dict[int, str]:
+def read_words(path: Path) -> dict[int, str]:
     """Returns a dictionary's words by row, without special symbols; see ``read_rows``."""
-    return without_marks(read_rows(path, flag=flag))
+    return without_marks(read_rows(path))
 
 
 def without_marks(words: dict[int, str]) -> dict[int, str]:
@@ -20,24 +20,22 @@ def without_marks(words: dict[int, str]) -> dict[int, str]:
     return {row: word for row, word in words.items() if word not in NO_WORDS}
 
 
-def read_rows(path: Path, *, flag: str = "--dict") -> dict[int, str]:
-    """Returns a dictionary's words by row.
+def read_rows(path: Path) -> dict[int, str]:
+    """Returns a dictionary's words by row; errors name --dict.
 
-    Args:
-        path: fairseq's dict.txt (word and count per line, after fairseq's four special symbols), vocab.txt (a token per
-            line), vocab.json (token to row), or tokenizer.json, whose special tokens are left out.
-        flag: the flag that error messages name.
+    It is fairseq's dict.txt (word and count per line, after fairseq's four special symbols), vocab.txt (a token per
+    line), vocab.json (token to row), or tokenizer.json, whose special tokens are left out.
     """
-    lines = [line.removesuffix("\n") for _, line in read_lines(path, flag=flag)]
+    lines = [line.removesuffix("\n") for _, line in read_lines(path, flag="--dict")]
     if path.suffix != ".json":
         is_dict = any(" " in line for line in lines)
-        words = [*FAIRSEQ_WORDS, *(word for word, _ in read_dict(path, flag=flag))] if is_dict else lines
+        words = [*FAIRSEQ_WORDS, *(word for word, _ in read_dict(path, flag="--dict"))] if is_dict else lines
         return dict(enumerate(words))
     try:
         return _from_json(parse_json("\n".join(lines)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{flag}: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
+            "--dict: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
             f"got {path} ({error}). Use the dictionary of the table."
         ) from None
 
