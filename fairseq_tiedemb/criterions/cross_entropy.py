@@ -150,26 +150,22 @@ class TiedCrossEntropy(FairseqCriterion):
         loss, nll_loss = model(**sample["net_input"], target=target, loss_options=options)
         if not model.training:
             check_evaluated(loss)
-        sample_size = target.size(0) if self.sentence_avg else sample["ntokens"]
-        logging_output = {
-            "loss": loss.detach().sum(),
-            "ntokens": sample["ntokens"],
-            "nsentences": target.size(0),
-            "sample_size": sample_size,
-        }
+        words, sentences = sample["ntokens"], target.size(0)
+        size = sentences if self.sentence_avg else words
+        logging_output = {"loss": loss.detach().sum(), "ntokens": words, "nsentences": sentences, "sample_size": size}
         if nll_loss is not None:
             logging_output["nll_loss"] = nll_loss.sum()
         logging_output.update(model.tally(target, sample["net_input"]))
         if not reduce:
-            return loss.flatten(), sample_size, logging_output
+            return loss.flatten(), size, logging_output
         if not self._tokens_count:
             loss = loss * 0
         if model.training and any(getattr(self, name) for name in REGULARIZERS):
-            penalty = self._penalty(model, sample_size if self._tokens_count else 0)
+            penalty = self._penalty(model, size if self._tokens_count else 0)
             loss = loss + penalty
             logging_output["penalty"] = penalty.detach()
         self._tokens_count = True
-        return loss, sample_size, logging_output
+        return loss, size, logging_output
 
     def _weighed(self, regularizer: Regularizer, model: Any, weight: float) -> Tensor:
         options = {name: getattr(self, name) for name in regularizer.options}

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..outputs import OutputLayer, unigram
 
-# Sentences read at a time to count words.
-SENTENCES = 1024
+SENTENCES = 1024  # read at a time to count words
 
 
 def training_counts(task: Any) -> Tensor | None:

@@ -15,8 +15,7 @@ from .counted import CountedHead
 from .segments import as_slice, segments
 
 logger = logging.getLogger(__name__)
-# Class number of tokens without a class, whose probability is 0.
-NONE = -1
+NONE = -1  # class number of tokens without a class, whose probability is 0
 
 
 class ClassBased(CountedHead):

@@ -1,4 +1,4 @@
-"""Base classes of heads over a table, and of those that need the token counts of the training text."""
+"""Base class of heads over a table that need the token counts of the training text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,26 +10,7 @@ from ..embedding import SharedEmbedding
 from ..head import Head, no_counts
 
 
-class TableHead(Head):
-    """A head over a table, the output embedding, which another module owns."""
-
-    def __init__(self, table: SharedEmbedding):
-        super().__init__()
-        self._table = (table,)  # a tuple hides the module from torch's registry
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
-
-    def start_bias(self, log_prob_V: Tensor | None) -> None:
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
-
-
-class CountedHead(TableHead):
+class CountedHead(Head):
     """A head over a table, with the token counts of the training text, which are saved in checkpoints.
 
     Special symbols that the training text lacks, such as ``<s>`` and ``<pad>``, have probability 0: their rows are
@@ -47,11 +28,17 @@ class CountedHead(TableHead):
     counts: Tensor
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
-        super().__init__(table)
+        super().__init__()
+        self._table = (table,)  # a tuple hides the module from torch's registry
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.register_buffer("counts", unknown if counts is None else counts.to(unknown, copy=True))
         self.register_load_state_dict_post_hook(_prepare)
+
+    @property
+    def table(self) -> SharedEmbedding:
+        """The output embedding."""
+        return self._table[0]
 
     def prepare(self) -> None:
         """Derives tensors from the counts; called again after a checkpoint is loaded."""
@@ -69,6 +56,12 @@ class CountedHead(TableHead):
     def scores(self, features: Tensor) -> Tensor:
         """Logits of the whole vocabulary, -inf for tokens with probability 0: (*, D) -> (*, V)."""
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
+
+    def start_bias(self, log_prob_V: Tensor | None) -> None:
+        self.table.start_bias(log_prob_V)
+
+    def tables(self) -> dict[str, SharedEmbedding]:
+        return {"words": self.table}
 
 
 def _prepare(head: CountedHead, _: Any) -> None:

@@ -4,14 +4,13 @@ from torch import Tensor, nn
 
 from .._shapes import check_features
 from ..embedding import SharedEmbedding
-from ..head import log_prob_by_loss
+from ..head import Head, log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from ..option_checks import flag_of
 from ..sharing import sharing_method
-from .counted import TableHead
 
 
-class JointSpace(TableHead):
+class JointSpace(Head):
     """Scores words by products in a space of J dimensions, to which learned maps lead from table and features.
 
         z_v = tanh(U w_v + b) . tanh(V h + c) + bias_v
@@ -33,7 +32,7 @@ class JointSpace(TableHead):
     refuses = ("augmented_loss",)
 
     def __init__(self, table: SharedEmbedding, width: int):
-        super().__init__(table)
+        super().__init__()
         if not sharing_method(table.method).is_plain:
             raise ValueError(
                 f"--sharing-method: needs plain with {self.flag}, whose map of the words follows; got {table.method}. "
@@ -44,8 +43,14 @@ class JointSpace(TableHead):
                 raise ValueError(
                     f"{flag_of(name)}: needs another output layer than {self.flag}; got {value}. Leave it out."
                 )
+        self._table = (table,)  # a tuple hides the module from torch's registry
         self.of_words = nn.Linear(table.embedding_dim, width)
         self.of_features = nn.Linear(table.embedding_dim, width)
+
+    @property
+    def table(self) -> SharedEmbedding:
+        """The output embedding."""
+        return self._table[0]
 
     def words(self) -> Tensor:
         """tanh(U w + b) of all words (V, J)."""
@@ -68,4 +73,7 @@ class JointSpace(TableHead):
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.of_features.bias)
         nn.init.zeros_(self.of_words.bias)
-        super().start_bias(log_prob_V)
+        self.table.start_bias(log_prob_V)
+
+    def tables(self) -> dict[str, SharedEmbedding]:
+        return {"words": self.table}

@@ -5,12 +5,11 @@ from torch import Tensor, nn
 
 from .._shapes import check_features, check_target
 from ..embedding import SharedEmbedding
-from ..head import log_prob_by_loss
+from ..head import Head, log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
-from .counted import TableHead
 
 
-class Mixture(TableHead):
+class Mixture(Head):
     """A mixture of K softmaxes over one table, whose features and weights are functions of the features.
 
         p(v | h) = sum_k pi_k softmax(scores(h_k))_v        h_k = tanh(L_k h + b_k)        pi = softmax(G h)
@@ -26,11 +25,17 @@ class Mixture(TableHead):
     refuses = ("z_loss", "augmented_loss")
 
     def __init__(self, table: SharedEmbedding, mixtures: int):
-        super().__init__(table)
+        super().__init__()
+        self._table = (table,)  # a tuple hides the module from torch's registry
         self.mixtures = mixtures
         self.latent = nn.Linear(table.embedding_dim, mixtures * table.embedding_dim)
         self.prior = nn.Linear(table.embedding_dim, mixtures, bias=False)
         nn.init.zeros_(self.latent.bias)
+
+    @property
+    def table(self) -> SharedEmbedding:
+        """The output embedding."""
+        return self._table[0]
 
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """h_k (*, K, D) and log pi (*, K) of features (*, D); the latter in float32 or more precise."""
@@ -56,4 +61,7 @@ class Mixture(TableHead):
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.latent.bias)
-        super().start_bias(log_prob_V)
+        self.table.start_bias(log_prob_V)
+
+    def tables(self) -> dict[str, SharedEmbedding]:
+        return {"words": self.table}

@@ -23,8 +23,7 @@ from .tree import BY_CLASSES, TREES, Tree
 SOFTMAX = "softmax"
 ADAPTIVE = "adaptive"
 SOME_WORDS = Range("1 word or more with --output-layer short-list", "2000, say", at_least=1)
-# Default ratio of the widths of consecutive bands.
-FACTOR = 4.0
+FACTOR = 4.0  # default ratio of the widths of consecutive bands
 
 
 @dataclass

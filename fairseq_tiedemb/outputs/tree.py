@@ -31,8 +31,7 @@ TREES: dict[str, Callable[[Tensor, NamedClasses | None], BinaryTree]] = {
     "balanced": lambda counts, _: balanced_tree(len(counts)),
     BY_CLASSES: _of_classes,
 }
-# Number of targets whose paths are gathered at a time without gradients.
-ROWS = 1024
+ROWS = 1024  # targets whose paths are gathered at a time without gradients
 
 
 class Tree(Head):

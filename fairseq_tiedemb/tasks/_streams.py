@@ -11,8 +11,7 @@ from fairseq.data import Dictionary, FairseqDataset, data_utils, iterators
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, data_file_path
 from torch import Tensor
 
-# Tokens that are looked through at a time.
-BLOCK = 1 << 20
+BLOCK = 1 << 20  # tokens that are looked through at a time
 
 
 def empty_split(split: str) -> ValueError:
