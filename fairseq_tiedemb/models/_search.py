@@ -216,6 +216,8 @@ def attend(q_BgHd: Tensor, kv: Tensor, mask_BS: Tensor, scaling: float) -> tuple
 
 def _joined(*linears: Any) -> Callable[[Tensor], Tensor]:
     """What these layers compute of one input, as one product."""
+    if len(linears) == 1:  # no copy of a weight that is not packed
+        return partial(product, weight=packed(linears[0].weight), bias=linears[0].bias)
     weight = torch.cat([each.weight for each in linears])
     bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
     return partial(product, weight=packed(weight), bias=bias)
