@@ -106,10 +106,12 @@ ROWS: dict[str, dict[str, str | None]] = {
         for row, end in (("untied", ""), ("wt", "_wt"), ("twwt", "_twwt"))
     },
     "train-liu-small.sh": {
-        f"{corpus} {row}": given
+        f"{corpus} {row}": f"{given} {ALL}"
         for corpus in ("multi30k", "tatoeba-de", "tatoeba-es", "tatoeba-ro")
         for row, given in {**OWN_METHODS, "fairseq": "--arch transformer"}.items()
-    },
+    }
+    | {"multi30k untied": "--arch tied_transformer", "multi30k decoder-tied": f"--arch tied_transformer {TIED}"}
+    | {f"multi30k-dynamicconv {m}": f"--arch tied_lightconv {ALL} --sharing-method {m}" for m in METHODS},
     "train-liu-dimensions.sh": {
         f"{method} {width}": OWN_METHODS[method] for width in (64, 128, 256, 512) for method in METHODS
     },
