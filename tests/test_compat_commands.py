@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.models.transformer_lm import TransformerLanguageModel
 
 import fairseq_tiedemb.plugin  # noqa: F401  (mends fairseq in this process)
 
@@ -164,6 +165,30 @@ def test_eval_lm_scores_every_token(
     flags = ("--path", language_model, "--tokens-per-sample", 20, "--batch-size", 7, "--sample-break-mode", "eos")
     command = run_command("eval-lm", lm_data, *flags)
     assert f"Evaluated {tokens:,} tokens" in command.stdout + command.stderr
+
+
+@pytest.mark.parametrize("name", ["generate", pytest.param("eval-lm", marks=pytest.mark.slow)])
+def test_evaluation_in_bfloat16(name: str, run_command: RunCommand, request: pytest.FixtureRequest) -> None:
+    """The scores of the same words, in other digits."""
+    if name == "generate":
+        path = request.getfixturevalue("translator")[0] / "checkpoint_best.pt"
+        flags = (request.getfixturevalue("parallel_data"), "--score-reference", "--batch-size", 50)
+    else:
+        path = request.getfixturevalue("language_model")
+        flags = (request.getfixturevalue("lm_data"), "--output-word-probs", "--tokens-per-sample", 20)
+    commands = [run_command(name, *flags, "--path", path, *more) for more in ((), ("--bf16",))]
+    exact, rounded = (
+        [float(score) for score in re.findall(r"(?<=[\t\[ ])-\d+\.\d{4,}", command.stdout + command.stderr)]
+        for command in commands
+    )
+    assert sum(exact) / len(exact) == pytest.approx(sum(rounded) / len(rounded), rel=0.003)
+    assert sum(a != b for a, b in zip(exact, rounded, strict=True)) > len(exact) / 2 > 100
+
+
+def test_a_model_trained_in_bfloat16_is_loaded_in_float32(lm_data: Path, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "model.pt", lm_data, *LANGUAGE_MODEL, "--tokens-per-sample", 20, "--bf16")
+    model = TransformerLanguageModel.from_pretrained(str(tmp_path), "model.pt", str(lm_data))
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
 
 
 def test_eval_lm_runs_no_code_of_its_overrides(

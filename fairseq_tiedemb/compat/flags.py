@@ -6,6 +6,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils, options
 from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
 from fairseq.sequence_generator import SequenceGenerator
 
 from .mending import mend
@@ -21,6 +22,17 @@ def validation_needs_no_task(original: Any, parser: argparse.ArgumentParser, *ar
     if "--task" in parser._option_string_actions and parser.get_default("task") is None:
         parser.set_defaults(task="translation")
     return original(parser, *args, **kwargs)
+
+
+@mend(BaseFairseqModel, "prepare_for_inference_")
+def inference_in_bfloat16(original: Any, self: Any, cfg: Any) -> None:
+    """Follow `--bf16` in fairseq-generate, -interactive and -eval-lm.
+
+    Without it: they compute in float32 (fairseq_cli/generate.py:130, eval_lm.py:262). Goes when they look at it.
+    """
+    if cfg.common.bf16 and cfg.common_eval.path:  # no path: the settings of a training, given by `from_pretrained`
+        self.bfloat16()
+    original(self, cfg)
 
 
 @mend(SequenceGenerator, "__init__")
