@@ -30,7 +30,8 @@ def inference_in_bfloat16(original: Any, self: Any, cfg: Any) -> None:
 
     Without it: they compute in float32 (fairseq_cli/generate.py:130, eval_lm.py:262). Goes when they look at it.
     """
-    if cfg.common.bf16 and cfg.common_eval.path:  # no path: the settings of a training, given by `from_pretrained`
+    # Without a path these are settings of a training, given by `from_pretrained`.
+    if getattr(getattr(cfg, "common_eval", None), "path", None) and cfg.common.bf16:
         self.bfloat16()
     original(self, cfg)
 

@@ -132,6 +132,7 @@ def ddp_on_cpu(
     """
     if next(module.parameters()).device.type == "cpu":
         device_ids = output_device = None
+        kwargs["gradient_as_bucket_view"] = True  # fairseq has it as a flag: sums are not copied back
     return original(module=module, device_ids=device_ids, output_device=output_device, **kwargs)
 
 
