@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import types
 from importlib.util import find_spec
 from typing import Any
 from unittest import mock
@@ -36,23 +35,26 @@ def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @mend(EMA, "_step_internal")
-def ema_decays_once(original: Any, self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
+def ema_decays_once(_: Any, self: EMA, new_model: torch.nn.Module, updates: int | None = None) -> None:
     """Update the moving average of a shared weight once per update, whatever its number of names; skip integer buffers.
 
     Without it: `--store-ema` multiplies a tied weight by the decay once per name (models/ema/ema.py:148): at decay 0.9,
     after one update from 0 to 1, its average is 0.19 instead of 0.10. An integer buffer ends training in RuntimeError,
-    since it cannot hold a product with the decay. Goes when EMA iterates over parameters.
+    since it cannot hold a product with the decay. Each update loads a state dict, which compares tied tables. Goes when
+    EMA iterates over parameters.
     """
-    averages = self.fp32_params if self.config.ema_fp32 else self.model.state_dict()
-    seen: set[tuple[Any, ...]] = set()
-    once = {}  # the floating-point entries, one per distinct average, under its first name
+    weights = self.model.state_dict()
+    averages = self.fp32_params if self.config.ema_fp32 else weights
+    first: dict[tuple[Any, ...], str] = {}
     for name, value in new_model.state_dict().items():
-        average = averages.get(name)
-        place = (name,) if average is None else (average.data_ptr(), average.shape, average.stride())
-        if place not in seen and not (isinstance(value, torch.Tensor) and not value.is_floating_point()):
-            once[name] = value
-        seen.add(place)
-    original(self, types.SimpleNamespace(state_dict=lambda: once), updates)
+        if not (isinstance(value, torch.Tensor) and value.is_floating_point()) or "version" in name:
+            continue
+        known = first.setdefault((value.data_ptr(), value.shape, value.stride()), name)
+        averages[name] = average = averages[known]  # in float32 each name of a table in bfloat16 had a copy
+        if name == known:
+            average.mul_(self.decay).add_(value.to(average.dtype), alpha=1 - self.decay)
+            if weights[name].data_ptr() != average.data_ptr():
+                weights[name].copy_(average)
 
 
 @mend(PolynomialDecayLRSchedule, "add_args")

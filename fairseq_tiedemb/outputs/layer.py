@@ -141,11 +141,6 @@ def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, l
             state_dict[prefix + name] = entry
 
 
-def _are_equal(one: Tensor, other: Tensor) -> bool:
-    """Whether all numbers are equal, or both NaN, which the slower test finds: ``--store-ema`` loads at each update."""
-    return one.equal(other) or torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
-
-
 def _find_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
     """Loads what ``_name_the_table`` saves, and checks that a borrowed table's entry equals its owner's."""
     error_msgs: list[str] = others[-1]
@@ -174,7 +169,7 @@ def _find_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *
                 f"{prefix}{name}: needs shape {tuple(owned.shape)}, that of the input's table, with which it is tied; "
                 f"got {tuple(entry.shape)}. Use the sizes of the training."
             )
-        elif entry is not None and not _are_equal(entry.to(owned), owned):
+        elif entry is not None and not torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True):
             error_msgs.append(
                 f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use the "
                 "checkpoint without --share-decoder-input-output-embed and --share-all-embeddings."
