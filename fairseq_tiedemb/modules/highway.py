@@ -106,11 +106,12 @@ class _HighwayRecurrence(torch.autograd.Function):
         states = weight_LGH.new_empty(steps * depth + 1, bsz, size)
         states[0] = state_BH
         gates = weight_LGH.new_empty(steps * depth, bsz, 2 * size)
+        transposed = weight_LGH.transpose(1, 2).contiguous()  # products of few rows take 0.7 to 0.8 of the time
         for k in range(steps * depth):
             t, layer = divmod(k, depth)
             share = gates_TBG[t] if layer == 0 else upper_bias_lG[layer - 1]
             masked = states[k] if mask_BH is None else states[k] * mask_BH
-            torch.addmm(share, masked, weight_LGH[layer].t(), out=gates[k])
+            torch.addmm(share, masked, transposed[layer], out=gates[k])
             candidate, transform = gates[k, :, :size].tanh_(), gates[k, :, size:].sigmoid_()
             torch.lerp(states[k], candidate, transform, out=states[k + 1])
         ctx.save_for_backward(states, gates, weight_LGH, mask_BH)

@@ -98,9 +98,10 @@ class _MaskedRecurrence(torch.autograd.Function):
         gates = weight_4HH.new_empty(steps, GATES, bsz, size)
         tanh_cells = weight_4HH.new_empty(steps, bsz, size)
         masked_4BH = torch.empty_like(mask_4BH)
+        transposed = weight_4HH.transpose(1, 2).contiguous()  # products of few rows take 0.7 to 0.8 of the time
         for t in range(steps):
             torch.mul(hidden[t], mask_4BH, out=masked_4BH)
-            torch.baddbmm(gates_4TBH[:, t], masked_4BH, weight_4HH.transpose(1, 2), out=gates[t])
+            torch.baddbmm(gates_4TBH[:, t], masked_4BH, transposed, out=gates[t])
             input_gate, forget, candidate, output = gates[t]
             gates[t, :2].sigmoid_()
             candidate.tanh_()
