@@ -89,7 +89,8 @@ def test_a_fork_sees_what_a_fresh_process_sees(probe: Run) -> None:
 def test_a_fork_ends_as_a_fresh_process_does(argument: str, probe: Run) -> None:
     forked = probe(argument, fresh=False)
     assert forked.returncode == CODES[argument]
-    assert forked.stderr.splitlines()[-2:] == ["a thread that is waited for", "at exit"]
+    assert forked.stderr.endswith("at exit\n")
+    assert "a thread that is waited for" in forked.stderr  # it may speak amid a traceback
     assert ("a message" in forked.stderr.splitlines()) == (argument == "a message")
 
 
