@@ -14,7 +14,7 @@ from ..modules.factorized import gaussian_linear
 from ..modules.initialization import STD
 from ..modules.recurrent import RecurrentLayer
 from ..outputs import OutputLayer
-from ._dropout import Dropout
+from ._parts import Dropout
 
 
 class ConditionalDecoder(FairseqIncrementalDecoder):

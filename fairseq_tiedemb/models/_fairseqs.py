@@ -3,29 +3,20 @@
 fairseq builds its model with the usual random numbers. Everything between input vectors and features remains fairseq's.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-import torch
 from fairseq import models
-from fairseq.modules import FairseqDropout
-from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..checkpoints.meaning import SHARING_IN_FAIRSEQS_MODELS, Choice
 from ..outputs import ADAPTIVE, SOFTMAX
 from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
-from ._dropout import Dropout
 from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
+from ._parts import OURS
 from ._tables import build_tables
 from ._tied_model import TiedModel
-
-# Tokens up to which attention in half precision on a CPU is faster by plain products than by torch's fused kernel: with
-# 25 tokens it takes 0.15 of the time with 16 numbers a head, 0.63 with 128; with 200, 1.1 to 1.5 (one Intel core, AMX).
-SHORT = 128
 
 
 @dataclass
@@ -88,18 +79,9 @@ class FairseqsModel(TiedModel):
             model = cls(model.decoder) if encoder is None else cls(encoder, model.decoder)
         model.transplant(plan, args, task)
         for module in model.modules():
-            if type(module) is FairseqDropout:
-                module.__class__ = Dropout  # the same numbers, drawn faster
+            module.__class__ = OURS.get(type(module), type(module))
         model.start(plan, cls.name)
         return model
-
-    def extract_features(self, *args: Any, **net_input: Any) -> Any:
-        """fairseq's features; short texts in half precision on a CPU have attention by plain products: it is faster."""
-        half = next(self.parameters()).dtype in (torch.bfloat16, torch.float16)
-        tokens = [each for each in (*args, *net_input.values()) if isinstance(each, Tensor) and each.dim() == 2]
-        is_short = tokens[0].device.type == "cpu" and max(each.size(1) for each in tokens) <= SHORT
-        with sdpa_kernel(SDPBackend.MATH) if half and is_short else nullcontext():
-            return super().extract_features(*args, **net_input)
 
     def transplant(self, plan: Plan, args: Any, task: Any) -> None:
         """Replaces fairseq's tables by those of the plan, from the model's options and the task's counts of tokens."""

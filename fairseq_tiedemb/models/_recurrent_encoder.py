@@ -11,7 +11,7 @@ from ..modules.attention import Source
 from ..modules.cells import Cell
 from ..modules.initialization import dl4mt_linear
 from ..modules.recurrent import BidirectionalLayer
-from ._dropout import Dropout
+from ._parts import Dropout
 
 
 class RecurrentEncoder(FairseqEncoder):

@@ -11,20 +11,20 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.models.transformer import TransformerDecoder, TransformerEncoder
-from fairseq.modules import LayerDropModuleList, MultiheadAttention
+from fairseq.modules import LayerDropModuleList
 from fairseq.modules.transformer_layer import TransformerDecoderLayer, TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from ..kept import Keeping
 from ..modules.attention import exact
 from ..products import packed, product
-from ._dropout import Dropout
+from ._parts import Attention, Dropout
 
 STEPS = 16  # for which there is room, when it grows
 SEARCH = "search"  # its place in fairseq's incremental state
 SENTENCES = "sentences"  # of the rows of fairseq's encoder output
 LAYERS = (TransformerDecoderLayer, TransformerDecoderLayerBase)
-KNOWN = {nn.ModuleList, LayerDropModuleList, *LAYERS, MultiheadAttention, nn.Linear, nn.LayerNorm, Dropout}
+KNOWN = {nn.ModuleList, LayerDropModuleList, *LAYERS, Attention, nn.Linear, nn.LayerNorm, Dropout}
 UNKNOWN = ("attn_ln", "c_attn", "ffn_layernorm", "w_resid", "bias_k", "project_in_dim", "project_out_dim")
 FLAGS = ("cross_self_attention", "add_zero_attn", "apply_during_inference", "skip_embed_dim_check", "onnx_trace")
 

@@ -15,9 +15,9 @@ from ..checkpoints.meaning import IN_FEEDFORWARD_LM, Choice
 from ..modules.feedforward import ACTIVATIONS, FeedForwardStack
 from ..option_checks import Range, option
 from ..plan import TYING, Family, Plan, Settings, Widths
-from ._dropout import Dropout
 from ._feedforward_decoder import FeedForwardDecoder
 from ._options import StreamLMConfig, first_given, own_dropout, probability, size
+from ._parts import Dropout
 from ._recipe import register_preset, training_options, with_sizes
 from ._stream_lm import StreamLM
 from ._tables import Tables
