@@ -20,8 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Prints a block per word, with a column per table."""
     from fairseq_tiedemb.analysis.columns import aligned
-    from fairseq_tiedemb.vectors.neighbours import nearest
-    from fairseq_tiedemb.vectors.word_table import legend
+    from fairseq_tiedemb.vectors.word_table import legend, nearest
 
     tables = read_tables(arguments)
     marks, lines = legend(tables)

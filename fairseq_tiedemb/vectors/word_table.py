@@ -57,6 +57,16 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
     return np.divide(rows, np.where(norms > 0, norms, 1.0), out=np.empty_like(rows), casting="same_kind")
 
 
+def nearest(table: WordTable, word: str, count: int) -> list[tuple[str, float]]:
+    """Returns the `count` words with the highest cosines, highest first, without the word itself."""
+    row = table.row(word)
+    units = unit_rows(table.rows_VD)
+    cosines = units @ units[row]
+    cosines[row] = -np.inf
+    rows = np.argsort(-cosines, kind="stable")[: min(count, len(table.words) - 1)]
+    return [(table.words[near], float(cosines[near])) for near in rows]
+
+
 def common_words(tables: Sequence[WordTable]) -> list[str]:
     """Returns the words that all tables have, in the first table's order."""
     return [word for word in tables[0].words if all(word in other.index for other in tables[1:])]
