@@ -1,5 +1,6 @@
 """Argument checks for tables and losses: a wrong shape that broadcasts would silently give wrong numbers."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -9,10 +10,10 @@ from torch import Tensor
 def check_table_size(num_embeddings: int, embedding_dim: int, padding_idx: int | None, weight: Tensor | None) -> None:
     """Checks the arguments of ``SharedEmbedding``; the ValueError names the first bad one."""
     for name, size in (("num_embeddings", num_embeddings), ("embedding_dim", embedding_dim)):
-        if not isinstance(size, int) or size < 1:
+        if not isinstance(size, Integral) or size < 1:  # numpy's, too
             raise ValueError(f"{name}: needs a positive whole number; got {size!r}. Use 1 or more.")
     if padding_idx is not None and (
-        not isinstance(padding_idx, int) or not -num_embeddings <= padding_idx < num_embeddings
+        not isinstance(padding_idx, Integral) or not -num_embeddings <= padding_idx < num_embeddings
     ):
         raise ValueError(
             f"padding_idx: needs one of {num_embeddings} rows; got {padding_idx!r}. Use the dictionary's pad()."

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from torch import Tensor
 
-from .option_checks import Range, option
+from .option_checks import Range, check_ranges, option
 
 SCALE = Range("a positive, finite number", "1 for none", above=0, below=math.inf)
 
@@ -40,6 +40,10 @@ class Constants:
         "logits z become c tanh(z / c) with this c, which none exceeds; Gemma 2: 30",
         needs=dataclasses.replace(SCALE, use="30, say, or leave it out"),
     )
+
+    def __post_init__(self) -> None:
+        """Raises ValueError, naming its flag, for a constant out of range."""
+        check_ranges(Constants, self)
 
     @classmethod
     def of(cls, options: Any) -> "Constants":

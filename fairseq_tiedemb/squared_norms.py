@@ -15,15 +15,19 @@ ELEMENTS = 2**25
 def squared_norms(rows: Tensor) -> Tensor:
     """||w||^2 (*,) of rows (*, D), with a gradient, in float32 or more precise.
 
-    In float64 where float32 overflows (norms above 1.8e19), and always on a GPU, where a check would wait for all
-    kernels.
+    In float64 where float32 overflows (norms above 1.8e19), and always where ``_has_values`` is false.
     """
-    if not rows.is_cuda:
+    if _has_values(rows):
         squares = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
         if not squares.isinf().any():
             return squares
     # torch defines the norm's gradient at 0 as 0.
     return torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64).square()
+
+
+def _has_values(rows: Tensor) -> bool:
+    """Whether numbers can be looked at: a GPU would wait for all kernels; "meta" and torch.export have none."""
+    return rows.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def with_squared_norms(table_VD: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,7 +68,7 @@ class _WithSquaredNorms(torch.autograd.Function):
 
 def _norms_of_table(table: Tensor) -> Tensor:
     """``squared_norms`` of a table (V, D), without a gradient and without a second V x D tensor."""
-    if not table.is_cuda:
+    if _has_values(table):
         norms = table.new_empty(len(table), dtype=torch.promote_types(table.dtype, torch.float32))
         for rows in blocks(table):
             torch.linalg.vector_norm(table[rows].to(norms.dtype), dim=1, out=norms[rows])

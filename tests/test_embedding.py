@@ -135,6 +135,21 @@ def test_a_table_of_a_module_is_where_the_module_is(method: str) -> None:
     assert {parameter.device.type for parameter in table.parameters()} == {"meta"}
 
 
+@every_method
+def test_vectors_and_scores_on_a_device_without_numbers(method: str) -> None:
+    with torch.device("meta"):
+        table = SharedEmbedding(7, 4, PAD, method=method, bias=True)
+        scores = table.scores(table.embed(torch.tensor([[2, 3, 5]])))
+    assert (scores.device.type, scores.shape, scores.dtype) == ("meta", (1, 3, 7), torch.float32)
+
+
+@every_method
+def test_an_exported_graph_scores_as_the_model_does(method: str) -> None:
+    model, words = grown(TwoPlaces(method)), torch.tensor([2, 3, 3, PAD])
+    exported = torch.export.export(model, (words,)).module()
+    torch.testing.assert_close(exported(words.roll(1)), model(words.roll(1)))
+
+
 def test_padding_row_starts_at_zero_and_gets_no_gradient_as_an_input() -> None:
     table = SharedEmbedding(7, 4, PAD)
     table.embed(torch.tensor([PAD, 2])).sum().backward()

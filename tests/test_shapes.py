@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from fairseq_tiedemb import LossOptions, OutputLayer, SharedEmbedding, output_loss
+from fairseq_tiedemb.constants import Constants
 
 WORDS, WIDTH = 5, 4
 TARGET = torch.tensor([0, 1, 2])
@@ -33,6 +35,25 @@ TARGET = torch.tensor([0, 1, 2])
 def test_tables_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SharedEmbedding(**{"num_embeddings": WORDS, "embedding_dim": WIDTH, "padding_idx": 1, **arguments})
+
+
+def test_sizes_may_be_numpys_numbers() -> None:
+    table = SharedEmbedding(np.int64(WORDS), np.int32(WIDTH), np.int64(1))
+    assert table.scores(torch.ones(3, WIDTH)).shape == (3, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("constants", "message"),
+    [
+        ({"logit_soft_cap": 0}, "--logit-soft-cap: needs a positive, finite number; got 0. Use 30, say"),
+        ({"logit_scale": -1.0}, "--logit-scale: needs a positive, finite number; got -1.0. Use 1 for none"),
+        ({"embedding_scale": float("inf")}, "--embedding-scale: needs a positive, finite number; got inf"),
+    ],
+)
+def test_constants_that_cannot_be(constants: dict[str, Any], message: str) -> None:
+    """A soft cap of 0 gave scores of nan."""
+    with pytest.raises(ValueError, match=message):
+        Constants(**constants)
 
 
 def test_padding_counts_from_the_end_as_in_torch() -> None:
