@@ -16,11 +16,9 @@ def numpy_names() -> None:
     bucketing (data/language_pair_dataset.py:292), in masking (data/data_utils.py:524, 1107) and in the CRF layer.
     Goes with fairseq's last use of the names.
     """
-    if not hasattr(np, "compat"):
-        setattr(np, "compat", types.SimpleNamespace(long=int))  # noqa: B010 (mypy knows no np.compat)
-    for name, builtin in (("float", float), ("int", int)):
+    for name, value in (("compat", types.SimpleNamespace(long=int)), ("float", float), ("int", int)):
         if not hasattr(np, name):
-            setattr(np, name, builtin)
+            setattr(np, name, value)
 
 
 @mend(np, "percentile")

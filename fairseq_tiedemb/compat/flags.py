@@ -26,11 +26,10 @@ def validation_needs_no_task(original: Any, parser: argparse.ArgumentParser, *ar
 
 @mend(BaseFairseqModel, "prepare_for_inference_")
 def inference_in_bfloat16(original: Any, self: Any, cfg: Any) -> None:
-    """Follow `--bf16` in fairseq-generate, -interactive and -eval-lm.
+    """Follow `--bf16` in fairseq-generate, -interactive and -eval-lm; `from_pretrained` gives settings without a path.
 
     Without it: they compute in float32 (fairseq_cli/generate.py:130, eval_lm.py:262). Goes when they look at it.
     """
-    # Without a path these are settings of a training, given by `from_pretrained`.
     if getattr(getattr(cfg, "common_eval", None), "path", None) and cfg.common.bf16:
         self.bfloat16()
     original(self, cfg)

@@ -39,9 +39,8 @@ def ema_decays_once(_: Any, self: EMA, new_model: torch.nn.Module, updates: int 
     """Update the moving average of a shared weight once per update, whatever its number of names; skip integer buffers.
 
     Without it: `--store-ema` multiplies a tied weight by the decay once per name (models/ema/ema.py:148): at decay 0.9,
-    after one update from 0 to 1, its average is 0.19 instead of 0.10. An integer buffer ends training in RuntimeError,
-    since it cannot hold a product with the decay. Each update loads a state dict, which compares tied tables. Goes when
-    EMA iterates over parameters.
+    after one update from 0 to 1, its average is 0.19 instead of 0.10. An integer buffer ends training in RuntimeError.
+    Each update loads a state dict, which compares tied tables. Goes when EMA iterates over parameters.
     """
     weights = self.model.state_dict()
     averages = self.fp32_params if self.config.ema_fp32 else weights

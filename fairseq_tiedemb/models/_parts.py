@@ -5,15 +5,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from fairseq.modules import FairseqDropout, MultiheadAttention
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..modules.dropout import dropout
 
-# Words up to which `Attention` is taken: with 25 to 400 words, self-attention takes 0.2 to 0.7 of the time of torch's
-# fused kernel, attention to the source 0.7 to 1.0 of fairseq's (bfloat16, one Intel core with AMX). Beyond, the kernel
-# needs less memory.
+# Words up to which `Attention` is taken: with 25 to 400, self-attention takes 0.2 to 0.7 of the time of torch's kernel,
+# that to the source 0.7 to 1.0 of fairseq's (bfloat16, one Intel core, AMX). Beyond, the kernel needs less memory.
 SHORT = 512
-FLAGS = ("use_xformers", "add_zero_attn", "onnx_trace", "skip_embed_dim_check")
+OPTIONS = ("incremental_state", "before_softmax", "need_head_weights")
+FLAGS = ("use_xformers", "bias_k", "add_zero_attn", "onnx_trace", "skip_embed_dim_check")
 
 
 class Dropout(FairseqDropout):
@@ -49,25 +49,16 @@ class Attention(MultiheadAttention):
         weights = scores.softmax(-1, torch.float32 if len(key) < 32 else None).to(query.dtype)
         found = torch.bmm(self.dropout_module(weights), v).view(bsz, self.num_heads, length, -1)
         found = self.out_proj(found.permute(2, 0, 1, 3).reshape(query.shape))
-        if not options.get("need_weights", True):
-            return found, None
-        return found, weights.view(bsz, self.num_heads, length, -1).mean(1, dtype=torch.float32)
+        weights = weights.view(bsz, self.num_heads, length, -1)
+        return found, weights.mean(1, dtype=torch.float32) if options.get("need_weights", True) else None
 
     def _is_unusual(self, query: Tensor, key: Any, value: Any, options: dict[str, Any]) -> bool:
-        linears = (self.q_proj, self.k_proj, self.v_proj)
-        return (
-            query.device.type != "cpu"
-            or query.dtype not in (torch.bfloat16, torch.float16)
-            or key is None
-            or key is not value
-            or key.size(1) != query.size(1)
-            or max(len(query), len(key)) > SHORT
-            or options.get("incremental_state") is not None
-            or any(options.get(name) for name in ("before_softmax", "need_head_weights"))
-            or any(getattr(self, name, False) for name in FLAGS)
-            or self.bias_k is not None
-            or any(type(each) is not nn.Linear or each.bias is None or each._forward_pre_hooks for each in linears)
-        )
+        if query.device.type != "cpu" or query.element_size() != 2 or key is None or key is not value:
+            return True
+        hooks = [each._forward_pre_hooks for each in (self.q_proj, self.k_proj, self.v_proj)]  # --quant-noise-pq
+        asked = [options.get(name) for name in OPTIONS] + [getattr(self, name, None) for name in FLAGS]
+        is_asked = any(hooks) or any(each is not None and each is not False for each in asked)
+        return is_asked or key.size(1) != query.size(1) or max(len(query), len(key)) > SHORT
 
     def _projected(self, x: Tensor, *projections: Any) -> tuple[Tensor, ...]:
         """Projections of x (T, B, C), each (B H, T, d), as one product."""

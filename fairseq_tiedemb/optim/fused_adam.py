@@ -121,12 +121,8 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        return {
-            "lr": self.cfg.lr[0],
-            "betas": _betas(self.cfg.adam_betas),
-            "eps": self.cfg.adam_eps,
-            "weight_decay": self.cfg.weight_decay,
-        }
+        cfg, betas = self.cfg, _betas(self.cfg.adam_betas)
+        return {"lr": cfg.lr[0], "betas": betas, "eps": cfg.adam_eps, "weight_decay": cfg.weight_decay}
 
 
 def _betas(value: Any) -> tuple[float, float]:

@@ -59,8 +59,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 
 def nearest(table: WordTable, word: str, count: int) -> list[tuple[str, float]]:
     """Returns the `count` words with the highest cosines, highest first, without the word itself."""
-    row = table.row(word)
-    units = unit_rows(table.rows_VD)
+    row, units = table.row(word), unit_rows(table.rows_VD)
     cosines = units @ units[row]
     cosines[row] = -np.inf
     rows = np.argsort(-cosines, kind="stable")[: min(count, len(table.words) - 1)]
