@@ -144,7 +144,7 @@ def draw(series: Sequence[Series], path: Path | IO[Any], *, picture_format: str)
     from matplotlib.figure import Figure
     from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    figure = Figure(figsize=(7, max(4.5, 1 + len(series) / 4)), layout="constrained")  # the legend needs its lines
     axes = figure.add_subplot()
     values: list[float] = []
     for number, one in enumerate(series):
