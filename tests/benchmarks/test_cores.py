@@ -36,7 +36,7 @@ NMT_SIZES = tuple(
 MODELS = {
     "LM 2 x 200": (("--arch", "zaremba_lm_small_wt"), 20, 20, 20, 220),
     "LM 2 x 1500": (("--arch", "zaremba_lm_large_wt"), 20, 35, 2, 12),
-    "NMT 256/512/10k": (("--arch", "lstm_nmt_twwt", *TRANSLATION, *NMT_SIZES), 72, LENGTH, 2, 12),
+    "NMT 256, 512, 10k": (("--arch", "lstm_nmt_twwt", *TRANSLATION, *NMT_SIZES), 72, LENGTH, 2, 12),
     "Transformer iwslt": (("--arch", "tied_transformer_iwslt_de_en", *TRANSLATION), 160, LENGTH, 2, 8),
 }
 
