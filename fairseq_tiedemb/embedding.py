@@ -100,14 +100,15 @@ class SharedEmbedding(Keeping, Head):
         """A table over the rows (V, D) of an ``nn.Embedding``, or of an ``nn.Linear`` and its bias (V,): one parameter.
 
         Raises:
-            ValueError: for another module, or one with ``max_norm``.
+            ValueError: for another module, or an option of ``nn.Embedding`` that the table does not have.
         """
         if not isinstance(module, (nn.Embedding, nn.Linear)):
             raise ValueError(
                 f"module: needs an nn.Embedding or nn.Linear; got {type(module).__name__}. Use its weight."
             )
-        if limit := getattr(module, "max_norm", None):
-            raise ValueError(f"module: needs rows of any norm; got max_norm={limit}. Use a method such as l2-input.")
+        for option in ("max_norm", "scale_grad_by_freq", "sparse"):
+            if value := getattr(module, option, None):
+                raise ValueError(f"module: needs an nn.Embedding without {option}; got {value}. Use its weight.")
         weight: Any = module.weight
         (size, width), padding_idx = weight.shape, getattr(module, "padding_idx", None)
         table = cls(size, width, padding_idx, method=method, weight=weight, constants=constants)

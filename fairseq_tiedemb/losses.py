@@ -79,6 +79,9 @@ def output_loss(
     Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
     """
     if log_prior_NK is not None:
+        if log_prior_NK.dim() != 2 or len(log_prior_NK) != len(target_N):
+            shape = tuple(log_prior_NK.shape)
+            raise ValueError(f"log_prior: needs shape ({len(target_N)}, K); got {shape}. Use a row per token.")
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     exact = torch.promote_types(table_VD.dtype, torch.float32)

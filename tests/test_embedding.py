@@ -4,6 +4,7 @@ import copy
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -125,8 +126,11 @@ def test_a_table_is_made_of_the_parameters_of_a_module() -> None:
     assert [*output.parameters()] == [scores.weight, scores.bias]
     with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got Conv1d"):
         SharedEmbedding.from_module(torch.nn.Conv1d(1, 1, 1))
-    with pytest.raises(ValueError, match="module: needs rows of any norm; got max_norm=2.5"):
-        SharedEmbedding.from_module(torch.nn.Embedding(9, 4, max_norm=2.5))
+    options: list[dict[str, Any]] = [{"max_norm": 2.5}, {"scale_grad_by_freq": True}, {"sparse": True}]
+    for option in options:
+        [(name, value)] = option.items()
+        with pytest.raises(ValueError, match=f"module: needs an nn.Embedding without {name}; got {value}"):
+            SharedEmbedding.from_module(torch.nn.Embedding(9, 4, **option))
 
 
 @every_method

@@ -49,6 +49,15 @@ def test_a_beam_without_hypotheses_is_refused(words: Dictionary) -> None:
         SequenceGenerator([], words, beam_size=0)
 
 
+@pytest.mark.parametrize("flags", ["--bf16 --fp16", "--bf16 --memory-efficient-fp16"])
+def test_two_precisions_are_refused(flags: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="--fp16: needs to be the only precision; got --bf16, too"):
+        parsed("--arch", "lstm_nmt", *flags.split())
+    monkeypatch.setattr("fairseq_tiedemb.compat.trainer.find_spec", lambda name: name)
+    with pytest.raises(ValueError, match="Cannot combine --fp16 and --tpu"):  # where --bf16 means a TPU
+        parsed("--arch", "lstm_nmt", *flags.split())
+
+
 def test_writing_in_the_background_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ("--arch", "lstm_nmt", "--write-checkpoints-asynchronously")
     monkeypatch.setattr("fairseq_tiedemb.compat.flags.find_spec", lambda name: None)

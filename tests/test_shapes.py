@@ -100,6 +100,8 @@ def test_scores_of_nothing(method: str, shape: tuple[int, ...]) -> None:
         ({"scale": torch.ones(3, WORDS)}, r"scale: needs shape \(5,\).*; got \(3, 5\)"),
         ({"scale": 2.0}, r"scale: needs shape \(5,\).*; got 2.0"),
         ({"offset": torch.ones(3, WORDS)}, r"offset: needs shape \(5,\).*; got \(3, 5\)"),
+        ({"log_prior_NK": torch.zeros(2, 2)}, r"log_prior: needs shape \(3, K\); got \(2, 2\)"),
+        ({"log_prior_NK": torch.zeros(3)}, r"log_prior: needs shape \(3, K\); got \(3,\)"),
         ({"bias": torch.ones(4)}, r"bias: needs shape \(5,\).*; got \(4,\)"),
     ],
 )

@@ -24,10 +24,16 @@ from .mending import mend, mend_now
 def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Let `--bf16` and `--memory-efficient-bf16` use bfloat16 on this machine's CPU or GPU.
 
-    Without it: the command line takes --bf16 for a TPU and ends in AttributeError on `xla_device` (options.py:200).
-    With torch_xla installed, nothing changes. Goes when options.py sets `tpu` by `--tpu` alone.
+    Without it: the command line takes --bf16 for a TPU and ends in AttributeError on `xla_device` (options.py:200), or
+    beside --fp16 in a message about --tpu. With torch_xla installed, nothing changes. Goes when options.py sets `tpu`
+    by `--tpu` alone.
     """
-    parsed = original(*args, **kwargs)
+    try:
+        parsed = original(*args, **kwargs)
+    except ValueError as error:
+        if "Cannot combine --fp16 and --tpu" not in str(error) or find_spec("torch_xla"):
+            raise
+        raise ValueError("--fp16: needs to be the only precision; got --bf16, too. Use one of the two.") from None
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(namespace, "bf16", False) and not find_spec("torch_xla"):
         namespace.tpu = False
