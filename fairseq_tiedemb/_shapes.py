@@ -77,7 +77,7 @@ def check_target(target_N: Tensor, count: int, size: int) -> None:
         )
     if target_N.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"target: needs token indices, int64 or int32; got {target_N.dtype}. Use target.long().")
-    if target_N.device.type == "cpu" and len(target_N):
+    if target_N.device.type == "cpu" and len(target_N) and not torch.compiler.is_compiling():
         lowest, highest = (int(word) for word in target_N.aminmax())
         if lowest < 0 or highest >= size:
             raise ValueError(

@@ -226,6 +226,20 @@ def test_a_table_alone_gets_its_gradient(method: str) -> None:
     assert_same_gradients(found, plain_loss(table, features.detach(), target, 0.1), table.parameters())
 
 
+@both_ways
+@pytest.mark.parametrize(("method", "reduce"), [("plain", False), ("cosine", True)])
+def test_a_compiler_gets_it_in_one_graph(method: str, reduce: bool) -> None:
+    torch.compiler.reset()  # which counts the graphs of a function
+    table, features, target = case(method, bias=True, embeds=True)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def compiled(features: Tensor) -> Tensor:
+        return 3 * table.loss(features + table(target), target, LossOptions(0.1, 0.02, reduce)).loss.sum()
+
+    expected = 3 * plain_loss(table, features + table(target), target, 0.1, 0.02)
+    assert_same_gradients(compiled(features), expected, [features, *table.parameters()])
+
+
 def test_second_derivatives_are_refused() -> None:
     table, features, target = case("cosine", bias=False)
     with pytest.raises(RuntimeError, match="got create_graph=True"):
