@@ -12,6 +12,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.models import _search
 from fairseq_tiedemb.products import packed
+from fairseq_tiedemb.training import cpu
 
 from .common import PAD, grown
 from .families import ALL, WORDS, build
@@ -187,3 +188,33 @@ def test_packed_weights_follow_the_weights() -> None:
     for parameter in (*ours.parameters(), *other.parameters()):
         parameter.data.mul_(0.9)  # as fairseq's optimisers write; torch does not count it
     assert_same(search(ours), search(other))
+
+
+@pytest.mark.parametrize("size", [100, 128, 150, 640])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_best_words_are_those_of_all_words(size: int, beams: int) -> None:
+    generator = torch.Generator().manual_seed(size + beams)
+    log_probs, scores = (torch.randn(shape, generator=generator) for shape in ((4, beams, size), (4, beams, 2)))
+    log_probs[0, :, 3:] = log_probs[1, :, :-2] = -torch.inf  # few words are possible
+    log_probs[2] = log_probs[2].round()  # many are equally good
+    expected, words, rows = BeamSearch(WORDS).step(2, log_probs, scores)
+    found, our_words, our_rows = cpu.best_words(BeamSearch(WORDS), 2, log_probs, scores)
+    assert torch.equal(found, expected)
+    assert torch.equal(our_words[3], words[3])
+    assert torch.equal(our_rows[3], rows[3])
+    sentences = torch.arange(4).unsqueeze(1)
+    assert torch.equal(log_probs[sentences, our_rows, our_words] + scores[sentences, our_rows, 1], expected)
+    assert all(len(row.unique()) == 2 * beams for row in our_rows * size + our_words)
+
+
+def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, best_words = [], cpu.best_words
+    monkeypatch.setattr(cpu, "best_words", lambda *args: calls.append(args[1]) or best_words(*args))
+    model, own = pair(ALL)[0], Leaving(WORDS)
+    search(model, search_strategy=own)
+    assert not calls
+    beam = BeamSearch(WORDS)
+    search(model, search_strategy=beam)
+    assert calls == list(range(len(calls)))
+    assert len(calls) > 1
+    assert "step" not in vars(beam)
