@@ -39,9 +39,6 @@ class ClassBased(CountedHead):
 
     flag = "--output-layer classes"
     by_target = True
-    class_of: Tensor
-    members: Tensor
-    place_of: Tensor
 
     def __init__(
         self,
@@ -63,7 +60,7 @@ class ClassBased(CountedHead):
         class_of = class_of.masked_fill(self.never(), NONE)
         has_class = class_of.ne(NONE)
         numbers = class_of[has_class].unique(return_inverse=True)[1]  # without gaps
-        self.register_buffer("class_of", class_of.masked_scatter(has_class, numbers))
+        self.class_of = nn.Buffer(class_of.masked_scatter(has_class, numbers))
         self.classes = nn.Linear(table.embedding_dim, max(1, self.number_of_classes()))
         self.register_load_state_dict_pre_hook(_fit)
         self.prepare()
@@ -85,8 +82,8 @@ class ClassBased(CountedHead):
         for words in members.split(self.sizes):
             place_of[words] = torch.arange(len(words), device=words.device)
             self.sets.append(as_slice(words))
-        self.register_buffer("members", members, persistent=False)
-        self.register_buffer("place_of", place_of, persistent=False)
+        self.members = nn.Buffer(members, persistent=False)
+        self.place_of = nn.Buffer(place_of, persistent=False)
 
     @property
     def words(self) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..head import Head, no_counts
@@ -25,14 +25,13 @@ class CountedHead(Head):
 
     loss_is_its_own = True
     scores_every_token = False
-    counts: Tensor
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
         super().__init__()
         self._table = (table,)  # a tuple hides the module from torch's registry
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
-        self.register_buffer("counts", unknown if counts is None else counts.to(unknown, copy=True))
+        self.counts = nn.Buffer(unknown if counts is None else counts.to(unknown, copy=True))
         self.register_load_state_dict_post_hook(_prepare)
 
     @property
