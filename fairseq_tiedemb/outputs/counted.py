@@ -25,19 +25,15 @@ class CountedHead(Head):
 
     loss_is_its_own = True
     scores_every_token = False
+    table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
         super().__init__()
-        self._table = (table,)  # a tuple hides the module from torch's registry
+        self.__dict__["table"] = table  # hidden from torch's registry
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.counts = nn.Buffer(unknown if counts is None else counts.to(unknown, copy=True))
         self.register_load_state_dict_post_hook(_prepare)
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
 
     def prepare(self) -> None:
         """Derives tensors from the counts; called again after a checkpoint is loaded."""

@@ -30,6 +30,7 @@ class JointSpace(Head):
 
     flag = "--output-layer joint"
     refuses = ("augmented_loss",)
+    table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, width: int):
         super().__init__()
@@ -43,14 +44,9 @@ class JointSpace(Head):
                 raise ValueError(
                     f"{flag_of(name)}: needs another output layer than {self.flag}; got {value}. Leave it out."
                 )
-        self._table = (table,)  # a tuple hides the module from torch's registry
+        self.__dict__["table"] = table  # hidden from torch's registry
         self.of_words = nn.Linear(table.embedding_dim, width)
         self.of_features = nn.Linear(table.embedding_dim, width)
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
 
     def words(self) -> Tensor:
         """tanh(U w + b) of all words (V, J)."""

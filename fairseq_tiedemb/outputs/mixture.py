@@ -23,19 +23,15 @@ class Mixture(Head):
 
     flag = "--output-layer mixture"
     refuses = ("z_loss", "augmented_loss")
+    table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, mixtures: int):
         super().__init__()
-        self._table = (table,)  # a tuple hides the module from torch's registry
+        self.__dict__["table"] = table  # hidden from torch's registry
         self.mixtures = mixtures
         self.latent = nn.Linear(table.embedding_dim, mixtures * table.embedding_dim)
         self.prior = nn.Linear(table.embedding_dim, mixtures, bias=False)
         nn.init.zeros_(self.latent.bias)
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
 
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """h_k (*, K, D) and log pi (*, K) of features (*, D); the latter in float32 or more precise."""
