@@ -28,8 +28,7 @@ class CountedHead(Head):
     table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
-        super().__init__()
-        self.__dict__["table"] = table  # hidden from torch's registry
+        super().__init__(table)
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
         self.counts = nn.Buffer(unknown if counts is None else counts.to(unknown, copy=True))
@@ -51,12 +50,6 @@ class CountedHead(Head):
     def scores(self, features: Tensor) -> Tensor:
         """Logits of the whole vocabulary, -inf for tokens with probability 0: (*, D) -> (*, V)."""
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
-
-    def start_bias(self, log_prob_V: Tensor | None) -> None:
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
 
 
 def _prepare(head: CountedHead, _: Any) -> None:

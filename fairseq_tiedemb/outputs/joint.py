@@ -33,7 +33,7 @@ class JointSpace(Head):
     table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, width: int):
-        super().__init__()
+        super().__init__(table)
         if not sharing_method(table.method).is_plain:
             raise ValueError(
                 f"--sharing-method: needs plain with {self.flag}, whose map of the words follows; got {table.method}. "
@@ -44,7 +44,6 @@ class JointSpace(Head):
                 raise ValueError(
                     f"{flag_of(name)}: needs another output layer than {self.flag}; got {value}. Leave it out."
                 )
-        self.__dict__["table"] = table  # hidden from torch's registry
         self.of_words = nn.Linear(table.embedding_dim, width)
         self.of_features = nn.Linear(table.embedding_dim, width)
 
@@ -69,7 +68,4 @@ class JointSpace(Head):
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.of_features.bias)
         nn.init.zeros_(self.of_words.bias)
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
+        super().start_bias(log_prob_V)

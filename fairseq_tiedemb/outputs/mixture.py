@@ -26,8 +26,7 @@ class Mixture(Head):
     table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, mixtures: int):
-        super().__init__()
-        self.__dict__["table"] = table  # hidden from torch's registry
+        super().__init__(table)
         self.mixtures = mixtures
         self.latent = nn.Linear(table.embedding_dim, mixtures * table.embedding_dim)
         self.prior = nn.Linear(table.embedding_dim, mixtures, bias=False)
@@ -57,7 +56,4 @@ class Mixture(Head):
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.latent.bias)
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
+        super().start_bias(log_prob_V)
