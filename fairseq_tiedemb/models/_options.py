@@ -126,3 +126,18 @@ class StreamLMConfig(TyingConfig, OutputLayerConfig):
         "initial range: parameters start uniform in [-init-range, init-range]",
         needs=Range("a positive, finite number", "0.1, say", above=0, below=math.inf),
     )
+
+
+@dataclass
+class RecurrentLMConfig(AdaptiveConfig, ProjectionConfig, StreamLMConfig):
+    """Options of recurrent language models, named as in fairseq's ``lstm_lm`` where it has them."""
+
+    decoder_embed_dim: int = size(
+        200, "embedding dimension; with weight tying the hidden size, unless --projection is given"
+    )
+    decoder_hidden_size: int = size(200, "hidden size")
+    no_projection_bias: bool = option(False, "give P no bias, even in presets with one")
+    dropout_words: float = probability(0.0, "variational dropout: probability of dropping a word type from a row")
+    dropout_inputs: float = probability(0.0, "variational dropout: probability for the inputs of each layer")
+    dropout_states: float = probability(0.0, "variational dropout: probability for the recurrent states")
+    dropout_outputs: float = probability(0.0, "variational dropout: probability for the last layer's outputs")

@@ -12,9 +12,9 @@ from ..modules.dropout import VariationalDropout
 from ..modules.highway import RecurrentHighwayNetwork
 from ..option_checks import POSITIVE, option
 from ..plan import TYING, Plan
+from ._options import RecurrentLMConfig
 from ._recipe import register_preset
-from ._recurrent_decoder import RecurrentDecoder
-from ._recurrent_lm import RECURRENT, RecurrentLMConfig
+from ._recurrent_decoder import RECURRENT, RecurrentDecoder
 from ._stream_lm import StreamLM
 from ._tables import Tables
 
