@@ -22,7 +22,6 @@ SHARING_METHOD_HELP = "how one table gives input vectors and logits: " + "; ".jo
 )
 # Output layers that need neither the counts of a text nor bands.
 TRANSLATION_HEADS = (SOFTMAX, "mixture", "joint")
-BIAS_STARTS = ("zero", "uniform", "unigram")
 
 
 def size(default: int, about: str) -> Any:
@@ -37,8 +36,7 @@ def probability(default: float, about: str) -> Any:
 
 def own_dropout(of: str) -> Any:
     """A field for the dropout probability of a part, with ``--dropout`` as default."""
-    about = f"dropout probability {of}; default: --dropout"
-    return option(None, about, needs=PROBABILITY)
+    return option(None, f"dropout probability {of}; default: --dropout", needs=PROBABILITY)
 
 
 def first_given(*values: Any) -> Any:
@@ -104,7 +102,7 @@ class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[m
         None,
         "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
         "default: for softmax random like all parameters, else unigram; refused for adaptive, without biases",
-        needs=OneOf(BIAS_STARTS, "unigram"),
+        needs=OneOf(("zero", "uniform", "unigram"), "unigram"),
     )
 
 
