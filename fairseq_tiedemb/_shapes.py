@@ -45,8 +45,7 @@ def check_features(features: Tensor, width: int, *, name: str = "features") -> T
 def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, terms: dict[str, Any]) -> None:
     """Checks the arguments of ``output_loss``; the ValueError names the first bad one.
 
-    ``terms`` holds scale, offset and bias, (V,) or None. The range of targets is checked on a CPU only, where it is
-    cheap.
+    ``terms`` holds scale, offset and bias, (V,) or None.
     """
     if table_VD.dim() != 2 or not table_VD.numel():
         raise ValueError(

@@ -11,12 +11,13 @@ from .constants import NO_CONSTANTS, Constants
 from .head import Head, check_unset, log_prob_by_loss
 from .kept import Keeping
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
-from .norm_terms import SMALLEST_SQUARED_NORM as SMALLEST_SQUARED_NORM
-from .norm_terms import NormTerms, rows_of
 from .products import packed, product
 from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
 from .squared_norms import squared_norms, with_squared_norms
+
+# Lower bound for squared norms in a division: a row with norm 1e-3 has no direction worth keeping.
+SMALLEST_SQUARED_NORM = 1e-6
 
 
 class SharedEmbedding(Keeping, Head):
@@ -58,7 +59,6 @@ class SharedEmbedding(Keeping, Head):
     flag = "--output-layer softmax"
     has_raw_scores = True
     refuses = ()
-    bias: Tensor | None
 
     def __init__(
         self,
@@ -82,12 +82,11 @@ class SharedEmbedding(Keeping, Head):
         self.method, self.constants, self.embeds = method, constants, embeds
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
-        self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
+        self.bias = nn.Parameter(torch.zeros(num_embeddings)) if bias else None
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
         initial = functions.initial_parameters(num_embeddings, embedding_dim, embeds=embeds, scores=scores)
         # An empty ParameterDict would show in the printout of every model.
         self.method_parameters: Any = nn.ParameterDict(initial) if initial else {}
-        self._terms = NormTerms(method, self.padding_idx)
         if weight is None:
             self.reset_parameters(std)
         else:
@@ -146,8 +145,7 @@ class SharedEmbedding(Keeping, Head):
         method = sharing_method(self.method)
         if method.input_scale is not None:
             # One factor per token, or a single factor.
-            own = rows_of(self.method_parameters, tokens, self.num_embeddings)
-            factor = method.input_factor(self._terms.bounded(squared_norms(vectors), tokens), own)
+            factor = method.input_factor(self._bounded(squared_norms(vectors), tokens), self._own(tokens))
             vectors = vectors * factor.unsqueeze(-1).to(vectors.dtype)
         return vectors if self.constants.embedding_scale == 1 else vectors * self.constants.embedding_scale
 
@@ -175,7 +173,7 @@ class SharedEmbedding(Keeping, Head):
         """Scale, offset and the table for products, packed if it is kept."""
         scale, offset = None, None
         if sharing_method(self.method).uses_norms:
-            scale, offset = self._terms.of(self.squared_norms(), self.method_parameters, self.weight.dtype)
+            scale, offset = self._score_terms(self.squared_norms())
         return scale, offset, packed(self.weight) if kept else self.weight
 
     def loss(
@@ -201,8 +199,7 @@ class SharedEmbedding(Keeping, Head):
         method, weight, scale, offset = sharing_method(self.method), self.weight, None, None
         if method.uses_norms:
             weight, norms = with_squared_norms(weight)
-            words = torch.arange(self.num_embeddings, device=weight.device)
-            scale, offset = self._terms.of(self._terms.bounded(norms, words), self.method_parameters, weight.dtype)
+            scale, offset = self._score_terms(self._bounded(norms))
         if never_V is not None:
             offset = torch.zeros_like(never_V, dtype=torch.float32) if offset is None else offset
             offset = offset.masked_fill(never_V, -torch.inf)
@@ -269,8 +266,7 @@ class SharedEmbedding(Keeping, Head):
             rows, bias = known
         scale, offset = None, None
         if sharing_method(self.method).uses_norms:
-            own = rows_of(self.method_parameters, words, self.num_embeddings)
-            scale, offset = self._terms.of(self._terms.bounded(squared_norms(rows), words), own, self.weight.dtype)
+            scale, offset = self._score_terms(self._bounded(squared_norms(rows), words), words)
         if bias is not None:
             offset = bias if offset is None else offset + bias
         return ScoredRows(rows, scale, offset, self.constants)
@@ -291,8 +287,29 @@ class SharedEmbedding(Keeping, Head):
 
         In float32, or in float64 for a float64 table and where float32 overflows.
         """
-        words = torch.arange(self.num_embeddings, device=self.weight.device)
-        return self._terms.bounded(squared_norms(self.weight), words)
+        return self._bounded(squared_norms(self.weight))
+
+    def _bounded(self, norms: Tensor, words: Tensor | None = None) -> Tensor:
+        """Squared norms of all rows, or of the tokens' rows, with a lower bound, and 1 for padding."""
+        # `masked_fill` and `clamp` give replaced values a zero gradient, so 1/0 never enters the graph.
+        if self.padding_idx is not None:
+            words = torch.arange(len(norms), device=norms.device) if words is None else words
+            norms = norms.masked_fill(words.eq(self.padding_idx), 1.0)
+        return norms.clamp(min=SMALLEST_SQUARED_NORM)
+
+    def _own(self, words: Tensor | None) -> dict[str, Tensor]:
+        """The method's parameters; of those with V entries, the tokens' entries."""
+        return {
+            name: values if words is None or values.shape[:1] != (self.num_embeddings,) else values[words]
+            for name, values in self.method_parameters.items()
+        }
+
+    def _score_terms(self, n: Tensor, words: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
+        """Scale and offset of all logits, or of the tokens', from their n: in float32, or a float64 table's float64."""
+        exact = torch.promote_types(self.weight.dtype, torch.float32)
+        terms = sharing_method(self.method).score_terms(n, self._own(words))
+        scale, offset = (None if term is None else term.expand_as(n).to(exact) for term in terms)
+        return scale, offset
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
         return {"words": self}

@@ -42,6 +42,13 @@ class Head(nn.Module):
     scores_every_token: bool = True
     refuses: tuple[str, ...] = ("label_smoothing", "z_loss", "augmented_loss")
     sparse_gradients: bool = False
+    table: Any
+
+    def __init__(self, table: Any = None):
+        """A head over the ``table`` of another module, or without one."""
+        super().__init__()
+        if table is not None:
+            self.__dict__["table"] = table  # hidden from torch's registry
 
     def scores(self, features: Tensor) -> Tensor:
         """Log-probabilities of all tokens up to a constant per row: (*, D) -> (*, V)."""
@@ -89,10 +96,12 @@ class Head(nn.Module):
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         """Sets the biases so that zero features give these log-probabilities (V,); None sets the biases to 0."""
+        if "table" in self.__dict__:
+            self.table.start_bias(log_prob_V)
 
     def tables(self) -> dict[str, Any]:
         """The head's output embeddings (``SharedEmbedding``), by name; empty for a head without one."""
-        return {}
+        return {"words": self.table} if "table" in self.__dict__ else {}
 
 
 def log_prob_by_loss(head: Head, features_ND: Tensor, target_N: Tensor) -> Tensor:

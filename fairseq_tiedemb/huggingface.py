@@ -144,14 +144,16 @@ def tied_class(base: Any) -> Any:
 class _Output(nn.Module):
     """The output embedding of a model of Transformers: the scores of a table, or features for its loss."""
 
+    table: SharedEmbedding
+
     def __init__(self, table: SharedEmbedding):
         super().__init__()
-        self._table = (table,)  # a tuple hides the module from torch's registry
+        self.__dict__["table"] = table  # hidden from torch's registry
         self.weight = table.weight  # under the name that Transformers ties and saves
         self.returns_features = False
 
     def forward(self, features: Tensor) -> Tensor:
-        return features if self.returns_features else self._table[0].scores(features)
+        return features if self.returns_features else self.table.scores(features)
 
 
 def _table_of(embedding: Any, method: str) -> SharedEmbedding:

@@ -1,4 +1,4 @@
-"""What decoding computes from weights that stay unchanged, kept from one call to the next."""
+"""What is computed from tensors that stay unchanged, kept from one call to the next."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class Kept:
-    """Calls a function of weights, and keeps what it returns while ``keeps`` and none of the weights changes.
+    """What functions of tensors return, kept while none of the tensors changes.
 
     Copies and pickles are empty: packed weights have neither.
     """
@@ -18,14 +18,18 @@ class Kept:
         self.last: tuple[Any, Any] = (None, None)  # a buffer would lose its precision in `.half()`
 
     def __call__(self, compute: Callable[[bool], Any], read: Iterable[Tensor]) -> Any:
-        """``compute(True)``, kept until one of the tensors that it reads changes, or ``compute(False)``."""
+        """``compute(True)`` of weights, kept as by ``of``; without ``keeps``, or with gradients, ``compute(False)``."""
         read = list(read)
         # An inference tensor has no version counter.
         if not self.keeps or torch.is_grad_enabled() or any(tensor.is_inference() for tensor in read):
             return compute(False)
+        return self.of(lambda: compute(True), read)
+
+    def of(self, compute: Callable[[], Any], read: Iterable[Tensor]) -> Any:
+        """``compute()``, kept until one of the tensors that it reads changes."""
         key = [(tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device) for tensor in read]
         if self.last[0] != key:
-            self.last = (key, compute(True))
+            self.last = (key, compute())
         return self.last[1]
 
     def __getstate__(self) -> dict[str, Any]:

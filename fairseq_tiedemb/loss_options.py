@@ -1,43 +1,47 @@
 """Options of a loss over the vocabulary, and what it returns."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .option_checks import Range, check_value, flag_of
+from .option_checks import Range, check_value, flag_of, option
 
 WEIGHT = "a finite value, 0 or more"
-RANGES = {
-    "label_smoothing": Range("a value in [0, 1)", "0.1, say", at_least=0, below=1),
-    "z_loss": Range(WEIGHT, "1e-4, say", at_least=0, below=math.inf),
-    "augmented_loss": Range(WEIGHT, "1, say", at_least=0, below=math.inf),
-    "augmented_temperature": Range("a positive, finite value", "1, say", above=0, below=math.inf),
-}
 
 
 @dataclass(frozen=True)
 class LossOptions:
-    """Options of a loss over the vocabulary.
-
-    Attributes:
-        label_smoothing: e in [0, 1).
-        z_loss: weight of (log Z)^2, 0 or more; it keeps logits close to log-probabilities.
-        augmented_loss: weight alpha, 0 or more, of the divergence from soft targets, by a table's similarity of words.
-        augmented_temperature: tau of the soft targets and of the probabilities that they are compared with.
-        reduce: True for the sum over tokens, False for one loss per token.
+    """Options of a loss over the vocabulary, which are flags of the criterion; see ``output_loss`` for its equation.
 
     Raises:
         ValueError: if a number is out of range.
     """
 
-    label_smoothing: float = 0.0
-    z_loss: float = 0.0
-    reduce: bool = True
-    augmented_loss: float = 0.0
-    augmented_temperature: float = 1.0
+    label_smoothing: float = option(
+        0.0,
+        "epsilon in [0, 1), 0 for none; for --output-layer softmax, mixture and joint",
+        needs=Range("a value in [0, 1)", "0.1, say", at_least=0, below=1),
+    )
+    z_loss: float = option(
+        0.0,
+        "weight of (log Z)^2 per word (Z: normaliser), such as 1e-4; for --output-layer softmax, joint, short-list",
+        needs=Range(WEIGHT, "1e-4, say", at_least=0, below=math.inf),
+    )
+    reduce: bool = True  # the sum over tokens; False for one loss per token
+    augmented_loss: float = option(
+        0.0,
+        "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
+        "the tied table's scores of the target word's own vector (Inan et al. 2017); for --output-layer softmax",
+        needs=Range(WEIGHT, "1, say", at_least=0, below=math.inf),
+    )
+    augmented_temperature: float = option(
+        1.0,
+        "tau by which both logits of --augmented-loss are divided",
+        needs=Range("a positive, finite value", "1, say", above=0, below=math.inf),
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.reduce, bool):
@@ -67,6 +71,10 @@ class LossOptions:
         if self.z_loss:
             loss, weight = loss + self.z_loss * log_z.square(), weight + 2 * self.z_loss * log_z
         return loss, nll, weight
+
+
+# Not `check_ranges`: a compiler cannot look at fields.
+RANGES = {each.name: each.metadata["needs"] for each in fields(LossOptions) if "needs" in each.metadata}
 
 
 class OutputLoss(NamedTuple):

@@ -76,7 +76,8 @@ def output_loss(
         ValueError: if shapes do not fit, features of soft targets are missing or, on a CPU, a target is out of range.
         RuntimeError: in the backward pass, for second derivatives.
 
-    Source: z-loss: Devlin et al. 2014 (self-normalised networks); Chowdhery et al. 2022 (PaLM), section 5.
+    Source: z-loss, which keeps logits close to log-probabilities: Devlin et al. 2014 (self-normalised networks);
+    Chowdhery et al. 2022 (PaLM), section 5. Augmented loss: Inan et al. 2017, section 4.
     """
     if log_prior_NK is not None:
         if log_prior_NK.dim() != 2 or len(log_prior_NK) != len(target_N):
@@ -84,11 +85,13 @@ def output_loss(
             raise ValueError(f"log_prior: needs shape ({len(target_N)}, K); got {shape}. Use a row per token.")
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
+    if options.augmented_loss and similar_ND is None:
+        got = f"{options.augmented_loss} without"
+        raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
     exact = torch.promote_types(table_VD.dtype, torch.float32)
     similar, start = (None if each is None else each.detach() for each in (similar_ND, offset))
     prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact)
     objective = Objective(options, soft_cap, similar, start, prior, None if prior is None else torch.zeros_like(prior))
-    objective.check()
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias
     scale, offset = (None if term is None else term.to(exact) for term in (scale, offset))

@@ -20,12 +20,6 @@ class Objective(NamedTuple):
     log_prior_NK: Tensor | None = None
     shares_NK: Tensor | None = None  # filled with minus the gradient of the log-weights
 
-    def check(self) -> None:
-        """Raises ValueError for augmented loss without features of soft targets."""
-        if self.options.augmented_loss and self.similar_ND is None:
-            got = f"{self.options.augmented_loss} without"
-            raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
-
     def with_weights(self, losses: OutputLoss, log_prior_NK: Tensor | None) -> OutputLoss:
         """The losses, unchanged, with the gradient of a mixture's log-weights."""
         if log_prior_NK is None or self.shares_NK is None:
@@ -57,8 +51,6 @@ class Objective(NamedTuple):
         """alpha KL(softmax(y / tau) || softmax(z / tau)) of each row (n, 1), and its gradient of the scores z (n, V).
 
         ``products`` are w . h of the similar features, and ``scale`` is that of y, (V,) or None.
-
-        Source: Inan et al. 2017, section 4 (soft targets); they get no gradient here.
         """
         alpha, tau = self.options.augmented_loss, self.options.augmented_temperature
         y = products if scale is None else products * scale

@@ -15,7 +15,6 @@ CORE = (
         "sharing",
         "squared_norms",
         "kept",
-        "norm_terms",
         "loss_options",
         "loss_by_words",
         "objective",

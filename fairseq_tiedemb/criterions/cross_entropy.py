@@ -24,31 +24,24 @@ from ..training.extensions import extensions_of
 
 @dataclass
 class LossConfig(FairseqDataclass):
-    """Options of ``tied_cross_entropy`` except penalties."""
+    """What ``tied_cross_entropy`` reads of fairseq's other options."""
 
-    label_smoothing: float = option(0.0, "epsilon in [0, 1), 0 for none; for --output-layer softmax, mixture and joint")
-    z_loss: float = option(
-        0.0, "weight of (log Z)^2 per word (Z: normaliser), such as 1e-4; for --output-layer softmax, joint, short-list"
-    )
-    augmented_loss: float = option(
-        0.0,
-        "alpha of the loss alpha KL(soft targets || probabilities), where soft targets are the softmax of "
-        "the tied table's scores of the target word's own vector (Inan et al. 2017); for --output-layer softmax",
-    )
-    augmented_temperature: float = option(1.0, "tau by which both logits of --augmented-loss are divided")
     sentence_avg: bool = II("optimization.sentence_avg")
     ddp_backend: DDP_BACKEND_CHOICES = II("distributed_training.ddp_backend")
 
 
-OWN_OPTIONS = [field.name for field in dataclasses.fields(LossOptions) if field.name != "reduce"]
+OWN_OPTIONS = {each.name: each for each in dataclasses.fields(LossOptions) if each.name != "reduce"}
 STRENGTH = Range(WEIGHT, "a positive number, or leave it out", at_least=0, below=math.inf)
 REGULARIZERS.load()
 TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
     "TiedCrossEntropyConfig",
     [
-        (name, float, option(default, about))
-        for each in REGULARIZERS.values()
-        for name, (default, about) in each.all_options.items()
+        *((name, float, option(each.default, each.metadata["help"])) for name, each in OWN_OPTIONS.items()),
+        *(
+            (name, float, option(default, about))
+            for each in REGULARIZERS.values()
+            for name, (default, about) in each.all_options.items()
+        ),
     ],
     bases=(LossConfig,),
 )
@@ -58,11 +51,9 @@ TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
 class TiedCrossEntropy(FairseqCriterion):
     """Cross entropy with label smoothing, computed by the model's output layer from its features.
 
-    Values equal those of fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``. The N x
-    V logits, their logarithms and gradients are never in memory as a whole, and padding is not computed. ``--z-loss``
-    adds z (log Z)^2 per token (Devlin et al. 2014; Chowdhery et al. 2022).
-
-    ``--augmented-loss`` alpha adds alpha KL(soft targets || probabilities) (Inan et al. 2017); see ``output_loss``.
+    Values equal those of fairseq's ``cross_entropy`` (label smoothing 0) and ``label_smoothed_cross_entropy``, but for
+    ``--z-loss`` and ``--augmented-loss``; see ``output_loss``. The N x V logits, their logarithms and gradients are
+    never in memory as a whole, and padding is not computed.
 
     ``regularizers.py`` defines the penalties. With projection regularization (lambda) and L2 regularization (mu) of all
     parameters w, an update's gradient is that of
@@ -74,8 +65,6 @@ class TiedCrossEntropy(FairseqCriterion):
     a surrogate loss (``--output-layer nce``) has no perplexity in training and the exact one in validation. With
     ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the percentage of targets
     outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets replaced by ``<unk>``.
-
-    Raises ValueError if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
 
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """

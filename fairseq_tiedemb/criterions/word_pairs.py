@@ -18,14 +18,13 @@ class WordPairsLoss(FairseqCriterion):
     """The model's own loss, summed over the pairs of a batch.
 
     An update's gradient is that of the sum over a batch's pairs, or the mean of these sums over ``--update-freq``
-    batches and processes, so the learning rate is per pair, as in word2vec.c. Logs the loss per pair in bits, and
-    perplexity unless the loss is negative sampling. Raises ValueError if the model is no word2vec model.
+    batches and processes, so the learning rate is per pair, as in word2vec.c.
     """
 
     takes_the_models_loss = True
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """Loss of a ``word_pairs`` batch, sample size 1, and the values to log; always a sum."""
+        """Loss of a batch, always a sum, sample size 1, and the values to log; ValueError if it is not word2vec's."""
         if not extensions_of(model).computes_loss or "centres" not in sample["net_input"]:
             raise ValueError(
                 f"--criterion word_pairs: needs --task word_pairs and a model of word2vec's family; got "
@@ -41,7 +40,7 @@ class WordPairsLoss(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Logs the loss per pair in bits, and the perplexity if the loss is a likelihood."""
+        """Logs the loss per pair in bits, and the perplexity unless the loss is negative sampling."""
         pairs = sum(log.get("ntokens", 0) for log in logging_outputs)
         for name in ("loss", "nll_loss"):
             if any(name in log for log in logging_outputs):

@@ -29,27 +29,19 @@ class FairseqsTranslationConfig(FairseqsFamilyConfig, TranslationOutputConfig):
     """What our forms of fairseq's translation models have beside fairseq's own options."""
 
 
-def _of_decoder(settings: Settings, input_dim: int) -> Widths:
-    """Widths of fairseq's decoders, which project features to ``--decoder-output-dim`` unless bands are tied."""
-    features = settings("decoder_embed_dim")
-    if not settings("tie_adaptive_weights"):
-        features = int(settings("decoder_output_dim") or features)
+def _widths(settings: Settings) -> Widths:
+    """Widths of fairseq's models, which project features to ``--decoder-output-dim`` unless bands are tied."""
+    width, encoder = settings("decoder_embed_dim"), settings("encoder_embed_dim") or 0
+    inputs = encoder if settings.shares == MERGED else width
+    if not settings.family.translates:
+        inputs = int(settings("decoder_input_dim") or width)
+    features = width if settings("tie_adaptive_weights") else int(settings("decoder_output_dim") or width)
     new = settings.shares is None or settings("embedding_rank")
-    return Widths(input_dim, features, projected=features if new else input_dim)
+    return Widths(inputs, features, projected=features if new else inputs, encoder=encoder)
 
 
-def _of_translation(settings: Settings) -> Widths:
-    encoder = settings("encoder_embed_dim")
-    widths = _of_decoder(settings, encoder if settings.shares == MERGED else settings("decoder_embed_dim"))
-    return widths._replace(encoder=encoder)
-
-
-def _of_language_model(settings: Settings) -> Widths:
-    return _of_decoder(settings, int(settings("decoder_input_dim") or settings("decoder_embed_dim")))
-
-
-TRANSLATION = Family(_of_translation, translates=True, bias=False, fairseqs=True, heads=(*TRANSLATION_HEADS, ADAPTIVE))
-LANGUAGE_MODEL = Family(_of_language_model, bias=False, fairseqs=True)
+TRANSLATION = Family(_widths, translates=True, bias=False, fairseqs=True, heads=(*TRANSLATION_HEADS, ADAPTIVE))
+LANGUAGE_MODEL = Family(_widths, bias=False, fairseqs=True)
 
 
 def register_presets(model: str) -> None:

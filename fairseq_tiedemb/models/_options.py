@@ -22,7 +22,6 @@ SHARING_METHOD_HELP = "how one table gives input vectors and logits: " + "; ".jo
 )
 # Output layers that need neither the counts of a text nor bands.
 TRANSLATION_HEADS = (SOFTMAX, "mixture", "joint")
-BIAS_STARTS = ("zero", "uniform", "unigram")
 
 
 def size(default: int, about: str) -> Any:
@@ -37,8 +36,7 @@ def probability(default: float, about: str) -> Any:
 
 def own_dropout(of: str) -> Any:
     """A field for the dropout probability of a part, with ``--dropout`` as default."""
-    about = f"dropout probability {of}; default: --dropout"
-    return option(None, about, needs=PROBABILITY)
+    return option(None, f"dropout probability {of}; default: --dropout", needs=PROBABILITY)
 
 
 def first_given(*values: Any) -> Any:
@@ -104,7 +102,7 @@ class OutputLayerConfig(*_OPTIONS_OF_HEADS, FairseqDataclass):  # type: ignore[m
         None,
         "initial output biases: zero, uniform (log 1/V) or unigram (log frequencies in the training text); "
         "default: for softmax random like all parameters, else unigram; refused for adaptive, without biases",
-        needs=OneOf(BIAS_STARTS, "unigram"),
+        needs=OneOf(("zero", "uniform", "unigram"), "unigram"),
     )
 
 
@@ -126,3 +124,18 @@ class StreamLMConfig(TyingConfig, OutputLayerConfig):
         "initial range: parameters start uniform in [-init-range, init-range]",
         needs=Range("a positive, finite number", "0.1, say", above=0, below=math.inf),
     )
+
+
+@dataclass
+class RecurrentLMConfig(AdaptiveConfig, ProjectionConfig, StreamLMConfig):
+    """Options of recurrent language models, named as in fairseq's ``lstm_lm`` where it has them."""
+
+    decoder_embed_dim: int = size(
+        200, "embedding dimension; with weight tying the hidden size, unless --projection is given"
+    )
+    decoder_hidden_size: int = size(200, "hidden size")
+    no_projection_bias: bool = option(False, "give P no bias, even in presets with one")
+    dropout_words: float = probability(0.0, "variational dropout: probability of dropping a word type from a row")
+    dropout_inputs: float = probability(0.0, "variational dropout: probability for the inputs of each layer")
+    dropout_states: float = probability(0.0, "variational dropout: probability for the recurrent states")
+    dropout_outputs: float = probability(0.0, "variational dropout: probability for the last layer's outputs")

@@ -1,4 +1,4 @@
-"""The decoder of recurrent language models."""
+"""The family of recurrent language models, and their decoder."""
 
 from typing import Any
 
@@ -6,7 +6,21 @@ from torch import Tensor, nn
 
 from ..modules.dropout import WordDropout
 from ..outputs import Bands, OutputLayer
+from ..plan import Family, Settings, Widths
 from ._stream_decoder import StreamDecoder
+
+
+def _widths(settings: Settings) -> Widths:
+    width = settings("decoder_embed_dim")
+    return Widths(width, settings("decoder_hidden_size"), projected=width)
+
+
+def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
+    needs = "--decoder-embed-dim equal to --decoder-hidden-size, or --projection"
+    return needs, f"{widths.input} and {widths.features}", "--projection"
+
+
+RECURRENT = Family(_widths, _unequal, equal_widths=("decoder_embed_dim", "decoder_hidden_size"))
 
 
 class RecurrentDecoder(StreamDecoder):

@@ -1,5 +1,6 @@
 """Recurrent highway language models: Zilly et al. 2017, tied as in Press & Wolf 2016, table 5."""
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,11 +10,11 @@ from torch import nn
 
 from ..modules.dropout import VariationalDropout
 from ..modules.highway import RecurrentHighwayNetwork
-from ..option_checks import Range, option
+from ..option_checks import POSITIVE, option
 from ..plan import TYING, Plan
+from ._options import RecurrentLMConfig
 from ._recipe import register_preset
-from ._recurrent_decoder import RecurrentDecoder
-from ._recurrent_lm import RECURRENT, RecurrentLMConfig
+from ._recurrent_decoder import RECURRENT, RecurrentDecoder
 from ._stream_lm import StreamLM
 from ._tables import Tables
 
@@ -23,9 +24,7 @@ class HighwayLMConfig(RecurrentLMConfig):
     """Options of ``highway_lm``."""
 
     decoder_depth: int = option(
-        5,
-        "number of highway layers per time step",
-        needs=Range("a positive whole number", "10, say", at_least=1, whole=True),
+        5, "number of highway layers per time step", needs=dataclasses.replace(POSITIVE, use="10, say")
     )
     transform_bias: float = option(-2.0, "initial bias of the transform gates; negative values keep the state at first")
 

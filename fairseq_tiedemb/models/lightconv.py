@@ -24,7 +24,6 @@ class FeaturesAsTheyAre(OutputLayer):
     """Output layer that returns features when called, so that logits come from ``scores`` only."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """The features, unchanged."""
         return features
 
 

@@ -13,11 +13,10 @@ from ..modules.lstm import LSTMStack
 from ..modules.variational_lstm import VariationalLSTM
 from ..option_checks import flag_of
 from ..plan import TYING, Plan
-from ._options import first_given, own_dropout, probability, size
+from ._options import RecurrentLMConfig, first_given, own_dropout, probability, size
 from ._parts import Dropout
 from ._recipe import register_preset
-from ._recurrent_decoder import RecurrentDecoder
-from ._recurrent_lm import RECURRENT, RecurrentLMConfig
+from ._recurrent_decoder import RECURRENT, RecurrentDecoder
 from ._stream_lm import StreamLM
 from ._tables import Tables
 

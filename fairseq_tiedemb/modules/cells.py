@@ -146,7 +146,6 @@ class LSTM:
 
     @staticmethod
     def step(inputs_BG: Tensor, now: State, weight_GH: Tensor, bias: Tensor | None, saved: Tensor, new: State) -> None:
-        """Writes the next state to ``new``."""
         (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1) // 2
         gates, tanh_cell = saved[:, : 4 * size], saved[:, 4 * size :]
@@ -174,7 +173,6 @@ class LSTM:
 
     @staticmethod
     def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out: Tensor) -> Tensor:
-        """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1) // 2
         grad_hidden, grad_cell = grad_state_BK.split(size, 1)
         grad_cell = torch.addcmul(grad_cell, grad_hidden, grads[:, 4 * size :])
@@ -187,7 +185,6 @@ class LSTM:
 
     @staticmethod
     def of_inputs(grads: Tensor) -> Tensor:
-        """The gradient of the inputs' share."""
         return grads[..., : grads.size(-1) // 5 * 4]
 
     of_recurrent = of_inputs

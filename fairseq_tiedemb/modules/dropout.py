@@ -68,20 +68,14 @@ class VariationalDropout(nn.Dropout):
         return features_TBD * variational_mask(self.p, *features_TBD.shape[1:], like=features_TBD)
 
 
-class WordDropout(nn.Module):
-    """Dropout of whole embedding rows, drawn for each row of the batch; the identity in evaluation.
-
-    ``p`` is the probability of zero, in [0, 1).
+class WordDropout(nn.Dropout):
+    """Dropout of whole embedding rows, drawn for each row of the batch; otherwise like ``VariationalDropout``.
 
     Source: Gal & Ghahramani 2016, section 4.2. Their first program compared tokens wrongly and dropped each occurrence
     independently; here equal tokens share one draw, as in yaringal/BayesianRNN LM_code/main_new_dropout_SOTA_v3.lua.
     """
 
-    def __init__(self, p: float):
-        super().__init__()
-        self.p = p
-
-    def forward(self, embedded_BTD: Tensor, tokens_BT: Tensor) -> Tensor:
+    def forward(self, embedded_BTD: Tensor, tokens_BT: Tensor) -> Tensor:  # type: ignore[override]
         """Masks the vectors ``embedded_BTD`` of ``tokens_BT``."""
         if not self.training or self.p == 0:
             return embedded_BTD

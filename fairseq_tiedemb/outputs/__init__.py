@@ -2,10 +2,8 @@
 
     features h (N, D)  -- projection P -->  -- factor Q -->  head: probabilities of tokens
 
-A model holds an ``OutputLayer``, whichever head it has. The contract of heads is ``fairseq_tiedemb.head.Head``. The
-heads are siblings: ``SharedEmbedding`` (the full softmax over one table), ``Bands`` (adaptive softmax), ``Tree``
-(hierarchical softmax), ``ClassBased``, ``ShortList``, ``NoiseContrastive``, ``SampledSoftmax``,
-``Mixture`` and ``NegativeSampling``. ``registry`` has those that ``--output-layer`` can name, and takes heads of users.
+A model holds an ``OutputLayer``, whichever head it has. The contract of heads is ``fairseq_tiedemb.head.Head``;
+``SharedEmbedding`` is one, the full softmax over one table. ``ours`` lists them, and ``registry`` takes heads of users.
 """
 
 from ..head import Head as Head

@@ -27,15 +27,11 @@ class Bands(Head):
 
     # `by_target` is False, because fairseq calls the adaptive softmax itself for target probabilities.
     flag = "--adaptive-softmax-cutoff"
+    layers: Any  # fairseq's ``AdaptiveSoftmax``
 
     def __init__(self, adaptive_softmax: Any):
         super().__init__()
-        self._layers = (adaptive_softmax,)  # a tuple hides the module from torch's registry
-
-    @property
-    def layers(self) -> Any:
-        """fairseq's ``AdaptiveSoftmax``."""
-        return self._layers[0]
+        self.__dict__["layers"] = adaptive_softmax  # hidden from torch's registry
 
     def scores(self, features: Tensor) -> Tensor:
         flat = features.reshape(1, -1, features.size(-1))

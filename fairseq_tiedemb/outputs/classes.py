@@ -39,9 +39,6 @@ class ClassBased(CountedHead):
 
     flag = "--output-layer classes"
     by_target = True
-    class_of: Tensor
-    members: Tensor
-    place_of: Tensor
 
     def __init__(
         self,
@@ -63,30 +60,26 @@ class ClassBased(CountedHead):
         class_of = class_of.masked_fill(self.never(), NONE)
         has_class = class_of.ne(NONE)
         numbers = class_of[has_class].unique(return_inverse=True)[1]  # without gaps
-        self.register_buffer("class_of", class_of.masked_scatter(has_class, numbers))
-        self.classes = nn.Linear(table.embedding_dim, max(1, self.number_of_classes()))
-        self.register_load_state_dict_pre_hook(_fit)
+        self.class_of = nn.Buffer(class_of.masked_scatter(has_class, numbers))
         self.prepare()
+        self.classes = nn.Linear(table.embedding_dim, max(1, len(self.sizes)))
+        self.register_load_state_dict_pre_hook(_fit)
         if self.sizes:
             logger.info(f"{self.flag}: {len(self.sizes):,} classes of {min(self.sizes):,} to {max(self.sizes):,} words")
-
-    def number_of_classes(self) -> int:
-        """C; 0 while the classes are unknown."""
-        return int(self.class_of.max()) + 1
 
     def prepare(self) -> None:
         """Derives the lists of tokens by class, each in the order of the token indices."""
         # Not saved in checkpoints, because they follow from ``class_of``.
         order = self.class_of.argsort(stable=True)
         members = order[int(self.class_of.eq(NONE).sum()) :]
-        self.sizes = torch.bincount(self.class_of[members], minlength=self.number_of_classes()).tolist()
+        self.sizes = torch.bincount(self.class_of[members]).tolist()
         place_of = torch.zeros_like(self.class_of)
         self.sets: list[slice | None] = []  # a slice for classes of consecutive tokens
         for words in members.split(self.sizes):
             place_of[words] = torch.arange(len(words), device=words.device)
             self.sets.append(as_slice(words))
-        self.register_buffer("members", members, persistent=False)
-        self.register_buffer("place_of", place_of, persistent=False)
+        self.members = nn.Buffer(members, persistent=False)
+        self.place_of = nn.Buffer(place_of, persistent=False)
 
     @property
     def words(self) -> tuple[Tensor, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..head import Head, no_counts
@@ -25,20 +25,14 @@ class CountedHead(Head):
 
     loss_is_its_own = True
     scores_every_token = False
-    counts: Tensor
+    table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, counts: Tensor | None, marks: Sequence[int], *, size: int | None = None):
-        super().__init__()
-        self._table = (table,)  # a tuple hides the module from torch's registry
+        super().__init__(table)
         self.marks = tuple(marks)
         unknown = torch.zeros(size or table.num_embeddings, dtype=torch.int64)
-        self.register_buffer("counts", unknown if counts is None else counts.to(unknown, copy=True))
+        self.counts = nn.Buffer(unknown if counts is None else counts.to(unknown, copy=True))
         self.register_load_state_dict_post_hook(_prepare)
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
 
     def prepare(self) -> None:
         """Derives tensors from the counts; called again after a checkpoint is loaded."""
@@ -56,12 +50,6 @@ class CountedHead(Head):
     def scores(self, features: Tensor) -> Tensor:
         """Logits of the whole vocabulary, -inf for tokens with probability 0: (*, D) -> (*, V)."""
         return self.table.scores(features).masked_fill(self.never(), -torch.inf)
-
-    def start_bias(self, log_prob_V: Tensor | None) -> None:
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
 
 
 def _prepare(head: CountedHead, _: Any) -> None:

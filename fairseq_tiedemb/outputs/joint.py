@@ -30,9 +30,10 @@ class JointSpace(Head):
 
     flag = "--output-layer joint"
     refuses = ("augmented_loss",)
+    table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, width: int):
-        super().__init__()
+        super().__init__(table)
         if not sharing_method(table.method).is_plain:
             raise ValueError(
                 f"--sharing-method: needs plain with {self.flag}, whose map of the words follows; got {table.method}. "
@@ -43,14 +44,8 @@ class JointSpace(Head):
                 raise ValueError(
                     f"{flag_of(name)}: needs another output layer than {self.flag}; got {value}. Leave it out."
                 )
-        self._table = (table,)  # a tuple hides the module from torch's registry
         self.of_words = nn.Linear(table.embedding_dim, width)
         self.of_features = nn.Linear(table.embedding_dim, width)
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
 
     def words(self) -> Tensor:
         """tanh(U w + b) of all words (V, J)."""
@@ -73,7 +68,4 @@ class JointSpace(Head):
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.of_features.bias)
         nn.init.zeros_(self.of_words.bias)
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
+        super().start_bias(log_prob_V)

@@ -33,6 +33,9 @@ class OutputLayer(nn.Module):
     Source: Press & Wolf 2016, section 3 (P); Lan et al. 2020 (ALBERT), section 3.1 (Q).
     """
 
+    borrowed: Any  # the table if another module owns it, else None
+    projection: nn.Linear | None
+
     def __init__(
         self,
         table: nn.Module,
@@ -46,9 +49,8 @@ class OutputLayer(nn.Module):
         if not borrowed:
             self.owned = table
         self.over = over
-        # Tuples hide modules from torch's registry.
-        self._borrowed_table = (table if borrowed else None,)
-        self._projection = (projection,)
+        # Hidden from torch's registry.
+        self.__dict__.update(borrowed=table if borrowed else None, projection=projection)
         self.factor = factor
         self.register_state_dict_post_hook(_name_the_table)
         self.register_load_state_dict_pre_hook(_find_the_table)
@@ -61,13 +63,7 @@ class OutputLayer(nn.Module):
     @property
     def table(self) -> Any:
         """The output embedding, or a head without a single one."""
-        (borrowed,) = self._borrowed_table
-        return self.owned if borrowed is None else borrowed
-
-    @property
-    def projection(self) -> nn.Linear | None:
-        """The learned matrix P between features and table; None without one."""
-        return self._projection[0]
+        return self.owned if self.borrowed is None else self.borrowed
 
     @property
     def weight(self) -> Tensor:
@@ -122,7 +118,7 @@ class OutputLayer(nn.Module):
         return self.head.tables()
 
     def extra_repr(self) -> str:
-        return "" if self._borrowed_table[0] is None else "tied"
+        return "" if self.borrowed is None else "tied"
 
 
 HEAD = "owned."
@@ -135,9 +131,8 @@ def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, l
     assert isinstance(layer, OutputLayer)
     for key in [key for key in state_dict if key.startswith(prefix + HEAD)]:
         state_dict[prefix + key.removeprefix(prefix + HEAD)] = state_dict.pop(key)
-    (borrowed,) = layer._borrowed_table
-    if isinstance(borrowed, SharedEmbedding):
-        for name, entry in borrowed.state_dict().items():
+    if isinstance(layer.borrowed, SharedEmbedding):
+        for name, entry in layer.borrowed.state_dict().items():
             state_dict[prefix + name] = entry
 
 
@@ -151,18 +146,17 @@ def _find_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *
             if name.startswith(former) and layer.factor is not None:
                 state_dict[prefix + current + name.removeprefix(former)] = state_dict.pop(key)
                 break
-    (borrowed,) = layer._borrowed_table
-    if borrowed is None:
+    if layer.borrowed is None:
         for name in layer.owned.state_dict():
             if prefix + name in state_dict:
                 state_dict[prefix + HEAD + name] = state_dict.pop(prefix + name)
         return
-    if not isinstance(borrowed, SharedEmbedding):
+    if not isinstance(layer.borrowed, SharedEmbedding):
         # fairseq's decoders with shared tables add this key to checkpoints, even for an adaptive softmax.
         state_dict.pop(prefix + "weight", None)
         return
     # Modules load in the order of registration, so the owner has already loaded its entry.
-    for name, owned in borrowed.state_dict().items():
+    for name, owned in layer.borrowed.state_dict().items():
         entry = state_dict.pop(prefix + name, None)
         if entry is not None and entry.shape != owned.shape:
             error_msgs.append(

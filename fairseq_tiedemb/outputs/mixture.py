@@ -23,19 +23,14 @@ class Mixture(Head):
 
     flag = "--output-layer mixture"
     refuses = ("z_loss", "augmented_loss")
+    table: SharedEmbedding
 
     def __init__(self, table: SharedEmbedding, mixtures: int):
-        super().__init__()
-        self._table = (table,)  # a tuple hides the module from torch's registry
+        super().__init__(table)
         self.mixtures = mixtures
         self.latent = nn.Linear(table.embedding_dim, mixtures * table.embedding_dim)
         self.prior = nn.Linear(table.embedding_dim, mixtures, bias=False)
         nn.init.zeros_(self.latent.bias)
-
-    @property
-    def table(self) -> SharedEmbedding:
-        """The output embedding."""
-        return self._table[0]
 
     def parts(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """h_k (*, K, D) and log pi (*, K) of features (*, D); the latter in float32 or more precise."""
@@ -61,7 +56,4 @@ class Mixture(Head):
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         nn.init.zeros_(self.latent.bias)
-        self.table.start_bias(log_prob_V)
-
-    def tables(self) -> dict[str, SharedEmbedding]:
-        return {"words": self.table}
+        super().start_bias(log_prob_V)

@@ -6,10 +6,11 @@ from torch import Tensor
 
 from .._shapes import check_target
 from ..embedding import SharedEmbedding
+from ..kept import Kept
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..sparse_rows import distinct
 from .counted import CountedHead
-from .noise import Noise, NoiseOfCounts
+from .noise import Noise
 from .pair_steps import BLOCK, BLOCK_NOISE, PairSteps, sizes_of_steps
 
 NOISE_FOR = ("block", "centre", "pair")
@@ -66,12 +67,12 @@ class NegativeSampling(CountedHead):
             )
         super().__init__(table, counts, ())
         self.samples, self.power, self.noise_for = negatives, power, noise_for
-        self._noise = NoiseOfCounts(power)
+        self._noise = Kept()
 
     @property
     def noise(self) -> Noise:
         """The distribution q of noise words, over the words of the training text."""
-        return self._noise(self.counts, lambda: self.counts.eq(0))
+        return self._noise.of(lambda: Noise(self.counts, self.power, self.counts.eq(0)), [self.counts])
 
     def scores(self, features: Tensor) -> Tensor:
         """Scores of all words, which are no log-probabilities: (*, D) -> (*, V)."""

@@ -1,7 +1,6 @@
 """Words drawn at random, by which heads are trained instead of by all words."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -39,19 +38,3 @@ class Noise:
         unsure = words.view(-1).lt(0).nonzero().squeeze(1)
         found = torch.searchsorted(self._cumulated, points.take(unsure), right=True)
         return words.put_(unsure, found)
-
-
-class NoiseOfCounts:
-    """The noise of a head, made when it is needed, and anew when the head's counts change."""
-
-    def __init__(self, power: float):
-        self.power = power
-        # Not buffers of the head: q would lose its precision in `.half()`.
-        self._made: tuple[Any, Noise] | None = None
-
-    def __call__(self, counts: Tensor, never: Callable[[], Tensor]) -> Noise:
-        """The noise for these counts (V,); ``never`` masks the words that are never drawn (V,)."""
-        key = (counts.data_ptr(), counts._version, counts.device)
-        if self._made is None or self._made[0] != key:
-            self._made = (key, Noise(counts, self.power, never()))
-        return self._made[1]

@@ -106,11 +106,7 @@ OUTPUT_HEADS: Registry[OutputHead] = Registry(OutputHead, "output layer", "fairs
 
 
 def register_output_layer(head: OutputHead) -> OutputHead:
-    """Adds a value of ``--output-layer``; see ``Registry.register``.
-
-    Raises:
-        ValueError: for what is no ``OutputHead``, options that are no dataclass, or a name that is taken.
-    """
+    """Adds a value of ``--output-layer``; ValueError as of ``Registry.register``, and for options not of ``KINDS``."""
     if isinstance(head, OutputHead) and not head.has_flags:
         if not dataclasses.is_dataclass(head.options):
             raise ValueError(f"output layer: needs options that are a dataclass; got {head.options!r}. Use @dataclass.")

@@ -7,9 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .._shapes import check_target
+from ..kept import Kept
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .counted import CountedHead
-from .noise import Noise, NoiseOfCounts
+from .noise import Noise
 
 
 class SampledHead(CountedHead):
@@ -31,12 +32,12 @@ class SampledHead(CountedHead):
     def __init__(self, *counted: Any, samples: int = 100, power: float = 1.0, shared: bool = True):
         super().__init__(*counted)
         self.samples, self.power, self.shared = samples, power, shared
-        self._noise = NoiseOfCounts(power)
+        self._noise = Kept()
 
     @property
     def noise(self) -> Noise:
         """The distribution q that noise words are drawn from."""
-        return self._noise(self.counts, self.never)
+        return self._noise.of(lambda: Noise(self.counts, self.power, self.never()), [self.counts])
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Surrogate loss in training mode, exact cross entropy in evaluation mode.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._shapes import check_target
 from ..embedding import ScoredRows, SharedEmbedding
@@ -44,8 +44,6 @@ class ShortList(CountedHead):
     flag = "--output-layer short-list"
     by_target = True
     refuses = ("label_smoothing", "augmented_loss")  # the list has a z-loss of its own
-    listed: Tensor
-    place_of: Tensor
 
     def __init__(
         self,
@@ -69,7 +67,7 @@ class ShortList(CountedHead):
         rank = self.counts.clone()
         rank[[unknown, *marks]] = -1
         listed = torch.cat((rank.argsort(descending=True, stable=True)[:length], torch.tensor([unknown])))
-        self.register_buffer("listed", listed.sort().values)
+        self.listed = nn.Buffer(listed.sort().values)
         self.prepare()
 
     def prepare(self) -> None:
@@ -82,7 +80,7 @@ class ShortList(CountedHead):
         counts = torch.ones_like(self.counts) if self.uniform else self.counts.clamp(min=1)
         shares = counts.double().masked_fill(~outside | self.never(), 0.0)
         log_share = (shares / shares.sum()).log().masked_fill(~outside, 0.0).masked_fill(self.never(), -torch.inf)
-        self.register_buffer("place_of", place_of, persistent=False)
+        self.place_of = nn.Buffer(place_of, persistent=False)
         # Not a buffer: after `.half()` the shares would no longer sum to 1.
         self._log_share = log_share
         is_the_list = self.table.num_embeddings == len(self.listed)

@@ -68,14 +68,6 @@ class Tree(Head):
     scores_every_token = False
     by_target = True
     loss_is_its_own = True
-    node_bias: Tensor | None
-    parents: Tensor
-    turns: Tensor
-    path_nodes: Tensor
-    path_signs: Tensor
-    lengths: Tensor
-    starts: Tensor
-    by_depth: Tensor
 
     def __init__(
         self,
@@ -94,10 +86,10 @@ class Tree(Head):
         self.size, self.kind, self.problem = size, kind, problem
         self._class_of = classes.class_of if kind == BY_CLASSES and classes is not None else None
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
-        self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
+        self.node_bias = nn.Parameter(torch.zeros(size - 1)) if bias else None
         # Inner nodes first, then tokens. Parent -1 and turn 0 mark the root and nodes outside the tree.
-        self.register_buffer("parents", torch.full((2 * size - 1,), -1))
-        self.register_buffer("turns", torch.zeros(2 * size - 1, dtype=torch.int8))
+        self.parents = nn.Buffer(torch.full((2 * size - 1,), -1))
+        self.turns = nn.Buffer(torch.zeros(2 * size - 1, dtype=torch.int8))
         if counts is not None and problem is None:
             self._grow(counts, marks, classes)
         self.prepare()
@@ -133,15 +125,11 @@ class Tree(Head):
             start, child = start[goes_on], above[goes_on]
         word, path_nodes, path_signs = (torch.cat(parts) for parts in zip(*found, strict=True))
         order, lengths = word.argsort(stable=True), torch.bincount(word, minlength=self.size)
-        derived = {
-            "path_nodes": path_nodes[order],
-            "path_signs": path_signs[order],
-            "lengths": lengths,
-            "starts": lengths.cumsum(0) - lengths,
-            "by_depth": node[depth[node].argsort(stable=True)],
-        }
-        for name, values in derived.items():
-            self.register_buffer(name, values, persistent=False)
+        self.path_nodes = nn.Buffer(path_nodes[order], persistent=False)
+        self.path_signs = nn.Buffer(path_signs[order], persistent=False)
+        self.lengths = nn.Buffer(lengths, persistent=False)
+        self.starts = nn.Buffer(lengths.cumsum(0) - lengths, persistent=False)
+        self.by_depth = nn.Buffer(node[depth[node].argsort(stable=True)], persistent=False)
         self.depths = torch.bincount(depth[node]).tolist()[1:]
         self._structure = self.parents.clone(), self.turns.clone()
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from fairseq.data import Dictionary, FairseqDataset, data_utils, iterators
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, data_file_path
 from torch import Tensor
@@ -120,9 +119,7 @@ class TokenStream(FairseqDataset):
 
         fairseq reads whole sentences instead, and a text without line ends is a single sentence.
         """
-        file_size = memoryview(self.sentences._bin_buffer).nbytes
-        dtype = np.dtype(self.sentences._index.dtype)
-        return np.frombuffer(self.sentences._bin_buffer, dtype, file_size // dtype.itemsize)
+        return np.frombuffer(self.sentences._bin_buffer, self.sentences._index.dtype)
 
     def pair(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Inputs and targets for the tokens [start, stop); an input is the previous token, at first ``</s>``."""
@@ -194,10 +191,9 @@ class StreamRows(FairseqDataset):
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """A batch with one chunk per row, the chunk's position in the rows, and whether it is the last chunk."""
         lengths = torch.tensor([len(sample["target"]) for sample in samples])
-        # At least one column: all rows here may have ended while another process has one token left.
-        columns = max(int(lengths.max()), 1)
         sources, targets = (
-            torch.stack([F.pad(each[key], (0, columns - len(each[key])), value=self.stream.pad) for each in samples])
+            # At least one column: all rows here may have ended while another process has one token left.
+            data_utils.collate_tokens([sample[key] for sample in samples], self.stream.pad, pad_to_length=1)
             for key in ("source", "target")
         )
         return {

@@ -277,24 +277,19 @@ class ContiguousLMTask(LanguageModelingTask):
         """
         if not (self.one_stream and "state" in checkpoint):
             return
-        rows, expected = checkpoint["state"].size(1), self.args.batch_size * get_global_world_size()
-        if rows != expected:
-            raise ValueError(
-                f"--batch-size: needs {rows} rows over all processes, as in the checkpoint; got "
-                f"{expected}. Use {rows} in total, or begin at the start of the text with --reset-dataloader."
-            )
+        rows, here = checkpoint["state"].size(1), self.args.batch_size * get_global_world_size()
         chunk = checkpoint.get("chunk", self.args.tokens_per_sample)
-        if chunk != self.args.tokens_per_sample:
-            raise ValueError(
-                f"--tokens-per-sample: needs {chunk} in the middle of an epoch, as in the checkpoint's training; "
-                f"got {self.args.tokens_per_sample}. Use {chunk}, or begin at the start of the text with "
-                "--reset-dataloader."
-            )
-        saved, now = checkpoint.get("random_by"), self._seed_of_lengths
-        if saved != now:
-            before, here = ("no such flag" if by is None else f"it with --seed {by}" for by in (saved, now))
-            raise ValueError(
-                f"--random-length: needs {before} in the middle of an epoch, as in the checkpoint's training; got "
-                f"{here}. Use that, or begin at the start of the text with --reset-dataloader."
-            )
+        seeds = (checkpoint.get("random_by"), self._seed_of_lengths)
+        before, now = ("no such flag" if seed is None else f"it with --seed {seed}" for seed in seeds)
+        in_mid_epoch = "in the middle of an epoch, as in the checkpoint's training"
+        for flag, old, new, needs, use in (
+            ("--batch-size", rows, here, "rows over all processes, as in the checkpoint", f"{rows} in total"),
+            ("--tokens-per-sample", chunk, self.args.tokens_per_sample, in_mid_epoch, chunk),
+            ("--random-length", before, now, in_mid_epoch, "that"),
+        ):
+            if old != new:
+                raise ValueError(
+                    f"{flag}: needs {old} {needs}; got {new}. Use {use}, or begin at the start of the text with "
+                    "--reset-dataloader."
+                )
         self._restored = checkpoint

@@ -151,10 +151,8 @@ class WordPairsTask(FairseqTask):
             )
         return epoch_batches(pairs, [[batch] for batch in range(len(pairs))], shuffles=True, epoch=epoch, **options)
 
-    def train_step(
-        self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
-    ) -> Any:
+    def train_step(self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """fairseq's step, with sparse gradients if the optimiser takes them."""
         # A model wrapped by DDP, which averages dense gradients, does not have the method.
         extensions_of(model).set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients, optimizer.get_lr())
-        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+        return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)

@@ -82,10 +82,21 @@ def products_are_saved(original: Any, self: Trainer) -> dict[str, Any]:
 
 @wrap(Trainer, "load_checkpoint")
 def resumed_products(original: Any, self: Trainer, filename: str, reset: bool = False, *args: Any, **kw: Any) -> Any:
-    """Resume with the library of the training; see `products_are_saved`."""
+    """Resume with the library of the training, if it is exact here and none is chosen; see `products_are_saved`."""
+    global _in_use
     extra_state = original(self, filename, reset, *args, **kw)
-    if extra_state is not None and not reset:
-        _go_on_with(extra_state.get("products"))
+    way = None if extra_state is None or reset else extra_state.get("products")
+    if _in_use is None or _by_hand or way not in WAYS or way == _in_use.way:
+        return extra_state
+    if _in_use.errors.get(way, 0) > EXACT:
+        logger.warning(
+            f"float32 products on the CPU: {way}, as in the training before, is not exact on this processor; training "
+            f"goes on with {_in_use.way}, which gives other last digits. --products {way} goes on as before."
+        )
+        return extra_state
+    use(way)
+    _in_use = dataclasses.replace(_in_use, way=way)
+    logger.info(f"float32 products on the CPU: {way}, as in the training before")
     return extra_state
 
 
@@ -191,19 +202,3 @@ def _run(products: Products, by_hand: bool, main: Callable[..., Any], cfg: Any, 
     use(products.way)
     keep_freed_memory()
     return main(cfg, **kwargs)
-
-
-def _go_on_with(way: Any) -> None:
-    """Use the library of the training that is resumed, if it is exact here and the user has not chosen."""
-    global _in_use
-    if _in_use is None or _by_hand or way not in WAYS or way == _in_use.way:
-        return
-    if _in_use.errors.get(way, 0) > EXACT:
-        logger.warning(
-            f"float32 products on the CPU: {way}, as in the training before, is not exact on this processor; training "
-            f"goes on with {_in_use.way}, which gives other last digits. --products {way} goes on as before."
-        )
-        return
-    use(way)
-    _in_use = dataclasses.replace(_in_use, way=way)
-    logger.info(f"float32 products on the CPU: {way}, as in the training before")

@@ -35,8 +35,7 @@ def recipes_are_defaults(
 
     def with_recipe(parser: argparse.ArgumentParser) -> None:
         # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
-        parser.set_defaults(**_recipe(input_args))
-        parser.set_defaults(**_equal_widths(input_args))
+        parser.set_defaults(**(_recipe(input_args) | _equal_widths(input_args)))
         if modify_parser is not None:
             modify_parser(parser)
 
