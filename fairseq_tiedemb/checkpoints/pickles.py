@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import limits
-from .stand_ins import ALLOWED, FILLED, Settings, Words, empty, refuse, require
+from .stand_ins import ALLOWED, FILLED, Settings, Words, guarded, refuse, require
 
 NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
 STORAGES = {
@@ -42,38 +42,6 @@ class Storage:
     kind: torch.dtype
     start: int
     count: int
-
-
-def counter(*args: Any) -> Counter[Any]:
-    """Stands for `collections.Counter`."""
-    require(len(args) <= 1 and all(type(counts) is dict for counts in args), "collections.Counter", args)
-    return Counter(*args)
-
-
-def plain_set(*args: Any) -> set[Any]:
-    """Stands for `set`, of plain values."""
-    require(len(args) <= 1 and all(type(items) is list and all(map(is_plain, items)) for items in args), "set", args)
-    return set(*args)
-
-
-def encoded(*args: Any) -> bytes:
-    """Stands for `_codecs.encode`, by which the pickles of torch hold bytes."""
-    is_latin = len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1")
-    require(is_latin, "_codecs.encode", args)
-    return codecs.encode(args[0], "latin1")
-
-
-def size(*args: Any) -> torch.Size:
-    """Stands for `torch.Size`."""
-    require(len(args) == 1 and are_sizes(args[0]), "torch.Size", args)
-    return torch.Size(args[0])
-
-
-def device(*args: Any) -> torch.device:
-    """Stands for `torch.device`."""
-    if not 1 <= len(args) <= 2 or type(args[0]) is not str or any(type(index) is not int for index in args[1:]):
-        refuse("torch.device", args)
-    return torch.device(*args)
 
 
 def tensor(*args: Any) -> Tensor:
@@ -110,30 +78,6 @@ def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, re
     return made.requires_grad_(any(rest[:1]))
 
 
-def parameter(*args: Any) -> torch.nn.Parameter:
-    """Stands for torch's `_rebuild_parameter`: a tensor, requires_grad, and no hooks."""
-    is_plain_one = len(args) == 3 and type(args[0]) is Tensor and type(args[1]) is bool and not args[2]
-    require(is_plain_one, "torch.nn.Parameter", args)
-    return torch.nn.Parameter(args[0], args[1])
-
-
-CALLS: dict[str, Any] = {
-    **ALLOWED,
-    "collections.OrderedDict": empty(OrderedDict),  # a state dict, which is filled later
-    "collections.Counter": counter,
-    "builtins.set": plain_set,
-    "_codecs.encode": encoded,
-    "torch.Size": size,
-    "torch.device": device,
-    "torch._utils._rebuild_tensor": tensor,
-    "torch._utils._rebuild_tensor_v2": tensor,
-    "torch._utils._rebuild_tensor_v3": tensor_of_type,
-    "torch._utils._rebuild_parameter": parameter,
-    **STORAGES,
-    **{str(kind): kind for kind in KINDS},
-}
-
-
 def is_plain(value: Any) -> bool:
     """Whether a value may be a dictionary key, alone or in a tuple: hashing deeper keys overflows the stack."""
     return type(value) in PLAIN and (type(value) is not int or abs(value) < limits.KEY)
@@ -154,6 +98,42 @@ def weight(value: Any, levels: int = 3) -> int:
     items = value.values() if type(value) is dict else value
     held = (tuple, list, dict, str, bytes) if type(value) is tuple else (tuple, list, dict)
     return 8 * len(value) + sum(weight(item, levels - 1) for item in items if type(item) in held)
+
+
+# By the name in the pickle; of what is called, the name in errors, and the arguments that it may be given.
+CALLS: dict[str, Any] = {
+    **ALLOWED,
+    "collections.OrderedDict": guarded("OrderedDict", OrderedDict, lambda *args: not args),  # which is filled later
+    "collections.Counter": guarded(
+        "collections.Counter", Counter, lambda *args: len(args) <= 1 and all(type(counts) is dict for counts in args)
+    ),
+    "builtins.set": guarded(
+        "set",
+        set,
+        lambda *args: len(args) <= 1 and all(type(items) is list and all(map(is_plain, items)) for items in args),
+    ),
+    "_codecs.encode": guarded(  # by which the pickles of torch hold bytes
+        "_codecs.encode",
+        codecs.encode,
+        lambda *args: len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1"),
+    ),
+    "torch.Size": guarded("torch.Size", torch.Size, lambda *args: len(args) == 1 and are_sizes(args[0])),
+    "torch.device": guarded(
+        "torch.device",
+        torch.device,
+        lambda *args: 1 <= len(args) <= 2 and type(args[0]) is str and all(type(index) is int for index in args[1:]),
+    ),
+    "torch._utils._rebuild_tensor": tensor,
+    "torch._utils._rebuild_tensor_v2": tensor,
+    "torch._utils._rebuild_tensor_v3": tensor_of_type,
+    "torch._utils._rebuild_parameter": guarded(
+        "torch.nn.Parameter",
+        lambda data, requires_grad, hooks: torch.nn.Parameter(data, requires_grad),
+        lambda *args: len(args) == 3 and type(args[0]) is Tensor and type(args[1]) is bool and not args[2],
+    ),
+    **STORAGES,
+    **{str(kind): kind for kind in KINDS},
+}
 
 
 @dataclass
