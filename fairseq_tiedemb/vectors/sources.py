@@ -39,10 +39,7 @@ class Source:
     word_mark: str = ""  # prefix of words in the dictionary; entries without it are dropped
 
     def read(self) -> list[WordTable]:
-        """Reads the table; without a role, all tables of the decoder.
-
-        ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
-        """
+        """Reads the table; without a role, all tables of the decoder."""
         if self.path.is_dir():
             return self._of_tensor_files()
         try:
