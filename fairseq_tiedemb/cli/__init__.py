@@ -1,10 +1,10 @@
 """`fairseq-tiedemb <command>`: what fairseq's own commands have no place for.
 
 A command is a module of this folder, and its name is the module's name. The first line of its docstring is its help.
-It has two functions: `add_arguments(parser)`, unless it has none, and `run(arguments)`, which returns the exit status,
-or None for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package imports this
-folder. What a user can mend, every function here refuses by a ValueError, which `main` prints; docstrings do not say it
-again.
+It has two functions: `add_arguments(parser)` adds what `-h` shows, unless it has none, and `run(arguments)` returns the
+exit status, or None for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package
+imports this folder. What a user can mend, every function here refuses by a ValueError, which `main` prints; docstrings
+do not say it again.
 
 What a command prints is made printable here (`fairseq_tiedemb/terminal.py`), whatever names and words it comes from.
 With `EXACT = True` it is what programs read: printable on a terminal, and as it is in a pipe or a file.
