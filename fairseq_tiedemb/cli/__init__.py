@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.get_default("run") is None:
-            command = command_module(self.prog.split()[-1])
+            command = importlib.import_module(f"{__name__}.{self.prog.split()[-1]}")
             self.description = command.__doc__
             if hasattr(command, "add_arguments"):
                 command.add_arguments(self)
@@ -74,11 +74,6 @@ class CommandParser(argparse.ArgumentParser):
                 setattr(found, action.dest, [*([] if before is action.default else before), *rest])
                 rest = []
         return found, rest
-
-
-def command_module(name: str) -> Any:
-    """Imports the module of a command."""
-    return importlib.import_module(f"{__name__}.{name}")
 
 
 def create_parser() -> argparse.ArgumentParser:
