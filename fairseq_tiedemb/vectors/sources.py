@@ -20,7 +20,7 @@ from fairseq_tiedemb.vectors.huggingface import (
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
 from fairseq_tiedemb.vectors.text_file import read_vectors
-from fairseq_tiedemb.vectors.word_lists import read_rows, read_words, without_marks
+from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
 from fairseq_tiedemb.vectors.word_table import WordTable
 
 # The zip archives of torch, and its files before 1.6, which are pickles.
@@ -75,7 +75,7 @@ class Source:
         else:
             matrices = tables_of_roles(self.path, self.role)
         dictionary = self.dictionary or dictionary_beside(self.path)
-        entries = words = read_words(dictionary)
+        entries = words = without_marks(read_rows(dictionary))
         if self.dictionary is None and not self.word_mark:
             words = whole_words(entries)
         tables, needed = [], max(entries, default=-1) + 1
