@@ -65,7 +65,6 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     """Builds a preset and describes it.
 
     `words` is the size of each dictionary; by default 10,000, or twice an adaptive preset's last cutoff if larger.
-    ValueError if the preset is unknown, or the dictionary too small for the preset's bands, or too large.
     """
     known = [preset for names in families().values() for preset in names]
     if name not in known:
@@ -100,29 +99,17 @@ def _settings(name: str) -> tuple[dict[str, Any], list[str]]:
     """Returns fairseq-train's options for `--arch NAME`, and the names of the model's own options."""
     parser = options.get_training_parser()
     args = options.parse_args_and_arch(parser, ["data", "--arch", name])
-    config = _config(name)
-    if config is not None:
-        return model_defaults(name, vars(args)), config._get_all_attributes()
     own = next(group for group in parser._action_groups if group.title == "Model-specific configuration")
     return model_defaults(name, vars(args)), [action.dest for action in own._group_actions]
-
-
-def _config(name: str) -> Any:
-    """Returns the model's options with their defaults, or None if the model has no dataclass."""
-    config = MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name))
-    return None if config is None else config()
 
 
 def _build(model_class: Any, name: str, settings: dict[str, Any], words: int) -> Any:
     dictionary = Dictionary()
     for number in range(words - len(dictionary)):
         dictionary.add_symbol(f"word{number}")
-    cfg = _config(name)
-    if cfg is None:
-        cfg = argparse.Namespace(**settings)
-    else:
-        for key in cfg._get_all_attributes():
-            setattr(cfg, key, settings[key])
+    cfg: Any = argparse.Namespace(**settings)
+    if config := MODEL_DATACLASS_REGISTRY.get(ARCH_MODEL_NAME_REGISTRY.get(name, name)):
+        cfg = config.from_namespace(cfg)
         cfg._name = name
     if issubclass(model_class, Word2Vec):
         task: Any = SimpleNamespace(source_dictionary=dictionary, word_counts=np.ones(words))

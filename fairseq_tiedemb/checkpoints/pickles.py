@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import limits
-from .stand_ins import ALLOWED, FILLED, Settings, Words, empty, refuse, require
+from .stand_ins import ALLOWED, FILLED, Settings, Words, guarded, refuse, require
 
 NAMES = "Double Float Half BFloat16 Long Int Short Bool".split()
 STORAGES = {
@@ -44,38 +44,6 @@ class Storage:
     count: int
 
 
-def counter(*args: Any) -> Counter[Any]:
-    """Stands for `collections.Counter`."""
-    require(len(args) <= 1 and all(type(counts) is dict for counts in args), "collections.Counter", args)
-    return Counter(*args)
-
-
-def plain_set(*args: Any) -> set[Any]:
-    """Stands for `set`, of plain values."""
-    require(len(args) <= 1 and all(type(items) is list and all(map(is_plain, items)) for items in args), "set", args)
-    return set(*args)
-
-
-def encoded(*args: Any) -> bytes:
-    """Stands for `_codecs.encode`, by which the pickles of torch hold bytes."""
-    is_latin = len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1")
-    require(is_latin, "_codecs.encode", args)
-    return codecs.encode(args[0], "latin1")
-
-
-def size(*args: Any) -> torch.Size:
-    """Stands for `torch.Size`."""
-    require(len(args) == 1 and are_sizes(args[0]), "torch.Size", args)
-    return torch.Size(args[0])
-
-
-def device(*args: Any) -> torch.device:
-    """Stands for `torch.device`."""
-    if not 1 <= len(args) <= 2 or type(args[0]) is not str or any(type(index) is not int for index in args[1:]):
-        refuse("torch.device", args)
-    return torch.device(*args)
-
-
 def tensor(*args: Any) -> Tensor:
     """Stands for torch's `_rebuild_tensor` and `_rebuild_tensor_v2`: a part of a storage.
 
@@ -88,8 +56,8 @@ def tensor(*args: Any) -> Tensor:
 
 def tensor_of_type(*args: Any) -> Tensor:
     """Stands for torch's `_rebuild_tensor_v3`: the same for kinds of numbers without a class of storages."""
-    if not 7 <= len(args) <= 8 or type(args[0]) is not Storage or type(args[6]) is not torch.dtype or args[0].start:
-        refuse("tensor", args)
+    is_whole = 7 <= len(args) <= 8 and type(args[0]) is Storage and not args[0].start
+    require(is_whole and type(args[6]) is torch.dtype, "tensor", args)
     storage = Storage(args[0].data, args[6], 0, args[0].count * args[0].kind.itemsize // args[6].itemsize)
     return checked_tensor(storage, *args[1:4], rest=(*args[4:6], *args[7:]))
 
@@ -108,30 +76,6 @@ def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, re
     require(all(type(flag) is bool for flag in rest[:1]) and not any(rest[1:]), "tensor", rest)
     made = torch.empty(0, dtype=storage.kind).set_(storage.data, storage.start + offset, shape, stride)
     return made.requires_grad_(any(rest[:1]))
-
-
-def parameter(*args: Any) -> torch.nn.Parameter:
-    """Stands for torch's `_rebuild_parameter`: a tensor, requires_grad, and no hooks."""
-    is_plain_one = len(args) == 3 and type(args[0]) is Tensor and type(args[1]) is bool and not args[2]
-    require(is_plain_one, "torch.nn.Parameter", args)
-    return torch.nn.Parameter(args[0], args[1])
-
-
-CALLS: dict[str, Any] = {
-    **ALLOWED,
-    "collections.OrderedDict": empty(OrderedDict),  # a state dict, which is filled later
-    "collections.Counter": counter,
-    "builtins.set": plain_set,
-    "_codecs.encode": encoded,
-    "torch.Size": size,
-    "torch.device": device,
-    "torch._utils._rebuild_tensor": tensor,
-    "torch._utils._rebuild_tensor_v2": tensor,
-    "torch._utils._rebuild_tensor_v3": tensor_of_type,
-    "torch._utils._rebuild_parameter": parameter,
-    **STORAGES,
-    **{str(kind): kind for kind in KINDS},
-}
 
 
 def is_plain(value: Any) -> bool:
@@ -156,12 +100,48 @@ def weight(value: Any, levels: int = 3) -> int:
     return 8 * len(value) + sum(weight(item, levels - 1) for item in items if type(item) in held)
 
 
+# By the name in the pickle; of what is called, the name in errors, and the arguments that it may be given.
+CALLS: dict[str, Any] = {
+    **ALLOWED,
+    "collections.OrderedDict": guarded("OrderedDict", OrderedDict, lambda *args: not args),  # which is filled later
+    "collections.Counter": guarded(
+        "collections.Counter", Counter, lambda *args: len(args) <= 1 and all(type(counts) is dict for counts in args)
+    ),
+    "builtins.set": guarded(
+        "set",
+        set,
+        lambda *args: len(args) <= 1 and all(type(items) is list and all(map(is_plain, items)) for items in args),
+    ),
+    "_codecs.encode": guarded(  # by which the pickles of torch hold bytes
+        "_codecs.encode",
+        codecs.encode,
+        lambda *args: len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1"),
+    ),
+    "torch.Size": guarded("torch.Size", torch.Size, lambda *args: len(args) == 1 and are_sizes(args[0])),
+    "torch.device": guarded(
+        "torch.device",
+        torch.device,
+        lambda *args: 1 <= len(args) <= 2 and type(args[0]) is str and all(type(index) is int for index in args[1:]),
+    ),
+    "torch._utils._rebuild_tensor": tensor,
+    "torch._utils._rebuild_tensor_v2": tensor,
+    "torch._utils._rebuild_tensor_v3": tensor_of_type,
+    "torch._utils._rebuild_parameter": guarded(
+        "torch.nn.Parameter",
+        lambda data, requires_grad, hooks: torch.nn.Parameter(data, requires_grad),
+        lambda *args: len(args) == 3 and type(args[0]) is Tensor and type(args[1]) is bool and not args[2],
+    ),
+    **STORAGES,
+    **{str(kind): kind for kind in KINDS},
+}
+
+
 @dataclass
 class Unpickler:
     """Runs pickles as torch does, with checks."""
 
     # A storage from its key, the number of its numbers, and their kind, asked once for a key.
-    load: Callable[[str, int, torch.dtype], torch.UntypedStorage] | None = None
+    load: Callable[[str, int, torch.dtype], torch.UntypedStorage] = lambda *given: refuse("a storage", given)
     legacy: bool = False  # of torch before 1.6, where a storage may be a part of another
     storages: dict[str, Storage] = field(default_factory=dict)
     _views: dict[str, tuple[Any, ...]] = field(default_factory=dict)
@@ -211,11 +191,9 @@ class Unpickler:
 
     def _set(self, items: list[Any]) -> None:
         entries = self._stack[-1]
-        if type(entries) not in (dict, OrderedDict) or len(items) % 2:
-            refuse("a dictionary's entries", entries)
+        require(type(entries) in (dict, OrderedDict) and len(items) % 2 == 0, "a dictionary's entries", entries)
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not (self._is_plain_tuple(key) if type(key) is tuple else is_plain(key)):
-                refuse("a dictionary's key", key)
+            require(self._is_plain_tuple(key) if type(key) is tuple else is_plain(key), "a dictionary's key", key)
             entries[key] = value
 
     def _is_plain_tuple(self, key: tuple[Any, ...]) -> bool:
@@ -251,13 +229,11 @@ class Unpickler:
     def _storage(self, _: Any) -> None:
         """The storage of a persistent id: "storage", class, key, device, count, and in old files a part of another."""
         given = self._stack.pop()
-        if type(given) is not tuple or len(given) != (6 if self.legacy else 5) or given[0] != "storage":
-            refuse("a storage", given)
-        _, kind, key, place, count, *view = given
-        if type(kind) is not torch.dtype or type(key) is not str or type(place) is not str or place == "meta":
-            refuse("a storage", given)
-        if type(count) is not int or count < 0 or key in self._views or self.load is None:
-            refuse("a storage", given)
+        require(type(given) is tuple and len(given) == (6 if self.legacy else 5), "a storage", given)
+        what, kind, key, place, count, *view = given
+        are_texts = type(what) is type(key) is type(place) is str and what == "storage" and place != "meta"
+        require(are_texts and type(kind) is torch.dtype and key not in self._views, "a storage", given)
+        require(type(count) is int and count >= 0, "a storage", given)
         if key not in self.storages:
             self.storages[key] = Storage(self.load(key, count, kind), kind, 0, count)
         storage = self.storages[key]
@@ -266,11 +242,10 @@ class Unpickler:
 
     def _view(self, whole: str, view: Any) -> Storage:
         """A part of a storage: its own key, offset, count."""
-        if type(view) is not tuple or len(view) != 3 or type(view[0]) is not str or not are_sizes(view[1:]):
-            refuse("a part of a storage", view)
-        if view[0] in self.storages or self._views.setdefault(view[0], (whole, *view)) != (whole, *view):
-            refuse("a part of a storage", view)
-        require(view[1] + view[2] <= self.storages[whole].count, "a part of a storage", view)
+        is_part = type(view) is tuple and len(view) == 3 and type(view[0]) is str and are_sizes(view[1:])
+        require(is_part and view[0] not in self.storages, "a part of a storage", view)
+        is_known = self._views.setdefault(view[0], (whole, *view)) == (whole, *view)
+        require(is_known and view[1] + view[2] <= self.storages[whole].count, "a part of a storage", view)
         return Storage(self.storages[whole].data, self.storages[whole].kind, *view[1:])
 
 

@@ -120,14 +120,14 @@ def number(*args: Any) -> Any:
     return args[0].values((), args[1])[()]
 
 
-def empty(kind: type) -> Callable[..., Any]:
-    """Stands for a class that checkpoints call without arguments only."""
+def guarded(name: str, make: Callable[..., Any], holds: Callable[..., bool]) -> Callable[..., Any]:
+    """Stands for what is called by this `name`, and makes it of arguments for which `holds` is true."""
 
-    def make(*args: Any) -> Any:
-        require(not args, kind.__qualname__, args)
-        return kind()
+    def call(*args: Any) -> Any:
+        require(holds(*args), name, args)
+        return make(*args)
 
-    return make
+    return call
 
 
 class Settings(argparse.Namespace):
@@ -185,7 +185,7 @@ class Words:
 
 FILLED = (NumberType, Array, Settings, Words)
 ALLOWED: dict[str, Any] = {
-    "builtins.bytes": empty(bytes),  # by which pickle writes an empty array's numbers
+    "builtins.bytes": guarded("bytes", bytes, lambda *args: not args),  # which pickle calls for an empty array
     "numpy.dtype": NumberType,
     "numpy.ndarray": Array,
     "argparse.Namespace": Settings,

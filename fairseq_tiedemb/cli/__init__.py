@@ -1,10 +1,10 @@
 """`fairseq-tiedemb <command>`: what fairseq's own commands have no place for.
 
 A command is a module of this folder, and its name is the module's name. The first line of its docstring is its help.
-It has two functions: `add_arguments(parser)`, unless it has none, and `run(arguments)`, which returns the exit status,
-or None for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package imports this
-folder. What a user can mend, every function here refuses by a ValueError, which `main` prints; docstrings do not say it
-again.
+It has two functions: `add_arguments(parser)` adds what `-h` shows, unless it has none, and `run(arguments)` returns the
+exit status, or None for success. To add one, write the module and list it in `GROUPS`. Nothing else in the package
+imports this folder. What a user can mend, every function here refuses by a ValueError, which `main` prints; docstrings
+do not say it again.
 
 What a command prints is made printable here (`fairseq_tiedemb/terminal.py`), whatever names and words it comes from.
 With `EXACT = True` it is what programs read: printable on a terminal, and as it is in a pipe or a file.
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         if self.get_default("run") is None:
-            command = command_module(self.prog.split()[-1])
+            command = importlib.import_module(f"{__name__}.{self.prog.split()[-1]}")
             self.description = command.__doc__
             if hasattr(command, "add_arguments"):
                 command.add_arguments(self)
@@ -74,11 +74,6 @@ class CommandParser(argparse.ArgumentParser):
                 setattr(found, action.dest, [*([] if before is action.default else before), *rest])
                 rest = []
         return found, rest
-
-
-def command_module(name: str) -> Any:
-    """Imports the module of a command."""
-    return importlib.import_module(f"{__name__}.{name}")
 
 
 def create_parser() -> argparse.ArgumentParser:

@@ -14,7 +14,6 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds tables and questions."""
     add_tables(parser)
     parser.add_argument(
         "--questions", type=Path, required=True, metavar="FILE", help="file of questions, such as questions-words.txt"

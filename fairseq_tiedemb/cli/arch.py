@@ -10,7 +10,6 @@ from fairseq_tiedemb.option_checks import flag_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the preset and the size of its dictionaries."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="the preset; default: all presets and what they share")
     parser.add_argument(
         "--words", type=int, metavar="N", help="size of each dictionary, including fairseq's 4 symbols (default: 10000)"

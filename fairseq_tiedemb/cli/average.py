@@ -14,7 +14,7 @@ from fairseq_tiedemb.cli._output import check_output, save_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the inputs and the output, with the options of fairseq's script average_checkpoints.py."""
+    """Adds the options of fairseq's script average_checkpoints.py."""
     parser.add_argument(
         "--inputs", nargs="+", type=Path, required=True, metavar="PATH", help="the checkpoints, or their folder"
     )

@@ -15,7 +15,6 @@ from fairseq_tiedemb.cli._stream import add_text, read_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the text, the number of classes, and the output."""
     add_text(parser)
     about = "number of classes; an output layer is fastest near the square root of the vocabulary size"
     add_number(parser, "--classes", about, 100, metavar="C")

@@ -13,7 +13,6 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the tables and the number of words."""
     add_tables(parser)
     add_number(parser, "--most-frequent", "compare only the first N common words, in the order of the first TABLE")
 

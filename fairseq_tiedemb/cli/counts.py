@@ -19,7 +19,6 @@ POWER = at_least(0.0, most=4, use=0.5)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the text, the options of the method, and the output."""
     add_text(parser)
     widest = 100_000_000  # so that counts of pairs times windows fit into 64 bits
     add_number(parser, "--window", "largest distance between two words", 5, kind=at_least(1, most=widest))

@@ -14,7 +14,6 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the logs, the picture, the subset and the labels."""
     parser.add_argument("logs", nargs="+", metavar="LOG", help="logs, one per run")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="also draw the curves; .png, .svg, .pdf, ...")
     parser.add_argument("--subset", metavar="NAME", help="validation subset (default: the first of each log)")

@@ -4,6 +4,7 @@ import platform
 import sys
 from collections.abc import Callable
 
+import fairseq_tiedemb
 from fairseq_tiedemb.results.environment import REPOSITORY, checkout, processor, versions
 
 
@@ -17,7 +18,8 @@ def run(_: object) -> None:
         "system": f"{platform.platform()}, {sys.executable}",
         "processor": processor(),
         "accelerators": unless_broken("torch", accelerators),
-        "products": unless_broken("torch", products),
+        # The library that fairseq's commands choose for those in float32 here, and what was measured.
+        "products": unless_broken("torch", lambda: str(fairseq_tiedemb.fast_products())),
         "mended": unless_broken("nothing, since fairseq", mends),
     }
     for name, fact in facts.items():
@@ -38,13 +40,6 @@ def accelerators() -> str:
 
     names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
     return f"{names} (CUDA {torch.version.cuda})" if names else f"none (CUDA of torch: {torch.version.cuda or 'none'})"
-
-
-def products() -> str:
-    """Describes the library that fairseq's commands choose for float32 products here, and what was measured."""
-    from fairseq_tiedemb import fast_products
-
-    return str(fast_products())
 
 
 def mends() -> str:

@@ -26,7 +26,6 @@ OPTIONS = {"fairseq": ["settings"], "ctranslate2": ["quantization", "data"], "hu
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the checkpoint, the output and the target."""
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of tied_transformer, tied_lightconv, ..."
     )

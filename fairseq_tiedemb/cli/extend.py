@@ -12,7 +12,6 @@ from fairseq_tiedemb.cli._starts import add_start, write_start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the checkpoints, the dictionary, and how new words start."""
     add_start(parser)
     about = "the new dict.txt, of fairseq-preprocess; for translation one of both languages, or source and target"
     parser.add_argument("--dictionary", type=Path, nargs="+", required=True, metavar="FILE", help=about)

@@ -17,7 +17,6 @@ FEWEST = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds tables, picture, method and words."""
     add_tables(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="PICTURE", help=".png, .svg, .pdf or the like")
     parser.add_argument("--method", choices=METHODS, default="pca", help="method of the projection (default: pca)")

@@ -11,7 +11,6 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds tables and words."""
     add_tables(parser)
     parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="words whose neighbours are printed")
     add_number(parser, "--count", "number of neighbours per word", 10)

@@ -29,7 +29,6 @@ DEFAULTS = {"order": 5, "smoothing": "modified-kneser-ney", "cutoff": None, "kat
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds texts, order, smoothing method, and further models and files."""
     parser.add_argument("train", nargs="*", metavar="TRAIN", help="training text; several files are one text")
     parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score separately")
     parser.add_argument("--order", type=int, metavar="N", help="highest order of n-grams (default: 5)")

@@ -14,7 +14,6 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the checkpoint, the dictionary, the extra tables, and the picture."""
     parser.add_argument(
         "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint, folder of transformers, or safetensors file"
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the texts."""
     parser.add_argument(
         "texts",
         nargs="+",

@@ -14,7 +14,6 @@ from fairseq_tiedemb.results.page import page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the trainings, and where the page is written."""
     parser.add_argument(
         "runs",
         nargs="*",

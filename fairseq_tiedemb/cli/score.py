@@ -32,7 +32,6 @@ THETA, LAMBDA = 0.3, 0.1  # of --cache
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments."""
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of a language model")
     parser.add_argument(
         "sentences", nargs="*", default=["-"], metavar="SENTENCES", help="text files; standard input if none"

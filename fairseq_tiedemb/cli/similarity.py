@@ -14,7 +14,6 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds tables and sets."""
     add_tables(parser)
     parser.add_argument("--sets", nargs="+", type=Path, required=True, metavar="FILE", help="`word word score` lines")
     parser.add_argument(

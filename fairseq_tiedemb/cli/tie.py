@@ -10,7 +10,6 @@ from fairseq_tiedemb.cli._starts import add_start, write_start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the checkpoints and the table."""
     add_start(parser)
     about = "what the shared table is made of (default: mean)"
     parser.add_argument("--from", choices=("mean", "input", "output"), default="mean", dest="way", help=about)

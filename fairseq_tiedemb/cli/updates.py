@@ -21,7 +21,6 @@ LONG, MAX_TOKENS = 200, 4000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the text, the models and the shape of a batch."""
     add_text(parser, "text for the updates")
     parser.add_argument(
         "--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="checkpoints of language models"

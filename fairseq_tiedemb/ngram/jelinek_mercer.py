@@ -29,21 +29,14 @@ SMALLEST_GAIN = 1e-7
 MOST_ROUNDS = 500
 
 
-@dataclass(frozen=True)
-class Weights:
-    """The weights lambda of one order."""
-
-    by_count: bool  # whether weights are by bucket; otherwise all histories have the first
-    values: Reals  # (BUCKETS,)
-
-    def of(self, totals: Reals) -> Reals:
-        """Returns lambda(h) of histories by their N_h; 0 where N_h is 0."""
-        return np.where(totals > 0, self.values[bucket(totals, by_count=self.by_count)], 0.0)
+def bucket(totals: Reals, count: int) -> Indices:
+    """Returns floor(log2 N_h), 0 where N_h is 0, or the last of `count` buckets: 0 for all histories of one weight."""
+    return np.minimum(np.frexp(np.maximum(totals, 1))[1].astype(np.int64) - 1, count - 1)
 
 
-def bucket(totals: Reals, *, by_count: bool) -> Indices:
-    """Returns floor(log2 N_h), 0 where N_h is 0; without `by_count`, 0 for all."""
-    return np.frexp(np.maximum(totals, 1))[1].astype(np.int64) - 1 if by_count else np.zeros(len(totals), np.int64)
+def weight_of(weights: Reals, totals: Reals, buckets: Indices) -> Reals:
+    """Returns lambda(h) of histories by their buckets, from an order's weights by bucket; 0 where N_h is 0."""
+    return np.where(totals > 0, weights[buckets], 0.0)
 
 
 @dataclass
@@ -55,8 +48,8 @@ class Seen:
     buckets: Indices
 
 
-def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: int, *, by_count: bool) -> list[Seen]:
-    """Looks a text up in the counts, order by order."""
+def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: int, buckets: int) -> list[Seen]:
+    """Looks a text up in the counts, order by order; `buckets` is their number."""
     predicted = held_out != BOS
     counts = [np.zeros(len(held_out)) for _ in levels]
     totals = [np.zeros(len(held_out)) for _ in levels]
@@ -68,14 +61,14 @@ def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: 
         totals[n - 1][match.ends] = all_totals[match.histories]
         counts[n - 1][match.ends[match.seen]] = level.counts[match.ids]
     return [
-        Seen(count / np.maximum(total, 1), total, bucket(total, by_count=by_count))
+        Seen(count / np.maximum(total, 1), total, bucket(total, buckets))
         for count, total in ((c[predicted], t[predicted]) for c, t in zip(counts, totals, strict=True))
     ]
 
 
 def estimate_weights(
     levels: Sequence[Level], held_out: NDArray[np.int32], size: int, *, by_count: bool
-) -> tuple[tuple[Weights, ...], list[float]]:
+) -> tuple[tuple[Reals, ...], list[float]]:
     """Estimates lambda of every order by EM.
 
     Args:
@@ -85,10 +78,10 @@ def estimate_weights(
         by_count: one weight per bucket of histories, instead of one per order.
 
     Returns:
-        The weights, and the objective, which never falls, after 0, 1, 2, ... rounds.
+        The weights of every order, by bucket or one, and the objective, which never falls, after 0, 1, 2, ... rounds.
     """
-    orders = held_out_counts(levels, held_out, size, by_count=by_count)
-    weights = tuple(Weights(by_count, np.full(BUCKETS, 0.5)) for _ in levels)
+    weights = tuple(np.full(BUCKETS if by_count else 1, 0.5) for _ in levels)
+    orders = held_out_counts(levels, held_out, size, len(weights[0]))
     trace: list[float] = []
     while True:
         better, goal = _round(orders, weights, np.full(len(orders[0].ratios), 1 / (size - 1)))
@@ -98,20 +91,20 @@ def estimate_weights(
         weights = better
 
 
-def _round(orders: list[Seen], weights: tuple[Weights, ...], uniform: Reals) -> tuple[tuple[Weights, ...], float]:
+def _round(orders: list[Seen], weights: tuple[Reals, ...], uniform: Reals) -> tuple[tuple[Reals, ...], float]:
     """Returns the weights after a round of EM, and the objective of the weights before it."""
-    used = [weight.of(seen.totals) for seen, weight in zip(orders, weights, strict=True)]
+    used = [weight_of(weight, seen.totals, seen.buckets) for seen, weight in zip(orders, weights, strict=True)]
     probs = [uniform]
     for seen, weight in zip(orders, used, strict=True):
         probs.append(weight * seen.ratios + (1 - weight) * probs[-1])
-    prior = sum(float(np.log(weight.values * (1 - weight.values)).sum()) / 2 for weight in weights)
-    better: list[Weights] = []
+    prior = sum(float(np.log(weight * (1 - weight)).sum()) / 2 for weight in weights)
+    better: list[Reals] = []
     above = 1 / probs[-1]  # probability of backing off below order n, divided by that of the word
     for n in reversed(range(len(orders))):
         seen = orders[n]
         from_here = above * used[n] * seen.ratios
         from_here_or_below = np.where(seen.totals > 0, above * probs[n + 1], 0.0)
-        here, all_ = (np.bincount(seen.buckets, part, BUCKETS) for part in (from_here, from_here_or_below))
-        better.insert(0, Weights(weights[n].by_count, (here + 0.5) / (all_ + 1)))
+        here, all_ = (np.bincount(seen.buckets, part, len(weights[n])) for part in (from_here, from_here_or_below))
+        better.insert(0, (here + 0.5) / (all_ + 1))
         above = above * (1 - used[n])
     return tuple(better), float(np.log(probs[-1]).sum()) + prior

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fields import Indices, Reals
-from .jelinek_mercer import Weights
+from .jelinek_mercer import bucket, weight_of
 
 # Used where counts do not determine the discounts; the values of lmplz's --discount_fallback.
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
@@ -53,7 +53,7 @@ class Options:
     """Parameters of methods: ``katz`` does not discount counts above `katz_k`; Jelinek-Mercer's lambda is `weights`."""
 
     katz_k: int = 7
-    weights: tuple[Weights, ...] = ()
+    weights: tuple[Reals, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,9 @@ def good_turing(counts: Indices, k: int) -> list[float | None]:
 
 def jelinek_mercer(order: Counted, options: Options) -> Discounts:
     """delta = (1 - lambda(h)) c."""
-    weights = options.weights[order.n - 1].of(order.totals)
-    return Discounts((1 - weights)[order.histories] * order.counts)
+    weights = options.weights[order.n - 1]
+    own = weight_of(weights, order.totals, bucket(order.totals, len(weights)))
+    return Discounts((1 - own)[order.histories] * order.counts)
 
 
 def katz(order: Counted, options: Options) -> Discounts:

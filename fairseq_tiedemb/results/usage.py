@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_tiedemb.checkpoints.text import parse_json
+from fairseq_tiedemb.checkpoints.text import parse_json, read_lines
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,7 @@ class Usage:
 def read_usage(path: Path) -> Usage:
     """Adds up the runs of a file: a JSON object a line, of which the last one of each `run` counts."""
     runs = {}
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: needs a file that can be read; got {error}. Use another path.") from error
-    for number, line in enumerate(lines, start=1):
+    for number, line in read_lines(path, flag=str(path)):
         try:
             values = parse_json(line)
             figures = float(values["cpu_seconds"]), float(values["wall_seconds"]), int(values["peak_memory"])

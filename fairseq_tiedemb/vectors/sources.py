@@ -20,7 +20,7 @@ from fairseq_tiedemb.vectors.huggingface import (
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
 from fairseq_tiedemb.vectors.text_file import read_vectors
-from fairseq_tiedemb.vectors.word_lists import read_rows, read_words, without_marks
+from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
 from fairseq_tiedemb.vectors.word_table import WordTable
 
 # The zip archives of torch, and its files before 1.6, which are pickles.
@@ -39,10 +39,7 @@ class Source:
     word_mark: str = ""  # prefix of words in the dictionary; entries without it are dropped
 
     def read(self) -> list[WordTable]:
-        """Reads the table; without a role, all tables of the decoder.
-
-        ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
-        """
+        """Reads the table; without a role, all tables of the decoder."""
         if self.path.is_dir():
             return self._of_tensor_files()
         try:
@@ -78,7 +75,7 @@ class Source:
         else:
             matrices = tables_of_roles(self.path, self.role)
         dictionary = self.dictionary or dictionary_beside(self.path)
-        entries = words = read_words(dictionary)
+        entries = words = without_marks(read_rows(dictionary))
         if self.dictionary is None and not self.word_mark:
             words = whole_words(entries)
         tables, needed = [], max(entries, default=-1) + 1
@@ -167,19 +164,12 @@ def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:
     return {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
 
 
-def parse_source(
-    text: str,
-    *,
-    role: str | None = None,
-    tensor: str | None = None,
-    dictionary: Path | None = None,
-    word_mark: str = "",
-) -> Source:
+def parse_source(text: str, *, role: str | None = None, tensor: str | None = None, **others: Any) -> Source:
     """Parses ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR``; an existing file with a colon in its name is a path.
 
-    `role` and `tensor` hold where the text names neither; `dictionary` and `word_mark` are those of ``Source``.
+    `role` and `tensor` hold where the text names neither; `others` are the other fields of ``Source``.
     """
     path, _, part = text.rpartition(":")
     if path and not Path(text).exists():
         role, tensor, text = (part, None, path) if part in ROLES else (None, part, path)
-    return Source(Path(text), role, tensor, dictionary, word_mark)
+    return Source(Path(text), role, tensor, **others)

@@ -10,11 +10,6 @@ from fairseq_tiedemb.checkpoints.text import parse_json, read_dict, read_lines
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
 
 
-def read_words(path: Path) -> dict[int, str]:
-    """Returns a dictionary's words by row, without special symbols; see ``read_rows``."""
-    return without_marks(read_rows(path))
-
-
 def without_marks(words: dict[int, str]) -> dict[int, str]:
     """Drops special symbols such as ``<s>`` and ``<pad>``."""
     return {row: word for row, word in words.items() if word not in NO_WORDS}

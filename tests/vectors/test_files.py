@@ -11,7 +11,7 @@ import torch
 
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file, read_matrix
 from fairseq_tiedemb.vectors.text_file import read_vectors, write_vectors
-from fairseq_tiedemb.vectors.word_lists import read_words
+from fairseq_tiedemb.vectors.word_lists import read_rows, without_marks
 
 from .common import random_table, table, write_safetensors
 
@@ -174,7 +174,7 @@ def test_text_is_no_tensor_file() -> None:
 )
 def test_dictionaries(name: str, content: str, words: dict[int, str], tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content.encode())
-    assert read_words(tmp_path / name) == words
+    assert without_marks(read_rows(tmp_path / name)) == words
 
 
 @pytest.mark.parametrize(
@@ -199,4 +199,4 @@ def test_refused_dictionaries(name: str, content: str | bytes | None, message: s
     if content is not None:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=f"--dict: .*{message}"):
-        read_words(tmp_path / name)
+        read_rows(tmp_path / name)
