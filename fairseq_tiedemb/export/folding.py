@@ -29,7 +29,10 @@ def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -
     Args:
         scores: maps features (N, D) to logits (N, V), in float64: in float32, biases would take the last digits of M.
         width: D.
-        named: the layer, by its flags, for the error about logits that are not affine.
+        named: the layer, by its flags, for errors.
+
+    Raises:
+        ValueError: if the logits are not affine in the features.
     """
     bias_V = scores(torch.zeros(1, width, dtype=torch.float64))[0]
     matrix_VD = bias_V.new_empty(len(bias_V), width)

@@ -12,6 +12,7 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
     """Returns the model of a checkpoint, its task, and the settings of its training as fairseq reads them.
 
     `settings` are those of ``checked_settings``; `data` is the folder with the dictionaries, None for the training's.
+    ValueError if a dictionary is missing, or the weights do not fit the model and its dictionaries.
     """
     from fairseq import checkpoint_utils
     from fairseq.data.data_utils import infer_language_pair

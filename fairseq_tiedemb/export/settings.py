@@ -9,7 +9,10 @@ from fairseq_tiedemb.checkpoints.reading import is_weight, require_finite
 
 
 def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Returns a checkpoint's settings by section: model, task, and required `sections` as dicts."""
+    """Returns a checkpoint's settings by section: model, task, and required `sections` as dicts.
+
+    Raises ValueError, which names the file, if it lacks a section, has no weights, or has one that is not finite.
+    """
     settings = state.get("cfg")
     if settings is None and isinstance(state.get("args"), Namespace):
         settings = _of_older(state, name)

@@ -30,7 +30,8 @@ MEAN = 0  # of all attention heads, as the alignment, as in fairseq
 def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None) -> Any:
     """Returns the engine's specification of a Transformer, whose file holds `state` as torch saved it, for ``save``.
 
-    `data` is the folder with the dictionaries; None for that of the training.
+    `data` is the folder with the dictionaries; None for that of the training. ValueError if the engine does not support
+    the model, a dictionary or a part of the checkpoint is missing, or a dictionary repeats a word.
     """
     settings = checked_settings(state, str(checkpoint))
     require("ctranslate2", settings)

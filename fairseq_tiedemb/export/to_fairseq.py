@@ -45,6 +45,9 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
 
     Returns:
         A checkpoint without the optimizer's state, but with the exported moving average of ``--store-ema``, if any.
+
+    Raises:
+        ValueError: if fairseq has no such model, the sharing method cannot be folded, or the checkpoint is incomplete.
     """
     config = checked_settings(state, name, sections=("common", "criterion"))
     require("fairseq", config)
@@ -130,7 +133,7 @@ def _input_table(entries: dict[str, Tensor], settings: Mapping[str, Any]) -> Ten
 
 
 def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tensor:
-    """Returns M (V, D) of logits without a bias."""
+    """Returns M (V, D) of logits without a bias; ValueError if they have one, or the model has no output table."""
     method = sharing_of(settings)
     entries, projection, factor = _below(model, OUTPUT), None, None
     weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)

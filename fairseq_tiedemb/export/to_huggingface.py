@@ -48,7 +48,8 @@ def convert(checkpoint: Path, state: Mapping[str, Any], data: Path | None, codes
     """Returns the content of the folder of a Transformer, whose file holds `state` as torch saved it, for ``save``.
 
     `data` is the folder with the dictionaries, None for that of the training; `codes` are BPE codes of subword-nmt or
-    fastBPE, for the tokenizer of a translation model, or None.
+    fastBPE, for the tokenizer of a translation model, or None. ValueError if no class fits the model, or a dictionary
+    or a part of the checkpoint is missing.
     """
     settings = checked_settings(state, str(checkpoint))
     require("huggingface", settings)

@@ -2,6 +2,4 @@
 
 trained   the model of a checkpoint, models with other options, and the checkpoint of a start
 extend    rows by word for another dictionary         tie   one table of two, and two of one
-
-A model, dictionary or file that does not fit is refused by a ValueError that names it; docstrings do not say it again.
 """

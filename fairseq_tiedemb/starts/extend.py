@@ -69,6 +69,10 @@ def extend(
         dictionaries: dict.txt of a language model, or of both languages; or of source and target.
         given: a file of rows for new words: "--vectors" of input tables, and of what is tied to them; or "--pieces",
             old words by new word, whose mean row is the new row in every table.
+
+    Raises:
+        ValueError: if another part of the model is made from the words, a word would change its band, or none of the
+            words with a given row is new.
     """
     flag, rows = _read(*given) if given else ("", {})
     _check(trained, dictionaries, flag)
@@ -149,7 +153,7 @@ def _task(trained: Trained, dictionaries: Sequence[Path]) -> Any:
 
 
 def _entry(key: str, old: Tensor, drawn: Tensor, before: Side, after: Side, rows: Mapping[str, Any]) -> Tensor:
-    """An entry of the new model: of rows by word, else unchanged."""
+    """An entry of the new model: of rows by word, else unchanged; ValueError for a word from another band."""
     was, now, words = before.words(key), after.words(key), after.dictionary(key)
     if not was or old.dim() == 0 or (len(old), len(drawn)) != (len(was), len(now)):
         return old
@@ -176,7 +180,7 @@ def _entry(key: str, old: Tensor, drawn: Tensor, before: Side, after: Side, rows
 
 
 def _row(given: Any, drawn: Tensor, key: str, old: Tensor, index: Mapping[str, int]) -> Tensor:
-    """The row of a word with a vector or pieces."""
+    """The row of a word with a vector or pieces; ValueError for another width, and for a piece without a row."""
     if isinstance(given, list):
         if unknown := [piece for piece in given if piece not in index]:
             raise ValueError(

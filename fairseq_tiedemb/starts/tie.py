@@ -23,6 +23,9 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
     Args:
         trained: a model of two tables.
         way: "mean" of both, "input" or "output". What one of the tables alone has, such as a bias, is kept.
+
+    Raises:
+        ValueError: if the tables are one already, or cannot be.
     """
     for option in REFUSED:
         if value := trained.options.get(option):

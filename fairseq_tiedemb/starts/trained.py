@@ -75,7 +75,11 @@ class Trained(NamedTuple):
 
 
 def read_trained(path: Path, data: Path | None) -> Trained:
-    """Reads a checkpoint, and builds its model; `data` is the folder with its dictionaries, None for the training's."""
+    """Reads a checkpoint, and builds its model.
+
+    `data` is the folder with the dictionaries of the training; None for the training's own. ValueError if one of the
+    files cannot be read, or they do not fit.
+    """
     state = read_checkpoint(path, flag="CHECKPOINT")
     settings = checked_settings(state, str(path))
     state["cfg"] = {**settings, **(state.get("cfg") or {})}  # with sections that are a Namespace as they are

@@ -24,6 +24,8 @@ def principal_components(rows_ND: np.ndarray) -> tuple[np.ndarray, float]:
 def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
     """Projects N > 3 rows to places (N, 2) by t-SNE with cosine distance; deterministic, from the principal components.
 
+    ValueError without scikit-learn, or if all rows are equal.
+
     Source: van der Maaten & Hinton 2008; scikit-learn's implementation.
     """
     try:

@@ -39,7 +39,10 @@ class Source:
     word_mark: str = ""  # prefix of words in the dictionary; entries without it are dropped
 
     def read(self) -> list[WordTable]:
-        """Reads the table; without a role, all tables of the decoder."""
+        """Reads the table; without a role, all tables of the decoder.
+
+        ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
+        """
         if self.path.is_dir():
             return self._of_tensor_files()
         try:

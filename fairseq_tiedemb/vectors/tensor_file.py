@@ -23,7 +23,7 @@ def is_tensor_file(start: bytes, size: int) -> bool:
 
 
 def read_matrix(path: Path, name: str | None) -> Tensor:
-    """Reads the matrix called `name`, as float32."""
+    """Reads the matrix called `name`, as float32; ValueError if the file is damaged or has no such matrix."""
     with path.open("rb") as file:
         size = path.stat().st_size
         length = int.from_bytes(file.read(8), "little")

@@ -24,7 +24,7 @@ class WordTable:
         return {word: row for row, word in enumerate(self.words)}
 
     def row(self, word: str) -> int:
-        """Returns the row of a word, or else of the word in another case."""
+        """Returns the row of a word, or else of the word in another case; ValueError if the table has neither."""
         row = self.index.get(word)
         if row is None:
             row = self.folded().get(word.lower())
