@@ -39,7 +39,10 @@ class Run:
                 del curve[later]
 
     def valid_curve(self, subset: str | None, *, path: str | Path) -> Curve:
-        """Returns the curve of a validation subset; None selects the first, or an empty curve without validation."""
+        """Returns the curve of a validation subset; None selects the first, or an empty curve without validation.
+
+        ValueError, with the log at `path` and its subsets, if the run lacks the subset.
+        """
         if subset is None:
             return next(iter(self.valid.values()), {})
         if subset not in self.valid:
@@ -69,7 +72,7 @@ def read_log(path: str | Path) -> Run:
 
     The log may be the command's output, a file of `--log-file` or hydra's log, in any `--log-format` but `none`, and
     may be cut off. If an epoch number goes back, training was resumed or restarted: values from that epoch on are
-    replaced.
+    replaced. ValueError, naming the file, if it cannot be read or has no perplexity.
     """
     run = Run()
     newest = 0

@@ -13,7 +13,8 @@ from fairseq_tiedemb.checkpoints.reading import require_finite
 def load_language_model(checkpoint: Path, data: Path) -> tuple[Any, Any]:
     """Returns a trained language model, fairseq's or ours, in evaluation mode, and its task.
 
-    `data` is the folder with the dict.txt of the training. A model that is not registered is taken for one.
+    `data` is the folder with the dict.txt of the training. ValueError if a file is missing, the model is registered and
+    is not a language model, or a weight is not finite.
     """
     if not checkpoint.is_file():
         raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is not a file. Use another path.")

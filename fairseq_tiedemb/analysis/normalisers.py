@@ -26,6 +26,9 @@ class RawScorer:
         model: a ``TiedModel``.
         tokens: the number of tokens of the whole text.
         sample: the number of tokens, drawn at random, whose log Z is computed.
+
+    Raises:
+        ValueError: if the output layer has no logits of single words.
     """
 
     def __init__(self, model: Any, tokens: int, sample: int):

@@ -39,7 +39,8 @@ def table_norms(
 ) -> list[Norms]:
     """Returns the row norms of the embedding tables in a checkpoint's state dict, without padding rows.
 
-    `is_table` says whether an entry of this name is a table; a `padding_row` below 0 is none.
+    `is_table` says whether an entry of this name is a table; a `padding_row` below 0 is none. ValueError, naming the
+    checkpoint, if it has no embedding table, or one with inf or nan.
     """
     named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
     tables = [(names, entry) for names, entry in named if entry.dim() == 2]
@@ -93,6 +94,7 @@ def with_counts(
     """Selects the tables that belong to a dictionary, and pairs them with the word counts of their rows.
 
     fairseq's special symbols have count 0. `trained_with` are the dictionary fingerprints in the checkpoint, by side.
+    ValueError if the file is no dict.txt, or belongs to none of the tables.
     """
     entries = [*dict.fromkeys(FAIRSEQ_WORDS, 0).items(), *read_dict(dictionary, flag="--dictionary")]
     words, counts = [word for word, _ in entries], np.array([count for _, count in entries])

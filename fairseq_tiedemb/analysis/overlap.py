@@ -17,7 +17,7 @@ from fairseq_tiedemb.checkpoints.text import read_lines
 def describe(source: set[str], target: set[str], names: Sequence[str]) -> list[str]:
     """Formats counts and shares of the types (different words) that only one text has, or both have, as lines of text.
 
-    `names` are those of the two texts.
+    `names` are those of the two texts. ValueError if one has no types.
     """
     for name, types in (("source", source), ("target", target)):
         if not types:
@@ -55,7 +55,8 @@ def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
     """Returns the types of one side of the binarized training text, without fairseq's special symbols.
 
     The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides. `data` is a folder of
-    fairseq-preprocess, `pair` has source and target language, of which `language` is one.
+    fairseq-preprocess, `pair` has source and target language, of which `language` is one. ValueError if a file of that
+    side is missing.
     """
     from fairseq.data import data_utils
 

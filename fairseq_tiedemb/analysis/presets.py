@@ -65,6 +65,7 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     """Builds a preset and describes it.
 
     `words` is the size of each dictionary; by default 10,000, or twice an adaptive preset's last cutoff if larger.
+    ValueError if the preset is unknown, or the dictionary too small for the preset's bands, or too large.
     """
     known = [preset for names in families().values() for preset in names]
     if name not in known:
