@@ -66,6 +66,8 @@ class TiedCrossEntropy(FairseqCriterion):
     ``--output-layer short-list``, ``ppl`` is the exact perplexity. ``outside`` is then the percentage of targets
     outside the list, and ``ppl_as_printed`` the perplexity of the text with these targets replaced by ``<unk>``.
 
+    Raises ValueError if an option is out of range, or the model does not compute its loss, or has nothing to penalise.
+
     Source: Press & Wolf 2016, section 3 (projection regularization).
     """
 
