@@ -231,10 +231,11 @@ def test_a_table_alone_gets_its_gradient(method: str) -> None:
 def test_a_compiler_gets_it_in_one_graph(method: str, reduce: bool) -> None:
     torch.compiler.reset()  # which counts the graphs of a function
     table, features, target = case(method, bias=True, embeds=True)
+    options = LossOptions(0.1, 0.02, reduce)
 
     @torch.compile(backend="aot_eager", fullgraph=True)
     def compiled(features: Tensor) -> Tensor:
-        return 3 * table.loss(features + table(target), target, LossOptions(0.1, 0.02, reduce)).loss.sum()
+        return 3 * table.loss(features + table(target), target, options).loss.sum()
 
     expected = 3 * plain_loss(table, features + table(target), target, 0.1, 0.02)
     assert_same_gradients(compiled(features), expected, [features, *table.parameters()])
