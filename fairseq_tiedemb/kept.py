@@ -42,7 +42,7 @@ class Keeping(nn.Module):
     @property
     def kept(self) -> Kept:
         """What is kept; a class that is changed later has no ``__init__``."""
-        return self.__dict__.setdefault("_kept", Kept())
+        return Kept() if torch.compiler.is_compiling() else self.__dict__.setdefault("_kept", Kept())
 
     def keep(self, keep: bool = True, **_: Any) -> None:
         """Keeps it while the weights stay unchanged; ``keep=False`` ends that.

@@ -27,7 +27,7 @@ class Logits(NamedTuple):
     offset_V: Tensor | None
     target_N: Tensor
 
-    def complete(self, products: Tensor, where: slice = slice(None)) -> None:
+    def complete(self, products: Tensor, where: slice) -> None:
         """Turns products w . h with some words into their logits, in place."""
         if self.scale_V is not None:
             products.mul_(self.scale_V[where])

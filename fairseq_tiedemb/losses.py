@@ -114,7 +114,7 @@ class _OutputLoss(torch.autograd.Function):
         offset: Tensor | None,
         target: Tensor,
         objective: Objective,
-    ) -> OutputLoss:
+    ) -> tuple[Tensor | None, ...]:
         device = features.device.type
         autocast = torch.is_autocast_enabled(device) and table.dtype == torch.float32
         ctx.product_dtype = torch.get_autocast_dtype(device) if autocast else table.dtype
@@ -127,7 +127,7 @@ class _OutputLoss(torch.autograd.Function):
         if any(ctx.needs_grad):
             ctx.save_for_backward(*inputs)
         ctx.mark_non_differentiable(losses.nll_loss)
-        return losses
+        return tuple(losses)
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> Gradients:
@@ -147,7 +147,7 @@ class _OutputLoss(torch.autograd.Function):
         if grads is None:
             _, grads = _losses_and_gradients(inputs, ctx.objective, ctx.product_dtype, ctx.needs_grad, weights)
         # Without loss scaling the factor is 1; skipping the product saves a pass over V x D.
-        is_one = not (grad_loss.is_cuda or torch.compiler.is_compiling()) and grad_loss.item() == 1.0
+        is_one = not (torch.compiler.is_compiling() or grad_loss.is_cuda) and grad_loss.item() == 1.0
 
         def scaled(grad: Tensor, dtype: torch.dtype) -> Tensor:
             # Rounded to half precision after fp16's loss scaling, which lifts small gradients into its range.
@@ -155,7 +155,7 @@ class _OutputLoss(torch.autograd.Function):
                 return grad.to(dtype)
             return torch.mul(grad, grad_loss, out=torch.empty_like(grad, dtype=dtype))
 
-        pairs = zip(grads, inputs, strict=False)
+        pairs = zip(grads, inputs[:4], strict=True)
         return *(None if grad is None else scaled(grad, tensor.dtype) for grad, tensor in pairs), None, None
 
 
@@ -171,9 +171,9 @@ def _losses_and_gradients(
     logits = Logits(features.to(product_dtype), *inputs[1:])
     with torch.autocast(features.device.type, enabled=False):
         few = len(table) * min(len(target), BY_WORDS_BELOW) > SCORES
-        if few and product_dtype in BY_WORDS and not table.is_cuda and objective.is_plain:
+        if few and product_dtype in BY_WORDS and not table.is_cuda and objective.is_plain():
             return loss_by_words(logits, objective.options, needs_grad, weights)
-        logits = logits._replace(table_VD=table.to(product_dtype))
+        logits = Logits(logits.features_ND, table.to(product_dtype), *inputs[2:])
         return _ChunkedLoss(logits, objective, needs_grad, weights).run(table)
 
 
@@ -181,11 +181,11 @@ class _ChunkedLoss:
     """Accumulates losses and gradients over chunks of rows."""
 
     def __init__(self, logits: Logits, objective: Objective, needs_grad: tuple[bool, ...], weights: Tensor | None):
-        self.features, self.table, self.scale, _, self.target = logits
+        self.features, self.table, self.scale, offset, self.target = logits
         features, table = self.features, self.table
         if self.scale is not None:
             self.scale = self.scale.masked_fill(self.scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
-        self.logits, self.objective = logits._replace(scale_V=self.scale), objective
+        self.logits, self.objective = Logits(features, table, self.scale, offset, self.target), objective
         self.options, self.weights = objective.options, weights
         self.exact = torch.promote_types(table.dtype, torch.float32)
         # Factor on gradients until they are in float32 again. bfloat16 has float32's range and needs none.
@@ -193,7 +193,7 @@ class _ChunkedLoss:
         self.is_lifted = table.dtype == torch.float16
         if self.is_lifted:
             self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
-        self.together = objective.rows_a_word
+        self.together = objective.rows_a_word()
         shape = () if self.options.reduce else (len(features) // self.together,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
         rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
@@ -268,7 +268,7 @@ class _ChunkedLoss:
 
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""
-        self.logits.complete(scores)
+        self.logits.complete(scores, slice(None))
         slope = self.objective.cap(scores)
         words = slice(where.start // self.together, where.stop // self.together)
         unit: float | Tensor = self.unit

@@ -27,12 +27,10 @@ class Objective(NamedTuple):
         towards = (self.shares_NK.clone() * (log_prior_NK - log_prior_NK.detach())).sum(1)
         return losses._replace(loss=losses.loss - (towards.sum() if self.options.reduce else towards))
 
-    @property
     def is_plain(self) -> bool:
         """Whether there is neither a cap nor soft targets nor a mixture."""
         return self.soft_cap is None and not self.options.augmented_loss and self.log_prior_NK is None
 
-    @property
     def rows_a_word(self) -> int:
         """Number of rows of logits for each token: K with a mixture of K softmaxes, else 1."""
         return 1 if self.log_prior_NK is None else self.log_prior_NK.size(1)
@@ -74,7 +72,7 @@ class Objective(NamedTuple):
         """
         assert self.log_prior_NK is not None
         assert self.shares_NK is not None
-        parts, (more, each) = self.rows_a_word, q
+        parts, (more, each) = self.rows_a_word(), q
         prior = self.log_prior_NK.view(-1, 1)[where]
         torch.log_softmax(scores, 1, out=scores)
         if each:

@@ -24,7 +24,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether a value is a finite number within the bounds."""
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else int | float):
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
             return False
         return self.at_least <= value <= self.at_most and self.above < value < self.below
 
