@@ -75,6 +75,7 @@ class SharedEmbedding(Keeping, Head):
         constants: Constants = NO_CONSTANTS,
     ):
         super().__init__()
+        self.keep(False)  # the compiler of torch 2.6 does not look for it in a class
         check_table_size(num_embeddings, embedding_dim, padding_idx, weight)
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim

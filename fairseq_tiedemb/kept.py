@@ -39,17 +39,14 @@ class Kept:
 class Keeping(nn.Module):
     """Mixin of modules that keep what they compute from their weights while they decode."""
 
-    @property
-    def kept(self) -> Kept:
-        """What is kept; a class that is changed later has no ``__init__``."""
-        return Kept() if torch.compiler.is_compiling() else self.__dict__.setdefault("_kept", Kept())
+    kept = Kept()  # nothing, until ``keep``
 
     def keep(self, keep: bool = True, **_: Any) -> None:
         """Keeps it while the weights stay unchanged; ``keep=False`` ends that.
 
         For decoding without gradients. Writes through ``weight.data`` are missed. ``train()`` ends keeping.
         """
-        self._kept = Kept(keep)
+        self.kept = Kept(keep)
 
     make_generation_fast_ = keep  # fairseq's hook before decoding
 
