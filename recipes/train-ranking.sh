@@ -12,7 +12,7 @@
 # The model is zaremba_lm_small_wt, 2 x 200 units, without dropout. 5 epochs in bfloat16; the rate is halved after each from
 # the second on. The rate of a method is the best of 0.5, 1 and 2 on the validation set with seed 1.
 #
-# LR   another learning rate. SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+# LR, DROPOUT   another learning rate, and dropout of embeddings, between layers and of outputs. SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
@@ -22,5 +22,5 @@ PRECISION=${PRECISION:-bf16}
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 folder=$WORK/ranking-$1-$SEED$training_variant
 train_and_score prepare-ptb.sh "$folder" last --arch zaremba_lm_small_wt --sharing-method "$1" \
-    --lr "${LR:-$rate}" --max-epoch 5 --force-anneal 3
+    --lr "${LR:-$rate}" ${DROPOUT:+--dropout "$DROPOUT"} --max-epoch 5 --force-anneal 3
 record ranking "$1" "$folder"
