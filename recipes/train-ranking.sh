@@ -12,7 +12,8 @@
 # The model is zaremba_lm_small_wt, 2 x 200 units, without dropout. 5 epochs in bfloat16; the rate is halved after each from
 # the second on. The rate of a method is the best of 0.5, 1 and 2 on the validation set with seed 1.
 #
-# LR, DROPOUT   another learning rate, and dropout of embeddings, between layers and of outputs. SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+# LR, DROPOUT   another learning rate, and dropout of embeddings, between layers and of outputs
+# SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
