@@ -113,9 +113,10 @@ def test_a_translation_model_takes_it_as_its_language_model(
     (parallel_data / "dict.txt").write_text(dictionary.read_text())
     alone = generate(parallel_data, *common)
     assert printed(generate(parallel_data, *common, *fusion, 0.0), "H") == printed(alone, "H")
-    fused = generate(parallel_data, *common, *fusion, 0.5)
-    assert sorted(printed(fused, "H")) == list(range(SPLIT_SIZES["valid"]))
-    assert printed(fused, "H") != printed(alone, "H")
+    for precision in ((), ("--bf16",)):
+        fused = generate(parallel_data, *common, *fusion, 0.5, *precision)
+        assert sorted(printed(fused, "H")) == list(range(SPLIT_SIZES["valid"]))
+        assert printed(fused, "H") != printed(alone, "H")
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
