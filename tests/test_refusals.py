@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 from fairseq.data import Dictionary
+from fairseq.search import DiverseBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import load_langpair_dataset
@@ -115,6 +117,9 @@ class LongRow:
 def test_what_fairseq_refuses_by_name_is_no_fault(generate: InProcess, parallel_data: Path) -> None:
     error = error_of(lambda: generate(parallel_data, "--path", "x.pt", "--sampling"))
     assert refusals.refusal(error) == "--sampling requires --nbest to be equal to --beam"
+    search = DiverseBeamSearch(Dictionary(), 2, 0.5)
+    error = error_of(lambda: search.step(0, torch.zeros(1, 3, 9), torch.zeros(1, 3, 0)))
+    assert str(refusals.refusal(error)).startswith("DiverseBeamSearch requires --beam to be divisible by")
     options = ("src", None, "tgt", None, False, None, 1, True, False, 9, 9)
     error = error_of(lambda: load_langpair_dataset(str(parallel_data), "none", *options))
     assert str(refusals.refusal(error)).startswith("Dataset not found: none")
