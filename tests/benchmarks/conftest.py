@@ -6,14 +6,19 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the models)
 from fairseq_tiedemb import fast_products, products
 from fairseq_tiedemb.results.environment import processor
 from fairseq_tiedemb.training.cpu import keep_freed_memory
+
+# The search of fairseq's models as fairseq has it, without `best_words_of_blocks`.
+STOCK_SEARCH: Any = SequenceGenerator.generate.__wrapped__  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)

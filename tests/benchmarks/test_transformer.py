@@ -23,7 +23,7 @@ from fairseq_tiedemb.modules import dropout
 
 from ..models.common import dictionary
 from ..models.families import task_of
-from .conftest import Record
+from .conftest import STOCK_SEARCH, Record
 from .interleave import LIUS_METHODS, interleave, ratio
 from .limits import OWN, OwnOperations, Work, rates, show_limit
 
@@ -138,16 +138,17 @@ def what_a_search_needs(model: Any, sample: dict[str, Any]) -> None:
 def test_beam_search(bsz: int, rounds: int, dtype: torch.dtype, record: Record) -> None:
     sample = sample_of(bsz)
 
-    def search(model: Any) -> None:
+    def search(model: Any, generate: Any = SequenceGenerator.generate) -> None:
         # so many words and the end of sentence, whatever an untrained model would like
         generator = SequenceGenerator([model], WORDS, beam_size=BEAMS, max_len_b=LENGTH - 1, min_len=LENGTH - 1)
-        hypotheses = generator.generate([model], sample)
+        hypotheses = generate(generator, [model], sample)
         assert {len(each["tokens"]) for sentence in hypotheses for each in sentence} == {LENGTH}
 
     models = {contestant: build(contestant).to(dtype).eval() for contestant in (FAIRSEQ, *LIUS_METHODS)}
     for model in models.values():  # as fairseq-generate does
         model.prepare_for_inference_(SimpleNamespace(generation=SimpleNamespace(beam=BEAMS)))
     runs: dict[str, Any] = {contestant: partial(search, model) for contestant, model in models.items()}
+    runs[FAIRSEQ] = partial(search, models[FAIRSEQ], STOCK_SEARCH)
     runs["products"] = partial(what_a_search_needs, models["plain"], sample)
     seconds = interleave(runs, rounds=rounds)
     figures = show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words, {dtype}", seconds)
