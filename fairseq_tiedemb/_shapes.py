@@ -66,8 +66,8 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
 def check_target(target_N: Tensor, count: int, size: int) -> None:
     """Checks that a head's target tokens are N (``count``) of V (``size``); the ValueError names the first problem.
 
-    The range is checked on a CPU alone, since a GPU would have to wait for it. There ``gather`` and ``index_select``
-    refuse indices out of range, where advanced indexing takes -1 for the last row.
+    The range is checked on a CPU alone, since a GPU would have to wait for it, and a compiled graph would break in two.
+    There ``gather`` and ``index_select`` refuse indices out of range; advanced indexing takes -1 for the last row.
     """
     if target_N.shape != (count,):
         raise ValueError(

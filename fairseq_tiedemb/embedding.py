@@ -83,7 +83,7 @@ class SharedEmbedding(Keeping, Head):
         self.method, self.constants, self.embeds = method, constants, embeds
         functions = sharing_method(method)
         self.weight: Tensor = nn.Parameter(torch.empty(num_embeddings, embedding_dim)) if weight is None else weight
-        self.bias = nn.Parameter(torch.zeros(num_embeddings)) if bias else None
+        self.register_parameter("bias", nn.Parameter(torch.zeros(num_embeddings)) if bias else None)
         self.feature_map = functions.feature_map(embedding_dim) if functions.feature_map and scores else None
         initial = functions.initial_parameters(num_embeddings, embedding_dim, embeds=embeds, scores=scores)
         # An empty ParameterDict would show in the printout of every model.

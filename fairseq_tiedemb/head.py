@@ -48,7 +48,7 @@ class Head(nn.Module):
         """A head over the ``table`` of another module, or without one."""
         super().__init__()
         if table is not None:
-            self.__dict__["table"] = table  # hidden from torch's registry
+            self.__dict__["table"] = table  # hidden from torch's registry, since its owner saves it
 
     def scores(self, features: Tensor) -> Tensor:
         """Log-probabilities of all tokens up to a constant per row: (*, D) -> (*, V)."""

@@ -73,7 +73,8 @@ def output_loss(
         options: label smoothing, z-loss, and whether to sum.
 
     Raises:
-        ValueError: if shapes do not fit, features of soft targets are missing or, on a CPU, a target is out of range.
+        ValueError: if shapes do not fit, features of soft targets are missing or, on a CPU and where it is not
+            compiled, a target is out of range.
         RuntimeError: in the backward pass, for second derivatives.
 
     Source: z-loss, which keeps logits close to log-probabilities: Devlin et al. 2014 (self-normalised networks);

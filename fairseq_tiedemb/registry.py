@@ -65,7 +65,7 @@ class Registry(dict[str, Entry], Generic[Entry]):
                 f"{flag}: needs a registered {self.word}; got {name!r}. Use one of: {self}; or import the code that "
                 f"registers {name!r} first, with --user-dir or by an entry point {self.group!r}."
             )
-        return self[name + ""]  # the compiler of torch 2.6 cannot guard a key that is an attribute
+        return self[name + ""]  # a new string: the compiler of torch 2.6 cannot guard an attribute as a key
 
     def names(self) -> list[str]:
         """All names, those of installed packages with them."""

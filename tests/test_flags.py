@@ -49,9 +49,9 @@ def test_a_beam_without_hypotheses_is_refused(words: Dictionary) -> None:
         SequenceGenerator([], words, beam_size=0)
 
 
-@pytest.mark.parametrize("flags", ["--bf16 --fp16", "--bf16 --memory-efficient-fp16"])
+@pytest.mark.parametrize("flags", ["--bf16 --fp16", "--bf16 --memory-efficient-fp16", "--tpu --fp16"])
 def test_two_precisions_are_refused(flags: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="--fp16: needs to be the only precision; got --bf16, too"):
+    with pytest.raises(ValueError, match="--fp16: needs neither --bf16 nor --tpu; got one of them"):
         parsed("--arch", "lstm_nmt", *flags.split())
     monkeypatch.setattr("fairseq_tiedemb.compat.trainer.find_spec", lambda name: name)
     with pytest.raises(ValueError, match="Cannot combine --fp16 and --tpu"):  # where --bf16 means a TPU

@@ -33,7 +33,7 @@ def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
     except ValueError as error:
         if "Cannot combine --fp16 and --tpu" not in str(error) or find_spec("torch_xla"):
             raise
-        raise ValueError("--fp16: needs to be the only precision; got --bf16, too. Use one of the two.") from None
+        raise ValueError("--fp16: needs neither --bf16 nor --tpu; got one of them. Use one precision.") from None
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
     if getattr(namespace, "bf16", False) and not find_spec("torch_xla"):
         namespace.tpu = False

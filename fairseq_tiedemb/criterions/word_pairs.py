@@ -24,7 +24,7 @@ class WordPairsLoss(FairseqCriterion):
     takes_the_models_loss = True
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """Loss of a batch, always a sum, sample size 1, and the values to log; ValueError if it is not word2vec's."""
+        """The loss, always a sum, sample size 1, and the values to log; ValueError for a model of another family."""
         if not extensions_of(model).computes_loss or "centres" not in sample["net_input"]:
             raise ValueError(
                 f"--criterion word_pairs: needs --task word_pairs and a model of word2vec's family; got "

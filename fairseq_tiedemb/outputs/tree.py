@@ -86,7 +86,7 @@ class Tree(Head):
         self.size, self.kind, self.problem = size, kind, problem
         self._class_of = classes.class_of if kind == BY_CLASSES and classes is not None else None
         self.nodes = nn.Parameter(torch.zeros(size - 1, width))
-        self.node_bias = nn.Parameter(torch.zeros(size - 1)) if bias else None
+        self.register_parameter("node_bias", nn.Parameter(torch.zeros(size - 1)) if bias else None)
         # Inner nodes first, then tokens. Parent -1 and turn 0 mark the root and nodes outside the tree.
         self.parents = nn.Buffer(torch.full((2 * size - 1,), -1))
         self.turns = nn.Buffer(torch.zeros(2 * size - 1, dtype=torch.int8))

@@ -130,7 +130,10 @@ def best_words_of_blocks(original: Any, self: SequenceGenerator, *args: Any, **k
 def best_words(
     search: BeamSearch, step: int, lprobs: Tensor, scores: Tensor | None, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What ``BeamSearch.step`` returns: scores, words and beams of the two best words a beam (B, 2 beams)."""
+    """What ``BeamSearch.step`` returns: scores, words and beams of the k = 2 beams best continuations, each (B, k).
+
+    They are in the k blocks with the best maxima: a word outside has k words before it, the maxima of these blocks.
+    """
     bsz, beams, size = lprobs.shape
     blocks, count = size // BLOCK, 2 * beams
     if step == 0 or scores is None or lprobs.device.type != "cpu" or blocks < 2:
