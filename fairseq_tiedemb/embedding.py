@@ -59,6 +59,7 @@ class SharedEmbedding(Keeping, Head):
     flag = "--output-layer softmax"
     has_raw_scores = True
     refuses = ()
+    bias: Tensor | None
 
     def __init__(
         self,

@@ -68,6 +68,7 @@ class Tree(Head):
     scores_every_token = False
     by_target = True
     loss_is_its_own = True
+    node_bias: Tensor | None
 
     def __init__(
         self,
