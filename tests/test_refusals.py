@@ -18,6 +18,7 @@ from fairseq_tiedemb import terminal
 from fairseq_tiedemb.compat import refusals
 
 from .conftest import USER_DIR, InProcess, RunCommand, run
+from .untrained import write_checkpoint
 
 TINY = "--task language_modeling --arch tied_transformer_lm --decoder-layers 1 --decoder-attention-heads 1 --lr 1"
 TINY += " --optimizer sgd --batch-size 10 --tokens-per-sample 20 --max-update 1 --cpu --num-workers 0"
@@ -114,10 +115,14 @@ class LongRow:
         return 9
 
 
-def test_what_fairseq_refuses_by_name_is_no_fault(generate: InProcess, parallel_data: Path) -> None:
+def test_what_fairseq_refuses_by_name_is_no_fault(generate: InProcess, parallel_data: Path, tmp_path: Path) -> None:
     error = error_of(lambda: generate(parallel_data, "--path", "x.pt", "--sampling"))
     assert refusals.refusal(error) == "--sampling requires --nbest to be equal to --beam"
     search = DiverseBeamSearch(Dictionary(), 2, 0.5)
+    tiny = "--arch lstm_nmt --encoder-embed-dim 8 --encoder-hidden-size 8 --decoder-embed-dim 8 --decoder-hidden-size 8"
+    write_checkpoint(tmp_path / "model.pt", parallel_data, *tiny.split(), "--decoder-out-embed-dim", "8")
+    error = error_of(lambda: generate(parallel_data, "--path", tmp_path / "model.pt", "--max-len-b", 0))
+    assert str(refusals.refusal(error)).startswith("min_len cannot be larger than max_len")
     error = error_of(lambda: search.step(0, torch.zeros(1, 3, 9), torch.zeros(1, 3, 0)))
     assert str(refusals.refusal(error)).startswith("DiverseBeamSearch requires --beam to be divisible by")
     options = ("src", None, "tgt", None, False, None, 1, True, False, 9, 9)

@@ -132,7 +132,7 @@ def best_words(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What ``BeamSearch.step`` returns: scores, words and beams of the k = 2 beams best continuations, each (B, k).
 
-    They are in the k blocks with the best maxima: a word outside has k words before it, the maxima of these blocks.
+    They are in the k blocks with the best maxima, since these k maxima are as good as any word of another block.
     """
     bsz, beams, size = lprobs.shape
     blocks, count = size // BLOCK, 2 * beams
