@@ -178,7 +178,7 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
     if not ends or any(low >= high for low, high in zip([0, *all_ends], all_ends, strict=False)):
         raise ValueError(
             f"{flag}: needs rising whole numbers between 0 and {size}, the size of the dictionary; got {value}. Use "
-            "2000,6000, say."
+            f"{size // 5},{3 * size // 5}, say."
         )
     # fairseq checks no width of bands that the output alone has.
     if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor ** len(ends) < 1):

@@ -86,7 +86,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         "transformer_lm",
         {"adaptive_input": True, "adaptive_input_cutoff": "16,8"},
-        "--adaptive-input-cutoff: needs rising whole numbers between 0 and 20, .*; got 16,8",
+        "--adaptive-input-cutoff: needs rising whole numbers between 0 and 20, .*; got 16,8. Use 4,12,",
     ),
     ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 40.0}, r"--adaptive-softmax-factor: .* got 40.0. Use"),
     ("tied_lstm_lm", {**CUTOFF, "adaptive_softmax_factor": 0.5}, "--adaptive-softmax-factor: .* got 0.5"),
