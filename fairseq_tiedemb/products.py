@@ -6,6 +6,7 @@ processors with AMX; on others it multiplies in float32 all the same. So both ar
 """
 
 import functools
+import math
 import os
 import platform
 import timeit
@@ -23,6 +24,7 @@ EXACT = 2e-6
 GAIN = 1.25
 ROUNDS = 5
 ROWS, WIDTH, UNITS = 64, 256, 128
+WORTH_PACKING = 12  # products with one weight
 
 
 @dataclass(frozen=True)
@@ -115,13 +117,16 @@ def measure() -> tuple[dict[str, float], dict[str, float]]:
     return {way: operations / seconds[way] / 1e9 for way in WAYS}, errors
 
 
-def packed(weight: torch.Tensor) -> torch.Tensor:
+def packed(weight: torch.Tensor, uses: float = math.inf) -> torch.Tensor:
     """A weight (O, I) as oneDNN wants it, for ``product`` alone and without gradients; unchanged where that is no gain.
 
-    Products of few rows take 0.6 to 0.9 of the time, in float32 and bfloat16; packing, as much as two products.
+    Products of few rows take 0.6 to 0.9 of the time, in float32 and bfloat16; packing, as much as two to five of them.
+    ``uses`` is the number of products to come.
     """
     cpu, dtype = torch.ops.mkldnn, weight.dtype
-    if weight.device.type != "cpu" or platform.machine() not in X86 or not torch.backends.mkldnn.is_available():
+    if uses < WORTH_PACKING or weight.device.type != "cpu" or platform.machine() not in X86:
+        return weight
+    if not torch.backends.mkldnn.is_available():
         return weight
     if dtype == torch.float32 or (dtype == torch.bfloat16 and cpu._is_mkldnn_bf16_supported()):
         return cpu._reorder_linear_weight(weight.detach())

@@ -11,12 +11,13 @@ Arguments, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
 
     inputs_BG    the input's share of the gates, x W_ih^T + b_ih, computed for all steps at once
     now, new     the previous and the next state: h, or [h, c] (B, K), and its h for products (B, H)
-    weight_GH    recurrent weights W_hh; bias the recurrent bias b_hh, or None for zero
+    weight_GH    recurrent weights W_hh, maybe packed; bias the recurrent bias b_hh, or None for zero
+    weight_HG    the same for ``step_backward``, of ``for_gradients``
     saved        (B, ``kept`` * H), written by ``step``, read by ``derivatives``
     grads        (B, ``kept`` * H): derivatives of the next state, which ``step_backward`` multiplies by its gradient
 
-Gates are stacked in torch's order, so ``torch.gru`` and ``torch.lstm`` take the same weights. Only ``of_recurrent`` has
-them rolled, by ``rolled`` gates: a part of the gradients, it needs no copy; ``step_backward`` takes rolled weights.
+Gates are stacked in torch's order, so ``torch.gru`` and ``torch.lstm`` take the same weights. Only ``of_recurrent`` and
+weight_HG have them rolled, by ``rolled`` gates: a part of the gradients, it needs no copy.
 """
 
 import functools
@@ -24,8 +25,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from ..products import packed, product
 
 # These variants write into a given tensor.
 sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
@@ -63,11 +65,16 @@ def rounded(values: Tensor, out: Tensor) -> Tensor:
     return out if out.dtype == values.dtype else out.copy_(values)
 
 
-def add_product(total: Tensor, left: Tensor, right: Tensor, factor: float = 1.0) -> Tensor:
-    """Adds factor * left @ right to ``total`` in place, whose dtype may differ from that of the two; returns it."""
-    if total.dtype == left.dtype:
-        return total.addmm_(left, right, alpha=factor)
-    return total.add_(torch.mm(left, right), alpha=factor)
+def for_gradients(weight: Tensor, uses: int) -> Tensor:
+    """The transposed weight for so many products with gradients; in float32 packing it would be no gain."""
+    return packed(weight.t().contiguous(), uses) if weight.dtype == torch.bfloat16 else weight.t()
+
+
+def add_product(total: Tensor, inputs: Tensor, weight: Tensor, factor: float = 1.0) -> Tensor:
+    """Adds factor * inputs @ weight^T to ``total`` in place, whose dtype may differ from theirs; returns it."""
+    if total.dtype == inputs.dtype and not weight.is_mkldnn:
+        return total.addmm_(inputs, weight.t(), alpha=factor)
+    return total.add_(product(inputs, weight), alpha=factor)
 
 
 class GRU:
@@ -90,7 +97,7 @@ class GRU:
         """Writes the next state to ``new``."""
         (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1)
-        recurrent = F.linear(hidden_BH, weight_GH, bias)
+        recurrent = product(hidden_BH, weight_GH, bias)
         reset_update, update = saved[:, : 2 * size], saved[:, size : 2 * size]
         candidate, recurrent_n = saved[:, 2 * size : 3 * size], saved[:, 3 * size :]
         torch.add(inputs_BG[:, : 2 * size], recurrent[:, : 2 * size], out=reset_update).sigmoid_()
@@ -112,12 +119,12 @@ class GRU:
         return derivatives
 
     @staticmethod
-    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out: Tensor) -> Tensor:
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_HG: Tensor, grads: Tensor, out: Tensor) -> Tensor:
         """Turns derivatives into gradients in place, and for products; returns the previous state's gradient."""
         size = grad_state_BK.size(1)
         grads.unflatten(1, (4, size)).mul_(grad_state_BK.unsqueeze(1))
         kept = grad_state_BK * saved[:, size : 2 * size]
-        return add_product(kept, rounded(grads, out)[:, : 3 * size], weight_GH)
+        return add_product(kept, rounded(grads, out)[:, : 3 * size], weight_HG)
 
     @staticmethod
     def of_inputs(grads: Tensor) -> Tensor:
@@ -149,7 +156,7 @@ class LSTM:
         (state_BK, hidden_BH), (out, out_hidden) = now, new
         size = state_BK.size(1) // 2
         gates, tanh_cell = saved[:, : 4 * size], saved[:, 4 * size :]
-        torch.add(inputs_BG, F.linear(hidden_BH, weight_GH, bias), out=gates)
+        torch.add(inputs_BG, product(hidden_BH, weight_GH, bias), out=gates)
         gates[:, : 2 * size].sigmoid_()
         candidate = gates[:, 2 * size : 3 * size].tanh_()
         output = gates[:, 3 * size :].sigmoid_()
@@ -172,14 +179,14 @@ class LSTM:
         return derivatives
 
     @staticmethod
-    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_GH: Tensor, grads: Tensor, out: Tensor) -> Tensor:
+    def step_backward(grad_state_BK: Tensor, saved: Tensor, weight_HG: Tensor, grads: Tensor, out: Tensor) -> Tensor:
         size = grad_state_BK.size(1) // 2
         grad_hidden, grad_cell = grad_state_BK.split(size, 1)
         grad_cell = torch.addcmul(grad_cell, grad_hidden, grads[:, 4 * size :])
         grads[:, : 3 * size].unflatten(1, (3, size)).mul_(grad_cell.unsqueeze(1))
         grads[:, 3 * size : 4 * size].mul_(grad_hidden)
         previous = torch.empty_like(grad_state_BK)
-        previous[:, :size] = rounded(grads, out)[:, : 4 * size] @ weight_GH
+        previous[:, :size] = product(rounded(grads, out)[:, : 4 * size], weight_HG)
         torch.mul(grad_cell, saved[:, size : 2 * size], out=previous[:, size:])
         return previous
 

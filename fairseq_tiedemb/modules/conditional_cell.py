@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..products import packed, product
 from .attention import AttentionGradients, Source, attend
-from .cells import Cell, add_product, for_products, rounded, state_dtype, without_autocast
+from .cells import Cell, add_product, for_gradients, for_products, rounded, state_dtype, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
 
 
@@ -111,13 +112,15 @@ class _ConditionalRecurrence(torch.autograd.Function):
         contexts = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(2))
         weights = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(1))
         queries = hidden1_GH.new_empty(steps, bsz, len(energy_A))
+        hidden1, query, hidden2 = (packed(weight, steps) for weight in (hidden1_GH, query_AH, hidden2_GH))
+        context = None if context_GC is None else packed(context_GC, steps)
         for t in range(steps):
             state, between = (states[t], hidden[t]), (middle[t], middle_hidden[t])
-            cell.step(gates_TBG[t], state, hidden1_GH, None, saved1[t], between)
-            torch.mm(middle_hidden[t], query_AH.t(), out=queries[t]).mul_(2)  # attention takes 2q
+            cell.step(gates_TBG[t], state, hidden1, None, saved1[t], between)
+            torch.mul(product(middle_hidden[t], query), 2, out=queries[t])  # attention takes 2q
             weights[t], contexts[t] = attend(source, queries[t], energy_A)
-            gates = contexts[t, :, : len(hidden2_GH)] if context_GC is None else torch.mm(contexts[t], context_GC.t())
-            cell.step(gates, between, hidden2_GH, bias2_G, saved2[t], (states[t + 1], hidden[t + 1]))
+            gates = contexts[t, :, : len(hidden2_GH)] if context is None else product(contexts[t], context)
+            cell.step(gates, between, hidden2, bias2_G, saved2[t], (states[t + 1], hidden[t + 1]))
         ctx.cell = cell
         ctx.save_for_backward(
             states, hidden, middle, middle_hidden, saved1, saved2, contexts, weights, queries, *source,
@@ -136,20 +139,22 @@ class _ConditionalRecurrence(torch.autograd.Function):
         (states, hidden, middle, middle_hidden, saved1, saved2, contexts, weights, queries, *source,
          hidden1_GH, query_AH, energy_A, context_GC, hidden2_GH) = ctx.saved_tensors  # fmt: skip
         cell, size, dtype = ctx.cell, hidden1_GH.size(1), hidden1_GH.dtype
-        rolled1_GH, rolled2_GH = (weight.roll(cell.rolled * size, 0) for weight in (hidden1_GH, hidden2_GH))
+        rolled = [weight.roll(cell.rolled * size, 0) for weight in (hidden1_GH, hidden2_GH)]
+        transposed = (for_gradients(weight, len(saved1)) for weight in (*rolled, query_AH, context_GC))
+        hidden1, hidden2, query, context = transposed
         attention = AttentionGradients(Source(*source), energy_A)
         grads1, grads2 = cell.derivatives(saved1, states[:-1]), cell.derivatives(saved2, middle)
         products1, products2 = for_products(grads1, dtype), for_products(grads2, dtype)
-        grad_contexts = torch.empty_like(contexts)
+        grad_contexts = grad_contexts_TBC.clone(memory_format=torch.contiguous_format)
         grad_queries = torch.empty_like(queries)
         grad_state = grad_last_BK.to(states.dtype, copy=True)
         for t in reversed(range(len(saved1))):
             grad_state[:, :size] += grad_hidden_TBH[t]
-            grad_state = cell.step_backward(grad_state, saved2[t], rolled2_GH, grads2[t], products2[t])
-            torch.addmm(grad_contexts_TBC[t], cell.of_inputs(products2[t]), context_GC, out=grad_contexts[t])
+            grad_state = cell.step_backward(grad_state, saved2[t], hidden2, grads2[t], products2[t])
+            add_product(grad_contexts[t], cell.of_inputs(products2[t]), context)
             grad_queries[t] = attention.step(queries[t], weights[t], grad_contexts[t])
-            add_product(grad_state[:, :size], grad_queries[t], query_AH, 2)
-            grad_state = cell.step_backward(grad_state, saved1[t], rolled1_GH, grads1[t], products1[t])
+            add_product(grad_state[:, :size], grad_queries[t], query, 2)
+            grad_state = cell.step_backward(grad_state, saved1[t], hidden1, grads1[t], products1[t])
 
         grad_energy, grad_keys = attention.finish()
 

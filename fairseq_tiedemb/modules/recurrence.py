@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .cells import Cell, for_products, rounded, state_dtype, without_autocast
+from ..products import packed
+from .cells import Cell, for_gradients, for_products, rounded, state_dtype, without_autocast
 
 
 class Recurrence(torch.autograd.Function):
@@ -26,9 +27,10 @@ class Recurrence(torch.autograd.Function):
         hidden = for_products(states[..., :size], dtype)
         rounded(states[0, :, :size], hidden[0])
         saved = gates_TBG.new_empty(steps, bsz, cell.kept * size)
+        weight = packed(weight_GH, steps)
         for t in range(steps):
             now, new = (states[t], hidden[t]), (states[t + 1], hidden[t + 1])
-            cell.step(gates_TBG[t], now, weight_GH, None, saved[t], new)
+            cell.step(gates_TBG[t], now, weight, None, saved[t], new)
         ctx.cell = cell
         ctx.save_for_backward(states, hidden, saved, weight_GH)
         # A copy of the last state, since two outputs that share memory are refused.
@@ -40,12 +42,12 @@ class Recurrence(torch.autograd.Function):
     def backward(ctx: Any, grad_hidden_TBH: Tensor, grad_last_BK: Tensor) -> tuple[Tensor | None, ...]:
         states, hidden, saved, weight_GH = ctx.saved_tensors
         cell, size = ctx.cell, weight_GH.size(1)
-        rolled_GH = weight_GH.roll(cell.rolled * size, 0)
+        weight_HG = for_gradients(weight_GH.roll(cell.rolled * size, 0), len(saved))
         grads = cell.derivatives(saved, states[:-1])
         products = for_products(grads, weight_GH.dtype)
         grad_state = grad_last_BK.to(states.dtype, copy=True)
         for t in reversed(range(len(saved))):
             grad_state[:, :size] += grad_hidden_TBH[t]
-            grad_state = cell.step_backward(grad_state, saved[t], rolled_GH, grads[t], products[t])
+            grad_state = cell.step_backward(grad_state, saved[t], weight_HG, grads[t], products[t])
         grad_weight = cell.of_recurrent(products).flatten(0, 1).t() @ hidden[:-1].flatten(0, 1)
         return None, cell.of_inputs(products), grad_state, grad_weight.roll(-cell.rolled * size, 0)

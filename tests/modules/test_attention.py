@@ -1,10 +1,13 @@
 """Attention and the conditional layer: equations, gradients, beams that share a sentence."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from fairseq_tiedemb.modules import attention
+from fairseq_tiedemb import products
+from fairseq_tiedemb.modules import attention, cells
 from fairseq_tiedemb.modules.attention import Source, attend
 from fairseq_tiedemb.modules.cells import CELLS
 from fairseq_tiedemb.modules.conditional_cell import ConditionalLayer
@@ -77,6 +80,36 @@ def test_autocast_leaves_the_layer_in_the_precision_of_its_weights(cell: str) ->
     assert states.dtype == torch.float32
     # The inputs' share of the gates is a product in half precision.
     torch.testing.assert_close(states, expected, rtol=0.02, atol=0.01)
+
+
+@every_cell
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_weights_change_nothing(cell: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sequences long enough for weights to be packed, against the same sequences without packing."""
+    layer, source = ConditionalLayer(3, 4, 6, CELLS[cell]).to(dtype), a_source(2, 5, 6)
+    source = Source(source[0].to(dtype), source[1].to(dtype), source[2])
+    inputs = torch.randn(products.WORTH_PACKING, 2, 3).to(dtype)
+    state = torch.randn(2, 4 * CELLS[cell].states).to(dtype)
+    packs = []
+
+    def counted(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        packs.append(weight.is_mkldnn)
+        return products.product(inputs, weight, bias)
+
+    def everything() -> list[torch.Tensor]:
+        states, contexts, _, last = layer(inputs, state, source)
+        total = states.float().square().sum() + contexts.float().sum() + last.float().sum()
+        used = [each for name, each in layer.named_parameters() if name != "energy_bias"]
+        return [states, contexts, last, *torch.autograd.grad(total, used)]
+
+    monkeypatch.setattr(cells, "product", counted)
+    found = everything()
+    assert any(packs) == products.packed(torch.ones(2, 2, dtype=dtype)).is_mkldnn
+    monkeypatch.setattr(products, "WORTH_PACKING", math.inf)
+    packs.clear()
+    # Gradients in bfloat16 are sums over the steps, whose terms are rounded.
+    torch.testing.assert_close(found, everything(), **({} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}))
+    assert not any(packs)
 
 
 @every_cell
