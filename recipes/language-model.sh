@@ -5,11 +5,16 @@
 # SPLITS  splits on which a trained model is scored; the default is "train valid test"
 # GPUS    see common.sh. The paper's 20 rows of text are spread over the GPUs: 1, 2, 4, 5, 10 or 20 GPUs train exactly
 #         as in the paper; 8 GPUs train 24 rows, 3 per GPU. A recipe with another number of rows sets text_rows
+#
+# A recipe of another family sets scoring, options of fairseq-eval-lm, and small, sizes of SMOKE=1.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
 SPLITS=${SPLITS:-train valid test}
 text_rows=20
+# One stream from the first token to the last: every token is predicted once, with all that came before it.
+scoring=(--task contiguous_lm --tokens-per-sample 200)
+small=(--decoder-embed-dim 100 --decoder-hidden-size 100)
 
 # text_of SPLIT SOURCE: makes $WORK/text/SPLIT.txt; with SMOKE=1 from the first lines only.
 text_of() {
@@ -54,20 +59,19 @@ need_tokens() {
 # interrupted training resumes.
 train_and_score() {
     local prepare=$1 folder=$2 checkpoint=$2/checkpoint_$3.pt split
-    local training=() scoring=(--distributed-world-size 1)
+    local training=() scoring=("${scoring[@]}" --distributed-world-size 1)
     shift 3
     use_devices
     [[ $GPUS != 0 ]] || scoring+=(--cpu)
     ((processes == 1)) || training+=(--batch-size "$(((text_rows + processes - 1) / processes))")
-    [[ -z $SMOKE ]] || training+=(--max-epoch 1 --decoder-embed-dim 100 --decoder-hidden-size 100)
+    [[ -z $SMOKE ]] || training+=(--max-epoch 1 "${small[@]}")
 
     need fairseq-train fairseq-eval-lm python
     prepared "$prepare"
     run_training "$folder" "$WORK/bin" "$@" "${training[@]}" --no-epoch-checkpoints
     for split in $SPLITS; do
-        # One stream from the first token to the last: every token is predicted once, with all that came before it.
         run_log "$folder/score-$split.log" fairseq-eval-lm "$WORK/bin" --user-dir "$PLUGIN" --path "$checkpoint" \
-            --task contiguous_lm --gen-subset "$split" --tokens-per-sample 200 "${scoring[@]}"
+            --gen-subset "$split" "${scoring[@]}"
         run tail -n 2 "$folder/score-$split.log" # how many tokens, and the perplexity
     done
 }

@@ -32,6 +32,7 @@ WORD2VEC = {
     "tree": "--word2vec-output tree",
 }
 SKIPGRAM = {row: f"--arch word2vec_skipgram {rest}" for row, rest in WORD2VEC.items()}
+BANDS = "--adaptive-input --adaptive-input-cutoff 2000,6000 --adaptive-softmax-cutoff 2000,6000"
 OURS, THEIRS = (
     "--criterion tied_cross_entropy",
     "--arch lstm --encoder-bidirectional --criterion label_smoothed_cross_entropy",
@@ -62,6 +63,12 @@ ROWS: dict[str, dict[str, str | None]] = {
         "awd-dropout": "",
     },
     "train-ranking.sh": {method: f"--arch zaremba_lm_small_wt --sharing-method {method}" for method in SHARING_METHODS},
+    "train-transformer-lm.sh": {
+        "untied": "--arch tied_transformer_lm",
+        **{m: f"--arch tied_transformer_lm {TIED} --sharing-method {m}" for m in SHARING_METHODS},
+        "adaptive": f"--arch tied_transformer_lm {BANDS}",
+        "adaptive-tied": f"--arch tied_transformer_lm {BANDS} --tie-adaptive-weights",
+    },
     "train-lecture-nnlm.sh": {
         "bengio": "--arch bengio_lm",
         "plain": "--arch feedforward_lm --deep-output none",
@@ -183,6 +190,10 @@ FACTS: dict[str, dict[str, Any]] = {
         },
     },
     "train-ranking.sh": {"task": "contiguous_lm", "max_epoch": 5, "force_anneal": 3, "bf16": True},
+    "train-transformer-lm.sh": {
+        **{"task": "language_modeling", "tokens_per_sample": 256, "batch_size": 2, "bf16": True, "decoder_layers": 3},
+        **{"criterion": "tied_cross_entropy", "max_update": 5460, "lr": [2e-3]},
+    },
     "train-lecture-nnlm.sh": FEEDFORWARD,
     "train-lecture-output-layers.sh": FEEDFORWARD,
     "train-lecture-self-normalised.sh": FEEDFORWARD | {"criterion": "tied_cross_entropy"},
@@ -220,6 +231,7 @@ SCORES: dict[str, tuple[str, dict[str, str]]] = {
     # The test set is read once, when the validation set has chosen.
     "train-small-record.sh": ("valid valid test", {}),
     "train-ranking.sh": ("valid test", LAST),
+    "train-transformer-lm.sh": ("valid test", LAST | {"--task": "language_modeling", "--context-window": "128"}),
     "train-lecture-nnlm.sh": ("valid test", LAST),
     "train-lecture-output-layers.sh": ("valid test", LAST),
     "train-lecture-self-normalised.sh": ("valid test", LAST),

@@ -108,6 +108,7 @@ def test_two_machines(smoke: Smoke) -> None:
             r"log P -1\.83, \|log Z\| 0\.68; here[\s\S]*mean \|log Z\|",
         ),
         ("train-small-record.sh wt-pr", ["small-record/wt-pr-1"], "Perplexity: "),
+        ("train-transformer-lm.sh adaptive-tied", ["transformer-lm/adaptive-tied-1"], "Perplexity: "),
     ],
 )
 def test_on_penn_treebank(words: str, results: list[str], says: str, smoke: Smoke, ptb: dict[str, object]) -> None:
