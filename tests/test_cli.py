@@ -103,6 +103,17 @@ def test_a_reader_that_has_gone_is_no_fault(unbuffered):
     assert (process.returncode, process.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+def test_a_full_disk_under_standard_output_is_said(unbuffered):
+    command = [sys.executable, "-m", "fairseq_tiedemb.cli", "path"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        streams = {"stdout": full, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.run(command, cwd=FOLDER.parent, env=environment, **streams)
+    assert (process.returncode, process.stderr.count("\n")) == (2, 1)
+    assert "error: standard output: needs a disk that takes it all; got an error of the system (No sp" in process.stderr
+
+
 def test_without_a_command_all_are_shown_in_groups_with_a_line_each(capsys):
     assert cli.main([]) == 2
     lines = capsys.readouterr().out.splitlines()

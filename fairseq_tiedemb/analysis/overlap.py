@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fairseq_tiedemb.analysis.columns import aligned
-from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.text import read_lines
 
 
@@ -51,25 +50,14 @@ def languages_of(data: Path) -> tuple[str, str]:
     return max(splits, key=lambda names: sum((data / f"train.{pair}.{name}.bin").is_file() for name in names))
 
 
-def types_of_data(data: Path, pair: tuple[str, str], language: str) -> set[str]:
-    """Returns the types of one side of the binarized training text, without fairseq's special symbols.
+def types_of_data(stream: Any, dictionary: Any) -> set[str]:
+    """Returns the types of one side of the binarized training text, a ``TokenStream``, without fairseq's own symbols.
 
-    The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides. `data` is a folder of
-    fairseq-preprocess, `pair` has source and target language, of which `language` is one. ValueError if a file of that
-    side is missing.
+    The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides.
     """
-    from fairseq.data import data_utils
+    from fairseq_tiedemb.tasks._streams import BLOCK
 
-    import fairseq_tiedemb.compat  # noqa: F401 (mends it)
-
-    dictionary = load_dictionary(data / f"dict.{language}.txt", flag="TEXT")
-    path = data / f"train.{'-'.join(pair)}.{language}"
-    if not Path(f"{path}.idx").is_file():
-        raise ValueError(
-            f"TEXT: needs a folder of fairseq-preprocess; got {data} without {path.name}.idx. Use another."
-        )
-    sentences: Any = data_utils.load_indexed_dataset(str(path), dictionary)
     seen = np.zeros(len(dictionary), bool)
-    for sentence in sentences:
-        seen[sentence.numpy()] = True
-    return {dictionary[int(row)] for row in np.flatnonzero(seen) if row >= dictionary.nspecial}
+    for start in range(0, len(stream), BLOCK):
+        seen[stream.tokens(start, min(start + BLOCK, len(stream))).numpy()] = True
+    return {dictionary[row] for row in np.flatnonzero(seen).tolist() if row >= dictionary.nspecial}

@@ -13,6 +13,7 @@ With `EXACT = True` it is what programs read: printable on a terminal, and as it
 """
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -105,8 +106,9 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
         parser: of another program that is to end as these commands do; its defaults have `run` and `exact`.
 
     Returns:
-        The exit status: 2 for arguments that are refused, no command, or a package that is missing; 141, as a shell has
-        it, where nobody reads what is printed. SIGINT, SIGTERM and SIGHUP end the process when it has cleaned up.
+        The exit status: 2 for arguments that are refused, no command, a package that is missing, or a full disk; 141,
+        as a shell has it, where nobody reads what is printed. SIGINT, SIGTERM and SIGHUP end the process when it has
+        cleaned up.
     """
     # Before torch is imported. Without it, threads that wait keep the cores from other processes, and from each other.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -118,9 +120,17 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
                 parser.print_help()
                 return 2
             return run(arguments)
-    except BrokenPipeError:  # `| head` has read enough
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
-        return 128 + signal.SIGPIPE
+        if isinstance(error, BrokenPipeError):  # `| head` has read enough
+            return 128 + signal.SIGPIPE
+        return refuse(
+            parser.prog,
+            f"standard output: needs a disk that takes it all; got an error of the system ({error.strerror}). Use "
+            "another place, or make room.",
+        )
     except KeyboardInterrupt as interrupt:
         number = signal.Signals(*interrupt.args or (signal.SIGINT,))
     except ValueError as error:  # what a user can mend has a message that says how

@@ -19,13 +19,14 @@ from fairseq_tiedemb.ngram.fields import Reals
 
 
 def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
-    """Checks the number of files per model, for `texts` texts including the held-out one."""
+    """Checks the number of files per model, of the first one's kind, for `texts` texts including the held-out one."""
     for files in models:
-        scored = [is_word_scores(path, flag="--interpolate") for path in files]
-        if (any(scored) or len(files) > 1) and len(files) != texts:
+        scored = is_word_scores(files[0], flag="--interpolate")
+        if len(files) != (texts if scored else 1):
             raise ValueError(
                 f"--interpolate: needs {texts} files of score --per-word, for --held-out and each --test text in this "
-                f"order, or one ARPA file; got {len(files)}, {' '.join(files)}. Use --interpolate once for each model."
+                f"order, or one ARPA file; got {len(files)} of {'scores' if scored else 'another form'}, "
+                f"{' '.join(files)}. Use --interpolate once for each model."
             )
 
 

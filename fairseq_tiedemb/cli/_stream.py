@@ -36,20 +36,22 @@ def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--trai
         return open_stream(str(path), dictionary)
     except FileNotFoundError:
         raise ValueError(
-            f"{flag}: needs a text of {data}; got {path}, without .bin and .idx. Use train or test, say."
+            f"{flag}: needs a text of {data}; got {path}, without .bin or .idx. Use one that fairseq-preprocess "
+            "wrote, as train or test."
         ) from None
 
 
 def _check_index(path: Path) -> None:
     """Checks that an index has the lengths of all sentences: numpy would name no file."""
-    from fairseq.data.indexed_dataset import MMapIndexedDataset
+    from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 
     with path.open("rb") as file:
         header = file.read(HEADER)
-    is_mapped = MMapIndexedDataset.Index._HDR_MAGIC.startswith(header[:9])  # else another of fairseq's formats
+    if header.startswith(IndexedDataset._HDR_MAGIC):  # another of fairseq's formats
+        return
     size, needed = path.stat().st_size, HEADER + BYTES_EACH * int.from_bytes(header[18:], "little")
-    if is_mapped and size < needed:
+    if size < needed or not header.startswith(MMapIndexedDataset.Index._HDR_MAGIC):
         raise ValueError(
-            f"DATA: needs files as fairseq-preprocess wrote them; got {path} with {size:,} bytes of {needed:,}. Use "
-            "whole ones."
+            f"{path}: needs to be as fairseq-preprocess wrote it; got {size:,} bytes, of {needed:,} by its header. Use "
+            "a whole one."
         )

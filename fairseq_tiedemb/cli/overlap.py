@@ -7,6 +7,9 @@ Press & Wolf 2016, table 1.
 import argparse
 from pathlib import Path
 
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
+from fairseq_tiedemb.cli._stream import read_stream
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -25,7 +28,11 @@ def run(arguments: argparse.Namespace) -> None:
     texts = arguments.texts
     if len(texts) == 1 and texts[0].is_dir():
         names = languages_of(texts[0])
-        types = [types_of_data(texts[0], names, language) for language in names]
+        types = []
+        for language in names:
+            dictionary = load_dictionary(texts[0] / f"dict.{language}.txt", flag="TEXT")
+            stream = read_stream(texts[0], f"train.{'-'.join(names)}.{language}", dictionary, flag="TEXT")
+            types.append(types_of_data(stream, dictionary))
     elif len(texts) == 2:
         names = str(texts[0]), str(texts[1])
         types = [types_of_text(text) for text in texts]

@@ -1,5 +1,6 @@
 """Shared subwords: of encoded text, of a folder of fairseq-preprocess, and what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,16 @@ def test_preprocessed_text_and_not_its_dictionary(tmp_path: Path, cli: Cli) -> N
     with pytest.raises(ValueError, match=r"TEXT: needs the training text of one pair .* got de-en, de-fr in"):
         command(tmp_path / "bin")
     (tmp_path / "bin/train.de-fr.de.bin").unlink()
-    (tmp_path / "bin/train.de-en.en.idx").unlink()
-    with pytest.raises(ValueError, match=r"TEXT: needs a folder .* got .*bin without train.de-en.en.idx"):
+    dictionary = (tmp_path / "bin/dict.en.txt").read_text()
+    (tmp_path / "bin/dict.en.txt").write_text("a 1\n")
+    with pytest.raises(ValueError, match=r"train.de-en.en: needs word indices below \d, the size of dict.txt; got \d+"):
+        command(tmp_path / "bin")
+    (tmp_path / "bin/dict.en.txt").write_text(dictionary)
+    (tmp_path / "bin/train.de-en.en.bin").unlink()
+    with pytest.raises(ValueError, match=r"TEXT: needs a text .* got .*bin/train.de-en.en, without .bin or .idx"):
+        command(tmp_path / "bin")
+    os.truncate(tmp_path / "bin/train.de-en.en.idx", 30)
+    with pytest.raises(ValueError, match=r"train.de-en.en.idx: needs to be as fairseq-preprocess wrote it; got 30 b"):
         command(tmp_path / "bin")
     (tmp_path / "bin/dict.de.txt").unlink()
     with pytest.raises(ValueError, match=r"TEXT: needs a file; got .*bin/dict.de.txt, which is none"):

@@ -239,8 +239,11 @@ def test_broken_data_is_named(lm_data: Path, tmp_path: Path, capfd: pytest.Captu
     whole = index.read_bytes()
     for size, needed in ((0, 26), (5, 26), (20, len(whole)), (100, len(whole))):
         index.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match=f"DATA: needs files as .*; got {index} with {size} bytes of {needed:,}."):
+        with pytest.raises(ValueError, match=f"{index}: needs to be as .*; got {size} bytes, of {needed:,} by its he"):
             command(data)
+    index.write_bytes(bytes(3000))  # as after a crash
+    with pytest.raises(ValueError, match=f"{index}: needs to be as .*; got 3,000 bytes, of 26 by its header"):
+        command(data)
     assert "Traceback" not in capfd.readouterr().err
     index.write_bytes(b"TNTIDX\0\0" + b"\xff" * 40)
     _check_index(index)  # of another of fairseq's formats nothing is said

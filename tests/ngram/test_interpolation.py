@@ -168,7 +168,11 @@ REFUSED = [
         "--arpa: needs a model of n-grams to write, of TRAIN; got none",
     ),
     (["train", *TEXTS, "--interpolate", "valid.scores"], "--interpolate: needs 2 files of score --per-word"),
-    (["train", *TEXTS, "--interpolate", "wb.arpa", "wb.arpa", "wb.arpa"], "got 3, wb.arpa wb.arpa wb.arpa"),
+    (["train", *TEXTS, "--interpolate", "wb.arpa", "wb.arpa", "wb.arpa"], "got 3 of another form, wb.arpa wb.arpa wb"),
+    (
+        ["train", *TEXTS, "--interpolate", "wb.arpa", "small.arpa"],
+        "got 2 of another form, wb.arpa small.arpa. Use --in",
+    ),
     (["train", *TEXTS, "--interpolate", "none"], "--interpolate: needs a text file; got none (No such"),
     (["train", *TEXTS, "--interpolate", "test.scores", "valid.scores"], "needs models of the same words; got"),
     (["train", *TEXTS, "--interpolate", "short", "test.scores"], "got 1 from short test.scores. Use score --per-word"),
