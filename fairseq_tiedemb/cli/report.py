@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="logs of fairseq-train, or folders with train.log or checkpoints",
     )
-    parser.add_argument("--output", type=Path, default=Path(), metavar="FOLDER", help="of report.html (default: .)")
-    parser.add_argument("--html", type=Path, metavar="FOLDER", help="the same as --output")
+    about = "folder of report.html (default: .)"
+    parser.add_argument("--output", "--html", type=Path, default=Path(), metavar="FOLDER", help=about)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -35,8 +35,8 @@ def run(arguments: argparse.Namespace) -> None:
     trainings = list(map(runs.read_training, arguments.runs, run_names(arguments.runs)))
     introduction = "Made by `fairseq-tiedemb report` from logs and checkpoints. A heading sorts its table."
     text = page("Trainings", [introduction], runs.sections(trainings))
-    path = (arguments.html or arguments.output) / "report.html"
-    check_output(path, flag="--html" if arguments.html else "--output", inputs=arguments.runs)
+    path = arguments.output / "report.html"
+    check_output(path, flag="--output", inputs=arguments.runs)
     with written_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
     print(path)
