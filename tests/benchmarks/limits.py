@@ -34,6 +34,7 @@ SIZE, NUMBERS = 2048, 2**25
 OPERATIONS = {
     *("mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "mv", "addmv", "addmv_"),
     *("exp", "exp_", "sigmoid", "sigmoid_", "tanh", "tanh_", "softmax", "_softmax", "_log_softmax"),
+    *("_linear_pointwise", "_reorder_linear_weight"),  # products with a packed weight
     *("native_layer_norm", "native_layer_norm_backward", "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"),
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
