@@ -10,7 +10,7 @@
 # Check      the last line: the perplexity of the test set
 #
 # 3 layers of 256 units, norms before the sublayers, blocks of 256 tokens, 12 epochs in bfloat16. The learning rate falls in
-# a straight line to 0 at the last update. Scoring gives every token 128 words of context at least.
+# a straight line to 0 at the last update. Scoring gives every token but the first 128 a context of 128 words at least.
 #
 # UPDATES    how many of them. LR, DROPOUT, SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
@@ -33,7 +33,8 @@ case $1 in
 esac
 WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
 folder=$WORK/transformer-lm-$1-$SEED$training_variant
-train_and_score prepare-ptb.sh "$folder" last --task language_modeling --arch tied_transformer_lm "${options[@]}" --criterion tied_cross_entropy \
+train_and_score prepare-ptb.sh "$folder" last --task language_modeling --arch tied_transformer_lm "${options[@]}" \
+    --criterion tied_cross_entropy \
     --decoder-layers 3 --decoder-embed-dim 256 --decoder-input-dim 256 --decoder-output-dim 256 \
     --decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 --decoder-normalize-before --dropout "${DROPOUT:-0.3}" \
     --optimizer adam --adam-betas "(0.9, 0.98)" --clip-norm 1 \
