@@ -98,8 +98,10 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     differing = first.partition("Options that differ")[2].partition("</table>")[0]
     assert "model.dropout" in differing
     assert "common.seed" not in differing
-    assert cli.main(["report", "wt", "untied", "--output", "wt"]) == 0
+    # Two names of one option: the last one holds.
+    assert cli.main(["report", "wt", "untied", "--html", "untied", "--output", "wt"]) == 0
     assert Path("wt/report.html").read_text() == first
+    assert not Path("untied/report.html").exists()
 
 
 LOSSES = TRAIN.replace("ppl", "rate")  # are no perplexities
