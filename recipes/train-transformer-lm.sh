@@ -12,7 +12,8 @@
 # 3 layers of 256 units, norms before the sublayers, blocks of 256 tokens, 12 epochs in bfloat16. The learning rate falls in
 # a straight line to 0 at the last update. Scoring gives every token but the first 128 a context of 128 words at least.
 #
-# UPDATES    how many of them. LR, DROPOUT, SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+# UPDATES, LR, DROPOUT   how many updates, the highest learning rate, and the rate of dropout. SEED, SPLITS: language-model.sh.
+# SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
