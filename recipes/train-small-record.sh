@@ -3,6 +3,7 @@
 # one row, chooses between its weights and their moving average on the validation set, and scores the chosen ones.
 #
 #   recipes/train-small-record.sh ROW            # rows, published figures, hardware, time: tables/small-record.json
+#   recipes/train-small-record.sh INGREDIENTS    # awd-dropout with one ingredient less or more: tables/ingredients.json
 #
 # Corpus     prepare-ptb.sh
 # Expected   below Inan et al.'s (2017) 85.1 with tying alone; measured: RESULTS.md
@@ -14,27 +15,49 @@
 #
 # WORDS, INPUTS, STATES, OUTPUTS   rates of dropout; the presets have 0.1, 0.2, 0.1, 0.2
 # DECAY                            of the moving average: 0.999; rows awd* 0.9995
-# EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, rows awd* 40 and 21
-# SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
+# EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, rows awd* 40
+#                                  and 21, those of ingredients 16 and 9
+# SEED, SPLITS: language-model.sh, of valid and test; of ingredients of valid alone. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
+table=small-record
 case $1 in
     untied) options=(--arch gal_lm_small) ;;
     wt) options=(--arch gal_lm_small_wt) ;;
-    awd | awd-dropout) # Merity et al.'s (2018) ingredients at this size
-        options=(--arch gal_lm_small_wt --decoder-embed-dim 256 --decoder-hidden-size 390 --projection
-            --init-range 0.05 --random-length --clip-norm 7 --weight-decay 3e-5
-            --activation-regularization 1 --temporal-activation-regularization 0.5)
+    wt-pr) options=(--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15) ;;
+    *) # Merity et al.'s (2018) ingredients at this size
+        arch=gal_lm_small_wt
+        [[ $1 != without-tying ]] || arch=gal_lm_small
+        options=(--arch "$arch" --decoder-embed-dim 256 --decoder-hidden-size 390 --init-range 0.05
+            --clip-norm 7 --weight-decay 3e-5 --activation-regularization 1 --temporal-activation-regularization 0.5)
+        [[ $1 == without-projection ]] || options+=(--projection)
+        [[ $1 == without-random-length ]] || options+=(--random-length)
         if [[ $1 == awd ]]; then
             options+=(--dropout-words 0.05 --dropout-inputs 0.2 --dropout-states 0 --dropout-outputs 0.3 --weight-dropout 0.2)
         else
             options+=(--dropout-words 0.08 --dropout-inputs 0.3 --dropout-states 0.1 --dropout-outputs 0.4 --weight-dropout 0.35)
         fi
-        DECAY=${DECAY:-0.9995} EPOCHS=${EPOCHS:-40} ANNEAL=${ANNEAL:-21}
+        DECAY=${DECAY:-0.9995}
+        if [[ $1 == awd* ]]; then
+            EPOCHS=${EPOCHS:-40} ANNEAL=${ANNEAL:-21}
+        else
+            table=ingredients PRECISION=${PRECISION:-bf16} EPOCHS=${EPOCHS:-16} ANNEAL=${ANNEAL:-9} SPLITS=valid
+        fi
         ;;
-    wt-pr) options=(--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15) ;;
+esac
+case $1 in
+    without-projection) options+=(--decoder-embed-dim 322 --decoder-hidden-size 322) ;; # as many parameters
+    without-weight-dropout) options+=(--weight-dropout 0) ;;
+    without-state-dropout) options+=(--dropout-states 0) ;;
+    without-activation-regularization) options+=(--activation-regularization 0 --temporal-activation-regularization 0) ;;
+    without-weight-decay) options+=(--weight-decay 0) ;;
+    with-augmented-loss) options+=(--augmented-loss 10 --augmented-temperature 20) ;;
+    with-projection-regularization) options+=(--projection-regularization 0.15) ;;
+    with-cosine-regularization) options+=(--cosine-regularization 1) ;;
+    with-scaled-cosine) options+=(--sharing-method scaled-cosine) ;;
+    with-mixture) options+=(--output-layer mixture) ;;
 esac
 case $SPLITS in
     valid | 'valid test') ;;
@@ -79,5 +102,7 @@ run tail -n 2 "$folder/score-valid.log"
 if [[ $splits == *test ]]; then
     score "$folder/checkpoint_$chosen.pt" test "$folder/score-test.log"
     run tail -n 2 "$folder/score-test.log"
-    record small-record "$1" "$folder" --note "scored weights: checkpoint_$chosen.pt"
+fi
+if [[ $splits == *test || $table == ingredients ]]; then
+    record "$table" "$1" "$folder" --note "scored weights: checkpoint_$chosen.pt"
 fi

@@ -37,6 +37,22 @@ OURS, THEIRS = (
     "--criterion tied_cross_entropy",
     "--arch lstm --encoder-bidirectional --criterion label_smoothed_cross_entropy",
 )
+# Of the table of ingredients: the options that set a row apart from all ingredients, and the value of each.
+INGREDIENTS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "without-tying": {"arch": "gal_lm_small"},
+    "without-projection": {"decoder_embed_dim": 322, "decoder_hidden_size": 322, "projection": False},
+    "without-weight-dropout": {"weight_dropout": 0.0},
+    "without-state-dropout": {"dropout_states": 0.0},
+    "without-activation-regularization": {"activation_regularization": 0.0, "temporal_activation_regularization": 0.0},
+    "without-random-length": {"random_length": False},
+    "without-weight-decay": {"weight_decay": 0.0},
+    "with-augmented-loss": {"augmented_loss": 10.0, "augmented_temperature": 20.0},
+    "with-projection-regularization": {"projection_regularization": 0.15},
+    "with-cosine-regularization": {"cosine_regularization": 1.0},
+    "with-scaled-cosine": {"sharing_method": "scaled-cosine"},
+    "with-mixture": {"output_layer": "mixture"},
+}
 # What sets each row of a recipe apart: everything else in its training is that of the other rows with the same words
 # before the last one. None: nothing is trained. {work} is the folder of the corpus.
 ROWS: dict[str, dict[str, str | None]] = {
@@ -59,8 +75,7 @@ ROWS: dict[str, dict[str, str | None]] = {
         "untied": "--arch gal_lm_small",
         "wt": "--arch gal_lm_small_wt",
         "wt-pr": "--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15",
-        "awd": "",
-        "awd-dropout": "",
+        **dict.fromkeys(("awd", "awd-dropout", *INGREDIENTS), ""),
     },
     "train-ranking.sh": {method: f"--arch zaremba_lm_small_wt --sharing-method {method}" for method in SHARING_METHODS},
     "train-transformer-lm.sh": {
@@ -158,7 +173,7 @@ ROWS: dict[str, dict[str, str | None]] = {
     ),
 }
 # Rows whose training is another in more: optimizer, criterion, regularisation; and widths, each with its learning rate.
-APART = {"awd", "awd-dropout", "dl4mt_twwt", "fairseq", "64", "128", "256", "512"}
+APART = {"awd", "awd-dropout", *INGREDIENTS, "dl4mt_twwt", "fairseq", "64", "128", "256", "512"}
 LIU = {"label_smoothing": 0.1, "adam_betas": "(0.9, 0.98)", "criterion": "tied_cross_entropy", "fp16": True}
 WMT = LIU | {"dropout": 0.3, "weight_decay": 0, "max_tokens": 3584, "update_freq": [32], "keep_last_epochs": 10}
 IWSLT = LIU | {"dropout": 0.3, "weight_decay": 1e-4, "update_freq": [1], "max_update": 50_000}

@@ -15,7 +15,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers the presets)
 
-from .facts import APART, FACTS, ROWS, SCORES
+from .facts import APART, FACTS, INGREDIENTS, ROWS, SCORES
 from .shell import RECIPES, environment, option, prepared, refusal
 
 Commands = list[list[str]]
@@ -110,11 +110,25 @@ def test_rows(script: str, tmp_path: Path) -> None:
     assert {name: found[name] for name in FACTS[script]} == FACTS[script]
 
 
+def test_each_row_of_ingredients_differs_in_one(tmp_path: Path) -> None:
+    prepared(tmp_path)
+    dry = dry_runs("train-small-record.sh", [*INGREDIENTS], RUNS=tmp_path, GPUS=0)
+    found = {row: settings(next(trainings(commands))) for row, commands in dry.items()}
+    for row, others in INGREDIENTS.items():
+        same = {name: value for name, value in found[row].items() if value == found["all"][name]}
+        apart = {name: value for name, value in found[row].items() if name not in same}
+        assert {name: apart[name] for name in others} == others
+        assert apart.keys() - others.keys() <= {"save_dir", "log_file"}, row
+
+
 def check_scores(script: str, row: str, commands: Commands, train: list[str]) -> None:
     """A row's own model is scored on the text that it was trained on, with the recipe's search."""
     subsets, expected = SCORES[script]
     scores = [words for words in commands if words[0] in ("fairseq-eval-lm", "fairseq-generate")]
-    assert [option(words, "--gen-subset") for words in scores] == subsets.split() + ["test1"] * row.startswith("en-de")
+    splits = subsets.split() + ["test1"] * row.startswith("en-de")
+    if row in INGREDIENTS:  # which are compared on the validation set alone
+        splits.remove("test")
+    assert [option(words, "--gen-subset") for words in scores] == splits
     folder = option(train, "--save-dir")
     if row.startswith("rhn"):
         expected = {"--path": "checkpoint_best.pt"}
