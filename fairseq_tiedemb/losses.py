@@ -13,6 +13,7 @@ from .loss_options import LossOptions as LossOptions
 from .loss_options import OutputLoss as OutputLoss
 from .loss_options import check_evaluated as check_evaluated
 from .objective import Objective
+from .products import EVEN, fill
 from .squared_norms import blocks, slices
 
 # Rows of logits in memory at a time. 256 to 1,024 rows cost the same within noise. Fewer rows make thin matrix products
@@ -197,10 +198,14 @@ class _ChunkedLoss:
         self.together = objective.rows_a_word()
         shape = () if self.options.reduce else (len(features) // self.together,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
-        rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
-        rows = math.ceil(rows / self.together) * self.together
+        even = table.dtype == torch.bfloat16 and not (table.is_cuda or torch.compiler.is_compiling())
+        self.multiple = math.lcm(self.together, EVEN if even else 1)
+        rows = self.filled(min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS)))
+        self.features = features = fill(features, self.multiple)
+        self.similar = objective.similar_ND
+        if self.similar is not None:
+            self.similar = fill(self.similar.to(table.dtype), self.multiple)
         self.scores = table.new_empty(min(rows, len(features)), len(table))
-        self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
         dtype = self.exact if self.is_lifted else table.dtype
@@ -209,11 +214,15 @@ class _ChunkedLoss:
         self.grad_table: Tensor | None = None  # before the first rows
         self.grad_offset = table.new_zeros(len(table), dtype=self.exact) if need_offset else None
 
+    def filled(self, rows: int) -> int:
+        """The next number of rows that products may have."""
+        return math.ceil(rows / self.multiple) * self.multiple
+
     def run(self, table: Tensor) -> tuple[OutputLoss, Gradients]:
         """Losses and gradients of all rows; ``table`` is the argument of ``output_loss``."""
         count = len(self.target)
         chunks = max(1, math.ceil(count / max(1, len(self.scores))))  # of equal size
-        for rows in slices(count, math.ceil(count / chunks / self.together) * self.together):
+        for rows in slices(count, self.filled(math.ceil(count / chunks))):
             self.add_rows(rows, self.target[rows])
         return OutputLoss(*self.losses), self.gradients(table)
 
@@ -222,13 +231,14 @@ class _ChunkedLoss:
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
         similar = None if self.similar is None else torch.mm(self.similar[rows], self.table.t())
-        for block in blocks(scores, self.together):
-            exact = scores[block].to(self.exact)
-            where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(features)))
+        own = scores[: len(target)]
+        for block in blocks(own, self.together):
+            exact = own[block].to(self.exact)
+            where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(target)))
             soft = None if similar is None else similar[block].to(self.exact)
             self._to_gradient(exact, target[block].unsqueeze(1), where, soft)
-            if scores.dtype != exact.dtype:
-                scores[block].copy_(exact)
+            if own.dtype != exact.dtype:
+                own[block].copy_(exact)
         if self.grad_features is not None:
             if self.is_lifted:
                 torch.div(torch.mm(scores, self.table), self.unit, out=self.grad_features[rows])
@@ -265,7 +275,8 @@ class _ChunkedLoss:
                     self.grad_table[rows].to(self.exact), table[rows].to(self.exact), out=grad_scale[rows]
                 )
             grad_scale /= self.scale
-        return self.grad_features, self.grad_table, grad_scale, self.grad_offset
+        grad_features = None if self.grad_features is None else self.grad_features[: len(self.target)]
+        return grad_features, self.grad_table, grad_scale, self.grad_offset
 
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""

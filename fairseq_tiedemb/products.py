@@ -12,9 +12,12 @@ import platform
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 
+linear = torch.nn.functional.linear  # which trainings replace by ``even_linear``
 X86 = ("x86_64", "AMD64")
 WAYS = ("blas", "onednn")
 VARIABLE = "FAIRSEQ_TIEDEMB_PRODUCTS"
@@ -25,6 +28,9 @@ GAIN = 1.25
 ROUNDS = 5
 ROWS, WIDTH, UNITS = 64, 256, 128
 WORTH_PACKING = 12  # products with one weight
+# oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. Trainings
+# in bfloat16 multiply a multiple of so many rows.
+EVEN = 64
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,40 @@ def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     if weight.is_mkldnn:
         return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
     return torch.nn.functional.linear(inputs, weight, bias)
+
+
+def fill(rows_ND: torch.Tensor, multiple: int = EVEN) -> torch.Tensor:
+    """The rows, and as many rows of zeros as a multiple needs; products and gradients of these are zeros."""
+    missing = -len(rows_ND) % multiple
+    return torch.nn.functional.pad(rows_ND, (0, 0, 0, missing)) if missing else rows_ND
+
+
+def even_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Does ``F.linear``; in bfloat16 on a CPU, with gradients, by products of a multiple of ``EVEN`` rows."""
+    rows = inputs.numel() // max(1, inputs.size(-1))
+    if inputs.dtype != torch.bfloat16 or inputs.device.type != "cpu" or rows < EVEN or not torch.is_grad_enabled():
+        return linear(inputs, weight, bias)
+    return _EvenLinear.apply(inputs.reshape(rows, -1), weight, bias).view(*inputs.shape[:-1], -1)
+
+
+class _EvenLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, inputs_NI: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        filled = fill(inputs_NI)
+        ctx.save_for_backward(filled, weight)
+        return linear(filled, weight, bias).resize_(len(inputs_NI), len(weight))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NO: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        filled, weight = ctx.saved_tensors
+        needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad
+        grad = fill(grad_NO)
+        return (
+            torch.mm(grad, weight)[: len(grad_NO)] if needs_inputs else None,
+            torch.mm(grad.t(), filled) if needs_weight else None,
+            grad_NO.sum(0) if needs_bias else None,
+        )
 
 
 def _switch() -> tuple[Callable[[], str], Callable[[str], None], dict[str, str]]:

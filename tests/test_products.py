@@ -17,6 +17,7 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.utils import set_torch_seed
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import fairseq_tiedemb
@@ -156,13 +157,19 @@ def test_a_resumed_training_goes_on_with_its_library(
     assert "as in the training before" not in run("whole", AMD, 3, "--products", "blas")
 
 
+TRANSFORMER = [
+    *(
+        f"--{side}-{size}"
+        for side in ("encoder", "decoder")
+        for size in ("layers=1", "embed-dim=16", "ffn-embed-dim=16")
+    ),
+    *("--encoder-attention-heads=2", "--decoder-attention-heads=2", "--optimizer=adam", "--share-all-embeddings"),
+]
+
+
 @pytest.mark.parametrize("way", products.WAYS)
 def test_plain_is_fairseq_by_each_library(way: str, train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
-    sizes = (
-        "--encoder-layers 1 --decoder-layers 1 --encoder-embed-dim 16 --decoder-embed-dim 16 --encoder-ffn-embed-dim"
-    )
-    sizes += " 16 --decoder-ffn-embed-dim 16 --encoder-attention-heads 2 --decoder-attention-heads 2 --dropout 0.1"
-    flags = (*sizes.split(), "--share-all-embeddings", "--optimizer", "adam", "--max-tokens", 200, "--max-update", 5)
+    flags = (*TRANSFORMER, "--dropout", 0.1, "--max-tokens", 200, "--max-update", 5)
     for arch in ("transformer", "tied_transformer"):
         train(
             parallel_data, "--arch", arch, *flags, "--products", way, "--save-dir", tmp_path / arch, "--num-workers", 0
@@ -233,7 +240,60 @@ def test_commands_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         cpu, "fast_products", lambda way: limits.append([os.environ.get(name) for name in names]) or chosen
     )
     cpu.choose("blas")
-    assert limits == [["7", "64"]]  # before the first product, at which they are read
+    assert limits == [["7", "256"]]  # before the first product, at which they are read
+
+
+@pytest.mark.parametrize("shape", [(63, 8), (64, 8), (3, 50, 8), (130, 1, 8)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_even_linear_is_linear(shape: tuple[int, ...], with_bias: bool) -> None:
+    inputs, weight, bias = (torch.randn(size).bfloat16() for size in (shape, (5, 8), (5,)))
+    grad = torch.randn(*shape[:-1], 5).bfloat16()
+    own = [each.clone().requires_grad_() for each in ((inputs, weight, bias) if with_bias else (inputs, weight))]
+    result = products.even_linear(*own)
+    result.add_(1).backward(grad)  # modules may add a residual in place
+    i, w, b, g = (each.double() for each in (inputs, weight, bias, grad))
+    rows = g.flatten(0, -2)
+    expected = [i @ w.t() + b * with_bias + 1, g @ w, rows.t() @ i.flatten(0, -2), rows.sum(0)]
+    for found, exact in zip([result, *(each.grad for each in own)], expected, strict=False):
+        torch.testing.assert_close(found.double(), exact, rtol=0.02, atol=0.05)
+
+
+class Rows(TorchDispatchMode):
+    """The number of rows of each product of two matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.mm.out, torch.ops.aten.addmm.default):
+            self.seen.add(args[-2].size(0))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--arch=tied_transformer", *TRANSFORMER], ["--arch=transformer", *TRANSFORMER], [*NMT, "--cell", "gru"]],
+    ids=["ours", "fairseq's", "recurrent"],
+)
+@pytest.mark.parametrize("precision", [(), ("--bf16",)], ids=["float32", "bfloat16"])
+def test_trainings_in_bfloat16_multiply_even_rows(
+    flags: list[object], precision: tuple[str, ...], train: InProcess, parallel_data: Path
+) -> None:
+    with Rows() as rows:
+        train(
+            parallel_data,
+            *flags,
+            *precision,
+            "--max-tokens",
+            400,
+            "--max-update",
+            3,
+            "--no-save",
+            "--disable-validation",
+        )
+    uneven = {count for count in rows.seen if count > products.EVEN and count % products.EVEN}
+    assert bool(uneven) == (not precision), uneven
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["CPU alone", "GPU"])
