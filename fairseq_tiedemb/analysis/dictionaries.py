@@ -11,7 +11,8 @@ def load_dictionary(path: Path, *, flag: str) -> Any:
     import fairseq_tiedemb.compat  # noqa: F401 (mends it)
 
     if not path.is_file():
-        raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use a folder of fairseq-preprocess.")
+        use = "Use a folder of fairseq-preprocess; with --only-source it has a dict.txt."
+        raise ValueError(f"{flag}: needs a file; got {path}, which is none. {use}")
     try:
         return Dictionary.load(str(path))
     except Exception as error:  # fairseq raises many classes, including Exception itself

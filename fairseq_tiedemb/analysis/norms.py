@@ -46,10 +46,10 @@ def table_norms(
     tables = [(names, entry) for names, entry in named if entry.dim() == 2]
     if not tables:
         raise ValueError(
-            f"CHECKPOINT: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
+            f"TABLE: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
             "which has none. Use a checkpoint of a model with a vocabulary."
         )
-    require_finite({names[0]: table for names, table in tables}, str(path), flag="CHECKPOINT")
+    require_finite({names[0]: table for names, table in tables}, str(path), flag="TABLE")
     return [
         _row_norms(model, f"[{number}]", names, table, padding_row) for number, (names, table) in enumerate(tables, 1)
     ]

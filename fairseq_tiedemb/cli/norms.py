@@ -1,6 +1,6 @@
 """Print and draw the norms of a trained model's embedding rows.
 
-CHECKPOINT is one of fairseq-train, a folder of Hugging Face's transformers, or a safetensors file. The padding row is
+TABLE is one of fairseq-train, a folder of Hugging Face's transformers, or a safetensors file. The padding row is
 left out, except of the latter two. Equal tables, such as tied ones, appear as one. With a dictionary, the norms of
 frequent and of rare words are compared.
 """
@@ -15,7 +15,7 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint, folder of transformers, or safetensors file"
+        "checkpoint", type=Path, metavar="TABLE", help="checkpoint, folder of transformers, or safetensors file"
     )
     parser.add_argument("--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for counts")
     parser.add_argument("--isotropy", action="store_true", help="also print how evenly rows point in all directions")
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         state: dict[str, Any] = {"model": dict(read_tables(checkpoint).values())}
         others: dict[str, Any] = {"is_table": lambda name: True, "padding_row": -1}
     else:
-        state, others = read_checkpoint(checkpoint, flag="CHECKPOINT"), {}
+        state, others = read_checkpoint(checkpoint, flag="TABLE"), {}
     tables, counted = norms.table_norms(state["model"], path=checkpoint, **others), []
     if dictionary is not None:
         counted = norms.with_counts(tables, dictionary, fingerprints_of_training(state.get("task_state")))

@@ -68,7 +68,7 @@ def test_names_of_tables() -> None:
     for name in ("decoder.embed_tokens.embeddings.2.0.weight", "d.adaptive_softmax.tail.0.2.weight"):
         (found,) = norms.table_norms({name: table()}, path=Path("x"))
         assert (len(found.values), found.values.max()) == (20, pytest.approx(1e6))  # a later band pads no text
-    message = "CHECKPOINT: needs a model with an embedding table .*; got x.pt, which has none"
+    message = "TABLE: needs a model with an embedding table .*; got x.pt, which has none"
     for name in OTHERS.split():
         with pytest.raises(ValueError, match=message):
             norms.table_norms({name: table(), "decoder.output.weight": torch.ones(7)}, path=Path("x.pt"))
@@ -191,8 +191,8 @@ def test_refusals(tmp_path: Path) -> None:
     write_dictionary(tmp_path / "short.txt", [3])
     picture = tmp_path / "p.png"
     for arguments, message in (
-        (["none.pt"], "CHECKPOINT: needs a checkpoint; got .*none.pt"),
-        (["nan.pt"], "CHECKPOINT: needs finite weights; got .*nan.pt with 3 of 60 numbers of decoder.embed"),
+        (["none.pt"], "TABLE: needs a checkpoint; got .*none.pt"),
+        (["nan.pt"], "TABLE: needs finite weights; got .*nan.pt with 3 of 60 numbers of decoder.embed"),
         (["a.pt", "--dictionary", "none.txt"], "--dictionary: needs a text file; got .*none.txt"),
         (["a.pt", "--dictionary", "broken.txt"], "--dictionary: needs lines `word count`; got 'a line .* of .*broken"),
         (["a.pt", "--dictionary", "a.pt"], "--dictionary: needs UTF-8 text; got .*a.pt"),

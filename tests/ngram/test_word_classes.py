@@ -163,7 +163,7 @@ def test_refusals(data: Path, run_command: RunCommand, tmp_path: Path) -> None:
         ((data, "--classes", 1), "--classes: needs 2 to 13, the words that the text has; got 1. Use 4, say"),
         ((data, "--classes", 14), "--classes: needs 2 to 13, the words that the text has; got 14"),
         ((data, "--train-subset", "no"), "--train-subset: needs a text of .* got .*no, without .bin or .idx"),
-        ((tmp_path,), "DATA: needs a file; got .*dict.txt, which is none"),
+        ((tmp_path,), "DATA: needs a file; got .*dict.txt, which is none.*--only-source"),
         ((data, "--output", tmp_path / "none/x"), "--output: needs a folder that exists; got .*none"),
         ((blank,), "--train-subset: needs two different words or more; got 1 in train of .*blank"),
     ):

@@ -134,7 +134,7 @@ def test_refusals(data: Path, tmp_path: Path) -> None:
         ((data, "--smoothing", "nan"), "--smoothing: needs 0 to 4; got nan"),
         ((data, "--min-count", 3, "--dim", 4), "--dim: needs fewer than .* that come 3 times .* got 4 for 4. Use"),
         ((data, "--train-subset", "no"), "--train-subset: needs a text of .* got .*no, without .bin or .idx. Use one"),
-        ((tmp_path,), "DATA: needs a file; got .*dict.txt, which is none"),
+        ((tmp_path,), "DATA: needs a file; got .*dict.txt, which is none.*--only-source"),
         ((data, "--output", tmp_path / "none/x.vec"), "--output: needs a folder that exists; got .*none"),
     ):
         with pytest.raises(ValueError, match=message):
