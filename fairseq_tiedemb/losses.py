@@ -22,6 +22,8 @@ ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES = 2**24
 FEWEST_ROWS = 64
+# Products in these dtypes, on a CPU, have a multiple of ``EVEN`` rows.
+EVEN_ROWS = {torch.bfloat16}
 # Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times
 # as long. V = 250,000, D = 128: 7 MB beyond the gradient instead of 309, in 0.9 of the time.
 BY_WORDS, BY_WORDS_BELOW = {torch.bfloat16}, 128
@@ -198,7 +200,7 @@ class _ChunkedLoss:
         self.together = objective.rows_a_word()
         shape = () if self.options.reduce else (len(features) // self.together,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
-        even = table.dtype == torch.bfloat16 and not (table.is_cuda or torch.compiler.is_compiling())
+        even = table.dtype in EVEN_ROWS and not (table.is_cuda or torch.compiler.is_compiling())
         self.multiple = math.lcm(self.together, EVEN if even else 1)
         rows = self.filled(min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS)))
         self.features = features = fill(features, self.multiple)
@@ -230,7 +232,7 @@ class _ChunkedLoss:
         features = self.features[rows]
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
-        similar = None if self.similar is None else torch.mm(self.similar[rows], self.table.t())
+        similar = None if self.similar is None else torch.mm(self.similar[rows], self.table.t())[: len(target)]
         own = scores[: len(target)]
         for block in blocks(own, self.together):
             exact = own[block].to(self.exact)

@@ -38,8 +38,11 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 22)  # two rows of eleven scores, four rows of the table
 
 
-@pytest.fixture(params=["rows", "words"])
+@pytest.fixture(params=["rows", "even rows", "words"])
 def by_rows_and_by_words(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "even rows":  # seven words in two chunks, the last one filled up
+        monkeypatch.setattr(module, "EVEN_ROWS", {torch.float64, torch.float32, torch.bfloat16})
+        monkeypatch.setattr(module, "EVEN", 4)
     if request.param == "words":  # eleven words in three blocks, the last one short
         monkeypatch.setattr(module, "SCORES", 1)
         monkeypatch.setattr(module, "BY_WORDS", {torch.float64, torch.float32, torch.bfloat16})
