@@ -1,8 +1,8 @@
-"""Chooses the library by which torch multiplies float32 matrices on the CPU.
+"""How torch multiplies matrices on the CPU: by which library, by packed weights, and how many rows.
 
-torch sends these products to its BLAS. In the wheels for x86 that is MKL, which takes slow kernels on processors that
-are not Intel's. oneDNN, in the same wheels, gets them only where torch may round them to bfloat16. oneDNN rounds on
-processors with AMX; on others it multiplies in float32 all the same. So both are measured, speed and exactness.
+torch sends products in float32 to its BLAS. In the wheels for x86 that is MKL, which takes slow kernels on processors
+that are not Intel's. oneDNN, in the same wheels, gets them only where torch may round them to bfloat16. oneDNN rounds
+on processors with AMX; on others it multiplies in float32 all the same. So both are measured, speed and exactness.
 """
 
 import functools
@@ -149,7 +149,7 @@ def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
 def fill(rows_ND: torch.Tensor, multiple: int = EVEN) -> torch.Tensor:
     """The rows, and as many rows of zeros as a multiple needs; products and gradients of these are zeros."""
     missing = -len(rows_ND) % multiple
-    return torch.nn.functional.pad(rows_ND, (0, 0, 0, missing)) if missing else rows_ND
+    return torch.cat((rows_ND, rows_ND.new_zeros(missing, rows_ND.size(1)))) if missing else rows_ND
 
 
 def even_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
