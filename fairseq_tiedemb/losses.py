@@ -13,7 +13,7 @@ from .loss_options import LossOptions as LossOptions
 from .loss_options import OutputLoss as OutputLoss
 from .loss_options import check_evaluated as check_evaluated
 from .objective import Objective
-from .products import EVEN, fill
+from .products import fill, row_multiple
 from .squared_norms import blocks, slices
 
 # Rows of logits in memory at a time. 256 to 1,024 rows cost the same within noise. Fewer rows make thin matrix products
@@ -22,8 +22,6 @@ ROWS = 512
 # Upper limit for the logits in memory (64 MB of float32), unless FEWEST_ROWS rows need more.
 SCORES = 2**24
 FEWEST_ROWS = 64
-# Products in these dtypes, on a CPU, have a multiple of ``EVEN`` rows.
-EVEN_ROWS = {torch.bfloat16}
 # Products in these dtypes, on a CPU, go by words where SCORES has fewer rows than this; float32 would take 1.25 times
 # as long. V = 250,000, D = 128: 7 MB beyond the gradient instead of 309, in 0.9 of the time.
 BY_WORDS, BY_WORDS_BELOW = {torch.bfloat16}, 128
@@ -200,14 +198,11 @@ class _ChunkedLoss:
         self.together = objective.rows_a_word()
         shape = () if self.options.reduce else (len(features) // self.together,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
-        even = table.dtype in EVEN_ROWS and not (table.is_cuda or torch.compiler.is_compiling())
-        self.multiple = math.lcm(self.together, EVEN if even else 1)
-        rows = self.filled(min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS)))
-        self.features = features = fill(features, self.multiple)
-        self.similar = objective.similar_ND
-        if self.similar is not None:
-            self.similar = fill(self.similar.to(table.dtype), self.multiple)
-        self.scores = table.new_empty(min(rows, len(features)), len(table))
+        self.multiple = row_multiple(table, len(features))
+        rows = min(ROWS, max(SCORES // max(len(table), 1), FEWEST_ROWS))
+        rows = math.ceil(rows / self.together) * self.together
+        self.scores = table.new_empty(self.filled(min(rows, len(features))), len(table))
+        self.similar = None if objective.similar_ND is None else objective.similar_ND.to(table.dtype)
         need_features, need_table, self.need_scale, need_offset = needs_grad
         self.needs_grad = any(needs_grad)
         dtype = self.exact if self.is_lifted else table.dtype
@@ -217,44 +212,46 @@ class _ChunkedLoss:
         self.grad_offset = table.new_zeros(len(table), dtype=self.exact) if need_offset else None
 
     def filled(self, rows: int) -> int:
-        """The next number of rows that products may have."""
+        """How many rows a product of so many has, the last ones zeros."""
         return math.ceil(rows / self.multiple) * self.multiple
 
     def run(self, table: Tensor) -> tuple[OutputLoss, Gradients]:
         """Losses and gradients of all rows; ``table`` is the argument of ``output_loss``."""
         count = len(self.target)
         chunks = max(1, math.ceil(count / max(1, len(self.scores))))  # of equal size
-        for rows in slices(count, self.filled(math.ceil(count / chunks))):
+        rows_each = math.ceil(count / chunks / self.together) * self.together
+        for rows in slices(count, self.filled(rows_each) // self.together * self.together):
             self.add_rows(rows, self.target[rows])
         return OutputLoss(*self.losses), self.gradients(table)
 
     def add_rows(self, rows: slice, target: Tensor) -> None:
-        features = self.features[rows]
+        count, features = len(target), fill(self.features[rows], self.multiple)
         scores = self.scores[: len(features)]
         torch.mm(features, self.table.t(), out=scores)
-        similar = None if self.similar is None else torch.mm(self.similar[rows], self.table.t())[: len(target)]
-        own = scores[: len(target)]
+        similar = None if self.similar is None else torch.mm(fill(self.similar[rows], self.multiple), self.table.t())
+        own = scores[:count]
         for block in blocks(own, self.together):
             exact = own[block].to(self.exact)
-            where = slice(rows.start + block.start, min(rows.start + block.stop, rows.start + len(target)))
-            soft = None if similar is None else similar[block].to(self.exact)
+            where = slice(rows.start + block.start, rows.start + min(block.stop, count))
+            soft = None if similar is None else similar[:count][block].to(self.exact)
             self._to_gradient(exact, target[block].unsqueeze(1), where, soft)
             if own.dtype != exact.dtype:
                 own[block].copy_(exact)
         if self.grad_features is not None:
             if self.is_lifted:
                 torch.div(torch.mm(scores, self.table), self.unit, out=self.grad_features[rows])
+            elif len(scores) > count:
+                self.grad_features[rows] = torch.mm(scores, self.table)[:count]
             else:
                 torch.mm(scores, self.table, out=self.grad_features[rows])
         if self.need_table:
-            self._add_to_table(scores.t(), features)
+            self._add_to_table(scores.t(), features, is_all=count == len(self.target))
 
-    def _add_to_table(self, left: Tensor, right: Tensor) -> None:
+    def _add_to_table(self, left: Tensor, right: Tensor, *, is_all: bool) -> None:
         """Adds a product to the table's gradient; the sum over chunks is in float32 beside products in half."""
         if self.grad_table is None:
-            only = len(right) == len(self.features)
             product = torch.mm(left, right)
-            self.grad_table = product if only and not self.is_lifted else product.to(self.exact)
+            self.grad_table = product if is_all and not self.is_lifted else product.to(self.exact)
         elif self.grad_table.dtype == right.dtype:
             self.grad_table.addmm_(left, right)
         else:
@@ -277,8 +274,7 @@ class _ChunkedLoss:
                     self.grad_table[rows].to(self.exact), table[rows].to(self.exact), out=grad_scale[rows]
                 )
             grad_scale /= self.scale
-        grad_features = None if self.grad_features is None else self.grad_features[: len(self.target)]
-        return grad_features, self.grad_table, grad_scale, self.grad_offset
+        return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
     def _to_gradient(self, scores: Tensor, target: Tensor, where: slice, similar: Tensor | None) -> None:
         """Adds the losses of a block of rows and overwrites its products w . h with ``unit`` d loss / d (w . h)."""

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 linear = torch.nn.functional.linear  # which trainings replace by ``even_linear``
 X86 = ("x86_64", "AMD64")
@@ -28,9 +27,9 @@ GAIN = 1.25
 ROUNDS = 5
 ROWS, WIDTH, UNITS = 64, 256, 128
 WORTH_PACKING = 12  # products with one weight
-# oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. Trainings
-# in bfloat16 multiply a multiple of so many rows.
-EVEN = 64
+# oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. Those of
+# trainings in these dtypes have a multiple of so many rows.
+EVEN, EVEN_ROWS = 64, {torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -146,16 +145,29 @@ def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     return torch.nn.functional.linear(inputs, weight, bias)
 
 
-def fill(rows_ND: torch.Tensor, multiple: int = EVEN) -> torch.Tensor:
+def row_multiple(operand: torch.Tensor, rows: int) -> int:
+    """What a product's number of rows is a multiple of: ``EVEN`` for many rows in bfloat16 on a CPU, else 1."""
+    if operand.device.type != "cpu" or operand.dtype not in EVEN_ROWS or torch.compiler.is_compiling():
+        return 1
+    return 1 if rows < EVEN else EVEN
+
+
+def fill(rows_ND: torch.Tensor, multiple: int) -> torch.Tensor:
     """The rows, and as many rows of zeros as a multiple needs; products and gradients of these are zeros."""
     missing = -len(rows_ND) % multiple
     return torch.cat((rows_ND, rows_ND.new_zeros(missing, rows_ND.size(1)))) if missing else rows_ND
 
 
+def over_rows(left_NO: torch.Tensor, right_NI: torch.Tensor) -> torch.Tensor:
+    """The product over all rows (O, I) that is a weight's gradient."""
+    multiple = row_multiple(left_NO, len(left_NO))
+    return fill(left_NO, multiple).t() @ fill(right_NI, multiple)
+
+
 def even_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """Does ``F.linear``; in bfloat16 on a CPU, with gradients, by products of a multiple of ``EVEN`` rows."""
+    """Does ``F.linear``, by products whose number of rows is that of ``row_multiple``."""
     rows = inputs.numel() // max(1, inputs.size(-1))
-    if inputs.dtype != torch.bfloat16 or inputs.device.type != "cpu" or rows < EVEN or not torch.is_grad_enabled():
+    if weight.dim() != 2 or weight.dtype != inputs.dtype or row_multiple(inputs, rows) == 1:
         return linear(inputs, weight, bias)
     return _EvenLinear.apply(inputs.reshape(rows, -1), weight, bias).view(*inputs.shape[:-1], -1)
 
@@ -163,19 +175,17 @@ def even_linear(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor |
 class _EvenLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs_NI: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        filled = fill(inputs_NI)
-        ctx.save_for_backward(filled, weight)
-        return linear(filled, weight, bias).resize_(len(inputs_NI), len(weight))
+        ctx.save_for_backward(inputs_NI if ctx.needs_input_grad[1] else None, weight)
+        return linear(fill(inputs_NI, EVEN), weight, bias).resize_(len(inputs_NI), len(weight))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_NO: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        filled, weight = ctx.saved_tensors
+        inputs_NI, weight = ctx.saved_tensors
         needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad
-        grad = fill(grad_NO)
+        grad = fill(grad_NO, EVEN)
         return (
             torch.mm(grad, weight)[: len(grad_NO)] if needs_inputs else None,
-            torch.mm(grad.t(), filled) if needs_weight else None,
+            over_rows(grad, inputs_NI) if needs_weight else None,
             grad_NO.sum(0) if needs_bias else None,
         )
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..products import packed, product
+from ..products import over_rows, packed, product
 from .attention import AttentionGradients, Source, attend
 from .cells import Cell, add_product, for_gradients, for_products, rounded, state_dtype, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
@@ -159,7 +159,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         grad_energy, grad_keys = attention.finish()
 
         def over_all_steps(grads_TBG: Tensor, inputs_TBI: Tensor) -> Tensor:
-            return grads_TBG.flatten(0, 1).t() @ inputs_TBI.flatten(0, 1)
+            return over_rows(grads_TBG.flatten(0, 1), inputs_TBI.flatten(0, 1))
 
         def over_recurrent_steps(grads_TBG: Tensor, inputs_TBH: Tensor) -> Tensor:
             return over_all_steps(cell.of_recurrent(grads_TBG), inputs_TBH).roll(-cell.rolled * size, 0)

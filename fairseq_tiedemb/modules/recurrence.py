@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..products import packed
+from ..products import over_rows, packed
 from .cells import Cell, for_gradients, for_products, rounded, state_dtype, without_autocast
 
 
@@ -49,5 +49,5 @@ class Recurrence(torch.autograd.Function):
         for t in reversed(range(len(saved))):
             grad_state[:, :size] += grad_hidden_TBH[t]
             grad_state = cell.step_backward(grad_state, saved[t], weight_HG, grads[t], products[t])
-        grad_weight = cell.of_recurrent(products).flatten(0, 1).t() @ hidden[:-1].flatten(0, 1)
+        grad_weight = over_rows(cell.of_recurrent(products).flatten(0, 1), hidden[:-1].flatten(0, 1))
         return None, cell.of_inputs(products), grad_state, grad_weight.roll(-cell.rolled * size, 0)

@@ -196,8 +196,8 @@ def keep_freed_memory() -> None:
 def keep_few_kernels() -> None:
     """Let oneDNN keep fewer of the kernels that it makes for shapes of products, unless the user says how many.
 
-    By themselves oneDNN and torch's layer above it keep 1,024 each, some of a megabyte. Both read their limit at the
-    first product.
+    By themselves oneDNN and torch's layer above it keep 1,024 each. Where lengths differ from batch to batch these are
+    gigabytes, and few are used again. Both read their limit at the first product.
     """
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
     os.environ.setdefault("LRU_CACHE_CAPACITY", "32")  # torch's

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 
-from fairseq_tiedemb import LossOptions, SharedEmbedding, squared_norms
+from fairseq_tiedemb import LossOptions, SharedEmbedding, products, squared_norms
 from fairseq_tiedemb.outputs import Mixture
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
@@ -24,11 +24,12 @@ K = 3
 
 
 @pytest.fixture(autouse=True, params=[1, 4])
-def _small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "EVEN", request.param)  # with 4, rows of products are multiples of 12
-    monkeypatch.setattr(losses, "EVEN_ROWS", {torch.float64, torch.float32})
+def small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(products, "EVEN", request.param)  # with 4, products have twelve rows
+    monkeypatch.setattr(products, "EVEN_ROWS", {torch.float64, torch.float32})
     monkeypatch.setattr(losses, "ROWS", 7)  # nine rows of logits, of three words, at a time
     monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 70)  # three rows of logits
+    return request.param
 
 
 def head(method: str = "plain") -> Mixture:
@@ -64,8 +65,8 @@ def test_the_loss_is_that_of_the_scores_with_its_gradients(method: str, smoothin
         assert_same_gradients(loss, expected, wanted)
 
 
-def test_never_holds_all_scores() -> None:
+def test_never_holds_all_scores(small_chunks: int) -> None:
     found, h = Mixture(SharedEmbedding(300, 2, PAD), K), torch.randn(40, 2, requires_grad=True)
-    with Products() as products:
+    with Products() as made:
         found.loss(h, torch.full((40,), 4), LossOptions(0.1)).loss.backward()
-    assert products.largest == (9 if losses.EVEN == 1 else 12) * 300
+    assert made.largest == (9 if small_chunks == 1 else 12) * 300
