@@ -25,7 +25,7 @@ SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
-table=small-record
+table='small-record'
 case $1 in
     untied) options=(--arch gal_lm_small) ;;
     wt) options=(--arch gal_lm_small_wt) ;;
@@ -46,7 +46,7 @@ case $1 in
         if [[ $1 == awd* ]]; then
             EPOCHS=${EPOCHS:-40} ANNEAL=${ANNEAL:-21}
         else
-            table=ingredients PRECISION=${PRECISION:-bf16} EPOCHS=${EPOCHS:-16} ANNEAL=${ANNEAL:-9} SPLITS=valid
+            table='ingredients' PRECISION=${PRECISION:-bf16} EPOCHS=${EPOCHS:-16} ANNEAL=${ANNEAL:-9} SPLITS=valid
         fi
         ;;
 esac
