@@ -153,7 +153,7 @@ def row_multiple(operand: torch.Tensor, rows: int) -> int:
 
 
 def fill(rows_ND: torch.Tensor, multiple: int) -> torch.Tensor:
-    """The rows, and as many rows of zeros as a multiple needs; products and gradients of these are zeros."""
+    """The rows, with rows of zeros after them up to a multiple. A product with a row of zeros is zero."""
     missing = -len(rows_ND) % multiple
     return torch.cat((rows_ND, rows_ND.new_zeros(missing, rows_ND.size(1)))) if missing else rows_ND
 
