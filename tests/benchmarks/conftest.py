@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,30 @@ from fairseq_tiedemb import fast_products, products
 from fairseq_tiedemb.results.environment import processor
 from fairseq_tiedemb.training.cpu import keep_freed_memory
 
+from .interleave import multiplying_by
+
 # The search of fairseq's models as fairseq has it, without `best_words_of_blocks`.
 STOCK_SEARCH: Any = SequenceGenerator.generate.__wrapped__  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
-def say_where() -> None:
+def as_commands_do(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Prints the processor's name, torch's version and the date; ratios, too, are those of one processor.
 
-    Everything in a benchmark multiplies by the library of FAIRSEQ_TIEDEMB_PRODUCTS, which is `blas` unless it is set.
-    Freed memory is kept, as fairseq's commands keep it.
+    Everything in a benchmark multiplies by the library that fairseq's commands choose, but for contestants that are
+    there as torch ships. Freed memory is kept, as those commands keep it.
     """
+    if request.node.get_closest_marker("benchmark") is None:
+        yield
+        return
     keep_freed_memory()
+    monkeypatch.setenv(products.VARIABLE, "auto")
     threads = torch.get_num_threads()
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     print(f"\n{processor()}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}, {today}")
-    print(f"float32 products by {fast_products()}")
+    with multiplying_by(products.in_use()):
+        print(f"float32 products by {fast_products()}")
+        yield
 
 
 Record = Callable[[str, str, Mapping[str, object]], None]

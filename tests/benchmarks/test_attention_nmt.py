@@ -13,13 +13,14 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fairseq_tiedemb import products
 from fairseq_tiedemb.modules.attention import BLOCK
 from fairseq_tiedemb.modules.cells import CELLS
 
 from ..models.common import dictionary
 from .attention_nmt_peers import HAS_JOEYNMT, SIZES, FairseqLSTM, JoeyNMT, PlainLoop, build_ours, step_work
 from .conftest import Record
-from .interleave import interleave, ratio
+from .interleave import SHIPPED, interleave, ratio
 from .limits import OWN, OwnOperations, Work, rates, show_limit
 
 COLUMNS = {
@@ -27,8 +28,8 @@ COLUMNS = {
     "hoisted": "hoisted loop",
     "fairseq": "fairseq lstm",
     "joeynmt": "joeynmt",
-    "hoisted-float32": "hoisted loop, float32",
-    "fairseq-float32": "fairseq lstm, float32",
+    "hoisted-float32": "hoisted loop" + SHIPPED,
+    "fairseq-float32": "fairseq lstm" + SHIPPED,
 }
 
 
@@ -59,14 +60,13 @@ def test_training_step(name: str, cell: str, dtype: torch.dtype, record: Record)
     for peer in list(models)[3:]:
         losses[peer] = partial(models[peer].loss, source, previous, target)
 
-    if dtype != torch.float32:  # peers in both precisions
-        for peer in ("hoisted loop", "fairseq lstm"):
-            models[f"{peer}, float32"] = copy.deepcopy(models[peer])
-        losses["hoisted loop, float32"] = lambda: models["hoisted loop, float32"](source, previous, target)
-        losses["fairseq lstm, float32"] = partial(models["fairseq lstm, float32"].loss, source, previous, target)
-        for contestant in models:
-            if not contestant.endswith("float32"):
-                models[contestant].to(dtype)
+    shipped = {peer: copy.deepcopy(models[peer]) for peer in ("hoisted loop", "fairseq lstm")}
+    for model in models.values():
+        model.to(dtype)
+    if dtype != torch.float32 or products.in_use() != "blas":
+        models |= {peer + SHIPPED: model for peer, model in shipped.items()}
+        losses["hoisted loop" + SHIPPED] = lambda: shipped["hoisted loop"](source, previous, target)
+        losses["fairseq lstm" + SHIPPED] = partial(shipped["fairseq lstm"].loss, source, previous, target)
 
     def step(contestant: str) -> None:
         models[contestant].zero_grad(set_to_none=True)
@@ -90,7 +90,7 @@ def test_training_step(name: str, cell: str, dtype: torch.dtype, record: Record)
     print(f"{name}, {cell}, {dtype}, three-way tied, {sizes.bsz} rows of {sizes.source} and {sizes.target} words")
     for contestant in models:
         over = "" if contestant == "ours" else f"  ours over it {ratio(seconds, contestant, 'ours')}"
-        print(f"  {contestant:21s} {n_words / statistics.median(seconds[contestant]):8.0f} words/s{over}")
+        print(f"  {contestant:28s} {n_words / statistics.median(seconds[contestant]):8.0f} words/s{over}")
     limits = show_limit(Work(work.flops, work.bytes * dtype.itemsize // 4), seconds, "ours")
     row = f"{name.partition('/')[0]},{cell.upper()}" + (",bf16" if dtype == torch.bfloat16 else "")
     figures = {column: ratio(seconds, peer, "ours") for column, peer in COLUMNS.items() if peer in seconds}

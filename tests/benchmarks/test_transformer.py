@@ -18,26 +18,35 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils.flop_counter import FlopCounterMode
 
+from fairseq_tiedemb import products
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
 from fairseq_tiedemb.modules import dropout
 
 from ..models.common import dictionary
 from ..models.families import task_of
 from .conftest import STOCK_SEARCH, Record
-from .interleave import LIUS_METHODS, interleave, ratio
+from .interleave import LIUS_METHODS, SHIPPED, interleave, ratio
 from .limits import OWN, OwnOperations, Work, rates, show_limit
 
 PRESET = "transformer_iwslt_de_en"
 FAIRSEQ = "fairseq"
+FAIRSEQ_SHIPPED = FAIRSEQ + SHIPPED
 WORDS = dictionary(10_000)
 TASK = task_of(WORDS, WORDS)
 LENGTH = 25
 BEAMS = 5
 
 
+def contestants_in(dtype: torch.dtype) -> dict[str, torch.dtype]:
+    """Those of a benchmark in a precision, and the precision of each."""
+    names = dict.fromkeys((FAIRSEQ, *LIUS_METHODS), dtype)
+    is_another = dtype != torch.float32 or products.in_use() != "blas"
+    return names | {FAIRSEQ_SHIPPED: torch.float32} if is_another else names
+
+
 def build(contestant: str) -> Any:
     """fairseq's model, or ours with a method, all with the same weights."""
-    prefix, sharing = ("", {}) if contestant == FAIRSEQ else ("tied_", {"sharing_method": contestant})
+    prefix, sharing = ("", {}) if contestant.startswith(FAIRSEQ) else ("tied_", {"sharing_method": contestant})
     args = argparse.Namespace(
         share_all_embeddings=True, max_source_positions=1024, max_target_positions=1024, dropout=0.3, **sharing
     )
@@ -47,7 +56,7 @@ def build(contestant: str) -> Any:
 
 
 def build_criterion(contestant: str) -> Any:
-    if contestant == FAIRSEQ:
+    if contestant.startswith(FAIRSEQ):
         return LabelSmoothedCrossEntropyCriterion(TASK, sentence_avg=False, label_smoothing=0.1)
     return TiedCrossEntropy.build_criterion(TiedCrossEntropyConfig(label_smoothing=0.1, sentence_avg=False), TASK)
 
@@ -62,13 +71,15 @@ def sample_of(bsz: int) -> dict[str, Any]:
 
 def show(title: str, seconds: dict[str, list[float]]) -> dict[str, str]:
     print(f"{title}")
-    for contestant in (FAIRSEQ, *LIUS_METHODS):
-        times = seconds[contestant]
-        over_plain = ratio(seconds, contestant, "plain")
-        print(f"  {contestant:14s} {statistics.median(times):7.3f} CPU s, {over_plain} of plain's time")
-    over = ratio(seconds, "plain", FAIRSEQ)
-    print(f"  plain over fairseq's time: {over}")
-    return {**{name: ratio(seconds, name, "plain") for name in LIUS_METHODS[1:]}, "fairseq": over}
+    for contestant in (*LIUS_METHODS, FAIRSEQ, FAIRSEQ_SHIPPED):
+        if contestant in seconds:
+            times = seconds[contestant]
+            over_plain = ratio(seconds, contestant, "plain")
+            print(f"  {contestant:24s} {statistics.median(times):7.3f} CPU s, {over_plain} of plain's time")
+    over = {"fairseq": FAIRSEQ, "fairseq-shipped": FAIRSEQ_SHIPPED}
+    figures = {column: ratio(seconds, "plain", peer) for column, peer in over.items() if peer in seconds}
+    print(f"  plain over fairseq's time: {figures}")
+    return {name: ratio(seconds, name, "plain") for name in LIUS_METHODS[1:]} | figures
 
 
 @pytest.mark.benchmark
@@ -76,8 +87,8 @@ def show(title: str, seconds: dict[str, list[float]]) -> dict[str, str]:
 def test_training_step(dtype: torch.dtype, record: Record) -> None:
     sample = sample_of(160)
     steps, losses = {}, {}
-    for contestant in (FAIRSEQ, *LIUS_METHODS):
-        model, criterion = build(contestant).to(dtype), build_criterion(contestant)
+    for contestant, its_dtype in contestants_in(dtype).items():
+        model, criterion = build(contestant).to(its_dtype), build_criterion(contestant)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 
         def step(model: Any = model, criterion: Any = criterion, optimizer: Any = optimizer) -> None:
@@ -144,11 +155,12 @@ def test_beam_search(bsz: int, rounds: int, dtype: torch.dtype, record: Record) 
         hypotheses = generate(generator, [model], sample)
         assert {len(each["tokens"]) for sentence in hypotheses for each in sentence} == {LENGTH}
 
-    models = {contestant: build(contestant).to(dtype).eval() for contestant in (FAIRSEQ, *LIUS_METHODS)}
+    models = {name: build(name).to(its_dtype).eval() for name, its_dtype in contestants_in(dtype).items()}
     for model in models.values():  # as fairseq-generate does
         model.prepare_for_inference_(SimpleNamespace(generation=SimpleNamespace(beam=BEAMS)))
     runs: dict[str, Any] = {contestant: partial(search, model) for contestant, model in models.items()}
-    runs[FAIRSEQ] = partial(search, models[FAIRSEQ], STOCK_SEARCH)
+    for peer in models.keys() & {FAIRSEQ, FAIRSEQ_SHIPPED}:
+        runs[peer] = partial(search, models[peer], STOCK_SEARCH)
     runs["products"] = partial(what_a_search_needs, models["plain"], sample)
     seconds = interleave(runs, rounds=rounds)
     figures = show(f"beam {BEAMS}, {bsz} sentences of {LENGTH} words, {dtype}", seconds)
