@@ -6,12 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import products
 from .cells import LSTM, without_autocast
 from .dropout import dropout
 from .recurrence import Recurrence
 
 # Number of units H from which a layer on a CPU is faster as a Recurrence than in torch's kernel, by the dtype of its
-# products; see tests/benchmarks/test_recurrent_lm_modules.py. In bfloat16 the kernel's backward pass is slow.
+# products; see tests/benchmarks/test_recurrent_lm_modules.py. In bfloat16 the kernel's backward pass is slow. It is
+# oneDNN's: in float32 no steps are faster where oneDNN multiplies them, too.
 BY_STEPS_FROM = {torch.float32: 1000, torch.bfloat16: 600}
 # Input weights (4H, I), recurrent weights (4H, H) and bias (4H,).
 Layer = tuple[Tensor, Tensor, Tensor]
@@ -109,7 +111,10 @@ def _is_faster_by_steps(inputs: Tensor, weight_GH: Tensor) -> bool:
         return False
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else weight_GH.dtype
     units = BY_STEPS_FROM.get(dtype, torch.inf)
-    if not torch.is_grad_enabled():
+    if torch.is_grad_enabled():
+        if dtype == torch.float32 and products.in_use() == "onednn":
+            return False
+    else:
         if dtype == torch.float32 and len(inputs) == 1:
             return True
         units = max(units, BY_STEPS_FROM[torch.float32])

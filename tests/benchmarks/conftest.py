@@ -1,6 +1,7 @@
 """Before the figures of each benchmark, what they were measured on; with RECORD=NOTE, rows of the tables of speed."""
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +42,14 @@ def as_commands_do(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     with multiplying_by(products.in_use()):
         print(f"float32 products by {fast_products()}")
         yield
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """CPU time of a process and its children."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 Record = Callable[[str, str, Mapping[str, object]], None]

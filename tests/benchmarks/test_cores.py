@@ -21,8 +21,7 @@ import torch
 from ..conftest import USER_DIR, run
 from .conftest import Record
 from .interleave import ratio
-from .language_model_peers import VOCABULARY
-from .test_language_models import text
+from .language_model_peers import VOCABULARY, text
 
 SENTENCES, LENGTH = 8_000, 25
 TRANSLATION = ("--task", "translation", "--criterion", "tied_cross_entropy", "--optimizer", "adam", "--lr", "1e-4")

@@ -6,8 +6,6 @@ and 2 % above a bare loop over the same model; evaluation in chunks at least 10 
 """
 
 import copy
-import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,7 +22,7 @@ from fairseq_tiedemb import products
 from fairseq_tiedemb.models._stream_lm import StreamLM
 
 from ..conftest import USER_DIR, run
-from .conftest import Record
+from .conftest import Record, cpu_seconds
 from .interleave import SHIPPED, interleave, ratio
 from .language_model_peers import (
     HAS_LINEAR_CROSS_ENTROPY,
@@ -33,17 +31,12 @@ from .language_model_peers import (
     TorchLSTMLM,
     build_ours,
     step_work,
+    text,
 )
 from .limits import OWN, OwnOperations, Work, rates, show_limit
 
 SIZES = {"small": ("zaremba_lm_small_wt", 200, 20), "large": ("zaremba_lm_large_wt", 1500, 35)}
 ROWS = 20
-
-
-def text(*shape: int) -> torch.Tensor:
-    """Words with Zipf's distribution, in which short losses make sense."""
-    weights = 1.0 / torch.arange(1, VOCABULARY - 3)
-    return torch.multinomial(weights, shape[0] * shape[1], replacement=True).view(shape) + 4
 
 
 def update(model: nn.Module, optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> float:
@@ -146,14 +139,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write(every + "\n")
     run("preprocess", "--only-source", "--trainpref", folder / "train", "--destdir", folder / "bin")
     return folder / "bin"
-
-
-def cpu_seconds(command: list[str]) -> float:
-    """CPU time of a process and its children."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.mark.benchmark

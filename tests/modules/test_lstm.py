@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fairseq_tiedemb import products
 from fairseq_tiedemb.modules import lstm
 
 T, B, D, H, L = 5, 3, 4, 6, 2
@@ -58,17 +59,23 @@ def test_bfloat16_rounds_products_alone(mode: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("size", "dtype", "grad", "expected"),
+    ("way", "size", "dtype", "grad", "expected"),
     [
-        (999, torch.float32, True, False),
-        (1000, torch.float32, True, True),
-        (600, torch.bfloat16, True, True),
-        (600, torch.bfloat16, False, False),
-        (1000, torch.bfloat16, False, True),
-        (1500, torch.float64, True, False),
+        ("blas", 999, torch.float32, True, False),
+        ("blas", 1000, torch.float32, True, True),
+        ("blas", 600, torch.bfloat16, True, True),
+        ("blas", 600, torch.bfloat16, False, False),
+        ("blas", 1000, torch.bfloat16, False, True),
+        ("blas", 1500, torch.float64, True, False),
+        ("onednn", 1500, torch.float32, True, False),
+        ("onednn", 1000, torch.float32, False, True),
+        ("onednn", 600, torch.bfloat16, True, True),
     ],
 )
-def test_wide_layers_run_by_steps(size: int, dtype: torch.dtype, grad: bool, expected: bool) -> None:
+def test_wide_layers_run_by_steps(
+    way: str, size: int, dtype: torch.dtype, grad: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "in_use", lambda: way)
     weight = torch.empty(4 * size, size, dtype=dtype)
     with torch.set_grad_enabled(grad):
         assert lstm._is_faster_by_steps(weight, weight) == expected
