@@ -28,8 +28,8 @@ ROUNDS = 5
 ROWS, WIDTH, UNITS = 64, 256, 128
 WORTH_PACKING = 12  # products with one weight
 # oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. Those of
-# trainings in these dtypes have a multiple of so many rows.
-EVEN, EVEN_ROWS = 64, {torch.bfloat16}
+# trainings in these dtypes, and of at least so many rows, have a multiple of the number beside it.
+EVEN_ROWS, EVEN = {torch.bfloat16}, ((512, 64), (64, 16))
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
 
 
 def row_multiple(operand: torch.Tensor, rows: int) -> int:
-    """What a product's number of rows is a multiple of: ``EVEN`` for many rows in bfloat16 on a CPU, else 1."""
+    """What a product's number of rows is a multiple of: more than 1 for many rows in bfloat16 on a CPU."""
     if operand.device.type != "cpu" or operand.dtype not in EVEN_ROWS or torch.compiler.is_compiling():
         return 1
-    return 1 if rows < EVEN else EVEN
+    return next((multiple for fewest, multiple in EVEN if rows >= fewest), 1)
 
 
 def fill(rows_ND: torch.Tensor, multiple: int) -> torch.Tensor:
@@ -176,13 +176,14 @@ class _EvenLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs_NI: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         ctx.save_for_backward(inputs_NI if ctx.needs_input_grad[1] else None, weight)
-        return linear(fill(inputs_NI, EVEN), weight, bias).resize_(len(inputs_NI), len(weight))
+        filled = fill(inputs_NI, row_multiple(inputs_NI, len(inputs_NI)))
+        return linear(filled, weight, bias).resize_(len(inputs_NI), len(weight))
 
     @staticmethod
     def backward(ctx: Any, grad_NO: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         inputs_NI, weight = ctx.saved_tensors
         needs_inputs, needs_weight, needs_bias = ctx.needs_input_grad
-        grad = fill(grad_NO, EVEN)
+        grad = fill(grad_NO, row_multiple(grad_NO, len(grad_NO)))
         return (
             torch.mm(grad, weight)[: len(grad_NO)] if needs_inputs else None,
             over_rows(grad, inputs_NI) if needs_weight else None,

@@ -21,7 +21,7 @@
 # EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, rows awd* 40
 #                                  and 21, those of ingredients 16 and 9
 # SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
-SPLITS=${SPLITS:-valid test}
+asked=${SPLITS:-} SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
@@ -46,6 +46,8 @@ case $1 in
         if [[ $1 == awd* ]]; then
             EPOCHS=${EPOCHS:-40} ANNEAL=${ANNEAL:-21}
         else
+            [[ ${asked:-valid} == valid ]] ||
+                stop "SPLITS: needs valid with the row of an ingredient; got $asked. The test set is read once, by the best."
             table='ingredients' PRECISION=${PRECISION:-bf16} EPOCHS=${EPOCHS:-16} ANNEAL=${ANNEAL:-9} SPLITS=valid
         fi
         ;;

@@ -42,7 +42,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def by_rows_and_by_words(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "even rows":  # seven words in two chunks, the last one filled up
         monkeypatch.setattr("fairseq_tiedemb.products.EVEN_ROWS", {torch.float64, torch.float32, torch.bfloat16})
-        monkeypatch.setattr("fairseq_tiedemb.products.EVEN", 4)
+        monkeypatch.setattr("fairseq_tiedemb.products.EVEN", [(4, 4)])
     if request.param == "words":  # eleven words in three blocks, the last one short
         monkeypatch.setattr(module, "SCORES", 1)
         monkeypatch.setattr(module, "BY_WORDS", {torch.float64, torch.float32, torch.bfloat16})

@@ -243,7 +243,7 @@ def test_commands_keep_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert limits == [["7", "256"]]  # before the first product, at which they are read
 
 
-@pytest.mark.parametrize("shape", [(63, 8), (64, 8), (3, 50, 8), (130, 1, 8)])
+@pytest.mark.parametrize("shape", [(63, 8), (64, 8), (3, 50, 8), (520, 1, 8)])
 @pytest.mark.parametrize("with_bias", [False, True])
 def test_even_linear_is_linear(shape: tuple[int, ...], with_bias: bool) -> None:
     inputs, weight, bias = (torch.randn(size).bfloat16() for size in (shape, (5, 8), (5,)))
@@ -257,6 +257,12 @@ def test_even_linear_is_linear(shape: tuple[int, ...], with_bias: bool) -> None:
     for found, exact in zip([result, *(each.grad for each in given)], expected, strict=False):
         # Sums of up to 150 products, of numbers about 1, are rounded once to bfloat16, and then once more.
         torch.testing.assert_close(found.double(), exact, rtol=2 * torch.finfo(torch.bfloat16).eps, atol=0.02)
+
+
+@pytest.mark.parametrize(("rows", "multiple"), [(63, 1), (64, 16), (511, 16), (512, 64), (4000, 64)])
+def test_few_rows_are_filled_up_with_fewer(rows: int, multiple: int) -> None:
+    half, single = torch.empty(0).bfloat16(), torch.empty(0)
+    assert (products.row_multiple(half, rows), products.row_multiple(single, rows)) == (multiple, 1)
 
 
 def test_even_linear_takes_what_linear_takes() -> None:
@@ -298,9 +304,9 @@ def test_trainings_in_bfloat16_multiply_even_rows(
     flags: list[object], precision: tuple[str, ...], train: InProcess, parallel_data: Path
 ) -> None:
     with Rows() as rows:
-        more = (*precision, "--max-tokens", 400, "--max-update", 3, "--no-save", "--disable-validation")
+        more = (*precision, "--batch-size", 27, "--max-update", 3, "--no-save", "--disable-validation")
         train(parallel_data, *flags, *more)
-    uneven = {count for count in rows.seen if count > products.EVEN and count % products.EVEN}
+    uneven = {count for count in rows.seen if count % products.row_multiple(torch.empty(0).bfloat16(), count)}
     assert bool(uneven) == (not precision), uneven
 
 

@@ -25,7 +25,7 @@ K = 3
 
 @pytest.fixture(autouse=True, params=[1, 4])
 def small_chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(products, "EVEN", request.param)  # with 4, products have twelve rows
+    monkeypatch.setattr(products, "EVEN", [(1, request.param)])  # with 4, products have twelve rows
     monkeypatch.setattr(products, "EVEN_ROWS", {torch.float64, torch.float32})
     monkeypatch.setattr(losses, "ROWS", 7)  # nine rows of logits, of three words, at a time
     monkeypatch.setattr(squared_norms, "CACHED_ELEMENTS", 70)  # three rows of logits

@@ -222,6 +222,11 @@ REFUSED = [
     (["measure-tables3-4.sh", "wt"], {"SETS": "{folder}"}, "needs no argument; got 1"),
     (["measure-export.sh", "plain"], {"ROUNDS": 0}, "ROUNDS: needs a number from 1 on; got 0"),
     (["train-small-record.sh", "wt"], {"SPLITS": "test"}, "SPLITS: needs valid, or valid and test; got test"),
+    (
+        ["train-small-record.sh", "all"],
+        {"SPLITS": "valid test"},
+        "SPLITS: needs valid with the row of an ingredient; got valid test",
+    ),
     (["train-table2.sh", "tied"], {"CORPUS": "text8"}, "CORPUS: needs imdb or ptb; got text8"),
     (["train-table2.sh", "tied"], {"EPOCHS": "two"}, "EPOCHS, UPDATES: need positive numbers; got two"),
     (["train-table2.sh", "tied"], {"SETS": "{folder}"}, "SETS: needs a folder with one or more of EN-SIMLEX-999.txt"),
