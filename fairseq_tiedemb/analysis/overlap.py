@@ -55,9 +55,7 @@ def types_of_data(stream: Any, dictionary: Any) -> set[str]:
 
     The dictionary would not do: with ``--joined-dictionary`` it has the words of both sides.
     """
-    from fairseq_tiedemb.tasks._streams import BLOCK
+    from fairseq_tiedemb.tasks._pairs import count_words
 
-    seen = np.zeros(len(dictionary), bool)
-    for start in range(0, len(stream), BLOCK):
-        seen[stream.tokens(start, min(start + BLOCK, len(stream))).numpy()] = True
-    return {dictionary[row] for row in np.flatnonzero(seen).tolist() if row >= dictionary.nspecial}
+    counts = count_words(stream, len(dictionary), dictionary.nspecial)
+    return {dictionary[row] for row in np.flatnonzero(counts).tolist()}
