@@ -88,10 +88,6 @@ def print_interpolation(names: Sequence[str], logs: Sequence[Sequence[Reals]], t
     weights, trace = estimate_mixture(stacked[0])
     print(f"\ninterpolated, weights by {len(trace)} rounds of EM on {texts[0]}; perplexity of {', '.join(texts)}")
     for weight, name, of_texts in zip(weights, names, logs, strict=True):
-        print(f"{weight:>10.4f}" + "".join(f" {_perplexity(each):>11.2f}" for each in of_texts) + f"  {name}")
-    mixed = "".join(f" {_perplexity(mixture(each, weights)):>11.2f}" for each in stacked)
+        print(f"{weight:>10.4f}" + "".join(f" {np.exp(-each.mean()):>11.2f}" for each in of_texts) + f"  {name}")
+    mixed = "".join(f" {np.exp(-mixture(each, weights).mean()):>11.2f}" for each in stacked)
     print(f"{'':>10}{mixed}  interpolated")
-
-
-def _perplexity(logs: Reals) -> float:
-    return float(np.exp(-logs.mean()))
