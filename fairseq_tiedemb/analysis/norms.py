@@ -162,11 +162,8 @@ def _named_together(entries: dict[str, Any]) -> list[tuple[list[str], Tensor]]:
     for name, entry in entries.items():
         if not isinstance(entry, Tensor) or not entry.is_floating_point():
             continue
-        shown = printable(name).replace("\n", "\\n")
-        for names, other in groups:
-            if torch.equal(entry, other):
-                names.append(shown)
-                break
-        else:
-            groups.append(([shown], entry))
+        names: list[str] = next((names for names, other in groups if torch.equal(entry, other)), [])
+        if not names:
+            groups.append((names, entry))
+        names.append(printable(name).replace("\n", "\\n"))
     return groups
