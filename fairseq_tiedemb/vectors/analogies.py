@@ -105,8 +105,7 @@ def _marks(
     """Returns a mask (n,) of the questions that the table answers right."""
     candidates = np.array(sorted(index.values()))
     units = unit_rows(table.rows_VD[candidates])
-    place = {int(row): number for number, row in enumerate(candidates)}
-    words = np.array([[place[index[word]] for word in question] for question in questions]).reshape(-1, 4)
+    words = np.searchsorted(candidates, [[index[word] for word in question] for question in questions]).reshape(-1, 4)
     right = np.zeros(len(words), bool)
     block = max(1, BLOCK // max(1, len(units)))
     for start in range(0, len(words), block):
@@ -116,7 +115,6 @@ def _marks(
             scores = s_b * s_c / (s_a + EPSILON)
         else:
             scores = (units[b] - units[a] + units[c]) @ units.T
-        for rows in (a, b, c):
-            scores[np.arange(len(a)), rows] = -np.inf
+        scores[np.arange(len(a)), [a, b, c]] = -np.inf
         right[start : start + block] = scores.argmax(1) == d
     return right
