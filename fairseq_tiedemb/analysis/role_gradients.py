@@ -32,7 +32,7 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
     from dL/dx through ``embed``, gives dL/dU for the input table U. If U = V = S, dL/dS is their sum. `pad` is the
     padding row. The model is not changed. ValueError if it is adaptive, or has no output table with one row per word.
     """
-    embed, weight_in, weight_out = _tables(model)
+    embed, weight_out = _tables(model)
     vectors: list[Tensor] = []
     leaves: list[Tensor] = []
 
@@ -51,13 +51,13 @@ def role_gradients(model: Any, batch: dict[str, Any], *, pad: int) -> RoleGradie
     is_word = target.ne(pad)
     loss = -log_p_BTV.gather(2, target.unsqueeze(2)).squeeze(2)[is_word].mean()
     from_vectors, output = torch.autograd.grad(loss, [leaves[0], weight_out])
-    (into_table,) = torch.autograd.grad(vectors[0], weight_in, from_vectors)
+    (into_table,) = torch.autograd.grad(vectors[0], embed.weight, from_vectors)
     source = batch["net_input"]["src_tokens"]
-    return RoleGradients(into_table, output, source[source.ne(pad)].unique(), weight_in is weight_out)
+    return RoleGradients(into_table, output, source[source.ne(pad)].unique(), embed.weight is weight_out)
 
 
-def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
-    """Returns the input embedding's module, its table, and the output table."""
+def _tables(model: Any) -> tuple[Any, Tensor]:
+    """Returns the input embedding's module, and the output table."""
     decoder = model.decoder
     embed = getattr(decoder, "embed_tokens", None)
     adaptive = isinstance(embed, AdaptiveInput) or getattr(decoder, "adaptive_softmax", None) is not None
@@ -74,11 +74,10 @@ def _tables(model: Any) -> tuple[Any, Tensor, Tensor]:
                 f"CHECKPOINT: needs an output table with a row for each of {len(embed.weight):,} words; got "
                 f"{type(model).__name__} with {shown}. Use one with the full softmax."
             )
-        return embed, embed.weight, tables[0]
-    for name in ("output_projection", "fc_out"):
-        if getattr(decoder, name, None) is not None:
-            return embed, embed.weight, getattr(decoder, name).weight
-    return embed, embed.weight, embed.weight  # stock fairseq's recurrent decoders, tied
+        return embed, tables[0]
+    layers = [getattr(decoder, name, None) for name in ("output_projection", "fc_out")]
+    # Stock fairseq's recurrent decoders have neither if they are tied.
+    return embed, next((layer.weight for layer in layers if layer is not None), embed.weight)
 
 
 def describe(batches: Iterable[RoleGradients]) -> list[str]:
