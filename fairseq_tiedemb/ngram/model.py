@@ -209,9 +209,8 @@ def check_options(
 
 def _without(tables: arpa.Tables, kept: Sequence[NDArray[np.bool_]], size: int) -> arpa.Tables:
     """Removes n-grams that are not in `kept`, except single words and the histories of remaining n-grams."""
-    staying = list(kept)
+    staying = [each.copy() for each in kept]
     for n in range(len(kept) - 1, 0, -1):
-        staying[n - 1] = staying[n - 1].copy()
         staying[n - 1][tables.keys[n][staying[n]] // size] = True
     staying[0] = np.ones(size, dtype=bool)
     keys: list[Indices] = [tables.keys[0]]
