@@ -46,8 +46,7 @@ class Tables(NamedTuple):
 def write(tables: Tables, words: Sequence[str], file: TextIO) -> None:
     """Writes a model's tables; `words` are in the order of their indices, <s> and </s> first."""
     file.write("\\data\\\n")
-    for n, keys in enumerate(tables.keys, start=1):
-        file.write(f"ngram {n}={len(keys)}\n")
+    file.writelines(f"ngram {n}={len(keys)}\n" for n, keys in enumerate(tables.keys, start=1))
     for n in range(1, len(tables.keys) + 1):
         file.write(f"\n\\{n}-grams:\n")
         for begin in range(0, len(tables.keys[n - 1]), ARPA_CHUNK):
