@@ -51,8 +51,7 @@ class Seen:
 def held_out_counts(levels: Sequence[Level], held_out: NDArray[np.int32], size: int, buckets: int) -> list[Seen]:
     """Looks a text up in the counts, order by order; `buckets` is their number."""
     predicted = held_out != BOS
-    counts = [np.zeros(len(held_out)) for _ in levels]
-    totals = [np.zeros(len(held_out)) for _ in levels]
+    counts, totals = np.zeros((2, len(levels), len(held_out)))
     counts[0] += levels[0].counts[held_out]
     totals[0] += levels[0].counts.sum()
     for n, match in enumerate(look_up([level.keys for level in levels], held_out, size), start=2):
