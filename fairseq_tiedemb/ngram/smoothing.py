@@ -178,9 +178,8 @@ def interpolate(order: Counted, taken: NDArray[np.floating], lower: Reals) -> tu
     `taken` is delta(hw) (G,), and `lower` is p(w | h') (G,).
     """
     totals = order.totals
-    backoff = np.ones(len(totals))
     freed = np.bincount(order.histories, weights=taken, minlength=len(totals))
-    np.divide(freed, totals, out=backoff, where=totals > 0)
+    backoff = np.divide(freed, totals, out=np.ones(len(totals)), where=totals > 0)
     return (order.counts - taken) / totals[order.histories] + backoff[order.histories] * lower, backoff
 
 
@@ -197,8 +196,7 @@ def back_off(order: Counted, taken: NDArray[np.floating], lower: Reals) -> tuple
     freed = np.bincount(histories, weights=taken, minlength=len(totals))
     has_room, seen = room > SMALLEST_ROOM, totals > 0
     extra = (has_room & seen & (freed == 0)).astype(np.float64)
-    backoff = np.ones(len(totals))
-    np.divide(freed + extra, totals + extra, out=backoff, where=seen)
+    backoff = np.divide(freed + extra, totals + extra, out=np.ones(len(totals)), where=seen)
     np.divide(backoff, room, out=backoff, where=seen & has_room)
     shared = np.where(keeps & has_room[histories], 0.0, backoff[histories] * lower)
     return own / (totals + extra)[histories] + shared, backoff
