@@ -37,8 +37,7 @@ def checkout() -> tuple[str | None, bool | None]:
     if not (REPOSITORY / ".git").exists():
         return None, None
     try:
-        commit = _git("rev-parse", "HEAD")
-        return commit, bool(_git("status", "--porcelain", "--", *SOURCES))
+        return _git("rev-parse", "HEAD"), bool(_git("status", "--porcelain", "--", *SOURCES))
     except (OSError, subprocess.CalledProcessError):  # no git, or a commit that is not there yet
         return None, None
 
