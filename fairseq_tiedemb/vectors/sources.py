@@ -10,13 +10,7 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training, is_another, side_of
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint, section_of
 from fairseq_tiedemb.checkpoints.table_names import ROLES
-from fairseq_tiedemb.vectors.huggingface import (
-    dictionary_beside,
-    read_named,
-    tables_of_roles,
-    tensor_files,
-    whole_words,
-)
+from fairseq_tiedemb.vectors import huggingface
 from fairseq_tiedemb.vectors.roles import named_table, tables_by_role
 from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
 from fairseq_tiedemb.vectors.text_file import read_vectors
@@ -74,13 +68,13 @@ class Source:
 
     def _of_tensor_files(self) -> list[WordTable]:
         if self.tensor is not None:
-            matrices = {self.tensor: read_named(tensor_files(self.path), self.tensor)}
+            matrices = {self.tensor: huggingface.read_named(huggingface.tensor_files(self.path), self.tensor)}
         else:
-            matrices = tables_of_roles(self.path, self.role)
-        dictionary = self.dictionary or dictionary_beside(self.path)
+            matrices = huggingface.tables_of_roles(self.path, self.role)
+        dictionary = self.dictionary or huggingface.dictionary_beside(self.path)
         entries = words = without_marks(read_rows(dictionary))
         if self.dictionary is None and not self.word_mark:
-            words = whole_words(entries)
+            words = huggingface.whole_words(entries)
         tables, needed = [], max(entries, default=-1) + 1
         for name, rows_VD in matrices.items():
             if needed > len(rows_VD):  # a table may be padded to a round number of rows
