@@ -19,11 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--questions", type=Path, required=True, metavar="FILE", help="file of questions, such as questions-words.txt"
     )
     add_number(parser, "--most-frequent", "use only the first N words of each table, in questions and answers", 30_000)
-    parser.add_argument(
-        "--multiply",
-        action="store_true",
-        help="use 3CosMul (Levy & Goldberg 2014): products of cosines instead of sums",
-    )
+    about = "use 3CosMul (Levy & Goldberg 2014): products of cosines instead of sums"
+    parser.add_argument("--multiply", action="store_true", help=about)
 
 
 def run(arguments: argparse.Namespace) -> None:

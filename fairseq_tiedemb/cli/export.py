@@ -37,16 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for fairseq, form of the settings of its older models: dict works with every torch; namespace is "
         "fairseq-train's own form, which torch 2.6 and newer refuse (default: dict)",
     )
-    parser.add_argument(
-        "--quantization",
-        choices=QUANTIZATIONS,
-        help="number format of the matrices, for ctranslate2 (default: float32)",
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        help="for ctranslate2 and huggingface, folder with the training's dictionaries. Default: from the checkpoint",
-    )
+    about = "number format of the matrices, for ctranslate2 (default: float32)"
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, help=about)
+    about = "for ctranslate2 and huggingface, folder with the training's dictionaries. Default: from the checkpoint"
+    parser.add_argument("--data", type=Path, help=about)
     parser.add_argument(
         "--bpe-codes", type=Path, metavar="FILE", help="codes of subword-nmt or fastBPE, for huggingface's tokenizer"
     )

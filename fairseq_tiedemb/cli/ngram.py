@@ -51,16 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"Default: {', '.join(usual)}, SRILM's defaults, with which perplexities are published; 1 for other methods",
     )
     parser.add_argument("--katz-k", type=int, metavar="K", help="for katz: discount counts up to K (default: 7)")
-    parser.add_argument(
-        "--weights-by",
-        choices=("count", "order"),
-        help="for jelinek-mercer: one weight per count range of histories, or one per order (default: count)",
-    )
-    parser.add_argument(
-        "--held-out",
-        metavar="FILE",
-        help="text for estimating the weights of jelinek-mercer and --interpolate; neither TRAIN nor a test text",
-    )
+    about = "for jelinek-mercer: one weight per count range of histories, or one per order (default: count)"
+    parser.add_argument("--weights-by", choices=("count", "order"), help=about)
+    about = "text for estimating the weights of jelinek-mercer and --interpolate; neither TRAIN nor a test text"
+    parser.add_argument("--held-out", metavar="FILE", help=about)
     parser.add_argument(
         "--dict",
         metavar="DICT.TXT",

@@ -12,13 +12,8 @@ from fairseq_tiedemb.cli._stream import read_stream
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "texts",
-        nargs="+",
-        type=Path,
-        metavar="TEXT",
-        help="source and target text in subwords (BPE, SentencePiece); or one folder of fairseq-preprocess",
-    )
+    about = "source and target text in subwords (BPE, SentencePiece); or one folder of fairseq-preprocess"
+    parser.add_argument("texts", nargs="+", type=Path, metavar="TEXT", help=about)
 
 
 def run(arguments: argparse.Namespace) -> None:

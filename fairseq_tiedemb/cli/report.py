@@ -14,13 +14,8 @@ from fairseq_tiedemb.results.page import page
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        type=Path,
-        metavar="RUN",
-        help="logs of fairseq-train, or folders with train.log or checkpoints",
-    )
+    about = "logs of fairseq-train, or folders with train.log or checkpoints"
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUN", help=about)
     about = "folder of report.html (default: .)"
     parser.add_argument("--output", "--html", type=Path, default=Path(), metavar="FOLDER", help=about)
 

@@ -37,11 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sentences", nargs="*", default=["-"], metavar="SENTENCES", help="text files; standard input if none"
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with the dict.txt of the training")
-    parser.add_argument(
-        "--stream",
-        action="store_true",
-        help="score all sentences as one text, carrying the model's state across them. Default: separately",
-    )
+    about = "score all sentences as one text, carrying the model's state across them. Default: separately"
+    parser.add_argument("--stream", action="store_true", help=about)
     parser.add_argument(
         "--per-word",
         type=Path,
