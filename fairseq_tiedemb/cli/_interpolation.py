@@ -5,23 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_tiedemb.ngram import (
-    BOS,
-    BackoffModel,
-    Vocabulary,
-    WordScores,
-    estimate_mixture,
-    is_word_scores,
-    mixture,
-    read_word_scores,
-)
+from fairseq_tiedemb import ngram
 from fairseq_tiedemb.ngram.fields import Reals
 
 
 def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
     """Checks the number of files per model, of the first one's kind, for `texts` texts including the held-out one."""
     for files in models:
-        scored = is_word_scores(files[0], flag="--interpolate")
+        scored = ngram.is_word_scores(files[0], flag="--interpolate")
         if len(files) != (texts if scored else 1):
             raise ValueError(
                 f"--interpolate: needs {texts} files of score --per-word, for --held-out and each --test text in this "
@@ -30,10 +21,10 @@ def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
             )
 
 
-def words_of(tokens: NDArray[np.int32], vocabulary: Vocabulary) -> list[str]:
+def words_of(tokens: NDArray[np.int32], vocabulary: ngram.Vocabulary) -> list[str]:
     """Returns the predicted tokens as words: all tokens but <s>."""
     symbols = vocabulary.symbols()
-    return [symbols[index] for index in tokens[tokens != BOS].tolist()]
+    return [symbols[index] for index in tokens[tokens != ngram.BOS].tolist()]
 
 
 def read_models(
@@ -53,14 +44,14 @@ def read_models(
     return found
 
 
-def _scores(files: Sequence[str], texts: Sequence[str]) -> list[WordScores]:
-    if is_word_scores(files[0], flag="--interpolate"):
-        return [read_word_scores(path, flag="--interpolate") for path in files]
-    vocabulary, model = BackoffModel.read_arpa(files[0], flag="--interpolate")
+def _scores(files: Sequence[str], texts: Sequence[str]) -> list[ngram.WordScores]:
+    if ngram.is_word_scores(files[0], flag="--interpolate"):
+        return [ngram.read_word_scores(path, flag="--interpolate") for path in files]
+    vocabulary, model = ngram.BackoffModel.read_arpa(files[0], flag="--interpolate")
     found = []
     for path in texts:
         tokens = vocabulary.read([path], flag="--interpolate")
-        found.append(WordScores(words_of(tokens, vocabulary), model.log_probabilities(tokens)))
+        found.append(ngram.WordScores(words_of(tokens, vocabulary), model.log_probabilities(tokens)))
     return found
 
 
@@ -85,9 +76,9 @@ def print_interpolation(names: Sequence[str], logs: Sequence[Sequence[Reals]], t
     `logs` has natural log-probabilities of the texts' tokens, by model and text.
     """
     stacked = [np.stack(of_models) for of_models in zip(*logs, strict=True)]
-    weights, trace = estimate_mixture(stacked[0])
+    weights, trace = ngram.estimate_mixture(stacked[0])
     print(f"\ninterpolated, weights by {len(trace)} rounds of EM on {texts[0]}; perplexity of {', '.join(texts)}")
     for weight, name, of_texts in zip(weights, names, logs, strict=True):
         print(f"{weight:>10.4f}" + "".join(f" {np.exp(-each.mean()):>11.2f}" for each in of_texts) + f"  {name}")
-    mixed = "".join(f" {np.exp(-mixture(each, weights).mean()):>11.2f}" for each in stacked)
+    mixed = "".join(f" {np.exp(-ngram.mixture(each, weights).mean()):>11.2f}" for each in stacked)
     print(f"{'':>10}{mixed}  interpolated")
