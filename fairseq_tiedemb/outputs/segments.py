@@ -1,4 +1,4 @@
-"""Several sets of a tensor's rows, with a single gradient for all sets."""
+"""Rows of several sets of tokens, with a single gradient for all sets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,14 +6,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..embedding import ScoredRows, SharedEmbedding
 
-def segments(tensor: Tensor, sets: Sequence[slice | Tensor]) -> tuple[Tensor, ...]:
-    """The rows of a tensor (V, *) in several disjoint sets, given as slices or index tensors.
+
+def rows_of_sets(table: SharedEmbedding, sets: Sequence[tuple[Tensor, slice | None]]) -> list[ScoredRows]:
+    """``ScoredRows`` of disjoint sets of tokens, each given as indices and, if they are consecutive, as a slice.
 
     A slice is not copied, so results must not be modified in place. All gradients go into one tensor, where indexing
-    set by set would allocate a full-size gradient per set.
+    set by set would allocate a full-size gradient per set. ``SharedEmbedding.rows`` copies all rows and takes 1.1 times
+    as long with V = 10,000, 1.8 times with V = 100,000. A custom backward pass for a loss of classes is no faster.
     """
-    return _Segments.apply(tensor, sets)
+    places = [words if run is None else run for words, run in sets]
+    bias = [None] * len(sets) if table.bias is None else _Segments.apply(table.bias, places)
+    each = zip(sets, _Segments.apply(table.weight, places), bias, strict=True)
+    return [table.rows(words, (rows, own)) for (words, _), rows, own in each]
 
 
 def as_slice(rows: Tensor) -> slice | None:

@@ -10,7 +10,7 @@ from ..embedding import ScoredRows, SharedEmbedding
 from ..head import log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .counted import CountedHead
-from .segments import as_slice, segments
+from .segments import as_slice, rows_of_sets
 
 
 class ShortList(CountedHead):
@@ -102,9 +102,7 @@ class ShortList(CountedHead):
         self.require_counts()
         rows = self.rows_of_list
         words = self.listed if rows is None else torch.arange(rows.start, rows.stop, device=self.listed.device)
-        of_list = [words if rows is None else rows]
-        bias = None if self.table.bias is None else segments(self.table.bias, of_list)[0]
-        return self.table.rows(words, (segments(self.table.weight, of_list)[0], bias))
+        return rows_of_sets(self.table, [(words, rows)])[0]
 
     def scores(self, features: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""
