@@ -123,7 +123,7 @@ class OutputLayer(nn.Module):
 
 HEAD = "owned."
 # Names of a factorised layer's parts in checkpoints of version 0.1.0, and today's names.
-FORMER_NAMES = {"layer.": "", "projection.weight": "factor.weight"}
+FORMER_NAMES = {"projection.weight": "factor.weight", "layer.": ""}
 
 
 def _name_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, local_metadata: Any) -> None:
@@ -140,12 +140,10 @@ def _find_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *
     """Loads what ``_name_the_table`` saves, and checks that a borrowed table's entry equals its owner's."""
     error_msgs: list[str] = others[-1]
     assert isinstance(layer, OutputLayer)
-    for key in [key for key in state_dict if key.startswith(prefix)]:
-        name = key.removeprefix(prefix)
+    if layer.factor is not None:
         for former, current in FORMER_NAMES.items():
-            if name.startswith(former) and layer.factor is not None:
-                state_dict[prefix + current + name.removeprefix(former)] = state_dict.pop(key)
-                break
+            for key in [key for key in state_dict if key.startswith(prefix + former)]:
+                state_dict[prefix + current + key.removeprefix(prefix + former)] = state_dict.pop(key)
     if layer.borrowed is None:
         for name in layer.owned.state_dict():
             if prefix + name in state_dict:
