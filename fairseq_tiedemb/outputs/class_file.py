@@ -77,15 +77,11 @@ def read_classes(
 
 
 def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
-    fields = line.split("\t")
-    if len(fields) == 3:
-        bits, word, count = fields
-        if re.fullmatch("[01]+", bits) and word and re.fullmatch("[0-9]+", count):
-            return word, bits
-    else:
-        fields = re.split("[ \t]+", line.strip(" \t"))
-        if len(fields) == 2:
-            return fields[0], fields[1]
+    if line.count("\t") == 2:
+        if brown := re.fullmatch("([01]+)\t([^\t]+)\t[0-9]+", line):
+            return brown[2], brown[1]
+    elif pair := re.fullmatch("[ \t]*([^ \t]+)[ \t]+([^ \t]+)[ \t]*", line):
+        return pair[1], pair[2]
     raise ValueError(
         f"{flag}: needs lines of a word and its class, or, separated by tabs, of bits, a word and its count; got "
         f"{line[:60]!r} in line {number} of {path!r}. Use the file without that line."
