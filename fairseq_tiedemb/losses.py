@@ -270,9 +270,7 @@ class _ChunkedLoss:
             # Row v of the table's gradient is scale_v A_v, and dL/dscale_v = w_v . A_v.
             grad_scale = torch.empty_like(self.scale)
             for rows in blocks(table):
-                torch.linalg.vecdot(
-                    self.grad_table[rows].to(self.exact), table[rows].to(self.exact), out=grad_scale[rows]
-                )
+                grad_scale[rows] = torch.linalg.vecdot(self.grad_table[rows].to(self.exact), table[rows].to(self.exact))
             grad_scale /= self.scale
         return self.grad_features, self.grad_table, grad_scale, self.grad_offset
 
