@@ -69,10 +69,8 @@ class _WithSquaredNorms(torch.autograd.Function):
 def _norms_of_table(table: Tensor) -> Tensor:
     """``squared_norms`` of a table (V, D), without a gradient and without a second V x D tensor."""
     if _has_values(table):
-        norms = table.new_empty(len(table), dtype=torch.promote_types(table.dtype, torch.float32))
-        for rows in blocks(table):
-            torch.linalg.vector_norm(table[rows].to(norms.dtype), dim=1, out=norms[rows])
-        squares = norms.square()
+        exact = torch.promote_types(table.dtype, torch.float32)
+        squares = torch.cat([torch.linalg.vector_norm(table[rows].to(exact), dim=1) for rows in blocks(table)]).square()
         if not squares.isinf().any():
             return squares
     parts = [torch.linalg.vector_norm(table[rows], dim=1, dtype=torch.float64) for rows in blocks(table)]
