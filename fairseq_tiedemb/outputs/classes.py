@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .._shapes import check_target
 from ..embedding import SharedEmbedding
+from ..head import no_counts
 from .class_file import of_another_file
 from .counted import CountedHead
 from .segments import as_slice, rows_of_sets
@@ -89,9 +90,7 @@ class ClassBased(CountedHead):
     def require_counts(self) -> None:
         """Raises ValueError if the classes are unknown: their file is unusable, or the training text is missing."""
         if not self.sizes:
-            if self.problem is not None:
-                raise self.problem
-            super().require_counts()
+            raise self.problem or no_counts(self.flag)
 
     def scores(self, features: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""
