@@ -43,9 +43,8 @@ class WordPairsLoss(FairseqCriterion):
         """Logs the loss per pair in bits, and the perplexity unless the loss is negative sampling."""
         pairs = sum(log.get("ntokens", 0) for log in logging_outputs)
         for name in ("loss", "nll_loss"):
-            if any(name in log for log in logging_outputs):
-                total = sum(log.get(name, 0) for log in logging_outputs)
-                metrics.log_scalar(name, total / max(pairs, 1) / math.log(2), pairs, round=3)
+            if values := [log[name] for log in logging_outputs if name in log]:
+                metrics.log_scalar(name, sum(values) / max(pairs, 1) / math.log(2), pairs, round=3)
         if any("nll_loss" in log for log in logging_outputs):
             metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
 
