@@ -15,8 +15,7 @@ from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
-from ..loss_options import WEIGHT
-from ..losses import LossOptions, check_evaluated
+from ..loss_options import WEIGHT, LossOptions, check_evaluated
 from ..option_checks import Range, check_value, flag_of, option
 from ..regularizers import REGULARIZERS, Regularizer, forget_activations
 from ..training.extensions import extensions_of
