@@ -23,7 +23,6 @@ from .tree import BY_CLASSES, TREES, Tree
 SOFTMAX = "softmax"
 ADAPTIVE = "adaptive"
 SOME_WORDS = Range("1 word or more with --output-layer short-list", "2000, say", at_least=1)
-FACTOR = 4.0  # default ratio of the widths of consecutive bands
 
 
 @dataclass
@@ -35,7 +34,7 @@ class AdaptiveConfig:
         "adaptive softmax: frequency ranks at which bands end, such as 2000,6000; tied input embeddings "
         "get the same bands; several processes need --ddp-backend legacy_ddp",
     )
-    adaptive_softmax_factor: float = option(FACTOR, "adaptive softmax: ratio of the widths of consecutive bands")
+    adaptive_softmax_factor: float = option(4.0, "adaptive softmax: ratio of the widths of consecutive bands")
 
 
 @dataclass
