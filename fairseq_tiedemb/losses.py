@@ -259,8 +259,6 @@ class _ChunkedLoss:
 
     def gradients(self, table: Tensor) -> Gradients:
         """Gradients of features, table, scale and offset."""
-        if self.need_table and self.grad_table is None:  # no rows
-            self.grad_table = torch.zeros_like(self.table)
         if self.is_lifted:
             for grad in (self.grad_table, self.grad_offset):
                 if grad is not None:
