@@ -123,7 +123,6 @@ class _OutputLoss(torch.autograd.Function):
         ctx.objective, ctx.needs_grad = objective, ctx.needs_input_grad[:4]
         needs_grad = ctx.needs_grad if objective.options.reduce else (False,) * 4
         inputs: Any = (features, table, scale, offset, target)
-        losses: OutputLoss
         losses, grads = _losses_and_gradients(inputs, objective, ctx.product_dtype, needs_grad)
         ctx.grads = grads if any(needs_grad) else None
         if any(ctx.needs_grad):
