@@ -145,12 +145,11 @@ class Tree(Head):
         exact = torch.promote_types(self.nodes.dtype, torch.float32)
         u_NJ = F.linear(flat, self.nodes, self.node_bias).to(exact)
         parents, turns = self.parents.clamp(min=0), self.turns
-        levels = self.by_depth.split(self.depths)
         parts = []
         # `place` is a node's position within its depth, where the next depth looks up its parents.
         place = torch.zeros_like(parents)
         above = u_NJ.new_zeros(len(flat), 1)
-        for level in levels:
+        for level in self.by_depth.split(self.depths):
             up = parents[level]
             above = above[:, place[up]] + F.logsigmoid(u_NJ[:, up] * turns[level])
             place[level] = torch.arange(len(level), device=level.device)
@@ -182,8 +181,7 @@ class Tree(Head):
         u = (rows * gather_rows(features_ND, word)).sum(1)
         if self.node_bias is not None:
             u = u + gather_rows(self.node_bias.unsqueeze(1), nodes).squeeze(1)
-        none = lengths.eq(0)
-        total = u.new_zeros(len(target_N)).masked_fill(none, -torch.inf)
+        total = u.new_zeros(len(target_N)).masked_fill(lengths.eq(0), -torch.inf)
         return total.index_add(0, word, F.logsigmoid(u * signs))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
