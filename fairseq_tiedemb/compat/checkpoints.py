@@ -5,9 +5,8 @@ import os
 import types
 from typing import Any
 
-import fairseq
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, models, tasks
 from fairseq.models.speech_to_text import xm_transformer
 from fairseq.models.transformer import TransformerDecoderBase
 from hydra.errors import HydraException
@@ -75,10 +74,7 @@ def one_way_to_read() -> None:
 def require_registered(state: dict[str, Any], path: str) -> None:
     """Refuse a checkpoint whose task or model is not registered; fairseq raises `KeyError: '_name'` much later."""
     cfg = state.get("cfg")
-    known = {
-        "task": fairseq.tasks.TASK_REGISTRY,
-        "model": {**fairseq.models.MODEL_REGISTRY, **fairseq.models.ARCH_MODEL_REGISTRY},
-    }
+    known = {"task": tasks.TASK_REGISTRY, "model": models.MODEL_REGISTRY | models.ARCH_MODEL_REGISTRY}
     for kind, registry in known.items():
         name = getattr(getattr(cfg, kind, None), "_name", None)
         if name is not None and name not in registry:
