@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -74,33 +74,26 @@ def average(paths: Sequence[Path]) -> dict[str, Any]:
 
 def _require_same_meaning(first: dict[str, Any], state: dict[str, Any], path: Path) -> None:
     for flag, old, new in differences_of_settings(section_of(first, "model"), section_of(state, "model")):
-        raise ValueError(
-            f"--inputs: needs models whose weights mean the same; got {flag} {old} in the first and {new} in {path}. "
-            "Use checkpoints of one training."
-        )
+        _refuse("models whose weights mean the same", f"{flag} {old} in the first and {new} in {path}")
     first_words, words = (fingerprints_of_training(checkpoint.get("task_state")) for checkpoint in (first, state))
     for side in first_words.keys() & words.keys():
         if first_words[side] != words[side]:
-            raise ValueError(
-                f"--inputs: needs models trained with one dictionary; got {path}, whose {side} dictionary differs from "
-                "the first model's. Use checkpoints of one training."
-            )
+            got = f"{path}, whose {side} dictionary differs from the first model's"
+            _refuse("models trained with one dictionary", got)
 
 
 def _require_same_entries(first: dict[str, Any], model: dict[str, Any], path: Path) -> None:
     for key in [*first, *model]:
         if key not in model or key not in first:
             which = "has it" if key in model else "lacks it"
-            raise ValueError(
-                f"--inputs: needs models with the same entries; got {key}: {path} {which}, unlike the first. "
-                "Use checkpoints of one training."
-            )
+            _refuse("models with the same entries", f"{key}: {path} {which}, unlike the first")
         first_shape, shape = _shape(first[key]), _shape(model[key])
         if shape != first_shape:
-            raise ValueError(
-                f"--inputs: needs models of one size; got {key} of {first_shape} in the first and {shape} in {path}. "
-                "Use checkpoints of one training."
-            )
+            _refuse("models of one size", f"{key} of {first_shape} in the first and {shape} in {path}")
+
+
+def _refuse(needs: str, got: str) -> NoReturn:
+    raise ValueError(f"--inputs: needs {needs}; got {got}. Use checkpoints of one training.")
 
 
 def _shape(entry: Any) -> str:
