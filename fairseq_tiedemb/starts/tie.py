@@ -29,20 +29,14 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
     """
     for option in REFUSED:
         if value := trained.options.get(option):
-            raise ValueError(
-                f"CHECKPOINT: needs two tables of all words in one basis; got {flag_of(option)} {value}. Use a new "
-                "training."
-            )
+            got = f"{flag_of(option)} {value}"
+            raise ValueError(f"CHECKPOINT: needs two tables of all words in one basis; got {got}. Use a new training.")
     if _shares(trained.model.state_dict()):
         raise ValueError(f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as is.")
     changes = {TYING: True}
     tied = trained.built(trained.task, **changes)
-
-    def convert(old: Weights) -> Weights:
-        return {key: _tied(old, key, way) for key in tied.state_dict()}
-
-    about = f"input and output are one table, by --from {way}; it needs training with {flag_of(TYING)}"
-    return trained.start(tied, convert, model=changes), about
+    state = trained.start(tied, lambda old: {key: _tied(old, key, way) for key in tied.state_dict()}, model=changes)
+    return state, f"input and output are one table, by --from {way}; it needs training with {flag_of(TYING)}"
 
 
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
