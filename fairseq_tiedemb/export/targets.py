@@ -117,14 +117,11 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
     if lacking := _lacking_bias(settings, "fairseq"):
         return lacking
     method = sharing_of(settings)
-    for option in ("adaptive_input", "adaptive_softmax_cutoff"):
-        changed = {} if method.is_plain else {"sharing_method": method.name}
-        for name, value in (changed | constants_of(settings).changed()).items():
-            if options.get(option):
-                return (
-                    f"needs one table as wide as the model; got {flag_of(option)} {options[option]}, with "
-                    f"{flag_of(name)} {value}"
-                )
+    changed = {} if method.is_plain else {"sharing_method": method.name}
+    for name, value in (changed | constants_of(settings).changed()).items():
+        for option in filter(options.get, ("adaptive_input", "adaptive_softmax_cutoff")):
+            got = f"{flag_of(option)} {options[option]}, with {flag_of(name)} {value}"
+            return f"needs one table as wide as the model; got {got}"
     task = settings["task"]
     if options.get("merge_src_tgt_embed") and not stays_tied(settings) and not _has_one_dictionary(task):
         return (
