@@ -13,7 +13,7 @@ from fairseq.trainer import Trainer
 from ..option_checks import flag_of
 from ..plan.settings import THREE_WAY, TYING, Settings
 from ..wrapping import wrap
-from .extensions import extensions_of
+from .extensions import Extensions, extensions_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,26 +35,26 @@ def recipes_are_defaults(
 
     def with_recipe(parser: argparse.ArgumentParser) -> None:
         # Called twice: before fairseq reads the choices, and after it has added the options of the chosen.
-        parser.set_defaults(**(_recipe(input_args) | _equal_widths(input_args)))
+        reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        reader.add_argument("--arch", "-a")
+        reader.add_argument("--optimizer")
+        given = reader.parse_known_args(input_args)[0]
+        model = extensions_of(models.ARCH_MODEL_REGISTRY.get(given.arch))
+        parser.set_defaults(**(_recipe(model, given) | _equal_widths(model, input_args)))
         if modify_parser is not None:
             modify_parser(parser)
 
     return original(parser, input_args, parse_known, suppress_defaults, with_recipe)
 
 
-def _recipe(input_args: Any) -> dict[str, Any]:
+def _recipe(model: Extensions, given: argparse.Namespace) -> dict[str, Any]:
     """Return the recipe of a command's model, without the optimizer's options if the command sets another optimizer.
 
     Criterions and schedules share options (`label_smoothing`, `warmup_updates`), but an optimizer's momentum is no
     default for another optimizer. If the model's `recipe_yields`, setting an optimizer disables the whole recipe.
     """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--arch", "-a")
-    parser.add_argument("--optimizer")
-    given = parser.parse_known_args(input_args)[0]
-    model = models.ARCH_MODEL_REGISTRY.get(given.arch)
-    recipe = extensions_of(model).recipe
-    if given.optimizer is not None and extensions_of(model).recipe_yields:
+    recipe = model.recipe
+    if given.optimizer is not None and model.recipe_yields:
         _say_that_no_recipe_is_used(given.arch)
         return {}
     if given.optimizer in (None, recipe.get("optimizer")) or "optimizer" not in recipe:
@@ -65,13 +65,11 @@ def _recipe(input_args: Any) -> dict[str, Any]:
     return {name: value for name, value in recipe.items() if name not in left_out}
 
 
-def _equal_widths(input_args: Any) -> dict[str, str]:
+def _equal_widths(model: Extensions, input_args: Any) -> dict[str, str]:
     """Return the widths that the command's tied model needs to be equal, if the command sets one of them."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--arch", "-a")
-    model = extensions_of(models.ARCH_MODEL_REGISTRY.get(parser.parse_known_args(input_args)[0].arch))
     if model.family is None:
         return {}
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in (*model.family.equal_widths, "encoder_embed_dim"):
         parser.add_argument(flag_of(name))
     for name in (TYING, THREE_WAY, "projection"):
