@@ -114,7 +114,6 @@ def _as_options(settings: dict[str, Any]) -> Namespace:
     """Settings as attributes, with the output layer of word2vec under its present name."""
     options = Namespace()
     vars(options).update(settings)
-    former = FORMER_OUTPUTS.get(str(settings.get("word2vec_output")))
-    if former:
+    if former := FORMER_OUTPUTS.get(str(settings.get("word2vec_output"))):
         options.output_layer = former
     return options

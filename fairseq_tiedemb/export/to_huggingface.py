@@ -130,10 +130,8 @@ def _fsmt(weights: dict[str, Tensor], model: Any, task: Any, options: Mapping[st
     else:
         about = ", without a tokenizer: --bpe-codes FILE would make one"
     twice = ", its decoder's table twice" if not tied and torch.equal(*others) else ""
-    kept = [key for key in weights if not tied or key not in (TABLES[0], TABLES[2])]
-    return Folder(
-        {f"model.{key}": weights[key] for key in kept}, files, f"FSMT, {'tied' if tied else 'untied'}{twice}{about}"
-    )
+    named = {f"model.{key}": weights[key] for key in weights if not tied or key not in (TABLES[0], TABLES[2])}
+    return Folder(named, files, f"FSMT, {'tied' if tied else 'untied'}{twice}{about}")
 
 
 def _xglm(weights: dict[str, Tensor], model: Any, task: Any, options: Mapping[str, Any]) -> Folder:
