@@ -54,27 +54,25 @@ def for_transformers(
         raise ValueError(f"rows: needs input, output, mean or new; got {rows!r}. Use input.")
     known = getattr(model.config, "sharing_method", None)
     method = sharing_method(method or known or "plain").name
-    ours, theirs = model.get_input_embeddings(), model.get_output_embeddings()
+    ours, theirs, name = model.get_input_embeddings(), model.get_output_embeddings(), type(model).__name__
     if isinstance(ours, SharedEmbedding):
-        got = type(model).__name__
-        raise ValueError(f"model: needs embeddings of Transformers; got {got}, which has ours. Use it as it is.")
+        raise ValueError(f"model: needs embeddings of Transformers; got {name}, which has ours. Use it as it is.")
     shapes = [getattr(getattr(each, "weight", None), "shape", None) for each in (ours, theirs)]
     if getattr(model.config, "is_encoder_decoder", False) or None in shapes or shapes[0] != shapes[1]:
         raise ValueError(
             "model: needs a language model with an input and an output embedding of one size; got "
-            f"{type(model).__name__} with {shapes[0]} and {shapes[1]}. Use one like GPT-2."
+            f"{name} with {shapes[0]} and {shapes[1]}. Use one like GPT-2."
         )
     if getattr(theirs, "bias", None) is not None:
-        raise ValueError(f"model: needs an output without a bias; got {type(model).__name__}'s. Use another model.")
+        raise ValueError(f"model: needs an output without a bias; got {name}'s. Use another model.")
     table = _table_of(ours, method)
-    base: Any = type(model)
     with torch.no_grad():
         if rows in ("output", "mean") and theirs.weight is not ours.weight:
             ours.weight.copy_(theirs.weight if rows == "output" else (ours.weight + theirs.weight) / 2)
     if rows == "new":
         table.reset_parameters(getattr(model.config, "initializer_range", 0.02))
     model.config.sharing_method, model.config.tie_word_embeddings = method, True
-    model.__class__ = tied_class(base)
+    model.__class__ = tied_class(type(model))
     _share(model, table)
     model.loss_options = options
     return model
