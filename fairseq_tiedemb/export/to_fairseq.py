@@ -111,9 +111,8 @@ def _fold(model: dict[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Te
         entries = _below(model, key)
         if "weight" in entries or "table.weight" in entries:  # else adaptive, or computed from characters
             tables[key] = _input_table(entries, settings)
-    folded = {P.removesuffix("."), *(key.removesuffix(".weight") for key in tables)}
-    rest = {key: value for key, value in model.items() if not key.startswith(tuple(f"{name}." for name in folded))}
-    return {**rest, **tables}
+    folded = (P, *(key.removesuffix("weight") for key in tables))
+    return {**{key: value for key, value in model.items() if not key.startswith(folded)}, **tables}
 
 
 def _below(model: dict[str, Tensor], table: str) -> dict[str, Tensor]:
@@ -150,8 +149,7 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
         factor = gaussian_linear(width, len(of_factor))
     if f"{P}weight" in model:
         width = model[f"{P}weight"].size(1)
-        projection = nn.Linear(width, len(model[f"{P}weight"]), bias=False).double()
-        _loaded(projection, _below(model, f"{P}weight"))
+        projection = _loaded(nn.Linear(width, len(model[f"{P}weight"]), bias=False), _below(model, f"{P}weight"))
     layer = _loaded(OutputLayer(table, projection=projection, factor=factor), entries)
     named = f"--sharing-method {method.name}"
     matrix_VD, bias_V = fold_output(layer.scores, width, named=named)
