@@ -44,10 +44,8 @@ def fold_output(scores: Callable[[Tensor], Tensor], width: int, *, named: str) -
     features *= torch.tensor([[0.1], [1.0], [10.0], [-10.0]])
     expected, folded = scores(features), nn.functional.linear(features, matrix_VD, bias_V)
     if not torch.allclose(folded, expected, rtol=0.0, atol=ROUNDING * max(1.0, expected.abs().max().item())):
-        raise ValueError(
-            f"CHECKPOINT: needs logits that are affine in the features, a matrix and a bias; got {named}, whose logits "
-            f"are not. Use {COMMANDS}."
-        )
+        needs = "logits that are affine in the features, a matrix and a bias"
+        raise ValueError(f"CHECKPOINT: needs {needs}; got {named}, whose logits are not. Use {COMMANDS}.")
     return matrix_VD, bias_V
 
 

@@ -69,10 +69,8 @@ def _translation(model: Any, task: Any, options: Any) -> Any:
 
 def _language_model(model: Any, task: Any, options: Any) -> Any:
     if len(task.output_dictionary) != len(task.dictionary):
-        raise ValueError(
-            f"CHECKPOINT: needs one dictionary for input and output; got --output-dictionary-size "
-            f"{len(task.output_dictionary)} of {len(task.dictionary)} words. Use {COMMANDS}."
-        )
+        got = f"--output-dictionary-size {len(task.output_dictionary)} of {len(task.dictionary)} words"
+        raise ValueError(f"CHECKPOINT: needs one dictionary for input and output; got {got}. Use {COMMANDS}.")
     layers = _layers(model.decoder, "decoder", options)
     decoder = transformer_spec.TransformerDecoderSpec(**layers, alignment_heads=MEAN, with_encoder_attention=False)
     spec = transformer_spec.TransformerDecoderModelSpec(decoder)
@@ -100,8 +98,6 @@ def _vocabulary(dictionary: Any) -> list[str]:
     words = ["<blank>" if word == dictionary.pad_word else word for word in dictionary.symbols]
     if len(set(words)) < len(words):
         twice = next(word for index, word in enumerate(words) if word in words[:index])
-        raise ValueError(
-            f"--data: needs dictionaries without repeated words; got {twice!r} twice. Use a dictionary with this word "
-            "once, and train again."
-        )
+        use = "a dictionary with this word once, and train again"
+        raise ValueError(f"--data: needs dictionaries without repeated words; got {twice!r} twice. Use {use}.")
     return words

@@ -137,10 +137,8 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
     entries, projection, factor = _below(model, OUTPUT), None, None
     weight = next((entries[name] for name in ("weight", "layer.weight") if name in entries), None)
     if weight is None:
-        raise ValueError(
-            f"CHECKPOINT: needs an output embedding; got an incomplete model without {OUTPUT}. Use the checkpoint of "
-            "the training as it was saved."
-        )
+        use = "the checkpoint of the training as it was saved"
+        raise ValueError(f"CHECKPOINT: needs an output embedding; got an incomplete model without {OUTPUT}. Use {use}.")
     table = _table(weight, settings, embeds=False)
     width = weight.size(1)
     of_factor = next((entries[name] for name in ("factor.weight", "projection.weight") if name in entries), None)

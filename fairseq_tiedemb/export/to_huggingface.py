@@ -161,10 +161,8 @@ def _merges(path: Path) -> str:
     for number, line in read_lines(path, flag="--bpe-codes"):
         fields = line.split()
         if len(fields) not in (2, 3):
-            raise ValueError(
-                f"--bpe-codes: needs lines of two pieces; got {line.strip()[:60]!r} in line {number} of {path}. Use "
-                "the codes of subword-nmt or fastBPE."
-            )
+            got, use = f"{line.strip()[:60]!r} in line {number} of {path}", "the codes of subword-nmt or fastBPE"
+            raise ValueError(f"--bpe-codes: needs lines of two pieces; got {got}. Use {use}.")
         pairs.append(" ".join(fields[:2]))
     return "\n".join(pairs)
 
