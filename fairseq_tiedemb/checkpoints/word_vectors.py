@@ -41,15 +41,13 @@ def read_word_vectors(path: Path, *, flag: str, kinds: str) -> dict[str, np.ndar
                 words.setdefault(word, row)
                 read += 1
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{flag}: needs {kinds}, in UTF-8; got {path} ({error}). Use another, or convert it."
-        ) from None
+        got = f"{path} ({error})"
+        raise ValueError(f"{flag}: needs {kinds}, in UTF-8; got {got}. Use another, or convert it.") from None
     if not words:
         raise ValueError(f"{flag}: needs a word at least; got {path}, which has none. Use another.")
     if announced not in (None, read):
-        raise ValueError(
-            f"{flag}: needs the {announced:,} words of its header; got {read:,} in {path}. Use a whole file."
-        )
+        got = f"{read:,} in {path}"
+        raise ValueError(f"{flag}: needs the {announced:,} words of its header; got {got}. Use a whole file.")
     return words
 
 

@@ -110,10 +110,8 @@ def _read(flag: str, path: Path) -> tuple[str, Mapping[str, Any]]:
     for number, line in read_lines(path, flag=flag):
         word, *parts = line.split() or [""]
         if not parts:
-            raise ValueError(
-                f"{flag}: needs lines of a word and its pieces; got {line.strip()!r} in line {number} of {path}. Use "
-                "lines such as `lower low@@ er`."
-            )
+            got, use = f"{line.strip()!r} in line {number} of {path}", "lines such as `lower low@@ er`"
+            raise ValueError(f"{flag}: needs lines of a word and its pieces; got {got}. Use {use}.")
         pieces[word] = parts
     return flag, pieces
 
@@ -122,10 +120,8 @@ def _check(trained: Trained, dictionaries: Sequence[Path], flag: str) -> None:
     """Raises ValueError for a model or options that do not go with another dictionary, or with given rows (`flag`)."""
     head = trained.options.get("output_layer") or "softmax"
     if head not in HEADS:
-        raise ValueError(
-            f"CHECKPOINT: needs an output layer whose rows alone are made from the words, {', '.join(HEADS)}; got "
-            f"--output-layer {head}. Use a new training."
-        )
+        needs = f"an output layer whose rows alone are made from the words, {', '.join(HEADS)}"
+        raise ValueError(f"CHECKPOINT: needs {needs}; got --output-layer {head}. Use a new training.")
     for name in (*BANDS, *(["embedding_rank"] if flag == "--vectors" else [])):
         if flag and (value := trained.options.get(name)):
             raise ValueError(f"{flag}: needs tables as wide as the model; got {flag_of(name)} {value}. Leave it out.")
@@ -183,10 +179,8 @@ def _row(given: Any, drawn: Tensor, key: str, old: Tensor, index: Mapping[str, i
     """The row of a word with a vector or pieces; ValueError for another width, and for a piece without a row."""
     if isinstance(given, list):
         if unknown := [piece for piece in given if piece not in index]:
-            raise ValueError(
-                f"--pieces: needs pieces that the training's dictionary has; got {unknown[0]!r} in "
-                f"{' '.join(given)!r}. Use the segmentation of the training."
-            )
+            got, use = f"{unknown[0]!r} in {' '.join(given)!r}", "the segmentation of the training"
+            raise ValueError(f"--pieces: needs pieces that the training's dictionary has; got {got}. Use {use}.")
         return old[[index[piece] for piece in given]].mean(0)
     if not key.endswith("embed_tokens.weight"):
         return drawn
