@@ -115,10 +115,8 @@ def empty_split(original: Any, path: str, impl: str, *args: Any, **kwargs: Any) 
     """
     file = indexed_dataset.data_file_path(path)
     if impl == "mmap" and os.path.isfile(file) and os.path.getsize(file) == 0:
-        raise ValueError(
-            f"{file}: needs at least one sentence; got an empty file. Use a text that is not empty, with "
-            "fairseq-preprocess."
-        )
+        use = "a text that is not empty, with fairseq-preprocess"
+        raise ValueError(f"{file}: needs at least one sentence; got an empty file. Use {use}.")
     return original(path, impl, *args, **kwargs)
 
 
@@ -130,10 +128,8 @@ def data_folder(original: Any, cfg: Any, **kwargs: Any) -> Any:
     task. Goes when the tasks' `data` is mandatory.
     """
     if getattr(cfg, "data", "") is None:
-        raise ValueError(
-            "task.data: needs the folder of fairseq-preprocess; got none. Use task.data=/path/to/data-bin "
-            "(fairseq-hydra-train)."
-        )
+        use = "task.data=/path/to/data-bin (fairseq-hydra-train)"
+        raise ValueError(f"task.data: needs the folder of fairseq-preprocess; got none. Use {use}.")
     return original(cfg, **kwargs)
 
 

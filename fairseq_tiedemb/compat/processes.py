@@ -63,10 +63,8 @@ def cpu_processes(original: Any, cfg: Any, main: Callable[..., Any], **kwargs: A
     training = cfg.distributed_training
     # Before fairseq asks for fairscale, which had its last release in 2022: it gives a process only a part of a table.
     if training.ddp_backend == "fully_sharded":
-        raise ValueError(
-            "--ddp-backend: needs the whole of each shared table in every process; got fully_sharded. "
-            "Use --ddp-backend pytorch_ddp."
-        )
+        needs = "the whole of each shared table in every process"
+        raise ValueError(f"--ddp-backend: needs {needs}; got fully_sharded. Use --ddp-backend pytorch_ddp.")
     on_cpu = (cfg.common.cpu or not torch.cuda.is_available()) and not cfg.common.tpu
     if not on_cpu or training.distributed_world_size == 1:
         original(cfg, main, **kwargs)

@@ -200,10 +200,8 @@ def half_precision_needs_a_gpu() -> None:
             if "Unsupported optimizer" not in str(error):
                 raise
             kind = "bf16" if common.bf16 else "fp16"
-            raise ValueError(
-                f"--memory-efficient-{kind}: needs an optimizer that itself computes in float32, such as adam; got "
-                f"{self.cfg.optimizer._name}. Use --{kind}."
-            ) from None
+            needs, got = "an optimizer that itself computes in float32, such as adam", self.cfg.optimizer._name
+            raise ValueError(f"--memory-efficient-{kind}: needs {needs}; got {got}. Use --{kind}.") from None
 
     @wrap(Trainer, "train_step")
     def train_step(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
