@@ -117,7 +117,6 @@ def save_in_mid_epoch(original: Any, self: Any, *args: Any, **kwargs: Any) -> An
     """Save after an update that the interval divides; see `recipes_save_in_mid_epoch`."""
     logged = original(self, *args, **kwargs)
     updated = self._saves_last_every and logged is not None  # no overflow
-    if updated and self.get_num_updates() % self._saves_last_every == 0:
-        if not self._batches_of_epoch.end_of_epoch():
-            checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
+    if updated and self.get_num_updates() % self._saves_last_every == 0 and not self._batches_of_epoch.end_of_epoch():
+        checkpoint_utils.save_checkpoint(self.cfg.checkpoint, self, self._batches_of_epoch, None)
     return logged

@@ -166,11 +166,9 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
             file = f"dict.{language}.txt" if language else "dict.txt"
             old = f"{expected['size']} words"
             new = f"{found['size']}" + " others, or another order" * (found["size"] == expected["size"])
-            yield (
-                file,
-                old,
-                new,
+            refusal = (
                 f"{file}: needs the {old} that the checkpoint was trained with, in their order; got {new}. Use the "
                 "data folder of the training, or one made with its dictionary (fairseq-preprocess "
-                f"--{'tgt' if side == 'target' else 'src'}dict).",
+                f"--{'tgt' if side == 'target' else 'src'}dict)."
             )
+            yield file, old, new, refusal
