@@ -109,13 +109,11 @@ def choose_cpu_launch(training: Any) -> bool:
     """
     if training.distributed_backend == "nccl":
         training.distributed_backend = "gloo"
-    if training.distributed_init_method is not None:
-        training.distributed_no_spawn = True
-    elif started_by_torchrun():
+    if training.distributed_init_method is None and started_by_torchrun():
         training.distributed_init_method = "env://"
         training.distributed_world_size = int(os.environ["WORLD_SIZE"])
         training.distributed_rank = int(os.environ["RANK"])
-        training.distributed_no_spawn = True
+    training.distributed_no_spawn |= training.distributed_init_method is not None
     return training.distributed_no_spawn
 
 
