@@ -61,8 +61,7 @@ def put(path: str, write: Callable[[str], Any]) -> Any:
     for left in reversed(range(TRIES)):
         try:
             with replacing(Path(path), Path(path + ".tmp")) as aside:
-                result = write(str(aside))
-            return result
+                return write(str(aside))
         except Exception as error:
             reason = system_error(error)
             if reason is None:
