@@ -72,7 +72,8 @@ def for_transformers(
     if rows == "new":
         table.reset_parameters(getattr(model.config, "initializer_range", 0.02))
     model.config.sharing_method, model.config.tie_word_embeddings = method, True
-    model.__class__ = tied_class(type(model))
+    base: Any = type(model)
+    model.__class__ = tied_class(base)
     _share(model, table)
     model.loss_options = options
     return model
