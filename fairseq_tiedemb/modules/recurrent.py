@@ -69,18 +69,13 @@ class BidirectionalLayer(nn.Module):
         steps = torch.arange(padding_BS.size(1), device=padding_BS.device).expand_as(padding_BS)
         reverse = torch.where(steps < lengths, lengths - 1 - steps, steps)
         backward_order = forward_order.gather(1, reverse)
-        outputs = [
-            self._run(layer, inputs_BSI, order)
-            for layer, order in ((self.forwards, forward_order), (self.backwards, backward_order))
-        ]
-        return torch.cat(outputs, -1).masked_fill(padding_BS.unsqueeze(-1), 0.0)
+        forwards = self._run(self.forwards, inputs_BSI, forward_order)
+        backwards = self._run(self.backwards, inputs_BSI, backward_order)
+        return torch.cat((forwards, backwards), -1).masked_fill(padding_BS.unsqueeze(-1), 0.0)
 
     @staticmethod
     def _run(layer: RecurrentLayer, inputs_BSI: Tensor, order_BS: Tensor) -> Tensor:
         state = inputs_BSI.new_zeros(len(inputs_BSI), layer.cell.states * layer.hidden_size)
-        outputs_SBH, _ = layer(_take(inputs_BSI, order_BS).transpose(0, 1), state)
-        return _take(outputs_SBH.transpose(0, 1), torch.argsort(order_BS, dim=1))
-
-
-def _take(values_BSI: Tensor, order_BS: Tensor) -> Tensor:
-    return values_BSI.gather(1, order_BS.unsqueeze(-1).expand(-1, -1, values_BSI.size(-1)))
+        order_BS1 = order_BS.unsqueeze(-1)
+        outputs_SBH, _ = layer(inputs_BSI.take_along_dim(order_BS1, 1).transpose(0, 1), state)
+        return outputs_SBH.transpose(0, 1).take_along_dim(order_BS1.argsort(dim=1), 1)
