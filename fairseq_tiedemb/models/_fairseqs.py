@@ -66,9 +66,7 @@ class FairseqsModel(TiedModel):
         """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
         plan = cls.plan_of(args, task)
         model = super().build_model(args, task)
-        if not isinstance(model, cls):  # fairseq's convolutional models are always of its own class
-            encoder = getattr(model, "encoder", None)
-            model = cls(model.decoder) if encoder is None else cls(encoder, model.decoder)
+        model.__class__ = cls  # fairseq's convolutional models are always of its own class
         model.transplant(plan, args, task)
         for module in model.modules():
             module.__class__ = OURS.get(type(module), type(module))
