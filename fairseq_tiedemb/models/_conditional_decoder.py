@@ -78,7 +78,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, -1:]
             cached = self.get_incremental_state(incremental_state, "state")
-            state = state if cached is None else cached["state"]
+            state = state if cached is None else cached
             if not torch.is_grad_enabled():
                 source, projected = self._projected_source(encoder_out), True
         state = state.repeat_interleave(len(prev_output_tokens) // len(state), 0)
@@ -93,7 +93,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
             x, last_state = layer(self.dropout_out(x), upper_state)
             last_states.append(last_state)
         if incremental_state is not None:
-            self.set_incremental_state(incremental_state, "state", {"state": torch.cat(last_states, 1)})
+            self.set_incremental_state(incremental_state, "state", torch.cat(last_states, 1))
 
         deep = self.readout_state(x) + self.readout_input(embedded)
         deep = deep + (contexts[..., -deep.size(-1) :] if projected else self.readout_context(contexts))
@@ -116,8 +116,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         cached = self.get_incremental_state(incremental_state, "state")
         if cached is not None:
-            state = cached["state"].index_select(0, new_order)
-            self.set_incremental_state(incremental_state, "state", {"state": state})
+            self.set_incremental_state(incremental_state, "state", cached.index_select(0, new_order))
 
     def max_positions(self) -> int:
         return self.max_target_positions

@@ -68,13 +68,13 @@ class RecurrentDecoder(StreamDecoder):
         elif incremental_state is not None:
             kept = self.get_incremental_state(incremental_state, "recurrent")
             if kept is not None:
-                state, prev_output_tokens = kept["state"], prev_output_tokens[:, -1:]
+                state, prev_output_tokens = kept, prev_output_tokens[:, -1:]
         vectors_BTD = self.word_dropout(self.embed_tokens(prev_output_tokens), prev_output_tokens)
         hidden, state = self.stack(self.dropout_in(vectors_BTD.transpose(0, 1)), state)
         if stream_position is not None:
             self.carry(stream_position + prev_output_tokens.size(1), state)
         elif incremental_state is not None:
-            self.set_incremental_state(incremental_state, "recurrent", {"state": state})
+            self.set_incremental_state(incremental_state, "recurrent", state)
         outputs = self.dropout_out(hidden)
         if self.training and self.activations is not None:
             self.activations = (hidden, outputs)
@@ -83,5 +83,4 @@ class RecurrentDecoder(StreamDecoder):
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         kept = self.get_incremental_state(incremental_state, "recurrent")
         if kept is not None:
-            state = kept["state"].index_select(1, new_order)
-            self.set_incremental_state(incremental_state, "recurrent", {"state": state})
+            self.set_incremental_state(incremental_state, "recurrent", kept.index_select(1, new_order))
