@@ -47,7 +47,6 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
         super().__init__(dictionary)
         self.embed_tokens = embed_tokens
         self.output = output
-        self.end_of_sentence = dictionary.eos()
         self.max_target_positions = max_target_positions
         self.dropout_in = Dropout(dropout_in, module_name=type(self).__name__)
         self.dropout_out = Dropout(dropout_out, module_name=type(self).__name__)
@@ -82,7 +81,7 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
             if not torch.is_grad_enabled():
                 source, projected = self._projected_source(encoder_out), True
         state = state.repeat_interleave(len(prev_output_tokens) // len(state), 0)
-        is_first = prev_output_tokens.eq(self.end_of_sentence).unsqueeze(-1)
+        is_first = prev_output_tokens.eq(self.dictionary.eos()).unsqueeze(-1)
         embedded = self.embed_tokens.embed(prev_output_tokens).masked_fill(is_first, 0.0)
         embedded = self.dropout_in(embedded).transpose(0, 1)
 
