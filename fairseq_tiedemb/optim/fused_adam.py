@@ -46,23 +46,24 @@ class FusedAdam(torch.optim.Optimizer):
                     continue
                 if parameter.grad.is_sparse:
                     raise RuntimeError("--optimizer fused_adam: needs dense gradients; got a sparse one. Use sgd.")
-                count = self._count(parameter)
-                if parameter.dtype == _exact(parameter) and parameter.is_contiguous():
+                exact = torch.promote_types(parameter.dtype, torch.float32)
+                count = self._count(parameter, exact)
+                if parameter.dtype == exact and parameter.is_contiguous():
                     alike[count, parameter.device].append(parameter)
                 else:
-                    weight = parameter.to(_exact(parameter)).contiguous()
+                    weight = parameter.to(exact).contiguous()
                     self._update(group, count, [parameter], [weight])
                     parameter.copy_(weight)
             for (count, _), parameters in alike.items():
                 self._update(group, count, parameters, parameters)
         return loss
 
-    def _count(self, parameter: Tensor) -> int:
+    def _count(self, parameter: Tensor, exact: torch.dtype) -> int:
         state = self.state[parameter]
         if not state:
             state["step"] = 0
             for moment in ("exp_avg", "exp_avg_sq"):
-                state[moment] = torch.zeros_like(parameter, dtype=_exact(parameter))
+                state[moment] = torch.zeros_like(parameter, dtype=exact)
         state["step"] += 1
         return state["step"]
 
@@ -95,10 +96,6 @@ class FusedAdam(torch.optim.Optimizer):
             eps=group["eps"] / math.sqrt(1 - beta2**count),
             weight_decay=group["weight_decay"],
         )
-
-
-def _exact(parameter: Tensor) -> torch.dtype:
-    return torch.promote_types(parameter.dtype, torch.float32)
 
 
 @dataclass
