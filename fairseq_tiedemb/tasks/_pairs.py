@@ -69,11 +69,6 @@ class WordPairs(FairseqDataset):
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
-    def num_tokens(self, index: int) -> int:
-        return self.bounds[index + 1] - self.bounds[index]
-
-    size = num_tokens
-
     def __getitem__(self, index: int) -> dict[str, Any]:
         words, bounds = words_and_bounds(self.stream, *self.bounds[index : index + 2])
         rng = np.random.default_rng([self.seed, self.epoch, index])

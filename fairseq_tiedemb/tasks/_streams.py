@@ -158,7 +158,7 @@ class StreamRows(FairseqDataset):
                 f"--batch-size: needs at most {len(stream)} rows over all processes, the number of tokens in split "
                 f"{stream.split}; got {rows}. Use a smaller one (--batch-size-valid in validation) or a longer text."
             )
-        self.stream, self.rows, self.chunk = stream, rows, chunk
+        self.stream, self.rows = stream, rows
         self.bounds = [row * len(stream) // rows for row in range(rows + 1)]
         longest = max(stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False))
         ends = range(chunk, longest + chunk, chunk) if random_by is None else random_lengths(chunk, longest, random_by)
@@ -174,11 +174,6 @@ class StreamRows(FairseqDataset):
         source, target = self.stream.pair(start, stop) if start < stop else 2 * (torch.empty(0, dtype=torch.long),)
         is_last = step == self.steps - 1
         return {"id": index, "position": self.starts[step], "is_last": is_last, "source": source, "target": target}
-
-    def num_tokens(self, index: int) -> int:
-        return self.chunk
-
-    size = num_tokens
 
     def batches(self, num_shards: int) -> list[list[int]]:
         """Item numbers of the batches: step by step, and within a step shard by shard.
