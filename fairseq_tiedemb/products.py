@@ -158,8 +158,9 @@ def fill(rows_ND: torch.Tensor, multiple: int) -> torch.Tensor:
     return torch.cat((rows_ND, rows_ND.new_zeros(missing, rows_ND.size(1)))) if missing else rows_ND
 
 
-def over_rows(left_NO: torch.Tensor, right_NI: torch.Tensor) -> torch.Tensor:
-    """The product over all rows (O, I) that is a weight's gradient."""
+def over_rows(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The product (O, I) over all rows of ``left`` (*, O) and ``right`` (*, I) that is a weight's gradient."""
+    left_NO, right_NI = left.flatten(0, -2), right.flatten(0, -2)
     multiple = row_multiple(left_NO, len(left_NO))
     return fill(left_NO, multiple).t() @ fill(right_NI, multiple)
 

@@ -158,21 +158,18 @@ class _ConditionalRecurrence(torch.autograd.Function):
 
         grad_energy, grad_keys = attention.finish()
 
-        def over_all_steps(grads_TBG: Tensor, inputs_TBI: Tensor) -> Tensor:
-            return over_rows(grads_TBG.flatten(0, 1), inputs_TBI.flatten(0, 1))
-
         def over_recurrent_steps(grads_TBG: Tensor, inputs_TBH: Tensor) -> Tensor:
-            return over_all_steps(cell.of_recurrent(grads_TBG), inputs_TBH).roll(-cell.rolled * size, 0)
+            return over_rows(cell.of_recurrent(grads_TBG), inputs_TBH).roll(-cell.rolled * size, 0)
 
         return (
             None,
             cell.of_inputs(products1),
             grad_state,
             over_recurrent_steps(products1, hidden[:-1]),
-            over_all_steps(grad_queries, middle_hidden).mul_(2),
+            over_rows(grad_queries, middle_hidden).mul_(2),
             grad_energy,
             torch.zeros_like(energy_A[:1]),
-            over_all_steps(cell.of_inputs(products2), contexts),
+            over_rows(cell.of_inputs(products2), contexts),
             over_recurrent_steps(products2, middle_hidden),
             cell.of_recurrent(grads2).sum((0, 1)).roll(-cell.rolled * size, 0).to(dtype),
             torch.bmm(weights.permute(1, 2, 0), grad_contexts.transpose(0, 1)),

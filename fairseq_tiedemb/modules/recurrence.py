@@ -49,5 +49,5 @@ class Recurrence(torch.autograd.Function):
         for t in reversed(range(len(saved))):
             grad_state[:, :size] += grad_hidden_TBH[t]
             grad_state = cell.step_backward(grad_state, saved[t], weight_HG, grads[t], products[t])
-        grad_weight = over_rows(cell.of_recurrent(products).flatten(0, 1), hidden[:-1].flatten(0, 1))
+        grad_weight = over_rows(cell.of_recurrent(products), hidden[:-1])
         return None, cell.of_inputs(products), grad_state, grad_weight.roll(-cell.rolled * size, 0)
