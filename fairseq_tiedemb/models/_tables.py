@@ -41,9 +41,7 @@ def build_tables(
     theirs = theirs or {}
     built = {table: _layer(plan, table, std, theirs.get(table.roles[0])) for table in reversed(plan.tables)}
     inputs = {role: built[table] for table in plan.tables for role in table.roles if role.endswith("input")}
-    p = None
-    if plan.projection is not None:
-        p = projection(plan.features, plan.projection, bias=plan.projection_bias)
+    p = None if plan.projection is None else projection(plan.features, plan.projection, bias=plan.projection_bias)
     if plan.head == ADAPTIVE:
         bands = _bands(plan, inputs, theirs.get("output"))
         return Tables(inputs, OutputLayer(bands, borrowed=True, projection=p))
@@ -86,10 +84,9 @@ def _layer(plan: Plan, table: Table, std: float, theirs: Any) -> Any:
     return FactorizedInput(shared, table.width) if plan.rank and table.embeds else shared
 
 
-def _bands(plan: Plan, inputs: dict[str, Any], theirs: Any) -> Bands:
-    """The adaptive softmax, fairseq's or a new one, over the bands of the input if it is tied."""
+def _bands(plan: Plan, inputs: dict[str, Any], softmax: Any) -> Bands:
+    """The adaptive softmax, fairseq's or, for None, a new one, over the bands of the input if it is tied."""
     tables = inputs["input"] if plan.tied else None
-    softmax = theirs
     if softmax is None:
         width, factor = plan.projection or plan.features, plan.options.adaptive_softmax_factor
         softmax = AdaptiveSoftmax(plan.bands[-1], width, list(plan.bands), 0.0, factor=factor, adaptive_inputs=tables)
