@@ -89,8 +89,7 @@ class WordPairsTask(FairseqTask):
         return torch.from_numpy(sum(count_words(self._stream(folder, split), size, specials) for folder in folders))
 
     def _stream(self, folder: str, split: str, combine: bool = False) -> TokenStream:
-        path = os.path.join(folder, split)
-        return open_stream(path, self.dictionary, impl=self.cfg.dataset_impl, combine=combine)
+        return open_stream(os.path.join(folder, split), self.dictionary, impl=self.cfg.dataset_impl, combine=combine)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model; raises ValueError for another family, or if fewer than two words are frequent enough."""
@@ -132,13 +131,12 @@ class WordPairsTask(FairseqTask):
                 "--max-tokens: needs a number of text tokens per batch, and no --batch-size, with --task word_pairs; "
                 f"got --max-tokens {max_tokens} and --batch-size {max_sentences}. Use --max-tokens 4000, say."
             )
-        is_training = dataset.split == self.cfg.train_subset
         pairs = WordPairs(
             dataset,
             keep_probabilities(self.word_counts, self.cfg.subsampling),
             window=self.cfg.window,
             max_tokens=max_tokens,
-            seed=self.cfg.seed if is_training else 0,
+            seed=self.cfg.seed if dataset.split == self.cfg.train_subset else 0,
             predicts_centre=self.predicts_centre,
         )
         # Resumed training starts its data workers before fairseq sets the dataset's epoch.
