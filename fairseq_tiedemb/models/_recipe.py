@@ -39,14 +39,11 @@ def with_sizes(config: type[FairseqDataclass], preset: str, **defaults: Any) -> 
     """
     defaults |= {name: value for name, value in _sections(preset)["model"].items() if name != "_name"}
     fields = {entry.name: entry for entry in dataclasses.fields(config)}
-    return dataclasses.make_dataclass(
-        f"{preset}_config",
-        [
-            (name, fields[name].type, dataclasses.field(default=value, metadata=fields[name].metadata))
-            for name, value in defaults.items()
-        ],
-        bases=(config,),
-    )
+    sized = [
+        (name, fields[name].type, dataclasses.field(default=value, metadata=fields[name].metadata))
+        for name, value in defaults.items()
+    ]
+    return dataclasses.make_dataclass(f"{preset}_config", sized, bases=(config,))
 
 
 def training_options(preset: str) -> dict[str, Any]:
