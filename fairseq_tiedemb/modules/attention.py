@@ -93,8 +93,7 @@ class AttentionGradients:
         # MKL multiplies a row by a matrix twice as fast as a matrix by a column.
         grad_weights = torch.bmm(grad_contexts_BC.unsqueeze(1), self._source.annotations_nSC.transpose(1, 2)).squeeze(1)
         grad_weights, weights_BS = exact(grad_weights), exact(weights_BS)
-        grad_weights = grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)
-        grad_energies_BS = grad_weights.mul_(weights_BS)
+        grad_energies_BS = (grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)).mul_(weights_BS)
         grad_query_B1A = torch.empty_like(exact(query_BA)).unsqueeze(1)
         for block, hidden_b1SA in _hidden_blocks(self._source, query_BA):
             hidden, grad_energies = hidden_b1SA.squeeze(1), grad_energies_BS[block]

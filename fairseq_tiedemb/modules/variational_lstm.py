@@ -90,8 +90,7 @@ class _MaskedRecurrence(torch.autograd.Function):
     def forward(
         ctx: Any, gates_4TBH: Tensor, state_BK: Tensor, weight_4HH: Tensor, mask_4BH: Tensor
     ) -> tuple[Tensor, Tensor]:
-        dtype = weight_4HH.dtype
-        gates_4TBH = gates_4TBH.to(dtype)
+        gates_4TBH = gates_4TBH.to(weight_4HH.dtype)
         _, steps, bsz, size = gates_4TBH.shape
         hidden, cells = weight_4HH.new_empty(2, steps + 1, bsz, size)
         hidden[0], cells[0] = state_BK[:, :size], state_BK[:, size:]
