@@ -248,13 +248,16 @@ class _ChunkedLoss:
 
     def _add_to_table(self, left: Tensor, right: Tensor, *, is_all: bool) -> None:
         """Adds a product to the table's gradient; the sum over chunks is in float32 beside products in half."""
-        if self.grad_table is None:
-            product = torch.mm(left, right)
-            self.grad_table = product if is_all and not self.is_lifted else product.to(self.exact)
-        elif self.grad_table.dtype == right.dtype:
-            self.grad_table.addmm_(left, right)
+        before, is_exact = self.grad_table, right.dtype == self.exact
+        if before is None and (is_exact or (is_all and not self.is_lifted)):
+            self.grad_table = torch.mm(left, right)
+        elif before is not None and is_exact:
+            before.addmm_(left, right)
         else:
-            self.grad_table.add_(torch.mm(left, right))
+            self.grad_table = total = torch.empty_like(self.table, dtype=self.exact) if before is None else before
+            for rows in blocks(total):  # a whole product would be held in half precision and in float32 at once
+                add = total[rows].copy_ if before is None else total[rows].add_
+                add(torch.mm(left[rows], right))
 
     def gradients(self, table: Tensor) -> Gradients:
         """Gradients of features, table, scale and offset."""

@@ -45,7 +45,8 @@ def by_formula(tokens: int, words: int, width: int, dtype: torch.dtype) -> int:
     if dtype == torch.bfloat16 and words * min(tokens, 128) > 2**24:
         return gradients + max(2**18, 256 * tokens) * (size + 2 * 4)
     rows = min(tokens, 512, max(2**24 // words, 64))
-    logits = (rows if size > 2 or tokens < 64 else -(-rows // 64) * 64) * words * size
+    multiple = 1 if size > 2 or tokens < 64 else 16 if tokens < 512 else 64
+    logits = -(-rows // multiple) * multiple * words * size
     summed_in_float32 = words * width * 4 if size < 4 and rows < tokens else 0
     return gradients + logits + summed_in_float32
 
