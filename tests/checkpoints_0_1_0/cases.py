@@ -119,17 +119,15 @@ def unpack(name: str, path: Path) -> Path:
 
 def machine() -> dict[str, str]:
     """On what the bits of a result depend: the kernels that torch and its libraries choose."""
-    vendors = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("vendor_id")]
+    path = Path("/proc/cpuinfo")
+    lines = [line.split(":") for line in path.read_text().splitlines() if ":" in line] if path.is_file() else []
+    processor = {key.strip(): value.strip() for key, value, *_ in lines}
     return {
         "torch": torch.__version__,
         "capability": torch.backends.cpu.get_cpu_capability(),
-        "vendor": vendors[0] if vendors else "",
+        "vendor": processor.get("vendor_id", ""),
+        "family": processor.get("cpu family", ""),
     }
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.is_file() else []
 
 
 # Three sentences; the longest first, the others with padding, of which fairseq puts a source's at the left.
