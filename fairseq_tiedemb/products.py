@@ -5,12 +5,13 @@ that are not Intel's. oneDNN, in the same wheels, gets them only where torch may
 on processors with AMX; on others it multiplies in float32 all the same. So both are measured, speed and exactness.
 """
 
+import contextlib
 import functools
 import math
 import os
 import platform
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +95,24 @@ def use(way: str) -> None:
         write(words[way])
 
 
+@contextlib.contextmanager
+def multiplying_by(way: str) -> Iterator[None]:
+    """Lets torch multiply float32 matrices on the CPU by `blas` or `onednn` here."""
+    before = in_use()
+    use(way)
+    try:
+        yield
+    finally:
+        use(before)
+
+
+def of_vectors(operand: torch.Tensor) -> contextlib.AbstractContextManager[None]:
+    """Where products of a matrix and a vector go to BLAS: for those oneDNN takes up to twelve times as long."""
+    if operand.device.type != "cpu" or torch.compiler.is_compiling():
+        return contextlib.nullcontext()
+    return multiplying_by("blas")
+
+
 @functools.cache
 def measure() -> tuple[dict[str, float], dict[str, float]]:
     """Measure each way once per process, in one thread: GFLOP/s, and the largest relative error.
@@ -129,7 +148,7 @@ def packed(weight: torch.Tensor, uses: float = math.inf) -> torch.Tensor:
     ``uses`` is the number of products to come.
     """
     cpu, dtype = torch.ops.mkldnn, weight.dtype
-    if uses < WORTH_PACKING or weight.device.type != "cpu" or platform.machine() not in X86:
+    if uses < WORTH_PACKING or weight.is_mkldnn or weight.device.type != "cpu" or platform.machine() not in X86:
         return weight
     if not torch.backends.mkldnn.is_available():
         return weight

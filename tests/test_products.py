@@ -1,5 +1,6 @@
 """The library of float32 products is the faster exact one, the same after a resume, and changes nothing else."""
 
+import contextlib
 import functools
 import logging
 import os
@@ -257,6 +258,15 @@ def test_even_linear_is_linear(shape: tuple[int, ...], with_bias: bool) -> None:
     for found, exact in zip([result, *(each.grad for each in given)], expected, strict=False):
         # Sums of up to 150 products, of numbers about 1, are rounded once to bfloat16, and then once more.
         torch.testing.assert_close(found.double(), exact, rtol=2 * torch.finfo(torch.bfloat16).eps, atol=0.02)
+
+
+def test_another_library_multiplies_for_a_while(switch: Callable[[], str]) -> None:
+    products.use("onednn")
+    with contextlib.suppress(KeyError), products.of_vectors(torch.ones(1)):
+        assert switch() == "blas"
+        raise KeyError
+    with products.of_vectors(torch.ones(1, device="meta")):
+        assert switch() == "onednn"
 
 
 @pytest.mark.parametrize(("rows", "multiple"), [(63, 1), (64, 16), (511, 16), (512, 64), (4000, 64)])

@@ -23,6 +23,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..products import of_vectors
+
 # Elements of the hidden layer computed at a time on a CPU: 1 MiB in float32, which fits a core's cache.
 BLOCK = 2**18
 
@@ -63,8 +65,9 @@ def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, 
     sentences, length, width = source.keys_nSA.shape
     twice_vector = exact(vector_A) * 2
     energies = twice_vector.new_empty(sentences, len(query_BA) // sentences, length)
-    for block, hidden in _hidden_blocks(source, query_BA):
-        torch.mv(hidden.view(-1, width), twice_vector, out=energies[block].view(-1))
+    with of_vectors(twice_vector):
+        for block, hidden in _hidden_blocks(source, query_BA):
+            torch.mv(hidden.view(-1, width), twice_vector, out=energies[block].view(-1))
     # The smallest number, because -inf would give NaN for a sentence of padding only (an empty line).
     energies.masked_fill_(source.padding_nS.unsqueeze(1), torch.finfo(energies.dtype).min)
     weights = torch.softmax(energies, -1).to(query_BA.dtype)
@@ -90,6 +93,10 @@ class AttentionGradients:
 
     def step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
         """Adds a step's gradients; returns the gradient of the step's 2q (B, A)."""
+        with of_vectors(query_BA):
+            return self._step(query_BA, weights_BS, grad_contexts_BC)
+
+    def _step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
         # MKL multiplies a row by a matrix twice as fast as a matrix by a column.
         grad_weights = torch.bmm(grad_contexts_BC.unsqueeze(1), self._source.annotations_nSC.transpose(1, 2)).squeeze(1)
         grad_weights, weights_BS = exact(grad_weights), exact(weights_BS)

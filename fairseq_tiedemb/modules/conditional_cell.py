@@ -3,17 +3,17 @@
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..kept import Keeping
 from ..products import over_rows, packed, product
 from .attention import AttentionGradients, Source, attend
 from .cells import Cell, add_product, for_gradients, for_products, rounded, state_dtype, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
 
 
-class ConditionalLayer(nn.Module):
+class ConditionalLayer(Keeping):
     """Recurrent decoder layer: two cells with attention between them.
 
         s1 = cell1(input y_{t-1}, state s_{t-1});   c_t = attention(query s1);   s_t = cell2(input c_t, state s1)
@@ -63,16 +63,20 @@ class ConditionalLayer(nn.Module):
         Returns:
             States h (T, B, H), contexts (T, B, C), attention weights (T, B, S) without gradient, last state (B, K).
         """
+        weights = self.weight_input, self.weight_hidden1, self.weight_query, self.weight_hidden2
+        of_input, hidden1, query, hidden2 = self.kept(
+            lambda keeps: [packed(w) for w in weights] if keeps else weights, weights
+        )
         return _ConditionalRecurrence.apply(
             self.cell,
-            F.linear(inputs_TBI, self.weight_input, self.bias_input),
+            product(inputs_TBI.flatten(0, 1), of_input, self.bias_input).unflatten(0, inputs_TBI.shape[:2]),
             state_BK,
-            self.weight_hidden1,
-            self.weight_query,
+            hidden1,
+            query,
             self.energy,
             self.energy_bias,
             None if projected else self.weight_context,
-            self.weight_hidden2,
+            hidden2,
             self.bias_hidden2,
             *source,
         )
@@ -109,9 +113,9 @@ class _ConditionalRecurrence(torch.autograd.Function):
         middle_hidden = for_products(middle[..., :size], dtype)
         saved1 = gates_TBG.new_empty(steps, bsz, cell.kept * size)
         saved2 = torch.empty_like(saved1)
-        contexts = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(2))
-        weights = hidden1_GH.new_empty(steps, bsz, annotations_nSC.size(1))
-        queries = hidden1_GH.new_empty(steps, bsz, len(energy_A))
+        contexts = bias2_G.new_empty(steps, bsz, annotations_nSC.size(2))
+        weights = bias2_G.new_empty(steps, bsz, annotations_nSC.size(1))
+        queries = bias2_G.new_empty(steps, bsz, len(energy_A))
         hidden1, query, hidden2 = (packed(weight, steps) for weight in (hidden1_GH, query_AH, hidden2_GH))
         context = None if context_GC is None else packed(context_GC, steps)
         for t in range(steps):

@@ -18,8 +18,6 @@ from fairseq_tiedemb import fast_products, products
 from fairseq_tiedemb.results.environment import processor
 from fairseq_tiedemb.training.cpu import keep_freed_memory
 
-from .interleave import multiplying_by
-
 # The search of fairseq's models as fairseq has it, without `best_words_of_blocks`.
 STOCK_SEARCH: Any = SequenceGenerator.generate.__wrapped__  # type: ignore[attr-defined]
 
@@ -39,7 +37,7 @@ def as_commands_do(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     threads = torch.get_num_threads()
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     print(f"\n{processor()}, {threads} thread{'s' * (threads > 1)}, torch {torch.__version__}, {today}")
-    with multiplying_by(products.in_use()):
+    with products.multiplying_by(products.in_use()):
         print(f"float32 products by {fast_products()}")
         yield
 

@@ -2,8 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 from fairseq_tiedemb import products
 
@@ -13,17 +12,6 @@ LIUS_METHODS = ("plain", "l2-input", "square-output", "distance", "cosine")
 
 # After the name of a contestant that multiplies in float32 and by torch's own choice of library.
 SHIPPED = ", as torch ships"
-
-
-@contextmanager
-def multiplying_by(way: str) -> Iterator[None]:
-    """Lets torch multiply float32 matrices by `blas` or `onednn` here."""
-    before = products.in_use()
-    products.use(way)
-    try:
-        yield
-    finally:
-        products.use(before)
 
 
 def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int = 7) -> dict[str, list[float]]:
@@ -39,7 +27,7 @@ def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int =
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for measured in range(-1, rounds):
         for name, run in contestants.items():
-            with multiplying_by("blas" if name.endswith(SHIPPED) else products.in_use()):
+            with products.multiplying_by("blas" if name.endswith(SHIPPED) else products.in_use()):
                 start = time.process_time()
                 run()
                 seconds_of_run = time.process_time() - start

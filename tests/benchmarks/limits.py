@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_map_only
 
 from fairseq_tiedemb import products
 
-from .interleave import multiplying_by, ratio
+from .interleave import ratio
 
 PRODUCT, ADDITION, OWN = "2048^3 product", "addition in place", "own operations"
 SIZE, NUMBERS = 2048, 2**25
@@ -100,7 +100,9 @@ def _operands(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, 
 def _multiply(dtype: torch.dtype) -> None:
     out, factor = _operands(SIZE, SIZE, dtype=dtype)
     rates, errors = products.measure()
-    with multiplying_by(max((way for way in products.WAYS if errors[way] <= products.EXACT), key=rates.__getitem__)):
+    with products.multiplying_by(
+        max((way for way in products.WAYS if errors[way] <= products.EXACT), key=rates.__getitem__)
+    ):
         torch.mm(factor, factor, out=out)
 
 

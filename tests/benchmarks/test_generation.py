@@ -5,6 +5,7 @@ Ours has two cells a step, the `lstm` one: of equal sizes it is asked to be no s
 
 import statistics
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ def test_beam_search(cell: str, bsz: int, record: Record) -> None:
     sizes = Sizes(base.embed, base.hidden, base.vocabulary, bsz, base.source, base.target)
     words = dictionary(sizes.vocabulary)
     ours, fairseq = build_ours(words, sizes, cell).eval(), FairseqLSTM(words, sizes).eval()
+    for model in (ours, fairseq):  # as fairseq-generate does
+        model.prepare_for_inference_(SimpleNamespace(generation=SimpleNamespace(beam=BEAMS)))
     source = torch.randint(4, sizes.vocabulary, (bsz, sizes.source))
     sample = {"net_input": {"src_tokens": source, "src_lengths": torch.full((bsz,), sizes.source)}}
 

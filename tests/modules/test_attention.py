@@ -113,6 +113,42 @@ def test_packed_weights_change_nothing(cell: str, dtype: torch.dtype, monkeypatc
 
 
 @every_cell
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.no_grad()
+def test_a_search_keeps_packed_weights(cell: str, dtype: torch.dtype) -> None:
+    layer, source = ConditionalLayer(3, 4, 6, CELLS[cell]).to(dtype), a_source(2, 5, 6)
+    source = Source(source[0].to(dtype), source[1].to(dtype), source[2])
+    inputs, state = torch.randn(1, 2, 3).to(dtype), torch.randn(2, 4 * CELLS[cell].states).to(dtype)
+    expected = layer(inputs, state, source)
+    layer.keep()
+    close = {} if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.02}
+    torch.testing.assert_close(layer(inputs, state, source), expected, **close)
+    kept = layer.kept.last[1]
+    assert [each.is_mkldnn for each in kept] == [products.packed(torch.ones(2, 2, dtype=dtype)).is_mkldnn] * 4
+    layer(inputs, state, source)
+    assert layer.kept.last[1] is kept
+    layer.weight_hidden1.zero_()
+    changed = layer(inputs, state, source)
+    layer.keep(False)
+    torch.testing.assert_close(changed, layer(inputs, state, source), **close)
+    assert not torch.equal(changed[0], expected[0])
+
+
+def test_products_of_vectors_are_by_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, source, ways = ConditionalLayer(3, 4, 6, CELLS["gru"]).double(), a_source(2, 5, 6), []
+    multiply, step = torch.mv, attention.AttentionGradients._step
+    monkeypatch.setattr(torch, "mv", lambda *args, **kw: ways.append(products.in_use()) or multiply(*args, **kw))
+    monkeypatch.setattr(
+        attention.AttentionGradients, "_step", lambda *args: ways.append(products.in_use()) or step(*args)
+    )
+    with products.multiplying_by("onednn"):
+        states, *_ = layer(torch.randn(1, 2, 3).double(), torch.randn(2, 4).double(), source)
+        states.sum().backward()
+        assert products.in_use() == "onednn"
+    assert ways == ["blas"] * 3  # two sentences, one at a time; then their gradients
+
+
+@every_cell
 def test_gradcheck(cell: str) -> None:
     layer, source = ConditionalLayer(3, 4, 6, CELLS[cell]).double(), a_source(2, 5, 6)
     with torch.no_grad():
