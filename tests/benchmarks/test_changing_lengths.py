@@ -54,13 +54,16 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_update(pairs: Path, precision: str, record: Record) -> None:
     half = ("--bf16",) if precision == "bf16" else ()
     flags = {"ours": (*OURS, *half), FAIRSEQ: (*PLUGIN, *THEIRS, *half), FAIRSEQ + SHIPPED: THEIRS}
+    common = (*SIZES, *TRAINING, "--no-save", "--disable-validation", "--max-update")
+    commands = {
+        name: [sys.executable, "-m", "fairseq_cli.train", str(pairs), *its_flags, *common]
+        for name, its_flags in flags.items()
+    }
+    begun = {name: cpu_seconds([*command, str(FEW)]) for name, command in commands.items()}
     seconds: dict[str, list[float]] = {name: [] for name in flags}
     for _ in range(3):
-        for name, its_flags in flags.items():
-            command = [sys.executable, "-m", "fairseq_cli.train", str(pairs), *its_flags, *SIZES, *TRAINING]
-            command += ["--no-save", "--disable-validation", "--max-update"]
-            many, few = (cpu_seconds([*command, str(updates)]) for updates in (MANY, FEW))
-            seconds[name].append((many - few) / (MANY - FEW))
+        for name, command in commands.items():
+            seconds[name].append((cpu_seconds([*command, str(MANY)]) - begun[name]) / (MANY - FEW))
     for name, times in seconds.items():
         print(f"  {name:24s} {statistics.median(times):7.3f} CPU s an update, {ratio(seconds, name, 'ours')} of ours")
     over = {"fairseq": FAIRSEQ, "fairseq-shipped": FAIRSEQ + SHIPPED}
