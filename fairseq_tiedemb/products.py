@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 linear = torch.nn.functional.linear  # which trainings replace by ``even_linear``
+attention = torch.nn.functional.scaled_dot_product_attention  # and oneDNN by ``short_attention``
 X86 = ("x86_64", "AMD64")
 WAYS = ("blas", "onednn")
 VARIABLE = "FAIRSEQ_TIEDEMB_PRODUCTS"
@@ -28,6 +29,7 @@ GAIN = 1.25
 ROUNDS = 5
 ROWS, WIDTH, UNITS = 64, 256, 128
 WORTH_PACKING = 12  # products with one weight
+SHORT = 512  # words; beyond, torch's attention is as fast, and needs less memory
 # oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. Those of
 # trainings in these dtypes, and of at least so many rows, have a multiple of the number beside it.
 EVEN_ROWS, EVEN = {torch.bfloat16}, ((512, 64), (64, 16))
@@ -93,6 +95,7 @@ def use(way: str) -> None:
     _, write, words = _switch()
     if way != in_use():  # else the switch keeps its word, which may be torch's default
         write(words[way])
+        torch.nn.functional.scaled_dot_product_attention = short_attention if way == "onednn" else attention
 
 
 @contextlib.contextmanager
@@ -162,6 +165,22 @@ def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     if weight.is_mkldnn:
         return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
     return torch.nn.functional.linear(inputs, weight, bias)
+
+
+def short_attention(query: torch.Tensor, key: torch.Tensor, *others: Any, **options: Any) -> torch.Tensor:
+    """Does ``F.scaled_dot_product_attention``, of short texts in float32 on a CPU by products of all sentences at once.
+
+    torch's kernel multiplies head by head, for which oneDNN takes four to fifteen times as long.
+    """
+    is_short = query.dtype == torch.float32 and max(query.size(-2), key.size(-2)) <= SHORT
+    if query.device.type != "cpu" or not is_short or torch.compiler.is_compiling():
+        return attention(query, key, *others, **options)
+    before = torch.backends.cuda.flash_sdp_enabled()  # the switch is that of CPUs, too
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        return attention(query, key, *others, **options)
+    finally:
+        torch.backends.cuda.enable_flash_sdp(before)
 
 
 def row_multiple(operand: torch.Tensor, rows: int) -> int:

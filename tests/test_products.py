@@ -269,6 +269,32 @@ def test_another_library_multiplies_for_a_while(switch: Callable[[], str]) -> No
         assert switch() == "onednn"
 
 
+@pytest.mark.parametrize(
+    ("dtype", "length", "fused"),
+    [(torch.float32, 512, False), (torch.float32, 513, True), (torch.bfloat16, 9, True), (torch.float64, 9, True)],
+)
+def test_short_texts_attend_by_whole_products(dtype: torch.dtype, length: int, fused: bool) -> None:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    given = [torch.randn(2, 3, size, 8, dtype=dtype, requires_grad=True) for size in (7, length, length)]
+    mask = torch.zeros(2, 1, 7, length, dtype=dtype)
+    mask[1, :, :, -3:] = -torch.inf
+    exact = [each.detach().double().requires_grad_() for each in given]
+    query, key, value = exact
+    expected = torch.softmax(query @ key.transpose(2, 3) / 8**0.5 + mask.double(), -1) @ value
+    expected.sum().backward()
+    with products.multiplying_by("onednn"), torch.profiler.profile() as seen:
+        found = torch.nn.functional.scaled_dot_product_attention(*given, mask)
+        found.sum().backward()
+    assert any("flash_attention" in event.key for event in seen.key_averages()) == fused
+    close = {"rtol": 1e-4, "atol": 1e-5} if dtype != torch.bfloat16 else {"rtol": 0.05, "atol": 0.05}
+    for one, other in zip(
+        [found, *(each.grad for each in given)], [expected, *(each.grad for each in exact)], strict=True
+    ):
+        torch.testing.assert_close(one.double(), other, **close)
+    assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.nn.functional.scaled_dot_product_attention is attend is products.attention
+
+
 @pytest.mark.parametrize(("rows", "multiple"), [(63, 1), (64, 16), (511, 16), (512, 64), (4000, 64)])
 def test_few_rows_are_filled_up_with_fewer(rows: int, multiple: int) -> None:
     half, single = torch.empty(0).bfloat16(), torch.empty(0)

@@ -2,12 +2,15 @@
 
 import copy
 import pickle
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_INV_REGISTRY, ARCH_MODEL_REGISTRY
+
+from fairseq_tiedemb import products
 
 from .. import reference
 from ..crossing import crossed
@@ -70,7 +73,15 @@ def theirs_of(family: str, options: dict[str, Any], **more: Any) -> Any:
     return build(family, ours=False, **options, **more)
 
 
+@pytest.fixture(params=products.WAYS)
+def library(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each of torch's libraries in turn."""
+    with products.multiplying_by(request.param):
+        yield
+
+
 @everything
+@pytest.mark.usefixtures("library")
 def test_plain_is_fairseqs_model_bit_for_bit(family: str, options: dict) -> None:
     theirs = theirs_of(family, options)
     after_theirs = torch.rand(1)
