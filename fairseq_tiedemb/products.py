@@ -1,4 +1,4 @@
-"""How torch multiplies matrices on the CPU: by which library, by packed weights, and how many rows.
+"""How torch multiplies matrices on the CPU: by which library, by packed weights, in attention, and how many rows.
 
 torch sends products in float32 to its BLAS. In the wheels for x86 that is MKL, which takes slow kernels on processors
 that are not Intel's. oneDNN, in the same wheels, gets them only where torch may round them to bfloat16. oneDNN rounds
@@ -52,9 +52,9 @@ class Products:
 def fast_products(way: str | None = None) -> Products:
     """Let torch multiply float32 matrices on the CPU by the faster of its libraries that is exact on this processor.
 
-    The choice holds for this process. Without it torch uses its BLAS. Measuring takes some 30 ms, once, and leaves
-    random numbers as they are. Where torch sees a GPU, which its switch may concern, too, nothing is measured or
-    changed.
+    The choice holds for this process, whose ``F.scaled_dot_product_attention`` is ``short_attention`` beside oneDNN.
+    Without it torch uses its BLAS. Measuring takes some 30 ms, once, and leaves random numbers as they are. Where torch
+    sees a GPU, which its switch may concern, too, nothing is measured or changed.
 
     Args:
         way: `auto`; `blas` or `onednn` without regard to the measurement; or None, for the environment variable
