@@ -10,6 +10,7 @@ import functools
 import math
 import os
 import platform
+import threading
 import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ from typing import Any
 
 import torch
 
-linear = torch.nn.functional.linear  # which trainings replace by ``even_linear``
-attention = torch.nn.functional.scaled_dot_product_attention  # and oneDNN by ``short_attention``
+functional: Any = torch.nn.functional
+linear = functional.linear  # which trainings replace by ``even_linear``
+attention = functional.scaled_dot_product_attention  # which ``use`` replaces by ``short_attention``
 X86 = ("x86_64", "AMD64")
 WAYS = ("blas", "onednn")
 VARIABLE = "FAIRSEQ_TIEDEMB_PRODUCTS"
@@ -30,8 +32,8 @@ ROUNDS = 5
 ROWS, WIDTH, UNITS = 64, 256, 128
 WORTH_PACKING = 12  # products with one weight
 SHORT = 512  # words; beyond, torch's attention is as fast, and needs less memory
-# oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. Those of
-# trainings in these dtypes, and of at least so many rows, have a multiple of the number beside it.
+# oneDNN makes a kernel for each number of rows that it has not seen, which takes as long as several products. In
+# trainings in these dtypes, a product of at least the first number of rows has a multiple of the second.
 EVEN_ROWS, EVEN = {torch.bfloat16}, ((512, 64), (64, 16))
 
 
@@ -52,9 +54,10 @@ class Products:
 def fast_products(way: str | None = None) -> Products:
     """Let torch multiply float32 matrices on the CPU by the faster of its libraries that is exact on this processor.
 
-    The choice holds for this process, whose ``F.scaled_dot_product_attention`` is ``short_attention`` beside oneDNN.
-    Without it torch uses its BLAS. Measuring takes some 30 ms, once, and leaves random numbers as they are. Where torch
-    sees a GPU, which its switch may concern, too, nothing is measured or changed.
+    The choice holds for this process. Beside oneDNN its ``F.scaled_dot_product_attention`` is ``short_attention``,
+    which ``torch.jit.script`` does not take. Without a choice torch uses its BLAS. Measuring takes some 30 ms, once,
+    and leaves random numbers as they are. Where torch sees a GPU, which its switch may concern, too, nothing is
+    measured or changed.
 
     Args:
         way: `auto`; `blas` or `onednn` without regard to the measurement; or None, for the environment variable
@@ -95,23 +98,33 @@ def use(way: str) -> None:
     _, write, words = _switch()
     if way != in_use():  # else the switch keeps its word, which may be torch's default
         write(words[way])
-        torch.nn.functional.scaled_dot_product_attention = short_attention if way == "onednn" else attention
+    if way == "onednn":
+        functional.scaled_dot_product_attention = short_attention
+    elif functional.scaled_dot_product_attention is short_attention:
+        functional.scaled_dot_product_attention = attention
 
 
 @contextlib.contextmanager
 def multiplying_by(way: str) -> Iterator[None]:
-    """Lets torch multiply float32 matrices on the CPU by `blas` or `onednn` here."""
-    before = in_use()
+    """Lets torch multiply float32 matrices on the CPU by `blas` or `onednn` here, in all threads."""
+    read, write, _ = _switch()
+    word, attend = read(), functional.scaled_dot_product_attention
     use(way)
     try:
         yield
     finally:
-        use(before)
+        functional.scaled_dot_product_attention = attend
+        if read() != word:
+            write(word)
 
 
 def of_vectors(operand: torch.Tensor) -> contextlib.AbstractContextManager[None]:
-    """Where products of a matrix and a vector go to BLAS: for those oneDNN takes up to twelve times as long."""
-    if operand.device.type != "cpu" or torch.compiler.is_compiling():
+    """Sends products of a matrix and a vector to BLAS here: for those oneDNN takes up to twelve times as long.
+
+    The switch is the process's, so only its main thread does so, and only on a CPU.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if torch.compiler.is_compiling() or operand.device.type != "cpu" or not is_main:
         return contextlib.nullcontext()
     return multiplying_by("blas")
 
@@ -167,20 +180,28 @@ def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     return torch.nn.functional.linear(inputs, weight, bias)
 
 
-def short_attention(query: torch.Tensor, key: torch.Tensor, *others: Any, **options: Any) -> torch.Tensor:
+def short_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
     """Does ``F.scaled_dot_product_attention``, of short texts in float32 on a CPU by products of all sentences at once.
 
     torch's kernel multiplies head by head, for which oneDNN takes four to fifteen times as long.
     """
-    is_short = query.dtype == torch.float32 and max(query.size(-2), key.size(-2)) <= SHORT
-    if query.device.type != "cpu" or not is_short or torch.compiler.is_compiling():
-        return attention(query, key, *others, **options)
-    before = torch.backends.cuda.flash_sdp_enabled()  # the switch is that of CPUs, too
-    torch.backends.cuda.enable_flash_sdp(False)
-    try:
-        return attention(query, key, *others, **options)
-    finally:
-        torch.backends.cuda.enable_flash_sdp(before)
+    given: Any = (query, key, value, attn_mask, dropout_p, is_causal)
+    options: Any = {"scale": scale, "enable_gqa": enable_gqa}
+    is_usual = query.device.type == "cpu" and query.dtype == torch.float32 and not query.is_nested
+    if torch.compiler.is_compiling() or not is_usual or max(query.size(-2), key.size(-2)) > SHORT:
+        return attention(*given, **options)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        return attention(*given, **options)
+    return torch._scaled_dot_product_attention_math(*given, **options)[0]
 
 
 def row_multiple(operand: torch.Tensor, rows: int) -> int:

@@ -8,6 +8,7 @@ import pickle
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -261,12 +262,32 @@ def test_even_linear_is_linear(shape: tuple[int, ...], with_bias: bool) -> None:
 
 
 def test_another_library_multiplies_for_a_while(switch: Callable[[], str]) -> None:
-    products.use("onednn")
-    with contextlib.suppress(KeyError), products.of_vectors(torch.ones(1)):
+    read, write, _ = products._switch()
+    functional, word = torch.nn.functional, read()
+    with products.multiplying_by("onednn"):
+        with contextlib.suppress(KeyError), products.of_vectors(torch.ones(1)):
+            assert (switch(), functional.scaled_dot_product_attention) == ("blas", products.attention)
+            raise KeyError
+        assert (switch(), functional.scaled_dot_product_attention) == ("onednn", products.short_attention)
+        with products.of_vectors(torch.ones(1, device="meta")):
+            assert switch() == "onednn"
+        found: list[str] = []
+
+        def elsewhere() -> None:
+            with products.of_vectors(torch.ones(1)):
+                found.append(switch())
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert found == ["onednn"]  # other threads leave the process's switch alone
+    assert (read(), functional.scaled_dot_product_attention) == (word, products.attention)
+    write(products._switch()[2]["onednn"])  # by the user, who keeps torch's attention
+    with products.of_vectors(torch.ones(1)):
         assert switch() == "blas"
-        raise KeyError
-    with products.of_vectors(torch.ones(1, device="meta")):
-        assert switch() == "onednn"
+    assert (switch(), functional.scaled_dot_product_attention) == ("onednn", products.attention)
+    products.use("onednn")
+    assert functional.scaled_dot_product_attention is products.short_attention
 
 
 @pytest.mark.parametrize(
@@ -291,8 +312,30 @@ def test_short_texts_attend_by_whole_products(dtype: torch.dtype, length: int, f
         [found, *(each.grad for each in given)], [expected, *(each.grad for each in exact)], strict=True
     ):
         torch.testing.assert_close(one.double(), other, **close)
-    assert torch.backends.cuda.flash_sdp_enabled()
     assert torch.nn.functional.scaled_dot_product_attention is attend is products.attention
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"attn_mask": torch.tensor([[True, True, False]] * 4)},
+        {"attn_mask": torch.tensor([[0.0, 1.0, -torch.inf]] * 4)},
+        {"is_causal": True},
+        {"scale": 0.3},
+        {"enable_gqa": True},
+        {"dropout_p": 0.5},
+    ],
+    ids=str,
+)
+def test_short_texts_attend_with_every_option(options: dict[str, Any]) -> None:
+    heads = 1 if "enable_gqa" in options else 2
+    query, key, value = (torch.randn(2, size, length, 8) for size, length in ((2, 4), (heads, 3), (heads, 3)))
+    found = []
+    for attend in (products.attention, products.short_attention):
+        torch.manual_seed(3)
+        found.append(attend(query=query, key=key, value=value, **options))
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize(("rows", "multiple"), [(63, 1), (64, 16), (511, 16), (512, 64), (4000, 64)])

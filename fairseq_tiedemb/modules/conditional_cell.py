@@ -50,6 +50,7 @@ class ConditionalLayer(Keeping):
             gaussian_or_orthogonal_(weight, blocks=cell.gates)
         gaussian_or_orthogonal_(self.weight_query)
         nn.init.normal_(self.energy, std=STD)
+        self.keep(False)  # the compiler of torch 2.6 does not look for it in a class
 
     def forward(
         self, inputs_TBI: Tensor, state_BK: Tensor, source: Source, *, projected: bool = False

@@ -115,7 +115,7 @@ def seeds_of_the_cpu_alone(original: Any, self: Any, seed: int) -> None:
 
 @wrap(Trainer, "train_step")
 def products_have_even_rows(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
-    """Let linear layers multiply an even number of rows in trainings in bfloat16 on a CPU.
+    """Let linear layers multiply numbers of rows that recur, by ``even_linear``, in trainings in bfloat16 on a CPU.
 
     Without it: oneDNN makes a kernel for nearly every batch and layer, since batches differ in their number of tokens,
     which takes a fifth to a fourth of an update of translation. Goes when one kernel serves all numbers of rows.

@@ -18,7 +18,7 @@ def interleave(contestants: Mapping[str, Callable[[], object]], *, rounds: int =
     """Runs each contestant once a round, after one unmeasured round.
 
     Args:
-        contestants: what to run, by name. One with ``SHIPPED`` in its name multiplies by torch's BLAS.
+        contestants: what to run, by name. One whose name ends in ``SHIPPED`` multiplies by torch's BLAS.
         rounds: measured rounds.
 
     Returns:

@@ -1,7 +1,8 @@
 """Updates of the whole fairseq-train on sentences of all lengths: a small Transformer of ours, and fairseq's.
 
 Batches of a real text differ in their number of rows and words, and libraries prepare a kernel for each new shape of a
-product. Benchmarks of one batch cannot see what that costs; here each contestant is a process of its own.
+product. Benchmarks of one batch cannot see what that costs; here each contestant is a process of its own. What its
+start takes is measured once, so ranges are those of the long runs.
 """
 
 import random
