@@ -177,7 +177,7 @@ def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     """Inputs (N, I) through a linear layer (N, O), whose weight may be packed."""
     if weight.is_mkldnn:
         return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
-    return torch.nn.functional.linear(inputs, weight, bias)
+    return functional.linear(inputs, weight, bias)
 
 
 def short_attention(
@@ -192,7 +192,7 @@ def short_attention(
 ) -> torch.Tensor:
     """Does ``F.scaled_dot_product_attention``, of short texts in float32 on a CPU by products of all sentences at once.
 
-    torch's kernel multiplies head by head, for which oneDNN takes four to fifteen times as long.
+    torch's kernel multiplies head by head, for which oneDNN takes up to fifteen times as long.
     """
     given: Any = (query, key, value, attn_mask, dropout_p, is_causal)
     options: Any = {"scale": scale, "enable_gqa": enable_gqa}

@@ -8,8 +8,6 @@ from fairseq_tiedemb import products
 
 # The methods of Liu et al. (2020), which the tables of speed compare.
 LIUS_METHODS = ("plain", "l2-input", "square-output", "distance", "cosine")
-
-
 # After the name of a contestant that multiplies in float32 and by torch's own choice of library.
 SHIPPED = ", as torch ships"
 
