@@ -9,8 +9,8 @@ the limit is one: activations and scores, which may stay in a cache; exponential
 again at each time step. A core may move bytes while it multiplies, so the arithmetic alone is shown too: that nothing
 can beat.
 
-Beside it stands what torch takes for the step's *own* operations: its products in their shapes and its nonlinear
-functions, done alone in the same rounds, and the same bytes. A step that keeps these operations cannot be faster,
+Beside it stands what torch takes for the step's *own* operations: its products in their shapes, each by the library that
+made it, and its nonlinear functions, done alone in the same rounds, and the same bytes. A step that keeps these operations cannot be faster,
 however the rest is written.
 """
 
@@ -65,21 +65,23 @@ class OwnOperations(TorchDispatchMode):
 
     def __init__(self, step: Callable[[], object]):
         super().__init__()
-        self._calls: list[partial[object]] = []
+        self._calls: list[tuple[str, partial[object]]] = []
         with self:
             step()
 
     def __torch_dispatch__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function.overloadpacket.__name__ in OPERATIONS:
             operands = tree_map_only(Tensor, Tensor.detach, (args, kwargs or {}))
-            self._calls.append(partial(function, *operands[0], **operands[1]))
+            self._calls.append((products.in_use(), partial(function, *operands[0], **operands[1])))
         return function(*args, **kwargs or {})
 
     @torch.no_grad()
     def again(self) -> None:
         """Does them."""
-        for call in self._calls:
-            call()
+        with products.multiplying_by(products.in_use()):
+            for way, call in self._calls:
+                products.use(way)
+                call()
 
 
 def parameter_bytes(parameters: int, *, update: bool) -> int:

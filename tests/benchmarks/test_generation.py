@@ -20,6 +20,7 @@ from ..models.common import dictionary
 from .attention_nmt_peers import SIZES, FairseqLSTM, Sizes, build_ours
 from .conftest import STOCK_SEARCH, Record
 from .interleave import SHIPPED, interleave, ratio
+from .limits import OWN, OwnOperations
 
 BEAMS = 5
 
@@ -48,11 +49,13 @@ def test_beam_search(cell: str, bsz: int, record: Record) -> None:
     contestants = {"ours": (ours, SequenceGenerator.generate), peer: (fairseq, STOCK_SEARCH)}
     if products.in_use() != "blas":
         contestants[peer + SHIPPED] = (fairseq, STOCK_SEARCH)
-    seconds = interleave({name: partial(search, *each) for name, each in contestants.items()}, rounds=9)
+    runs: dict[str, Any] = {name: partial(search, *each) for name, each in contestants.items()}
+    seconds = interleave({**runs, OWN: OwnOperations(runs["ours"]).again}, rounds=9)
     print(f"beam {BEAMS}, 256/512/10k, {cell}, {bsz} sentences of {sizes.source} words")
-    for contestant, times in seconds.items():
+    for contestant in runs:
         over = "" if contestant == "ours" else f"  ours over it {ratio(seconds, contestant, 'ours')}"
-        print(f"  {contestant:28s} {bsz * sizes.target / statistics.median(times):8.0f} tokens/s{over}")
-    columns = {"tokens": peer, "shipped": peer + SHIPPED}
+        print(f"  {contestant:28s} {bsz * sizes.target / statistics.median(seconds[contestant]):8.0f} tokens/s{over}")
+    print(f"  own operations, of ours {ratio(seconds, OWN, 'ours')}")
+    columns = {"tokens": peer, "shipped": peer + SHIPPED, "own": OWN}
     figures = {column: ratio(seconds, name, "ours") for column, name in columns.items() if name in seconds}
     record("speed-beam", f"{cell.upper()},{bsz}", figures)
