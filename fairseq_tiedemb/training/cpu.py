@@ -5,6 +5,7 @@ import ctypes
 import dataclasses
 import functools
 import logging
+import math
 import os
 import platform
 from collections.abc import Callable
@@ -130,14 +131,32 @@ def products_have_even_rows(original: Any, self: Trainer, *args: Any, **kwargs: 
 def best_words_of_blocks(original: Any, self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
     """Look for the best words of a beam search among blocks of words, those with the largest maxima.
 
-    Without it: torch orders all words of all beams, after a copy with the beams' scores, in four times the time. Goes
-    when torch's is as fast.
+    Without it: torch orders all words of all beams, after a copy with the beams' scores, in four times the time, and
+    all are compared with themselves to find NaN. Goes when torch's is as fast.
     """
     if type(self.search) is not BeamSearch:
         return original(self, *args, **kwargs)
     # Only for the call: a class with another `step` is nothing for torch.jit.script.
     with mock.patch.object(self.search, "step", functools.partial(best_words, self.search)):
-        return original(self, *args, **kwargs)
+        if kwargs.get("prefix_tokens") is not None or type(self)._generate is not SequenceGenerator._generate:
+            return original(self, *args, **kwargs)  # what else is done with log-probabilities may need the mask
+        forward = functools.partial(_unchecked, self.model.forward_decoder)
+        with mock.patch.object(self.model, "forward_decoder", forward):
+            return original(self, *args, **kwargs)
+
+
+class Unchecked(Tensor):
+    """Log-probabilities in which fairseq's search does not look for NaN (`lprobs != lprobs`): ``best_words`` does."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __ne__(self, other: Any) -> Any:
+        return slice(0) if other is self else super().__ne__(other)
+
+
+def _unchecked(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    log_probs, attention = forward(*args, **kwargs)
+    return log_probs.as_subclass(Unchecked), attention
 
 
 def best_words(
@@ -145,13 +164,19 @@ def best_words(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What ``BeamSearch.step`` returns: scores, words and beams of the k = 2 beams best continuations, each (B, k).
 
-    They are in the k blocks with the best maxima, since these k maxima are as good as any word of another block.
+    A word whose log-probability is NaN is impossible, as fairseq has it.
     """
+    if step > 0 and scores is not None and lprobs.device.type == "cpu" and lprobs.size(2) >= 2 * BLOCK:
+        best = _best_of_blocks(lprobs, scores[:, :, step - 1])
+        if not best[0].isnan().any():  # for topk and amax the largest of all is NaN
+            return best
+    return BeamSearch.step(search, step, lprobs.masked_fill_(lprobs.isnan(), -math.inf), scores, *others)
+
+
+def _best_of_blocks(lprobs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The k best are in the k blocks with the best maxima: these k maxima are as good as any word of another block."""
     bsz, beams, size = lprobs.shape
     blocks, count = size // BLOCK, 2 * beams
-    if step == 0 or scores is None or lprobs.device.type != "cpu" or blocks < 2:
-        return BeamSearch.step(search, step, lprobs, scores, *others)
-    before = scores[:, :, step - 1]
     maxima = lprobs[:, :, : blocks * BLOCK].unflatten(2, (blocks, BLOCK)).amax(3) + before.unsqueeze(2)
     best = maxima.flatten(1).topk(count).indices
     first = best // blocks * size + best % blocks * BLOCK

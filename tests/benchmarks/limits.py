@@ -9,9 +9,9 @@ the limit is one: activations and scores, which may stay in a cache; exponential
 again at each time step. A core may move bytes while it multiplies, so the arithmetic alone is shown too: that nothing
 can beat.
 
-Beside it stands what torch takes for the step's *own* operations: its products in their shapes, each by the library that
-made it, and its nonlinear functions, done alone in the same rounds, and the same bytes. A step that keeps these operations cannot be faster,
-however the rest is written.
+Beside it stands what torch takes for the step's *own* operations: its products in their shapes, each by the library
+that made it, and its nonlinear functions, done alone in the same rounds, and the same bytes. A step that keeps these
+operations cannot be faster, however the rest is written.
 """
 
 from collections.abc import Callable, Mapping

@@ -218,3 +218,27 @@ def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPa
     assert calls == list(range(len(calls)))
     assert len(calls) > 1
     assert "step" not in vars(beam)
+
+
+@pytest.mark.parametrize("spoilt", [5, len(WORDS) - 1, slice(4, 12), slice(4, None)], ids=str)
+@pytest.mark.parametrize("step", [0, 3])
+def test_a_word_whose_score_is_not_a_number_is_impossible(
+    spoilt: Any, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "BLOCK", 4)
+    models = pair(ALL)[0], pair(ALL)[0]
+    steps = [0, 0]
+    for number, model in enumerate(models):
+
+        def log_probs(*args: Any, number: int = number, original: Any = model.get_normalized_probs, **_: Any) -> Any:
+            found = original(*args, log_probs=True)
+            if steps[number] >= step:
+                found[::2, :, spoilt] = torch.nan
+            steps[number] += 1
+            return found
+
+        monkeypatch.setattr(model, "get_normalized_probs", log_probs)
+    found = search(models[0])
+    monkeypatch.setattr(SequenceGenerator, "generate", SequenceGenerator.generate.__wrapped__)  # type: ignore[attr-defined]
+    assert_same(found, search(models[1]))
+    assert steps[0] == steps[1] > step
