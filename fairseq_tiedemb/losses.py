@@ -217,9 +217,10 @@ class _ChunkedLoss:
     def run(self, table: Tensor) -> tuple[OutputLoss, Gradients]:
         """Losses and gradients of all rows; ``table`` is the argument of ``output_loss``."""
         count = len(self.target)
-        chunks = max(1, math.ceil(count / max(1, len(self.scores))))  # of equal size
+        most = max(1, len(self.scores) // self.together) * self.together
+        chunks = max(1, math.ceil(count / most))  # of equal size
         rows_each = math.ceil(count / chunks / self.together) * self.together
-        for rows in slices(count, self.filled(rows_each) // self.together * self.together):
+        for rows in slices(count, min(most, self.filled(rows_each) // self.together * self.together)):
             self.add_rows(rows, self.target[rows])
         return OutputLoss(*self.losses), self.gradients(table)
 

@@ -90,8 +90,11 @@ def _mean_cosine(w: Tensor, is_word: Tensor) -> Tensor:
     return (total.square().sum() - count) / count.square()
 
 
-def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Any], Tensor | None]:
-    """A penalty on the last layer's outputs (T, B, H), before and after dropout; None for a model that keeps none."""
+def _of_activations(penalty: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Any], Tensor | None]:
+    """A penalty on the last layer's outputs (T, B, H), before and after dropout, and the mask of words (T, B).
+
+    None for a model that keeps no outputs.
+    """
 
     def of_model(model: Any) -> Tensor | None:
         decoder: Any = getattr(model, "decoder", None)
@@ -105,6 +108,13 @@ def _of_activations(penalty: Callable[[Tensor, Tensor], Tensor]) -> Callable[[An
     return of_model
 
 
+def mark_words(model: Any, target_BT: Tensor, net_input: dict[str, Any]) -> None:
+    """Adds to a batch's activations, if there are any, the mask of words (T, B): padding is not penalised."""
+    decoder: Any = getattr(model, "decoder", None)
+    if getattr(decoder, "activations", None):
+        decoder.activations += (model.is_word(target_BT, net_input).t(),)
+
+
 def forget_activations(model: Any) -> None:
     """Frees a batch's activations once they are penalised; a model that holds them cannot be copied (--store-ema)."""
     decoder: Any = getattr(model, "decoder", None)
@@ -112,9 +122,9 @@ def forget_activations(model: Any) -> None:
         decoder.activations = ()
 
 
-def _mean_square_of_units(values_TBH: Tensor) -> Tensor:
-    """The mean over units of the squares, summed over tokens."""
-    return values_TBH.square().mean(-1).sum()
+def _mean_square_of_units(values_TBH: Tensor, is_word_TB: Tensor) -> Tensor:
+    """The mean over units of the squares, summed over words."""
+    return (values_TBH.square().mean(-1) * is_word_TB).sum()
 
 
 RECURRENT_LAYERS = ("a recurrent language model", "Use --arch tied_lstm_lm or highway_lm, or a preset of theirs")
@@ -167,7 +177,7 @@ OURS = (
         name="activation_regularization",
         summary="alpha of the penalty alpha ||h_t||^2 / H on each token's features after dropout; Merity et al.: 2",
         source="Merity et al. 2018, section 4.6 (AR)",
-        penalty=_of_activations(lambda _, dropped: _mean_square_of_units(dropped)),
+        penalty=_of_activations(lambda _, dropped, is_word: _mean_square_of_units(dropped, is_word)),
         needs=RECURRENT_LAYERS,
         added_to="batch",
     ),
@@ -175,7 +185,7 @@ OURS = (
         name="temporal_activation_regularization",
         summary="beta of the penalty beta ||h_t - h_{t-1}||^2 / H on each token's features; Merity et al.: 1",
         source="Merity et al. 2018, section 4.6 (TAR)",
-        penalty=_of_activations(lambda raw, _: _mean_square_of_units(raw.diff(dim=0))),
+        penalty=_of_activations(lambda raw, _, is_word: _mean_square_of_units(raw.diff(dim=0), is_word[1:])),
         needs=RECURRENT_LAYERS,
         added_to="batch",
     ),

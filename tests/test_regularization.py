@@ -128,14 +128,18 @@ def test_each_batch_has_its_activations_penalised(sentence_avg: bool) -> None:
     layers = []
     model.decoder.stack.register_forward_hook(lambda *call: layers.append(call[-1][0]))
     model.decoder.dropout_out.register_forward_hook(lambda *call: layers.append(call[-1]))
-    for sample in micro_batches(2):
+    first, padded = micro_batches(2)
+    lengths = torch.tensor([5, 1, 6])  # of rows of six words
+    padded["net_input"]["src_lengths"] = lengths
+    for sample, words in ((first, [5, 5]), (padded, lengths)):
         layers.clear()
         torch.manual_seed(1)
         loss, _, logged = each(model, sample)
         copy.deepcopy(model)  # as --store-ema does after an update; a model that holds a graph's tensors refuses
         raw, dropped = (each.detach() for each in layers)
-        penalty = sum(2.0 * float(h @ h) / 6 for h in dropped.flatten(0, 1))
-        penalty += sum(0.7 * float((b - a) @ (b - a)) / 6 for row in raw.unbind(1) for a, b in pairwise(row))
+        rows = list(zip(raw.unbind(1), dropped.unbind(1), words, strict=True))
+        penalty = sum(2.0 * float(h @ h) / 6 for _, row, length in rows for h in row[:length])
+        penalty += sum(0.7 * float((b - a) @ (b - a)) / 6 for row, _, length in rows for a, b in pairwise(row[:length]))
         torch.manual_seed(1)
         unpenalised = model(**sample["net_input"], target=sample["target"]).loss
         assert float(loss - unpenalised) == pytest.approx(penalty, rel=1e-9)

@@ -59,6 +59,17 @@ def test_words_of_one_topic_come_to_be_alike(name: str, two_topics: Path, train:
     assert min(within) > max(across)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["skip-gram", "tree"])
+def test_two_processes_train_like_one_with_twice_the_batches(
+    name: str, two_topics: Path, run_command: RunCommand, train: InProcess
+) -> None:
+    command = (two_topics, *MODELS[name], "--no-save", "--max-update", 40, "--subsampling", 0, "--num-workers", 0)
+    two = run_command("train", *command, "--distributed-world-size", 2, fresh=True).stdout
+    found, expected = logged(two, "valid_loss"), logged(train(*command, "--update-freq", 2), "valid_loss")
+    assert found == pytest.approx(expected, rel=0.05 if name == "skip-gram" else 1e-4)  # of its noise
+
+
 def test_a_batch_of_many_pairs_does_not_overshoot_at_the_root(
     two_topics: Path, train: InProcess, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..loss_options import WEIGHT, LossOptions, check_evaluated
 from ..option_checks import Range, check_value, flag_of, option
-from ..regularizers import REGULARIZERS, Regularizer, forget_activations
+from ..regularizers import REGULARIZERS, Regularizer, forget_activations, mark_words
 from ..training.extensions import extensions_of
 
 
@@ -151,6 +151,7 @@ class TiedCrossEntropy(FairseqCriterion):
         if not self._tokens_count:
             loss = loss * 0
         if model.training and any(getattr(self, name) for name in REGULARIZERS):
+            mark_words(model, target, sample["net_input"])
             penalty = self._penalty(model, size if self._tokens_count else 0)
             loss = loss + penalty
             logging_output["penalty"] = penalty.detach()

@@ -132,7 +132,7 @@ class Tree(Head):
         self.starts = nn.Buffer(lengths.cumsum(0) - lengths, persistent=False)
         self.by_depth = nn.Buffer(node[depth[node].argsort(stable=True)], persistent=False)
         self.depths = torch.bincount(depth[node]).tolist()[1:]
-        self._structure = self.parents.clone(), self.turns.clone()
+        self.prepared = nn.Buffer(torch.stack((self.parents, self.turns)), persistent=False)
 
     def scores(self, features: Tensor) -> Tensor:
         """Log-probabilities of the whole vocabulary: (*, D) -> (*, V), in float32 or more precise.
@@ -212,8 +212,7 @@ class Tree(Head):
 
 
 def _prepare(tree: Any, _: Any) -> None:
-    # A comparison, because fairseq's EMA loads a state dict after every update.
-    if torch.equal(tree.parents, tree._structure[0]) and torch.equal(tree.turns, tree._structure[1]):
+    if torch.equal(torch.stack((tree.parents, tree.turns)), tree.prepared):
         return
     if len(tree.path_nodes):
         logger.warning(f"{tree.flag}: the tree is that of the checkpoint, not that of the options")

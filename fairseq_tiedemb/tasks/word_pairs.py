@@ -12,6 +12,7 @@ import torch
 from fairseq.data import Dictionary, iterators
 from fairseq.data.indexed_dataset import get_available_dataset_impl
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
@@ -151,6 +152,7 @@ class WordPairsTask(FairseqTask):
 
     def train_step(self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """fairseq's step, with sparse gradients if the optimiser takes them."""
-        # A model wrapped by DDP, which averages dense gradients, does not have the method.
-        extensions_of(model).set_sparse_gradients(extensions_of(optimizer).takes_sparse_gradients, optimizer.get_lr())
+        # Several processes average dense gradients.
+        sparse = extensions_of(optimizer).takes_sparse_gradients and get_data_parallel_world_size() == 1
+        extensions_of(model).set_sparse_gradients(sparse, optimizer.get_lr())
         return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)

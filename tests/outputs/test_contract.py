@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.data import Dictionary
+from torch.utils._pytree import tree_leaves
 
 from fairseq_tiedemb import CountedHead, LossOptions, OutputHead, register_output_layer
 from fairseq_tiedemb.constants import Constants
@@ -275,3 +276,12 @@ def test_words_of_fairseq_are_the_words_of_a_head() -> None:
     assert (words.bos(), words.pad()) == MARKS
     assert len(words) < SIZE
     assert table().embedding_dim == WIDTH
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_moves_to_a_device_as_a_whole(name: str) -> None:
+    """A tensor that stayed on the CPU would be met by one of a GPU, at the latest when a checkpoint is loaded."""
+    modules = list(HEADS[name](COUNTS).to("meta").modules())
+    # The shares of a short-list move when they are read.
+    held = [value for module in modules for key, value in vars(module).items() if key != "_log_share"]
+    assert all(each.device.type == "meta" for each in tree_leaves(held) if isinstance(each, torch.Tensor))

@@ -36,6 +36,16 @@ def head(method: str = "plain") -> Mixture:
     return grown(Mixture(table(method), K).double(), std=0.5)
 
 
+@pytest.mark.filterwarnings("error:An output with one or more elements was resized")
+def test_filled_products_of_a_chunk_fit_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "ROWS", 40)
+    monkeypatch.setattr(products, "EVEN", [(1, 16)])  # 48 rows of logits; a fourth of 140 rows is filled to 48
+    found, mixture = table(), Mixture(table(), 7).double()
+    h, target = torch.randn(20, found.embedding_dim, dtype=torch.float64), TARGET.repeat(3)[:20]
+    expected = -mixture.scores(h).gather(1, target.unsqueeze(1)).sum()
+    torch.testing.assert_close(mixture.loss(h, target).loss, expected)
+
+
 @pytest.mark.parametrize("method", reference.SCORES)
 def test_probabilities_are_those_of_the_equation(method: str) -> None:
     found, h = head(method), features()
