@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -103,15 +104,34 @@ def test_a_reader_that_has_gone_is_no_fault(unbuffered):
     assert (process.returncode, process.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
-def test_a_full_disk_under_standard_output_is_said(unbuffered):
-    command = [sys.executable, "-m", "fairseq_tiedemb.cli", "path"]
+# argparse is silent where it cannot write, as it cannot without a buffer.
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [("path", ""), ("path", "1"), ("", ""), ("score -h", ""), ("--version", "")]
+)
+def test_a_full_disk_under_standard_output_is_said(words, unbuffered):
+    command = [sys.executable, "-m", "fairseq_tiedemb.cli", *words.split()]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
         streams = {"stdout": full, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.run(command, cwd=FOLDER.parent, env=environment, **streams)
     assert (process.returncode, process.stderr.count("\n")) == (2, 1)
     assert "error: standard output: needs a disk that takes it all; got an error of the system (No sp" in process.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_closed_streams_take_what_nobody_reads(closed):
+    command = f"{shlex.quote(sys.executable)} -m fairseq_tiedemb.cli path {closed}"
+    process = subprocess.run(command, shell=True, cwd=FOLDER.parent, capture_output=True)
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+def test_a_file_that_the_system_does_not_open_is_named(cli, tmp_path, monkeypatch):
+    sentence = "a sentence in the place of a file " * 9
+    message = f"error: {sentence}: needs a file that the system opens; got an error of the system (File name too long)"
+    assert message in cli("score", "x.pt", sentence, "--data", tmp_path, status=2).err
+    monkeypatch.setenv("FAIRSEQ_TIEDEMB_DEBUG", "1")
+    with pytest.raises(OSError, match="File name too long"):
+        cli("score", "x.pt", sentence, "--data", tmp_path)
 
 
 def test_without_a_command_all_are_shown_in_groups_with_a_line_each(capsys):

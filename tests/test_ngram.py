@@ -173,6 +173,7 @@ REFUSED = [
     (["good", "--dict", "missing"], "--dict: needs a text file; got missing"),
     (["good", "--dict", "counts"], "--dict: needs lines `word count`; got 'a zebra' in line 2 of counts"),
     (["good", "--dict", "blank"], "--dict: needs lines `word count`; got '' in line 1 of blank"),
+    (["good", "--dict", "spaced", "--arpa", "out"], "--arpa: needs words without spaces; got 'New York' of --dict."),
     (["good", "--arpa", "none/out"], "--arpa: needs a folder that exists; got none. Use mkdir -p none."),
     (["good", "--arpa", "."], "--arpa: needs the name of a file; got ., which is none"),
 ]
@@ -182,7 +183,7 @@ REFUSED = [
 def test_what_is_refused(words, message, tmp_path, monkeypatch, cli):
     monkeypatch.chdir(tmp_path)
     files = {"good": "a b\n", "empty": "", "unknown": "a b\na zebra\n", "counts": "a 1\na zebra\n", "blank": "\n"}
-    for name, text in {**files, "marked": "a </s>\n"}.items():
+    for name, text in {**files, "marked": "a </s>\n", "spaced": "New York 3\n"}.items():
         Path(name).write_text(text)
     Path("latin").write_bytes("é\n".encode("latin-1"))
     before = sorted(Path().iterdir())

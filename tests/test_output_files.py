@@ -105,6 +105,8 @@ NGRAM = "ngram train --test text --held-out valid --smoothing jelinek-mercer"
         ("average --inputs text own.pt --output", "link"),
         ("vectors own.pt --output", "dict.txt"),
         ("vectors own.pt --output", "dict.en.txt"),
+        *(("vectors data --output", f"data/{name}") for name in ("vocab.txt", "model.safetensors", "config.json")),
+        ("vectors data/model.safetensors:wte --output", "data/vocab.txt"),
         ("map train own.svg --output", "own.svg"),
         ("norms own.svg --output", "own.svg"),
         ("norms own.pt --dictionary own.svg --output", "own.svg"),
@@ -123,7 +125,8 @@ def test_no_command_replaces_what_it_reads(
     monkeypatch.chdir(tmp_path)
     Path("data").mkdir()
     names = ["own.pt", "own.svg", "own.arpa", "words.txt", "dict.txt", "dict.en.txt", "train", "text", "valid"]
-    for name in (*names, *(f"data/{name}" for name in ("dict.txt", "train.bin", "train.idx", "valid.bin"))):
+    of_data = ("dict.txt", "train.bin", "train.idx", "valid.bin", "vocab.txt", "model.safetensors", "config.json")
+    for name in (*names, *(f"data/{name}" for name in of_data)):
         Path(name).write_text("a 1\n")
     Path("link").symlink_to("own.pt")
     before = sorted(Path().rglob("*"))

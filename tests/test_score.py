@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,17 @@ def test_one_stream_is_what_eval_lm_reads(
     differences = np.abs(found[3][1] - found[0][1])
     assert differences[:first].max() < 1e-5
     assert differences[first:].max() > 1e-4
+
+
+def test_a_cache_of_words_that_the_model_cannot_have_gives_a_number() -> None:
+    """Whose probability is 0 as a number, not as a logarithm."""
+    output = SimpleNamespace(log_prob=lambda features, target: torch.full((len(target),), -2000.0))
+    model = SimpleNamespace(output=output, extract_features=lambda **_: (torch.ones(1, 3, 2),))
+    for weight, expected in ((0.0, -6000.0), (0.1, -4000.0 + math.log(0.1) + math.log(0.9))):
+        cache = continuous_cache.ContinuousCache(model, size=2, theta=1.0, weight=weight)
+        cache.log_prob(torch.tensor([[4, 4, 5]]))
+        assert cache._total == pytest.approx(expected)
+        assert cache.summary().startswith("inf with a cache of 2 words")
 
 
 def test_a_cache_has_a_perplexity_of_its_own(

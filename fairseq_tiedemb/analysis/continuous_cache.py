@@ -12,6 +12,7 @@ import math
 from typing import Any
 
 import torch
+from fairseq.utils import get_perplexity
 from torch import Tensor
 
 # Places whose scores against the cache are in memory at once.
@@ -50,7 +51,8 @@ class ContinuousCache:
             places = slice(begin, min(begin + BLOCK, len(words_N)))
             cached = self._from_cache(features_ND, words_N, places)
             of_model = log_probs_T[begin - first : places.stop - first].double()
-            both = ((1 - self._weight) * of_model.exp() + self._weight * cached.exp()).log()
+            log_weight = math.log(self._weight) if self._weight else -math.inf
+            both = torch.logaddexp(of_model + math.log1p(-self._weight), cached + log_weight)
             self._total += torch.where(cached.isnan(), of_model, both).sum().item()
         self._tokens += len(log_probs_T)
         self._features_ND, self._words_N = features_ND[-self._size :], words_N[-self._size :]
@@ -68,5 +70,5 @@ class ContinuousCache:
 
     def summary(self) -> str:
         """The perplexity with the cache."""
-        perplexity = math.exp(-self._total / self._tokens)
+        perplexity = get_perplexity(-self._total / self._tokens, base=math.e)
         return f"{perplexity:.2f} with a cache of {self._size:,} words, theta {self._theta:g}, lambda {self._weight:g}"

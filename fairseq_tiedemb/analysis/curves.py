@@ -154,7 +154,8 @@ def draw(series: Sequence[Series], path: Path | IO[Any], *, picture_format: str)
             marker = "." if len(points) < 30 else ""
             axes.plot(list(points), list(points.values()), linestyle=style, color=color, marker=marker)
             values += points.values()
-        axes.plot([], [], color=color, label=printable(one.label).replace("$", r"\$"))
+        # matplotlib gives labels that begin with _ no line in the legend.
+        axes.plot([], [], color=color, label=" " * one.label.startswith("_") + printable(one.label).replace("$", r"\$"))
     axes.plot([], [], color="grey", label="valid")
     axes.plot([], [], color="grey", linestyle="dashed", label="train")
     if values and max(values) > WIDE * min(values):

@@ -113,16 +113,28 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
     # Before torch is imported. Without it, threads that wait keep the cores from other processes, and from each other.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     parser = parser or create_parser()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as `>&-` does
+            setattr(sys, name, open(os.devnull, "w"))
     try:
         with ending_by_signals(), redirect_stderr(PrintableStream(sys.stderr)):
-            arguments = parser.parse_args(argv)
-            if not hasattr(arguments, "run"):
-                parser.print_help()
-                return 2
+            try:
+                arguments = parser.parse_args(argv)
+                if not hasattr(arguments, "run"):
+                    parser.print_help()
+                    return 2
+            finally:
+                sys.stdout.flush()  # help and version
             return run(arguments)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
+            if error.filename is None or debugging():
+                raise
+            return refuse(
+                parser.prog,
+                f"{error.filename}: needs a file that the system opens; got an error of the system ({error.strerror}). "
+                "Use another.",
+            )
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written
         if isinstance(error, BrokenPipeError):  # `| head` has read enough
             return 128 + signal.SIGPIPE

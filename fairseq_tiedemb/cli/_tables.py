@@ -1,6 +1,7 @@
 """The command-line arguments that name tables of word vectors."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ TABLE_HELP = (
     "text (word2vec's, GloVe's); PATH:ROLE and PATH:TENSOR choose one of its tables; a "
     "model alone stands for all tables of its decoder"
 )
+
+# Patterns of files that are read beside a checkpoint, or in a folder of transformers.
+BESIDE = ("dict*.txt", "vocab.*", "*.json", "*.safetensors")
 
 
 def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> None:
@@ -51,9 +55,11 @@ def read_tables(arguments: argparse.Namespace) -> list[Any]:
 
 
 def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
-    """Returns what `read_tables` may read, with dictionaries beside checkpoints; no output may replace them."""
+    """Returns what `read_tables` may read, with the files beside checkpoints; no output may replace them."""
     paths = [source.path for source in _sources(arguments)]
-    return [*paths, *arguments.dict, *(each for path in paths for each in path.parent.glob("dict*.txt"))]
+    folders = [path if os.path.isdir(path) else path.parent for path in paths]
+    beside = [each for folder in folders for pattern in BESIDE for each in folder.glob(pattern)]
+    return [*paths, *arguments.dict, *beside]
 
 
 def _sources(arguments: argparse.Namespace) -> list[Any]:

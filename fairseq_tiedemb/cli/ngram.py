@@ -95,6 +95,9 @@ def _run_with_model(arguments: argparse.Namespace, texts: Sequence[str], names: 
         vocabulary, model = BackoffModel.read_arpa(arguments.read_arpa, flag="--read-arpa")
     else:
         vocabulary = Vocabulary() if arguments.dict is None else Vocabulary.from_dictionary(arguments.dict)
+        spaced = next((word for word in vocabulary if word.split() != [word]), None)
+        if arguments.arpa is not None and spaced is not None:
+            raise ValueError(f"--arpa: needs words without spaces; got {spaced!r} of --dict. Use another dictionary.")
         train = vocabulary.read(arguments.train, flag="TRAIN")
         vocabulary.close()
     # All texts and other models are read before the model is estimated, so that an error in them shows at once.

@@ -181,9 +181,10 @@ def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Seq
     else:
         lengths, limit = list(map(len, sentences)), model.max_positions() - begins_with_bos(task)
         if max(lengths) > limit:
+            place = f"line {lengths.index(max(lengths)) + 1}" + " of all files" * (len(arguments.sentences) > 1)
             raise ValueError(
                 f"SENTENCES: need at most {limit} tokens each, their end included, as the model was trained with; got "
-                f"{max(lengths)} in line {lengths.index(max(lengths)) + 1}. Use shorter ones."
+                f"{max(lengths)} in {place}. Use shorter ones."
             )
         scores = sentence_scores(model, task, sentences, arguments.max_tokens)
     if torch.cat(scores).isnan().any():

@@ -1,5 +1,6 @@
 """Resolves ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR`` to tables of word vectors."""
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,18 +38,18 @@ class Source:
 
         ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
         """
-        if self.path.is_dir():
+        if self.role is not None and self.tensor is not None:
+            raise ValueError(
+                f"--tensor: needs a table without a role; got {self.tensor} and --role {self.role} for {self.path}. "
+                "Use one of them."
+            )
+        if os.path.isdir(self.path):
             return self._of_tensor_files()
         try:
             with self.path.open("rb") as file:
                 start = file.read(9)
         except OSError as error:
             raise ValueError(f"TABLE: needs a file; got {self.path} ({error.strerror}). Use another path.") from None
-        if self.role is not None and self.tensor is not None:
-            raise ValueError(
-                f"--tensor: needs a table without a role; got {self.tensor} and --role {self.role} for {self.path}. "
-                "Use one of them."
-            )
         # First: a safetensors file begins with its header's length, whose first byte may be that of a pickle.
         if is_tensor_file(start, self.path.stat().st_size):
             return self._of_tensor_files()

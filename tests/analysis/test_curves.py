@@ -217,7 +217,9 @@ def test_a_run_without_a_finite_value_and_many_runs_are_drawn(tmp_path, monkeypa
     with caplog.at_level(logging.WARNING):
         assert cli.main(["curves", *names, "--output", "many.svg"]) == 0
         assert cli.main(["curves", names[0], "--output", "none.svg"]) == 0
+        assert cli.main(["curves", names[1], "--output", "base.svg", "--label", "_base"]) == 0
     assert {f"r{i}" for i in range(30)} <= set(drawn(Path("many.svg"))[0])
+    assert " _base" in drawn(Path("base.svg"))[0]
     assert not caplog.records
 
 

@@ -270,6 +270,7 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
         ("--role: needs a checkpoint, .* got in for .*x.vec", text, "--role", "in"),
         (r"--tensor: needs the name of a matrix of .*x.safetensors; got None. Use .* wte \(3, 2\)", f"{hugging}:out"),
         ("--tensor: needs a table without a role; got x and --role in", checkpoint, "--role", "in", "--tensor", "x"),
+        ("--tensor: needs a table without a role; got x", checkpoint.parent, "--role", "in", "--tensor", "x"),
         ("--tensor: needs a checkpoint or a safetensors file; got wte for .*x.vec", f"{text}:wte"),
         (r"--tensor: needs a role \(in, out, .*\) or the name of a matrix of .*x.pt; got inn", f"{checkpoint}:inn"),
         ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*dict.txt", short),
