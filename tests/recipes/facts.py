@@ -51,7 +51,7 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
     "with-projection-regularization": {"projection_regularization": 0.15},
     "with-cosine-regularization": {"cosine_regularization": 1.0},
     "with-scaled-cosine": {"sharing_method": "scaled-cosine"},
-    "with-mixture": {"output_layer": "mixture"},
+    "with-mixture": {"output_layer": "mixture", "clip_norm": 2.0},
 }
 # What sets each row of a recipe apart: everything else in its training is that of the other rows with the same words
 # before the last one. None: nothing is trained. {work} is the folder of the corpus.
