@@ -37,6 +37,18 @@ CLASSES = "a 0\nb 1\nc 0\nd 1\ne 0\nf 2\n"
 
 
 @pytest.mark.slow
+def test_an_empty_batch_takes_nothing_from_the_others_of_its_update(
+    parallel_data: Path, run_command: RunCommand, train: InProcess
+) -> None:
+    """Of five batches one process has three, the other two and an empty one."""
+    command = (parallel_data, *TRAINING, *TRANSFORMER, TIED, *OURS, *UNDROPPED, "--max-epoch", 3, "--no-save")
+    command += ("--optimizer", "sgd", "--lr", 0.5, "--lr-scheduler", "fixed", "--clip-norm", 0)
+    two = run_command("train", *command, *TWO, "--update-freq", 3, fresh=True).stdout
+    for name, values in losses(train(*command, "--update-freq", 6)).items():
+        assert losses(two)[name] == pytest.approx(values, abs=0.002), name
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "flags"), CASES, ids=[*LAYERS, *RECURRENT, "untied", "three-way", "tied", "dynamicconv"]
 )

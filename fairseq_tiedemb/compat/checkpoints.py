@@ -71,19 +71,6 @@ def one_way_to_read() -> None:
         module.torch = TorchForCheckpoints("torch")
 
 
-def require_registered(state: dict[str, Any], path: str) -> None:
-    """Refuse a checkpoint whose task or model is not registered; fairseq raises `KeyError: '_name'` much later."""
-    cfg = state.get("cfg")
-    known = {"task": tasks.TASK_REGISTRY, "model": models.MODEL_REGISTRY | models.ARCH_MODEL_REGISTRY}
-    for kind, registry in known.items():
-        name = getattr(getattr(cfg, kind, None), "_name", None)
-        if name is not None and name not in registry:
-            raise ValueError(
-                f"{path}: needs a registered {kind}; got {name!r}, which no imported code defines. "
-                "Use --user-dir with the folder that defines it (common.user_dir for fairseq-hydra-train)."
-            )
-
-
 @mend(checkpoint_utils, "load_checkpoint_to_cpu")
 @mend(checkpoint_utils, "load_ema_from_checkpoint")
 def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
@@ -96,7 +83,15 @@ def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> An
         state = original(path, *args, **kwargs)
     except (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException) as error:
         raise ValueError(refusal(path, str(error))) from error
-    require_registered(state, path)
+    cfg = state.get("cfg")
+    known = {"task": tasks.TASK_REGISTRY, "model": models.MODEL_REGISTRY | models.ARCH_MODEL_REGISTRY}
+    for kind, registry in known.items():
+        name = getattr(getattr(cfg, kind, None), "_name", None)
+        if name is not None and name not in registry:
+            raise ValueError(
+                f"{path}: needs a registered {kind}; got {name!r}, which no imported code defines. "
+                "Use --user-dir with the folder that defines it (common.user_dir for fairseq-hydra-train)."
+            )
     return state
 
 

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..modules.attention import Source
-from ..modules.cells import Cell
+from ..modules.cells import CELLS
 from ..modules.conditional_cell import ConditionalLayer
 from ..modules.factorized import gaussian_linear
 from ..modules.initialization import STD
 from ..modules.recurrent import RecurrentLayer
 from ..outputs import OutputLayer
+from ._options import first_given
 from ._parts import Dropout
 
 
@@ -29,29 +30,18 @@ class ConditionalDecoder(FairseqIncrementalDecoder):
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model`` and ``gru_cond_layer``.
     """
 
-    def __init__(
-        self,
-        dictionary: Any,
-        embed_tokens: SharedEmbedding,
-        output: OutputLayer,
-        *,
-        cell: Cell,
-        hidden_size: int,
-        num_layers: int,
-        width: int,
-        annotation_size: int,
-        dropout_in: float,
-        dropout_out: float,
-        max_target_positions: int,
-    ):
+    def __init__(self, dictionary: Any, embed_tokens: SharedEmbedding, output: OutputLayer, cfg: Any):
         super().__init__(dictionary)
+        cell, hidden_size, width = CELLS[str(cfg.cell)], cfg.decoder_hidden_size, cfg.decoder_out_embed_dim
+        annotation_size = 2 * cfg.encoder_hidden_size
         self.embed_tokens = embed_tokens
         self.output = output
-        self.max_target_positions = max_target_positions
-        self.dropout_in = Dropout(dropout_in, module_name=type(self).__name__)
-        self.dropout_out = Dropout(dropout_out, module_name=type(self).__name__)
+        self.max_target_positions = cfg.max_target_positions
+        self.dropout_in = Dropout(first_given(cfg.decoder_dropout_in, cfg.dropout), type(self).__name__)
+        self.dropout_out = Dropout(first_given(cfg.decoder_dropout_out, cfg.dropout), type(self).__name__)
         self.layer = ConditionalLayer(embed_tokens.embedding_dim, hidden_size, annotation_size, cell)
-        self.upper_layers = nn.ModuleList(RecurrentLayer(hidden_size, hidden_size, cell) for _ in range(num_layers - 1))
+        upper = range(cfg.decoder_layers - 1)
+        self.upper_layers = nn.ModuleList(RecurrentLayer(hidden_size, hidden_size, cell) for _ in upper)
         self.readout_state = gaussian_linear(hidden_size, width, std=STD, bias=True)
         self.readout_input = gaussian_linear(embed_tokens.embedding_dim, width, std=STD, bias=True)
         self.readout_context = gaussian_linear(annotation_size, width, std=STD, bias=True)

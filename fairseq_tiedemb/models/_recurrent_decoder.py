@@ -15,12 +15,8 @@ def _widths(settings: Settings) -> Widths:
     return Widths(width, settings("decoder_hidden_size"), projected=width)
 
 
-def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
-    needs = "--decoder-embed-dim equal to --decoder-hidden-size, or --projection"
-    return needs, f"{widths.input} and {widths.features}", "--projection"
-
-
-RECURRENT = Family(_widths, _unequal, equal_widths=("decoder_embed_dim", "decoder_hidden_size"))
+UNEQUAL = ("--decoder-embed-dim equal to --decoder-hidden-size, or --projection", "--projection")
+RECURRENT = Family(_widths, UNEQUAL, equal_widths=("decoder_embed_dim", "decoder_hidden_size"))
 
 
 class RecurrentDecoder(StreamDecoder):

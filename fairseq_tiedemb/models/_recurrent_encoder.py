@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from ..embedding import SharedEmbedding
 from ..modules.attention import Source
-from ..modules.cells import Cell
+from ..modules.cells import CELLS
 from ..modules.initialization import dl4mt_linear
 from ..modules.recurrent import BidirectionalLayer
+from ._options import first_given
 from ._parts import Dropout
 
 
@@ -18,35 +19,24 @@ class RecurrentEncoder(FairseqEncoder):
     """Bidirectional recurrent encoder that also computes the attention keys and the decoder's initial state.
 
     Annotations are x_j = [h_forward_j, h_backward_j], keys x_j W + b, and the initial state is tanh(mean_j(x_j) W + b)
-    with the mean over tokens without padding. ``hidden_size`` is the H of one direction, ``state_size`` the width of
-    the initial state, summed over the decoder's layers. A layer reads both directions of the layer below.
+    with the mean over tokens without padding, as wide as the states of all decoder layers. A layer reads both
+    directions of the layer below.
 
     Source: nyu-dl/dl4mt-tutorial session2/nmt.py, ``build_model``.
     """
 
-    def __init__(
-        self,
-        dictionary: Any,
-        embed_tokens: SharedEmbedding,
-        *,
-        cell: Cell,
-        hidden_size: int,
-        num_layers: int,
-        state_size: int,
-        dropout_in: float,
-        dropout_out: float,
-        max_source_positions: int,
-    ):
+    def __init__(self, dictionary: Any, embed_tokens: SharedEmbedding, cfg: Any):
         super().__init__(dictionary)
+        cell, hidden_size = CELLS[str(cfg.cell)], cfg.encoder_hidden_size
         self.embed_tokens = embed_tokens
         self.output_units = 2 * hidden_size
-        self.max_source_positions = max_source_positions
-        self.dropout_in = Dropout(dropout_in, module_name=type(self).__name__)
-        self.dropout_out = Dropout(dropout_out, module_name=type(self).__name__)
-        widths = [embed_tokens.embedding_dim] + [self.output_units] * (num_layers - 1)
+        self.max_source_positions = cfg.max_source_positions
+        self.dropout_in = Dropout(first_given(cfg.encoder_dropout_in, cfg.dropout), type(self).__name__)
+        self.dropout_out = Dropout(first_given(cfg.encoder_dropout_out, cfg.dropout), type(self).__name__)
+        widths = [embed_tokens.embedding_dim] + [self.output_units] * (cfg.encoder_layers - 1)
         self.layers = nn.ModuleList(BidirectionalLayer(width, hidden_size, cell) for width in widths)
         self.keys = dl4mt_linear(self.output_units, self.output_units)
-        self.bridge = dl4mt_linear(self.output_units, state_size)
+        self.bridge = dl4mt_linear(self.output_units, cfg.decoder_layers * cell.states * cfg.decoder_hidden_size)
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor | None = None, **_: Any) -> dict[str, Any]:
         """Encodes source tokens (B, S), padded on either side; ``src_lengths`` is ignored.

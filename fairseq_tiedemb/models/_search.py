@@ -76,7 +76,7 @@ class SearchDecoder(Keeping, TransformerDecoder):
 
 def begin(decoder: Any, tokens: Tensor, encoder_out: Any, *options: Any) -> "Search | None":
     """A search with this decoder; None where fairseq's step is to be taken: on a GPU, for any unusual part."""
-    parts = list(decoder.layers.modules())
+    parts = [decoder.dropout_module, *decoder.layers.modules()]
     if (
         torch.is_grad_enabled()
         or decoder.training
@@ -87,6 +87,7 @@ def begin(decoder: Any, tokens: Tensor, encoder_out: Any, *options: Any) -> "Sea
         or any(type(part) not in KNOWN for part in parts)
         or any(getattr(part, name, None) is not None for part in (decoder, *parts) for name in UNKNOWN)
         or any(getattr(part, name, False) for part in (decoder, *parts) for name in FLAGS)
+        or any(layer.encoder_attn is None for layer in decoder.layers)  # --no-cross-attention
     ):
         return None
     layers = decoder.kept(lambda _: [Layer(layer) for layer in decoder.layers], decoder.layers.parameters())

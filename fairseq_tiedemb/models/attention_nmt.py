@@ -20,7 +20,6 @@ from ._options import (
     ProjectionConfig,
     TranslationOutputConfig,
     TyingConfig,
-    first_given,
     own_dropout,
     probability,
     size,
@@ -68,11 +67,7 @@ def _widths(settings: Settings) -> Widths:
     return Widths(width, settings("decoder_out_embed_dim"), projected=width, encoder=settings("encoder_embed_dim"))
 
 
-def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
-    needs, got = "--decoder-embed-dim equal to --decoder-out-embed-dim", f"{widths.input} and {widths.features}"
-    return needs, got, f"--decoder-out-embed-dim {widths.input}"
-
-
+UNEQUAL = ("--decoder-embed-dim equal to --decoder-out-embed-dim", "--decoder-out-embed-dim {}")
 LSTMNMTConfig = with_sizes(AttentionNMTConfig, "lstm_nmt")
 DL4MTConfig = with_sizes(AttentionNMTConfig, "dl4mt", cell="gru")
 
@@ -88,7 +83,7 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     """
 
     equal_widths = ("decoder_embed_dim", "decoder_out_embed_dim")
-    family = Family(_widths, _unequal, translates=True, equal_widths=equal_widths, heads=TRANSLATION_HEADS)
+    family = Family(_widths, UNEQUAL, translates=True, equal_widths=equal_widths, heads=TRANSLATION_HEADS)
     recipe: ClassVar[dict[str, Any]] = training_options("lstm_nmt")
     recipe_yields: ClassVar[bool] = True
     # Standard deviation of fairseq's lstm, uniform in +-0.1. With DL4MT's 0.01, chosen for Adadelta, Adam at 3e-3 had
@@ -106,31 +101,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
         tables = build_tables(plan, target, std=cls.embedding_std)
         for side, words in (("encoder", task.source_dictionary), ("decoder", target)):
             load_and_freeze(tables.inputs[f"{side} input"], cfg, side, words)
-        cell = CELLS[str(cfg.cell)]
-        encoder = RecurrentEncoder(
-            task.source_dictionary,
-            tables.inputs["encoder input"],
-            cell=cell,
-            hidden_size=cfg.encoder_hidden_size,
-            num_layers=cfg.encoder_layers,
-            state_size=cfg.decoder_layers * cell.states * cfg.decoder_hidden_size,
-            dropout_in=first_given(cfg.encoder_dropout_in, cfg.dropout),
-            dropout_out=first_given(cfg.encoder_dropout_out, cfg.dropout),
-            max_source_positions=cfg.max_source_positions,
-        )
-        decoder = ConditionalDecoder(
-            target,
-            tables.inputs["decoder input"],
-            tables.output,
-            cell=cell,
-            hidden_size=cfg.decoder_hidden_size,
-            num_layers=cfg.decoder_layers,
-            width=cfg.decoder_out_embed_dim,
-            annotation_size=encoder.output_units,
-            dropout_in=first_given(cfg.decoder_dropout_in, cfg.dropout),
-            dropout_out=first_given(cfg.decoder_dropout_out, cfg.dropout),
-            max_target_positions=cfg.max_target_positions,
-        )
+        encoder = RecurrentEncoder(task.source_dictionary, tables.inputs["encoder input"], cfg)
+        decoder = ConditionalDecoder(target, tables.inputs["decoder input"], tables.output, cfg)
         model = cls(encoder, decoder)
         model.start(plan, cfg._name or cls.__name__)
         return model

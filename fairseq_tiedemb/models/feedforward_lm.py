@@ -62,13 +62,11 @@ def _widths(settings: Settings) -> Widths:
     return Widths(width, width if nonlinear else features, projected=width)
 
 
-def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
-    use = f"--deep-output {LINEAR}"
-    if settings.on(SKIP):
-        needs = "a deep output with --skip-connections, which makes features wider than the embeddings"
-        return needs, "--deep-output none", use
-    needs = "--decoder-embed-dim equal to --decoder-hidden-size, or a deep output"
-    return needs, f"{widths.input} and {widths.features}", use
+# With --skip-connections features are always wider than the embeddings.
+UNEQUAL = (
+    "a deep output, or --decoder-embed-dim equal to --decoder-hidden-size without --skip-connections",
+    f"--deep-output {LINEAR}",
+)
 
 
 def _implies(settings: Settings) -> Collection[str]:
@@ -89,7 +87,7 @@ class FeedForwardLM(StreamLM):
     Source: Bengio et al. 2003, section 2; deep output: Pascanu et al. 2014, section 3.3; tied: Press & Wolf 2016.
     """
 
-    family = Family(_widths, _unequal, implies=_implies)
+    family = Family(_widths, UNEQUAL, implies=_implies)
     recipe: ClassVar[dict[str, Any]] = training_options("feedforward_lm")
     meaning: ClassVar[tuple[Choice, ...]] = IN_FEEDFORWARD_LM
 

@@ -30,17 +30,8 @@ class VariationalLSTM(LSTMStack):
     LM_code/main_new_dropout_SOTA_v3.lua, which has a second bias on the recurrent side.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        layers: int,
-        *,
-        dropout_i: float,
-        dropout_h: float,
-        weight_dropout: float = 0.0,
-    ):
-        super().__init__(input_size, hidden_size, layers, weight_dropout=weight_dropout)
+    def __init__(self, *sizes: int, dropout_i: float, dropout_h: float, weight_dropout: float = 0.0):
+        super().__init__(*sizes, weight_dropout=weight_dropout)
         self.dropout_i, self.dropout_h = dropout_i, dropout_h
 
     def reset_parameters(self) -> None:

@@ -70,8 +70,8 @@ def check_widths(settings: Settings, widths: Widths, output: int) -> None:
         return
     asked_by = settings.asked_by(settings.shares)
     if widths.input != output:
-        needs, got, use = settings.family.unequal(settings, widths)
-        raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use {use}.")
+        (needs, use), got = settings.family.unequal, f"{widths.input} and {widths.features}"
+        raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use {use.format(widths.input)}.")
     if settings.shares_inputs and widths.encoder != widths.input:
         raise ValueError(
             f"{asked_by}: needs --encoder-embed-dim equal to --decoder-embed-dim; got {widths.encoder} and "

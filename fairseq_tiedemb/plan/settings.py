@@ -60,18 +60,13 @@ class Settings:
         return (*self.family.equal_widths, *(["encoder_embed_dim"] if self.shares_inputs else []))
 
 
-def _unequal(settings: Settings, widths: Widths) -> tuple[str, str, str]:
-    use = f"--decoder-output-dim {widths.input}, or --projection"
-    return "input vectors as wide as features", f"{widths.input} and {widths.features}", use
-
-
 @dataclass(frozen=True)
 class Family:
     """Where a family's settings are, and what its models can have."""
 
     widths: Callable[[Settings], Widths]  # widths of the parts, from the settings
-    # Need, values and remedy for the message about tied tables whose widths differ.
-    unequal: Callable[[Settings, Widths], tuple[str, str, str]] = _unequal
+    # Need and remedy for the message about tied tables whose widths differ; {} stands for the input's width.
+    unequal: tuple[str, str] = ("input vectors as wide as features", "--decoder-output-dim {}, or --projection")
     translates: bool = False  # whether the model has an encoder and two dictionaries
     bias: bool = True  # whether output tables have a bias
     fairseqs: bool = False  # whether fairseq builds the model, with its own options of adaptive layers

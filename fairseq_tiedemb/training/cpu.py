@@ -191,7 +191,10 @@ def _best_of_blocks(lprobs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Ten
 def choose(way: str | None) -> None:
     """Choose the library for this command by the value of `--products`, and log it; warn of threads that spin."""
     global _in_use, _by_hand
-    keep_few_kernels()
+    # By themselves oneDNN and torch's layer above it keep 1,024 kernels each. Where lengths differ from batch to batch
+    # these are gigabytes, and few are used again. Both read their limit at the first product.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
+    os.environ.setdefault("LRU_CACHE_CAPACITY", "32")  # torch's
     before, chosen = _in_use, fast_products(way)
     _by_hand = (way or os.environ.get(VARIABLE) or "auto") != "auto"
     _in_use = chosen if chosen.rates or _by_hand else None  # None with a GPU
@@ -216,16 +219,6 @@ def keep_freed_memory() -> None:
         trim_threshold, mmap_threshold = -1, -3  # of malloc.h
         ctypes.CDLL(None).mallopt(trim_threshold, 2**31 - 1)
         ctypes.CDLL(None).mallopt(mmap_threshold, 32 << 20)
-
-
-def keep_few_kernels() -> None:
-    """Let oneDNN keep fewer of the kernels that it makes for shapes of products, unless the user says how many.
-
-    By themselves oneDNN and torch's layer above it keep 1,024 each. Where lengths differ from batch to batch these are
-    gigabytes, and few are used again. Both read their limit at the first product.
-    """
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "256")
-    os.environ.setdefault("LRU_CACHE_CAPACITY", "32")  # torch's
 
 
 def threads_spin() -> bool:

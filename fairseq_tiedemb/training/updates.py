@@ -23,6 +23,17 @@ def criterions_know_the_update(original: Any, self: Trainer, *args: Any, **kwarg
     return original(self, *args, **kwargs)
 
 
+@wrap(Trainer, "train_step")
+def empty_batches_are_no_part(original: Any, self: Trainer, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
+    """Leave empty batches of an update out, unless all are.
+
+    Without it: where the last of ``--update-freq`` batches is empty, as in the last update of an epoch of several
+    processes, fairseq counts none of this process's words, but adds all their gradients (trainer.py:900). Goes when
+    fairseq asks each batch.
+    """
+    return original(self, [sample for sample in samples if sample] or samples[:1], *args, **kwargs)
+
+
 @wrap(FairseqTask, "train_step")
 def criterions_know_the_batch(
     original: Any,

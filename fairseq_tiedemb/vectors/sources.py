@@ -162,19 +162,13 @@ def _trained(state: dict[str, Any], words: dict[int, str]) -> dict[int, str]:
     return {row: word for row, word in words.items() if row < len(counts) and counts[row] >= fewest}
 
 
-def parse_source(
-    text: str,
-    *,
-    role: str | None = None,
-    tensor: str | None = None,
-    dictionary: Path | None = None,
-    word_mark: str = "",
-) -> Source:
+def parse_source(text: str, **options: Any) -> Source:
     """Parses ``PATH``, ``PATH:ROLE`` or ``PATH:TENSOR``; an existing file with a colon in its name is a path.
 
-    `role` and `tensor` hold where the text names neither; `dictionary` and `word_mark` are those of ``Source``.
+    ``options`` are the other attributes of ``Source``; `role` and `tensor` hold where the text names neither.
     """
     path, _, part = text.rpartition(":")
-    if path and not Path(text).exists():
-        role, tensor, text = (part, None, path) if part in ROLES else (None, part, path)
-    return Source(Path(text), role, tensor, dictionary, word_mark)
+    if path and not os.path.exists(text):
+        options |= {"role": part, "tensor": None} if part in ROLES else {"role": None, "tensor": part}
+        text = path
+    return Source(Path(text), **options)

@@ -18,7 +18,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lstm_nmt", {**DECODER, "decoder_out_embed_dim": 7}, f"{TIED}: needs .* 6 and 7. Use --decoder-out-embed-dim 6"),
     ("lstm_nmt_wt", {**ALL, "decoder_out_embed_dim": 7}, "--share-all-embeddings: needs .* got 6 and 7"),
     ("tied_lstm_lm", {**DECODER, "decoder_hidden_size": 8}, f"{TIED}: .*, or --projection; got 6 and 8. Use --proj"),
-    ("bengio_lm", DECODER, f"{TIED}: needs a deep output .* got --deep-output none. Use --deep-output linear."),
+    (
+        "bengio_lm",
+        DECODER,
+        f"{TIED}: needs .* without --skip-connections; got 6 and .*. Use --deep-output linear.",
+    ),
     (
         "transformer_lm",
         {**DECODER, "decoder_input_dim": 16, "decoder_output_dim": 8},

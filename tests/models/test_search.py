@@ -29,6 +29,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "heads": {"scale_heads": True},
     "norm": {"scale_attn": True},
     "output": {"decoder_output_dim": 8},
+    "no-source": {"no_cross_attention": True},
 }
 SOURCE = torch.randint(4, len(WORDS), (6, 7), generator=torch.Generator().manual_seed(1))
 for row, pads in enumerate((0, 3, 1, 5, 0, 2)):
@@ -162,9 +163,11 @@ def test_dropout_gradients_and_an_alignment_are_fairseqs(took_our_steps: list[An
         ours.eval().decoder.layers[1].dropout_module.apply_during_inference = True  # --retain-dropout
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
         ours.decoder.layers[1].dropout_module.apply_during_inference = False
+        ours.decoder.dropout_module.apply_during_inference = True  # --retain-dropout-modules TransformerDecoder
+        ours.decoder(tokens, encoder_out=encoded, incremental_state={})
         ours.decoder.layers[0].fc1.__class__ = type("Adapted", (torch.nn.Linear,), {})
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
-    assert took_our_steps == [None] * 5
+    assert took_our_steps == [None] * 6
 
 
 def test_packed_weights_follow_the_weights() -> None:
