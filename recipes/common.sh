@@ -27,7 +27,7 @@ PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 
 # The recipe's command, for the record; settings that make its result another row than the paper's, such as
 # ROW,UPDATES=100; and settings that give its training another folder.
-recipe_command='' variant='' training_variant=''
+recipe_command='' variant='' training_variant='' unread=''
 of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
 of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY PRECISION"
 for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS $of_corpus $of_training $of_scores; do
@@ -37,7 +37,12 @@ for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIO
     printf -v recipe_command '%s%s=%q ' "$recipe_command" "$setting" "$value"
     [[ " $of_corpus $of_training $of_scores " != *" $setting "* ]] || variant+=",$setting=$value"
     [[ " $of_training " != *" $setting "* ]] || training_variant+="-$setting-$value"
+    # A recipe's own settings stand in its first lines.
+    [[ " $of_training " != *" $setting "* || $setting == PRECISION || $(basename "$0") != train-* ]] ||
+        grep -q "^#.*\b$setting\b" "$0" || unread=$setting
 done
+# shellcheck disable=SC2034 # the end of a corpus's folder, for recipes
+of_work=${MERGES:+-$MERGES}${SMOKE:+-smoke}
 recipe_command+=recipes/$(basename "$0")
 (($# == 0)) || printf -v recipe_command '%s%s' "$recipe_command" "$(printf ' %q' "$@")"
 
@@ -57,6 +62,8 @@ stop() {
     exit 1
 }
 
+[[ -z $unread ]] || stop "$unread: needs a recipe that has this setting; got ${!unread}. Leave it out; the first lines of $0 name its own."
+
 # rows: prints the words that this recipe accepts: those that stand after its name in the commands of tables/*.json.
 rows() {
     sed -n "s|.*\"command\": \"\(.* \)\{0,1\}recipes/$(basename "$0") \(.*\)\".*|\2|p" "$recipes"/tables/*.json
@@ -65,9 +72,10 @@ rows() {
 # need_row NAMES WORD...: stops unless each of the words stands in its place in one of the rows. NAMES are what the words
 # are called, such as "PAIR ROW".
 need_row() {
-    local names columns=() choices=() place
+    local names columns=() choices=() place given
     read -ra names <<<"$1"
     shift
+    given=$*
     for place in "${!names[@]}"; do
         columns[place]=$(rows | cut -d ' ' -f $((place + 1)) | awk '!seen[$0]++')
         choices[place]=$(awk 'NR > 1 { line = line (NR > 2 ? ", " : "") last } { last = $0 }
@@ -78,6 +86,12 @@ need_row() {
         grep -qxF -e "$1" <<<"${columns[place]}" || stop "${names[place]}: needs ${choices[place]}; got $1."
         shift
     done
+    rows | grep -qxF -e "$given" || stop "${names[*]}: needs a row of recipes/tables; got $given."
+}
+
+# is_trained FOLDER: whether it has the model of a training that has ended.
+is_trained() {
+    [[ -f $1/checkpoint_last.pt ]] && { [[ ! -f $1/train.log ]] || grep -q 'done training' "$1/train.log"; }
 }
 
 # use_devices: translates GPUS, PRECISION and NODES for fairseq-train: the array launch, the number of all processes, which share
@@ -305,7 +319,7 @@ fetch() {
 
 # archive NAME ADDRESS: unpacks an archive, from FROM or from the address, to $WORK/raw/NAME.
 archive() {
-    fetch "${FROM:-${2%/*}}/${2##*/}" "$RUNS/download" ""
+    fetch "${FROM:-${2%/*}}/${2##*/}" "$RUNS/download/$1" ""
     run python "$recipes/unpack.py" "$fetched" "$WORK/raw/$1"
 }
 

@@ -15,6 +15,7 @@
 # COMPOUNDS     with sentencepiece, whose text is not tokenised: a language. The usual BLEU is printed, and as the last
 #               line that of tokenised text with compounds split, as in fairseq's results for WMT16 English to German
 # DETOKENIZE    with subword_nmt: a language. The BLEU of the detokenised text is printed too, before the usual one
+# GPUS          0 for the CPU
 # DRY_RUN, PLUGIN: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -22,10 +23,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 bin=$1 checkpoint=$2 split=$3 reference=$4
 output=$(dirname "$checkpoint")/$split
 
+device=()
+[[ $GPUS != 0 ]] || device=(--cpu)
 need fairseq-generate sacrebleu
 run_to "$output.log" fairseq-generate "$bin" --user-dir "$PLUGIN" --path "$checkpoint" --gen-subset "$split" \
     --beam "${BEAM:-5}" --lenpen "${LENPEN:-1}" --max-tokens 2000 --post-process "${PIECES:-subword_nmt}" \
-    ${OVERRIDES:+--model-overrides "$OVERRIDES"}
+    ${OVERRIDES:+--model-overrides "$OVERRIDES"} "${device[@]}"
 # fairseq-generate sorts translations by length; their numbers give the order of the corpus.
 run_to "$output.h" grep '^H-' "$output.log"
 run_to "$output.sorted" sort --field-separator=- --key=2 --numeric-sort "$output.h"

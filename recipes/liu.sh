@@ -4,28 +4,29 @@
 #
 # SEED      the seed of a training; the default is 1
 # UPDATES   number of updates; the default depends on the recipe
-# GPUS      see common.sh; --update-freq keeps the paper's batch size with any number of GPUs
+# GPUS      see common.sh; --update-freq and --max-tokens keep the paper's batch size with any number of GPUs
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
 criterion=tied_cross_entropy
 sharing=(--share-all-embeddings)
 
-# train FOLDER BATCHES OPTION...: trains a model on $WORK/bin into FOLDER with these options and $criterion. BATCHES of
-# --max-tokens make an update. An interrupted training resumes.
+# train FOLDER BATCHES TOKENS OPTION...: trains a model on $WORK/bin into FOLDER with these options and $criterion. BATCHES of
+# TOKENS make an update. An interrupted training resumes.
 train() {
-    local folder=$1 batches=$2
-    shift 2
+    local folder=$1 batches=$2 tokens=$3 each
+    shift 3
     use_devices
     if [[ $SMOKE ]]; then
         # A small model and a short training; other options are unchanged.
         set -- "$@" --max-epoch 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 32 --decoder-embed-dim 32 --decoder-ffn-embed-dim 32
         batches=1
     fi
+    each=$(((batches + processes - 1) / processes))
     need fairseq-train python
     run_training "$folder" "$WORK/bin" "$@" --criterion "$criterion" --label-smoothing 0.1 \
         --optimizer adam --adam-betas "(0.9, 0.98)" --adam-eps 1e-8 --clip-norm 0 \
-        --update-freq "$(((batches + processes - 1) / processes))"
+        --update-freq "$each" --max-tokens "$((batches * tokens / (processes * each)))"
 }
 
 # average FOLDER: makes FOLDER/average.pt from the last 10 epochs' checkpoints.
@@ -41,10 +42,10 @@ average() {
 train_small() {
     local folder=$1 width=$2 rate=$3
     shift 3
-    train "$folder" 1 "$@" "${sharing[@]}" \
+    train "$folder" 1 1000 "$@" "${sharing[@]}" \
         --encoder-embed-dim "$width" --encoder-ffn-embed-dim "$((4 * width))" --encoder-layers 4 --encoder-attention-heads 4 \
         --decoder-embed-dim "$width" --decoder-ffn-embed-dim "$((4 * width))" --decoder-layers 2 --decoder-attention-heads 4 \
         --encoder-normalize-before --decoder-normalize-before --dropout 0.1 \
         --lr "$rate" --lr-scheduler polynomial_decay --warmup-updates "$((UPDATES / 10))" --total-num-update "$UPDATES" \
-        --max-update "$UPDATES" --max-tokens 1000 --required-batch-size-multiple 1 --no-epoch-checkpoints
+        --max-update "$UPDATES" --required-batch-size-multiple 1 --no-epoch-checkpoints
 }

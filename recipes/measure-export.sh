@@ -19,7 +19,7 @@ method=$1
 ROUNDS=${ROUNDS:-${SMOKE:+1}}
 ROUNDS=${ROUNDS:-3}
 [[ $ROUNDS =~ ^[1-9][0-9]*$ ]] || stop "ROUNDS: needs a number from 1 on; got $ROUNDS. Use 3."
-WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/multi30k$of_work}
 folder=$WORK/transformer-$method-$SEED$training_variant
 checkpoint=$folder/checkpoint_best.pt
 reference=$WORK/text/test_2016_flickr.en
@@ -28,7 +28,7 @@ need python sacrebleu
 [[ $DRY_RUN ]] || python -c 'import ctranslate2' 2>/dev/null ||
     stop "needs the package ctranslate2; got a Python without it. Use pip install ctranslate2."
 [[ -f $folder/test.bleu ]] || WORK=$WORK SEED=$SEED "$recipes/train-liu-small.sh" multi30k "$method"
-export BEAM=${BEAM:-5} LENPEN=${LENPEN:-1}
+export BEAM=${BEAM:-5} LENPEN=${LENPEN:-1} GPUS=0 # as CTranslate2 does
 
 # translate_by_fairseq: makes $folder/test.hyp, and adds fairseq-generate's speed to $folder/speed-fairseq.log.
 translate_by_fairseq() {

@@ -15,7 +15,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 (($# == 0)) || stop "needs no arguments; got $#."
 ORDERS=${ORDERS:-3 4 5}
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 folder=$WORK/ngrams
 
 # row NAME OPTION...: estimates and scores a row's model, for all ORDERS.

@@ -18,7 +18,7 @@ case $1 in
     wt) sharing=(--share-decoder-input-output-embed) ;;
     twwt) sharing=(--share-all-embeddings) ;;
 esac
-WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/multi30k$of_work}
 folder=$WORK/served-size-$1 UPDATES=1
 
 need python

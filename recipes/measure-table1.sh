@@ -16,7 +16,7 @@ case $1 in
     wmt* | multi30k) prepare=("prepare-$1.sh") other=de ;;
     *) prepare=("prepare-${1%-*}.sh" "${1#*-}") other=${1#*-} ;;
 esac
-WORK=${WORK:-$RUNS/$1${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/$1$of_work}
 
 need python
 prepared "${prepare[@]}"

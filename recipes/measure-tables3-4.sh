@@ -8,23 +8,23 @@
 #            third of MEN's pairs and 7% of RareWord's: see the confidence intervals
 # Check      10,000 words and 49,995,000 pairs in table 4; 232 rows of 10,000 a batch
 #
-# The models are those of train-table6-small.sh, which trains them where $WORK/small-SEED/checkpoint_last.pt or
-# $WORK/wt-SEED/checkpoint_last.pt is missing (FROM: see there).
+# The models are those of train-table6-small.sh, which trains them where $WORK/small-SEED or $WORK/wt-SEED has none that is
+# trained to the end (FROM: see there).
 #
 # SETS: vectors.sh. SEED: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 source "$recipes/vectors.sh"
 
 (($# == 0)) || stop "needs no argument; got $#. Use SETS=... with the folder of the sets."
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 find_sets
 need python
 
 checkpoints=()
 for row in small wt; do
-    checkpoint=$WORK/$row-$SEED/checkpoint_last.pt
-    [[ -f $checkpoint ]] || WORK=$WORK SEED=$SEED "$recipes/train-table6-small.sh" "$row"
-    checkpoints+=("$checkpoint")
+    folder=$WORK/$row-$SEED$training_variant
+    is_trained "$folder" || WORK=$WORK SEED=$SEED "$recipes/train-table6-small.sh" "$row"
+    checkpoints+=("$folder/checkpoint_last.pt")
 done
 logs=$WORK/measured-$SEED
 run mkdir -p "$logs"

@@ -19,7 +19,7 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-WORK=${WORK:-$RUNS/bbc${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/bbc$of_work}
 made_up bbc bbc-fulltext.zip
 FROM=${FROM:-http://mlg.ucd.ie/files/datasets/bbc-fulltext.zip}
 SHA256=${SHA256:-8e7881a2b5dcdbbe46656e23e57c399514b50080b40a4e2419a02ff57383eb64 \

@@ -25,7 +25,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 REVIEWS=${REVIEWS:-}
 [[ $REVIEWS =~ ^([1-9][0-9]*)?$ ]] || stop "REVIEWS: needs a positive number; got $REVIEWS. Use 6250, or nothing for all."
-WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}$of_work}
 made_up imdb aclImdb.tar.gz
 SECOND=${SECOND:-${FROM:-http://d2l-data.s3-accelerate.amazonaws.com/aclImdb_v1.tar.gz}}
 FROM=${FROM:-https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz}

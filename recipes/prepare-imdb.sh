@@ -19,7 +19,7 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-WORK=${WORK:-$RUNS/imdb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/imdb$of_work}
 made_up imdb aclImdb.tar.gz
 SECOND=${SECOND:-${FROM:-http://d2l-data.s3-accelerate.amazonaws.com/aclImdb_v1.tar.gz}}
 FROM=${FROM:-https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz}

@@ -31,7 +31,7 @@ case $source in
     es | ro) valid=TED.dev2010 tests=(TED.tst2010 TED.tst2011 TED.tst2012) joined=() ;;
     *) stop "LANGUAGE: needs de, es or ro; got $source." ;;
 esac
-WORK=${WORK:-$RUNS/iwslt14-$source${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/iwslt14-$source$of_work}
 made_up "iwslt14-$source" "$source-en.tgz"
 if [[ -z ${FROM:-} ]]; then
     [[ $source == de ]] || stop "FROM: needs the file $source-en.tgz, which no mirror has; got none. Use FROM=/path/to/$source-en.tgz."
@@ -46,7 +46,7 @@ need python sacremoses subword-nmt fairseq-preprocess sha256sum
 text=$WORK/text
 run rm -rf "$WORK/raw" "$text" "$WORK/bpe" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text"
-fetch "$FROM" "$RUNS/download" "${SHA256:-}"
+fetch "$FROM" "$RUNS/download/iwslt14" "${SHA256:-}"
 run python "$recipes/unpack.py" "$fetched" "$WORK/raw"
 run python "$recipes/iwslt_text.py" "$WORK/raw/$source-en" "$source-en" "$text"
 run rm -rf "$WORK/raw"

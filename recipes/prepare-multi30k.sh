@@ -16,7 +16,7 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/multi30k$of_work}
 made_up multi30k
 FROM=${FROM:-https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/tok}
 MERGES=${MERGES:-${SMOKE:+200}}

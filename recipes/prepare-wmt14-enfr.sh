@@ -21,7 +21,7 @@
 # MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 
-WORK=${WORK:-$RUNS/wmt14-enfr${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/wmt14-enfr$of_work}
 made_up wmt-fr
 FROM=${FROM:-}
 address=http://www-lium.univ-lemans.fr/~schwenk/cslm_joint_paper/data

@@ -21,7 +21,7 @@
 # JOBS, MERGES: dl4mt.sh. SMOKE, DRY_RUN, RUNS, RESULTS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/dl4mt.sh"
 
-WORK=${WORK:-$RUNS/wmt15-ende${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/wmt15-ende$of_work}
 made_up wmt-de
 FROM=${FROM:-}
 

@@ -22,7 +22,7 @@
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-WORK=${WORK:-$RUNS/wmt16-ende${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/wmt16-ende$of_work}
 made_up wmt-de
 FROM=${FROM:-}
 pieces=32000

@@ -18,7 +18,7 @@ SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 case $1 in
     bengio) options=(--arch bengio_lm) ;;
     plain) options=(--arch feedforward_lm --deep-output none) ;;
@@ -30,7 +30,7 @@ case $1 in
         ;;
 esac
 text_rows=200
-folder=$WORK/$1-$SEED
+folder=$WORK/$1-$SEED$training_variant
 train_and_score prepare-ptb.sh "$folder" last "${options[@]}"
 for split in valid test; do
     log_tiedemb "$folder/stream-$split.log" score "$folder/checkpoint_last.pt" "$WORK/text/$split.txt" \

@@ -16,7 +16,7 @@ SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row LAYER "$@"
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 ARCH=${ARCH:-feedforward_lm}
 case $1 in
     short-list*) layer=short-list ;;
@@ -37,8 +37,9 @@ if [[ $1 == *-exchange && ! -e $WORK/classes.txt ]]; then
     prepared prepare-ptb.sh
     run_tiedemb classes "$WORK/bin" --classes "$([[ $SMOKE ]] && echo 10 || echo 100)" --output "$WORK/classes.txt"
 fi
-train_and_score prepare-ptb.sh "$WORK/$ARCH-$1-$SEED" last "${options[@]}"
+folder=$WORK/$ARCH-$1-$SEED$training_variant
+train_and_score prepare-ptb.sh "$folder" last "${options[@]}"
 case $ARCH in
-    feedforward_lm) record lecture-output-layers "$1" "$WORK/$ARCH-$1-$SEED" ;;
-    zaremba_lm_small) record lecture-output-layers-lstm "$1" "$WORK/$ARCH-$1-$SEED" ;;
+    feedforward_lm) record lecture-output-layers "$1" "$folder" ;;
+    zaremba_lm_small) record lecture-output-layers-lstm "$1" "$folder" ;;
 esac

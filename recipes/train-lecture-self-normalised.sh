@@ -18,13 +18,13 @@ SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 case $1 in
     alpha-*) options=(--output-bias-init uniform --z-loss "${1#alpha-}") ;;
     nce) options=(--output-bias-init unigram --output-layer nce --noise-samples 500) ;;
 esac
 arch=${ARCH:-feedforward_lm_wt}
-folder=$WORK/${ARCH:+$ARCH-}self-normalised-$1-$SEED
+folder=$WORK/${ARCH:+$ARCH-}self-normalised-$1-$SEED$training_variant
 [[ $arch != feedforward_lm_wt ]] || text_rows=200
 train_and_score prepare-ptb.sh "$folder" last --arch "$arch" "${options[@]}"
 case $1 in

@@ -23,7 +23,7 @@ case $2 in
     256) rate=1.41e-3 ;;
     512) rate=1e-3 ;;
 esac
-WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/multi30k$of_work}
 folder=$WORK/transformer-$1-$2-$SEED$training_variant
 UPDATES=${UPDATES:-2500}
 

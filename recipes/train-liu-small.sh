@@ -35,7 +35,7 @@ case $method in
     fairseq) model=(--arch "$arch") criterion=label_smoothed_cross_entropy ;;
     *) model+=(--sharing-method "$method") ;;
 esac
-WORK=${WORK:-$RUNS/${corpus%-dynamicconv}${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/${corpus%-dynamicconv}$of_work}
 folder=$WORK/$arch-$method-$SEED$training_variant
 UPDATES=${UPDATES:-2500}
 

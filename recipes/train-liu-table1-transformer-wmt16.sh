@@ -7,7 +7,7 @@
 # Expected   the paper's BLEU, one seed each: a few tenths are noise. Never run at full size
 # Check      the last line: BLEU of tokenised text with compounds split, as multi-bleu.perl gives it
 #
-# 458,752 tokens an update (128 times --max-tokens 3584), learning rate 1e-3, half precision, the last 10 checkpoints
+# 458,752 tokens an update (128 batches of 3,584), learning rate 1e-3, half precision, the last 10 checkpoints
 # averaged, beam 4, length penalty 0.6, as in the paper. It does not give the number of updates; 30,000 is that of fairseq's
 # recipe for DynamicConv with the same batches.
 #
@@ -15,13 +15,13 @@
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 
 need_row METHOD "$@"
-WORK=${WORK:-$RUNS/wmt16-ende${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/wmt16-ende$of_work}
 folder=$WORK/transformer-$1-$SEED$training_variant
 
 prepared prepare-wmt16-ende.sh
-train "$folder" 128 --arch tied_transformer_vaswani_wmt_en_de_big --share-all-embeddings --sharing-method "$1" \
+train "$folder" 128 3584 --arch tied_transformer_vaswani_wmt_en_de_big --share-all-embeddings --sharing-method "$1" \
     --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 \
-    --dropout 0.3 --weight-decay 0 --max-tokens 3584 --max-update "${UPDATES:-30000}" --keep-last-epochs 10
+    --dropout 0.3 --weight-decay 0 --max-update "${UPDATES:-30000}" --keep-last-epochs 10
 average "$folder"
 BEAM=4 LENPEN=0.6 PIECES=sentencepiece COMPOUNDS=de \
     "$recipes/evaluate.sh" "$WORK/bin" "$folder/average.pt" test "$WORK/text/test.de"

@@ -14,15 +14,15 @@
 source "$(dirname "${BASH_SOURCE[0]}")/liu.sh"
 
 need_row METHOD "$@"
-WORK=${WORK:-$RUNS/wmt16-ende${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/wmt16-ende$of_work}
 folder=$WORK/dynamicconv-$1-$SEED$training_variant
 
 prepared prepare-wmt16-ende.sh
-train "$folder" 128 --arch tied_lightconv_wmt_en_de_big --share-all-embeddings --sharing-method "$1" \
+train "$folder" 128 3584 --arch tied_lightconv_wmt_en_de_big --share-all-embeddings --sharing-method "$1" \
     --lr 0.001 --lr-scheduler cosine --warmup-updates 10000 --warmup-init-lr 1e-7 --min-lr 1e-7 \
     --lr-period-updates 20000 --t-mult 1 --lr-shrink 1 --encoder-glu 1 --decoder-glu 1 \
     --dropout 0.3 --attention-dropout 0.1 --weight-dropout 0.1 --weight-decay 0 \
-    --max-tokens 3584 --max-update "${UPDATES:-30000}" --keep-last-epochs 10
+    --max-update "${UPDATES:-30000}" --keep-last-epochs 10
 average "$folder"
 BEAM=5 LENPEN=0.5 PIECES=sentencepiece COMPOUNDS=de \
     "$recipes/evaluate.sh" "$WORK/bin" "$folder/average.pt" test "$WORK/text/test.de"

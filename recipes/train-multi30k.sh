@@ -14,7 +14,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/nmt.sh"
 
 need_row MODEL "$@"
-WORK=${WORK:-$RUNS/multi30k${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/multi30k$of_work}
 : "${UPDATES:=4000}" "${DROPOUT:=0.3}"
 
 # DL4MT's small initial weights are made for Adadelta, whose settings here are those of config/recipe/dl4mt.yaml. With

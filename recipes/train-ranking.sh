@@ -20,7 +20,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 need_row METHOD "$@"
 rate=1
 PRECISION=${PRECISION:-bf16}
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 folder=$WORK/ranking-$1-$SEED$training_variant
 train_and_score prepare-ptb.sh "$folder" last --arch zaremba_lm_small_wt --sharing-method "$1" \
     --lr "${LR:-$rate}" ${DROPOUT:+--dropout "$DROPOUT"} --max-epoch 5 --force-anneal 3

@@ -72,7 +72,7 @@ for place in WORDS INPUTS STATES OUTPUTS; do
     [[ -z ${!place:-} ]] || options+=("--dropout-${place,,}" "${!place}")
 done
 options+=(${EPOCHS:+--max-epoch "$EPOCHS"} ${ANNEAL:+--force-anneal "$ANNEAL"})
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 folder=$WORK/record-$1-$SEED$training_variant
 if [[ $SMOKE ]]; then
     : "${DECAY:=0.5}" # of a few updates

@@ -30,7 +30,7 @@ case $CORPUS in
     ptb) EPOCHS=${EPOCHS:-20} UPDATES=${UPDATES:-468} table=table2-ptb prefix=word2vec- ;;
     *) stop "CORPUS: needs imdb or ptb; got $CORPUS." ;;
 esac
-WORK=${WORK:-$RUNS/$CORPUS${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/$CORPUS$of_work}
 
 need_row ROW "$@"
 options=(--arch word2vec_skipgram)
@@ -58,6 +58,7 @@ folder=$WORK/$prefix$1${SEED:+-$SEED}$training_variant
 checkpoint=$folder/checkpoint_last.pt
 if [[ $1 == counts ]]; then
     run mkdir -p "$folder"
+    run rm -f "$folder/usage.jsonl" # of a call before, which is not resumed
     run_measured "$folder/usage.jsonl" env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli counts "$WORK/bin" \
         --window 5 --dim "$dim" --output "$folder/vectors.txt"
 else
@@ -94,8 +95,8 @@ for number in "${!tables[@]}"; do
 done
 
 [[ $CORPUS == imdb && ($1 == untied || $1 == tied) ]] || exit 0
-others=("$WORK"/{untied,tied}-"$SEED$training_variant"/checkpoint_last.pt)
-[[ -f ${others[0]} && -f ${others[1]} ]] || exit 0
-with_log "$folder/correlation.log" correlation "${others[@]}" "${words[@]}" --most-frequent 10000
+others=("$WORK"/{untied,tied}-"$SEED$training_variant")
+is_trained "${others[0]}" && is_trained "${others[1]}" || exit 0
+with_log "$folder/correlation.log" correlation "${others[@]/%//checkpoint_last.pt}" "${words[@]}" --most-frequent 10000
 mapfile -t figures < <(correlation_figures "$folder/correlation.log" in-out in-tied out-tied)
 record table4 word2vec --figure "${figures[@]}"

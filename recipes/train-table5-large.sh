@@ -16,7 +16,7 @@ SPLITS=${SPLITS:-valid test}
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 checkpoint=last
 case $1 in
     large) preset=zaremba_lm_large ;;
@@ -26,5 +26,6 @@ case $1 in
     rhn) preset=highway_lm_8x890 checkpoint=best ;;
     rhn-wt) preset=highway_lm_9x860_wt checkpoint=best ;;
 esac
-train_and_score prepare-ptb.sh "$WORK/$1-$SEED" "$checkpoint" --arch "$preset"
-record table5 "$1" "$WORK/$1-$SEED"
+folder=$WORK/$1-$SEED$training_variant
+train_and_score prepare-ptb.sh "$folder" "$checkpoint" --arch "$preset"
+record table5 "$1" "$folder"

@@ -14,7 +14,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 case $1 in
     small) options=(--arch zaremba_lm_small) ;;
     wt) options=(--arch zaremba_lm_small_wt) ;;

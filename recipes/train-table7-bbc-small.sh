@@ -10,5 +10,5 @@
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-WORK=${WORK:-$RUNS/bbc${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/bbc$of_work}
 small_row prepare-bbc.sh table7-bbc "$@"

@@ -11,5 +11,5 @@
 # REVIEWS: prepare-imdb-lm.sh. SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/imdb-lm${REVIEWS:+-$REVIEWS}$of_work}
 small_row prepare-imdb-lm.sh table7-imdb "$@"

@@ -11,5 +11,5 @@
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
-WORK=${WORK:-$RUNS/text8${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/text8$of_work}
 small_row prepare-text8.sh table7-text8 "$@"

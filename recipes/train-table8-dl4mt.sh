@@ -29,7 +29,7 @@ case $2 in
     twwt) preset=dl4mt_twwt data=joint ;;
 esac
 target=${1#en-}
-WORK=${WORK:-$RUNS/$corpus${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/$corpus$of_work}
 SEED=${SEED:-1}
 folder=$WORK/$2-$SEED$training_variant
 # The preset's batch, spread over the GPUs.

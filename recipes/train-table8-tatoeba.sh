@@ -21,7 +21,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/nmt.sh"
 need_row "PAIR ROW" "$@"
 source=${1%-en} preset=lstm_nmt
 [[ $2 == untied ]] || preset+=_$2
-WORK=${WORK:-$RUNS/tatoeba-$source${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/tatoeba-$source$of_work}
 : "${UPDATES:=6000}" "${DROPOUT:=0.1}"
 folder=$WORK/gru-$2-$SEED$training_variant
 

@@ -32,7 +32,7 @@ case $1 in
     adaptive-tied) options=("${bands[@]}" --tie-adaptive-weights) ;;
     *) options=(--share-decoder-input-output-embed --sharing-method "$1") ;;
 esac
-WORK=${WORK:-$RUNS/ptb${SMOKE:+-smoke}}
+WORK=${WORK:-$RUNS/ptb$of_work}
 folder=$WORK/transformer-lm-$1-$SEED$training_variant
 train_and_score prepare-ptb.sh "$folder" last --task language_modeling --arch tied_transformer_lm "${options[@]}" \
     --criterion tied_cross_entropy \

@@ -64,6 +64,7 @@ def record(request: pytest.FixtureRequest) -> Record:
             note = f"float32 products by {products.in_use()}; {os.environ['RECORD']}"
             command = [sys.executable, "recipes/record.py", table, row, "--figure", *said, "--note", note]
             test = f"pytest -m benchmark -s '{request.node.nodeid}'"
-            subprocess.run([*command, "--command", test], cwd=root, check=True)
+            environment = {**os.environ, "PYTHONPATH": str(root)}  # the commit is that of this checkout
+            subprocess.run([*command, "--command", test], cwd=root, check=True, env=environment)
 
     return write

@@ -233,6 +233,8 @@ REFUSED = [
     (["train-table2.sh", "tied"], {"QUESTIONS": "{folder}"}, "QUESTIONS: needs SETS, too; got none"),
     (["train-table5-large.sh", "rhn"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
     (["train-liu-table4-dynamicconv-iwslt14.sh", "plain"], {"GPUS": "two"}, "GPUS: needs a number; got two"),
+    (["train-liu-small.sh", "tatoeba-de", "untied"], {}, "CORPUS METHOD: needs a row of .*; got tatoeba-de untied."),
+    (["train-table6-small.sh", "wt"], {"LR": 0.5}, "LR: needs a recipe that has this setting; got 0.5. Leave it out;"),
     (["train-multi30k.sh", "wt"], {"NODES": "two"}, "NODES: needs a number from 1 on; got two"),
     (["train-multi30k.sh", "wt"], {"NODES": 2, "NODE": 2}, "NODE: needs 0 to 1, of NODES=2; got 2"),
     (["train-multi30k.sh", "wt"], {"NODE": 1}, "NODE: needs 0 to 0, of NODES=1; got 1"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,14 +103,15 @@ def test_interrupted_and_run_again(runs: Runs, tmp_path: Path) -> None:
 
 
 def test_other_settings_are_another_row(runs: Runs) -> None:
+    shutil.copytree(runs.folder / "multi30k", runs.folder / "multi30k-30")
     process = runs.run("train-multi30k.sh", "fairseq_wt", UPDATES=4600)
     assert [*runs.recorded()] == ["multi30k/fairseq_wt,UPDATES=4600-1.json"]
     process = runs.run("train-multi30k.sh", "wt", UPDATES=4600, LR="1e-2", BEAM=1, LENPEN=0.6, MERGES=30)
     row = "wt,MERGES=30,UPDATES=4600,LR=1e-2,BEAM=1,LENPEN=0.6"
     assert f"not recorded: the table multi30k has no row {row}\n" in process.stderr
     assert len(runs.recorded()) == 1
-    folders = sorted(path.name for path in (runs.folder / "multi30k").glob("*wt*"))
-    assert folders == ["fairseq_wt-1-UPDATES-4600", "wt-1-UPDATES-4600-LR-1e-2"]
+    folders = sorted(str(path.relative_to(runs.folder)) for path in runs.folder.glob("*/*wt*"))
+    assert folders == ["multi30k-30/wt-1-UPDATES-4600-LR-1e-2", "multi30k/fairseq_wt-1-UPDATES-4600"]
 
 
 def test_nothing_is_recorded_by_dry_and_smoke_runs(runs: Runs) -> None:
@@ -194,11 +196,13 @@ def sets(tmp_path: Path) -> Path:
 
 def test_what_is_measured_of_language_models(sets: Path, tmp_path: Path) -> None:
     ptb = prepared(tmp_path / "runs") / "ptb"
-    (ptb / "small-7").mkdir()
-    (ptb / "small-7/checkpoint_last.pt").touch()
+    for row, said in (("small", "done training"), ("wt", "begin training epoch 2")):
+        (ptb / f"{row}-7").mkdir()
+        (ptb / f"{row}-7/checkpoint_last.pt").touch()
+        (ptb / f"{row}-7/train.log").write_text(said)
     commands = dry_run("measure-tables3-4.sh", RUNS=tmp_path / "runs", SETS=sets, SEED=7)
     [train] = [words for words in commands if words[0] == "fairseq-train"]
-    assert option(train, "--save-dir") == f"{ptb}/wt-7", "what is not trained is trained first"
+    assert option(train, "--save-dir") == f"{ptb}/wt-7", "what is not trained to the end is trained first"
     models = [f"{ptb}/{row}-7/checkpoint_last.pt" for row in ("small", "wt")]
     similarity, correlation, *updates = of_package(commands[commands.index(train) :])
     assert similarity[1:5] == [*models, "--dict", f"{ptb}/bin/dict.txt"]
