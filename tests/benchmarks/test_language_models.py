@@ -112,7 +112,9 @@ BARE_LOOP = """
 import sys, torch
 torch.set_num_threads(1)
 sys.path[:0] = [{root!r}]
+from fairseq_tiedemb import fast_products
 from tests.benchmarks.test_language_models import bare_loop
+fast_products()  # as the command has them
 bare_loop({arch!r}, {steps}, {updates})
 """
 
