@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .cells import sigmoid_backward, tanh_backward, without_autocast
+from .cells import sigmoid_backward, tanh, tanh_backward, without_autocast
 from .dropout import variational_mask
 
 
@@ -112,7 +112,8 @@ class _HighwayRecurrence(torch.autograd.Function):
             share = gates_TBG[t] if layer == 0 else upper_bias_lG[layer - 1]
             masked = states[k] if mask_BH is None else states[k] * mask_BH
             torch.addmm(share, masked, transposed[layer], out=gates[k])
-            candidate, transform = gates[k, :, :size].tanh_(), gates[k, :, size:].sigmoid_()
+            candidate, transform = gates[k, :, :size], gates[k, :, size:].sigmoid_()
+            tanh(candidate, candidate)
             torch.lerp(states[k], candidate, transform, out=states[k + 1])
         ctx.save_for_backward(states, gates, weight_LGH, mask_BH)
         # A copy, since a view kept as the next initial state would keep the whole chain in memory.

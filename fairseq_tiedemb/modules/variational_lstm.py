@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .cells import sigmoid_backward, tanh_backward, without_autocast
+from .cells import sigmoid_backward, tanh, tanh_backward, without_autocast
 from .dropout import variational_mask
 from .lstm import Layer, LSTMStack, lstm_without_autocast
 
@@ -94,11 +94,10 @@ class _MaskedRecurrence(torch.autograd.Function):
             torch.baddbmm(gates_4TBH[:, t], masked_4BH, transposed, out=gates[t])
             input_gate, forget, candidate, output = gates[t]
             gates[t, :2].sigmoid_()
-            candidate.tanh_()
+            tanh(candidate, candidate)
             output.sigmoid_()
             torch.mul(forget, cells[t], out=cells[t + 1]).addcmul_(input_gate, candidate)
-            torch.tanh(cells[t + 1], out=tanh_cells[t])
-            torch.mul(output, tanh_cells[t], out=hidden[t + 1])
+            torch.mul(output, tanh(cells[t + 1], tanh_cells[t]), out=hidden[t + 1])
         ctx.save_for_backward(hidden, cells, gates, tanh_cells, weight_4HH, mask_4BH)
         return hidden[1:], cells[-1]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_tiedemb.modules.cells import CELLS
+from fairseq_tiedemb.modules.cells import CELLS, tanh
 from fairseq_tiedemb.modules.recurrent import BidirectionalLayer, RecurrentLayer
 
 every_cell = pytest.mark.parametrize("cell", CELLS)
@@ -104,3 +104,11 @@ def test_backward_direction_reads_from_the_right(cell: str) -> None:
 def test_recurrent_weights_start_orthogonal_gate_by_gate(cell: str) -> None:
     for block in RecurrentLayer(3, 6, CELLS[cell]).weight_hh.chunk(CELLS[cell].gates):
         torch.testing.assert_close(block @ block.t(), torch.eye(6), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-15), (torch.float32, 3e-7), (torch.bfloat16, 0.0)])
+def test_the_cells_tanh_is_torchs(dtype: torch.dtype, error: float) -> None:
+    x = torch.cat((torch.linspace(-9, 9, 1001), torch.tensor([0.0, 1e-6, torch.inf, -torch.inf]))).to(dtype)
+    expected = torch.tanh(x)
+    torch.testing.assert_close(tanh(x, torch.empty_like(x)), expected, rtol=0, atol=error)
+    torch.testing.assert_close(tanh(x, x), expected, rtol=0, atol=error)
