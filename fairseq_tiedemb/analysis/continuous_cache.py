@@ -12,7 +12,6 @@ import math
 from typing import Any
 
 import torch
-from fairseq.utils import get_perplexity
 from torch import Tensor
 
 # Places whose scores against the cache are in memory at once.
@@ -70,5 +69,5 @@ class ContinuousCache:
 
     def summary(self) -> str:
         """The perplexity with the cache."""
-        perplexity = get_perplexity(-self._total / self._tokens, base=math.e)
+        perplexity = torch.tensor(-self._total / self._tokens, dtype=torch.float64).exp().item()  # inf if too large
         return f"{perplexity:.2f} with a cache of {self._size:,} words, theta {self._theta:g}, lambda {self._weight:g}"
