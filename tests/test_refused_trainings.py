@@ -53,7 +53,7 @@ OF_LANGUAGE_MODELS: Refusals = [
 ]
 OF_OUTPUT_LAYERS: Refusals = [
     ("--output-layer shrub", "--output-layer: needs a registered layer; got 'shrub'. Use one of: softmax"),
-    ("--output-layer classes --class-file nowhere", r"--class-file: needs a text file .* got 'nowhere' \(No such"),
+    ("--output-layer classes --class-file nowhere", r"--class-file: needs a text file; got nowhere \(No such"),
     ("--output-layer classes --label-smoothing 0.1", "--label-smoothing: needs 0 with --output-layer classes; got"),
     ("--output-layer classes --z-loss 0.1", "--z-loss: needs 0 with --output-layer classes; got 0.1"),
     ("--short-list 5", "--short-list: needs --output-layer short-list; got 5 with --output-layer softmax"),

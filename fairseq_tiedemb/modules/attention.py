@@ -94,21 +94,18 @@ class AttentionGradients:
     def step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
         """Adds a step's gradients; returns the gradient of the step's 2q (B, A)."""
         with of_vectors(query_BA):
-            return self._step(query_BA, weights_BS, grad_contexts_BC)
-
-    def _step(self, query_BA: Tensor, weights_BS: Tensor, grad_contexts_BC: Tensor) -> Tensor:
-        # MKL multiplies a row by a matrix twice as fast as a matrix by a column.
-        grad_weights = torch.bmm(grad_contexts_BC.unsqueeze(1), self._source.annotations_nSC.transpose(1, 2)).squeeze(1)
-        grad_weights, weights_BS = exact(grad_weights), exact(weights_BS)
-        grad_energies_BS = (grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)).mul_(weights_BS)
-        grad_query_B1A = torch.empty_like(exact(query_BA)).unsqueeze(1)
-        for block, hidden_b1SA in _hidden_blocks(self._source, query_BA):
-            hidden, grad_energies = hidden_b1SA.squeeze(1), grad_energies_BS[block]
-            self._grad_vector_A.addmv_(hidden.flatten(0, 1).t(), grad_energies.flatten())
-            slope = hidden.addcmul_(hidden, hidden, value=-1)
-            self._grad_keys_BSA[block].addcmul_(grad_energies.unsqueeze(2), slope)
-            torch.bmm(grad_energies.unsqueeze(1), slope, out=grad_query_B1A[block])
-        return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A).to(query_BA.dtype)
+            # MKL multiplies a row by a matrix twice as fast as a matrix by a column.
+            grad_weights = torch.bmm(grad_contexts_BC.unsqueeze(1), self._source.annotations_nSC.transpose(1, 2))
+            grad_weights, weights_BS = exact(grad_weights.squeeze(1)), exact(weights_BS)
+            grad_energies_BS = (grad_weights - (grad_weights * weights_BS).sum(1, keepdim=True)).mul_(weights_BS)
+            grad_query_B1A = torch.empty_like(exact(query_BA)).unsqueeze(1)
+            for block, hidden_b1SA in _hidden_blocks(self._source, query_BA):
+                hidden, grad_energies = hidden_b1SA.squeeze(1), grad_energies_BS[block]
+                self._grad_vector_A.addmv_(hidden.flatten(0, 1).t(), grad_energies.flatten())
+                slope = hidden.addcmul_(hidden, hidden, value=-1)
+                self._grad_keys_BSA[block].addcmul_(grad_energies.unsqueeze(2), slope)
+                torch.bmm(grad_energies.unsqueeze(1), slope, out=grad_query_B1A[block])
+            return grad_query_B1A.squeeze(1).mul_(self._twice_vector_A).to(query_BA.dtype)
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """Gradients of v (A,) and of 2k (B, S, A), summed over steps."""

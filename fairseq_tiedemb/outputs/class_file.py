@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..checkpoints.text import read_lines
+
 logger = logging.getLogger(__name__)
 
 
@@ -46,19 +48,14 @@ def read_classes(
             is in the dictionary.
     """
     names: dict[str, str] = {}
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    word, name = _parse(line.rstrip("\n"), number, path, flag)
-                    if names.setdefault(word, name) != name:
-                        raise ValueError(
-                            f"{flag}: needs one class for each word; got {names[word]} and, in line {number} of "
-                            f"{path!r}, {name} for {word!r}. Use the file without one of the lines."
-                        )
-    except (OSError, UnicodeDecodeError) as error:
-        cause = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"{flag}: needs a text file in UTF-8; got {path!r} ({cause}). Use another path.") from None
+    for number, line in read_lines(path, flag=flag):
+        if line.strip():
+            word, name = _parse(line.rstrip("\n"), number, path, flag)
+            if names.setdefault(word, name) != name:
+                raise ValueError(
+                    f"{flag}: needs one class for each word; got {names[word]} and, in line {number} of {path!r}, "
+                    f"{name} for {word!r}. Use the file without one of the lines."
+                )
     known = {words[word]: name for word, name in names.items() if word in words and words[word] not in marks}
     if not known:
         raise ValueError(
