@@ -136,16 +136,14 @@ def test_a_search_keeps_packed_weights(cell: str, dtype: torch.dtype) -> None:
 
 def test_products_of_vectors_are_by_blas(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, source, ways = ConditionalLayer(3, 4, 6, CELLS["gru"]).double(), a_source(2, 5, 6), []
-    multiply, step = torch.mv, attention.AttentionGradients._step
+    multiply, blocks = torch.mv, attention._hidden_blocks
     monkeypatch.setattr(torch, "mv", lambda *args, **kw: ways.append(products.in_use()) or multiply(*args, **kw))
-    monkeypatch.setattr(
-        attention.AttentionGradients, "_step", lambda *args: ways.append(products.in_use()) or step(*args)
-    )
+    monkeypatch.setattr(attention, "_hidden_blocks", lambda *args: ways.append(products.in_use()) or blocks(*args))
     with products.multiplying_by("onednn"):
         states, *_ = layer(torch.randn(1, 2, 3).double(), torch.randn(2, 4).double(), source)
         states.sum().backward()
         assert products.in_use() == "onednn"
-    assert ways == ["blas"] * 3  # two sentences, one at a time; then their gradients
+    assert ways == ["blas"] * 4  # two sentences, one at a time; then their gradients
 
 
 @every_cell
