@@ -49,7 +49,7 @@ class RecurrentDecoder(StreamDecoder):
         self.dropout_in = dropout_in or nn.Identity()
         self.dropout_out = dropout_out
         # The last layer's outputs (T, B, H) of the last training batch, before and after dropout; () before the first.
-        # None unless a penalty reads them.
+        # None unless a penalty reads them; ``regularizers.mark_words`` adds the mask of words.
         self.activations: tuple[Tensor, ...] | None = None
 
     def output_layer(self, features: Tensor) -> Tensor:
