@@ -5,11 +5,11 @@
     recipes      presets set the defaults of a training      help         the flags and defaults of a preset
     fit          model, task and criterion fit each other    updates      begin of an update, dummy batches, gathering
     trained      weights keep the meaning of their training
-    cpu          the library that multiplies on a CPU, and threads that spin
+    best_words   the choice of a beam search               cpu          the library that multiplies, threads that spin
 """
 
 # ruff: noqa: F401 (an import mends)
 # isort: off
 from .. import compat as compat  # first: it mends fairseq
-from . import fit, help, recipes, trained, updates
+from . import best_words, fit, help, recipes, trained, updates
 from . import cpu  # last, around the others: a trainer is built, and has loaded, with all that they do

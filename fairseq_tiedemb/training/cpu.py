@@ -1,11 +1,10 @@
-"""How fairseq's commands use a CPU: the products, threads, memory of freed tensors, seeds, best words of a search."""
+"""How fairseq's commands use a CPU: the products, threads, memory of freed tensors, seeds."""
 
 import argparse
 import ctypes
 import dataclasses
 import functools
 import logging
-import math
 import os
 import platform
 from collections.abc import Callable
@@ -16,10 +15,7 @@ from unittest import mock
 import torch
 from fairseq import options, utils
 from fairseq.distributed import utils as distributed_utils
-from fairseq.search import BeamSearch
-from fairseq.sequence_generator import SequenceGenerator
 from fairseq.trainer import Trainer
-from torch import Tensor
 
 from ..products import EXACT, VARIABLE, WAYS, Products, even_linear, fast_products, use
 from ..wrapping import wrap
@@ -29,8 +25,6 @@ logger = logging.getLogger(__name__)
 # What this process multiplies by, once a command has chosen, and whether its user has.
 _in_use: Products | None = None
 _by_hand = False
-
-BLOCK = 64  # words of which a beam search sees the maximum first
 
 
 @wrap(options, "parse_args_and_arch")
@@ -125,67 +119,6 @@ def products_have_even_rows(original: Any, self: Trainer, *args: Any, **kwargs: 
         return original(self, *args, **kwargs)
     with mock.patch.object(torch.nn.functional, "linear", even_linear):
         return original(self, *args, **kwargs)
-
-
-@wrap(SequenceGenerator, "generate")
-def best_words_of_blocks(original: Any, self: SequenceGenerator, *args: Any, **kwargs: Any) -> Any:
-    """Look for the best words of a beam search among blocks of words, those with the largest maxima.
-
-    Without it: torch orders all words of all beams, after a copy with the beams' scores, in four times the time, and
-    all are compared with themselves to find NaN. Goes when torch's is as fast.
-    """
-    if type(self.search) is not BeamSearch:
-        return original(self, *args, **kwargs)
-    # Only for the call: a class with another `step` is nothing for torch.jit.script.
-    with mock.patch.object(self.search, "step", functools.partial(best_words, self.search)):
-        if kwargs.get("prefix_tokens") is not None or type(self)._generate is not SequenceGenerator._generate:
-            return original(self, *args, **kwargs)  # what else is done with log-probabilities may need the mask
-        forward = functools.partial(_unchecked, self.model.forward_decoder)
-        with mock.patch.object(self.model, "forward_decoder", forward):
-            return original(self, *args, **kwargs)
-
-
-class Unchecked(Tensor):
-    """Log-probabilities in which fairseq's search does not look for NaN (`lprobs != lprobs`): ``best_words`` does."""
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    def __ne__(self, other: Any) -> Any:
-        return slice(0) if other is self else super().__ne__(other)
-
-
-def _unchecked(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    log_probs, attention = forward(*args, **kwargs)
-    return log_probs.as_subclass(Unchecked), attention
-
-
-def best_words(
-    search: BeamSearch, step: int, lprobs: Tensor, scores: Tensor | None, *others: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What ``BeamSearch.step`` returns: scores, words and beams of the k = 2 beams best continuations, each (B, k).
-
-    A word whose log-probability is NaN is impossible, as fairseq has it.
-    """
-    if step > 0 and scores is not None and lprobs.device.type == "cpu" and lprobs.size(2) >= 2 * BLOCK:
-        best = _best_of_blocks(lprobs, scores[:, :, step - 1])
-        if not best[0].isnan().any():  # for topk and amax the largest of all is NaN
-            return best
-    return BeamSearch.step(search, step, lprobs.masked_fill_(lprobs.isnan(), -math.inf), scores, *others)
-
-
-def _best_of_blocks(lprobs: Tensor, before: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The k best are in the k blocks with the best maxima: these k maxima are as good as any word of another block."""
-    bsz, beams, size = lprobs.shape
-    blocks, count = size // BLOCK, 2 * beams
-    maxima = lprobs[:, :, : blocks * BLOCK].unflatten(2, (blocks, BLOCK)).amax(3) + before.unsqueeze(2)
-    best = maxima.flatten(1).topk(count).indices
-    first = best // blocks * size + best % blocks * BLOCK
-    rest = torch.arange(beams).unsqueeze(1) * size + torch.arange(blocks * BLOCK, size)  # of less than a block
-    places = (first.unsqueeze(2) + torch.arange(BLOCK)).flatten(1), rest.flatten().expand(bsz, -1)
-    words = torch.cat(places, 1)
-    best_scores, order = (lprobs.flatten(1).gather(1, words) + before.gather(1, words // size)).topk(count)
-    words = words.gather(1, order)
-    return best_scores, words % size, words // size
 
 
 def choose(way: str | None) -> None:

@@ -12,7 +12,7 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.models import _search
 from fairseq_tiedemb.products import packed
-from fairseq_tiedemb.training import cpu
+from fairseq_tiedemb.training import best_words
 
 from .common import PAD, grown
 from .families import ALL, WORDS, build
@@ -201,7 +201,7 @@ def test_best_words_are_those_of_all_words(size: int, beams: int) -> None:
     log_probs[0, :, 3:] = log_probs[1, :, :-2] = -torch.inf  # few words are possible
     log_probs[2] = log_probs[2].round()  # many are equally good
     expected, words, rows = BeamSearch(WORDS).step(2, log_probs, scores)
-    found, our_words, our_rows = cpu.best_words(BeamSearch(WORDS), 2, log_probs, scores)
+    found, our_words, our_rows = best_words.best_words(BeamSearch(WORDS), 2, log_probs, scores)
     assert torch.equal(found, expected)
     assert torch.equal(our_words[3], words[3])
     assert torch.equal(our_rows[3], rows[3])
@@ -211,8 +211,8 @@ def test_best_words_are_those_of_all_words(size: int, beams: int) -> None:
 
 
 def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, best_words = [], cpu.best_words
-    monkeypatch.setattr(cpu, "best_words", lambda *args: calls.append(args[1]) or best_words(*args))
+    calls, original = [], best_words.best_words
+    monkeypatch.setattr(best_words, "best_words", lambda *args: calls.append(args[1]) or original(*args))
     model, own = pair(ALL)[0], Leaving(WORDS)
     search(model, search_strategy=own)
     assert not calls
@@ -228,7 +228,7 @@ def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPa
 def test_a_word_whose_score_is_not_a_number_is_impossible(
     spoilt: Any, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "BLOCK", 4)
+    monkeypatch.setattr(best_words, "BLOCK", 4)
     models = pair(ALL)[0], pair(ALL)[0]
     steps = [0, 0]
     for number, model in enumerate(models):
