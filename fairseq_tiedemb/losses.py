@@ -26,12 +26,13 @@ FEWEST_ROWS = 64
 # as long. V = 250,000, D = 128: 7 MB beyond the gradient instead of 309, in 0.9 of the time.
 BY_WORDS, BY_WORDS_BELOW = {torch.bfloat16}, 128
 # Gradients of logits are below 1, or below the largest scale. They are multiplied up to this bound before they are
-# rounded to fp16, which has nothing below 6e-8, and products with features must not overflow. A row of tiny
-# norm, with a method that divides by the squared norm, therefore costs other rows' gradients precision: 1.5 % at a
-# hundredth of their norm, most of the precision at a thousandth (fp16).
+# rounded to fp16, which has nothing below 6e-8, and to less where products with these features or this table might
+# overflow: see `_ChunkedLoss.lift`. A row of tiny norm, with a method that divides by the squared norm, therefore costs
+# other rows' gradients precision: 1.5 % at a hundredth of their norm, most of it at a thousandth (fp16).
 HALF_SCALE = 128.0
-# Replaces a scale of 0, because the gradient of the scale is computed by a division by the scale.
-SMALLEST_SCALE = 1e-30
+# Replaces a scale of 0, because the gradient of the scale is computed by a division by the scale; in fp16 it is a part
+# of the largest scale.
+SMALLEST_SCALE, SMALLEST_IN_HALF = 1e-30, 1e-4
 
 
 def output_loss(
@@ -65,7 +66,8 @@ def output_loss(
         features_ND: features h, one row per token to predict.
         table_VD: table W.
         target_N: target tokens in [0, V).
-        scale: (V,), or None for 1. A scale of 0 counts as 1e-30, so that it gets a gradient.
+        scale: (V,), or None for 1. A scale of 0 counts as 1e-30, in fp16 as 1e-4 of the largest, so that it gets a
+            gradient.
         offset, bias: (V,), or None for 0.
         soft_cap: c, for c tanh(z / c) in place of z; None for z. A logit of -inf stays.
         similar_ND: features of the soft targets, for ``augmented_loss``.
@@ -184,16 +186,16 @@ class _ChunkedLoss:
     def __init__(self, logits: Logits, objective: Objective, needs_grad: tuple[bool, ...], weights: Tensor | None):
         self.features, self.table, self.scale, offset, self.target = logits
         features, table = self.features, self.table
+        self.is_lifted = table.dtype == torch.float16
         if self.scale is not None:
-            self.scale = self.scale.masked_fill(self.scale.abs() < SMALLEST_SCALE, SMALLEST_SCALE)
+            sizes = self.scale.abs()
+            smallest = sizes.amax() * SMALLEST_IN_HALF if self.is_lifted else sizes.new_tensor(SMALLEST_SCALE)
+            self.scale = self.scale.where(sizes >= SMALLEST_SCALE, smallest.clamp(min=SMALLEST_SCALE))
         self.logits, self.objective = Logits(features, table, self.scale, offset, self.target), objective
         self.options, self.weights = objective.options, weights
         self.exact = torch.promote_types(table.dtype, torch.float32)
         # Factor on gradients until they are in float32 again. bfloat16 has float32's range and needs none.
         self.unit: float | Tensor = 1.0
-        self.is_lifted = table.dtype == torch.float16
-        if self.is_lifted:
-            self.unit = HALF_SCALE if self.scale is None else HALF_SCALE / self.scale.abs().amax().clamp(min=1.0)
         self.together = objective.rows_a_word()
         shape = () if self.options.reduce else (len(features) // self.together,)
         self.losses = [table.new_zeros(shape, dtype=self.exact) for _ in OutputLoss._fields]
@@ -220,9 +222,23 @@ class _ChunkedLoss:
         most = max(1, len(self.scores) // self.together) * self.together
         chunks = max(1, math.ceil(count / most))  # of equal size
         rows_each = math.ceil(count / chunks / self.together) * self.together
-        for rows in slices(count, min(most, self.filled(rows_each) // self.together * self.together)):
+        parts = list(slices(count, min(most, self.filled(rows_each) // self.together * self.together)))
+        if self.is_lifted:
+            self.unit = self.lift(parts)
+        for rows in parts:
             self.add_rows(rows, self.target[rows])
         return OutputLoss(*self.losses), self.gradients(table)
+
+    def lift(self, parts: list[slice]) -> Tensor:
+        """The factor on gradients g in fp16: |sum_n g_n h_n| <= sum_n |h_n| in a part, |sum_v g_v w_v| <= 2 max |w|."""
+        of_features = [torch.linalg.vector_norm(self.features[rows], 1, 0, dtype=self.exact).amax() for rows in parts]
+        of_table = 2 * torch.stack(torch.aminmax(self.table)).abs().amax().to(self.exact)
+        largest = torch.stack((*of_features, of_table)).amax()
+        if self.options.augmented_loss:
+            largest = largest * (1 + self.options.augmented_loss / self.options.augmented_temperature)
+        room = 0.9 * torch.finfo(torch.float16).max / largest
+        lift = room.clamp(max=HALF_SCALE)
+        return lift if self.scale is None else lift / self.scale.abs().amax().clamp(min=1.0)
 
     def add_rows(self, rows: slice, target: Tensor) -> None:
         count, features = len(target), fill(self.features[rows], self.multiple)

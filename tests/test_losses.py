@@ -159,6 +159,45 @@ def test_small_gradients_reach_the_loss_scaling_of_fp16() -> None:
     torch.testing.assert_close(weight.grad[1].item(), 256.0 / (2 * math.exp(17) + 1), rtol=0.05, atol=0.0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "words", "feature", "std", "options"),
+    [
+        (512, 8, 4.0, 0.0, LossOptions()),  # all rows of a part have one word
+        (1100, 8, 4.0, 0.0, LossOptions()),
+        (4, 8, 1.0, 600.0, LossOptions()),  # the table is large
+        (512, 8, 1.0, 1.0, LossOptions(augmented_loss=1.0, augmented_temperature=0.01)),
+    ],
+)
+def test_no_product_overflows_in_fp16(
+    rows: int, words: int, feature: float, std: float, options: LossOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROWS", 512)
+    generator = torch.Generator().manual_seed(1)
+    weight, features = torch.randn(words, 4, generator=generator).mul(std).half(), torch.full((rows, 4), feature).half()
+    similar = torch.randn(rows, 4, generator=generator).half()
+    found = []
+    for double in (False, True):
+        inputs = [
+            each.detach().to(torch.double if double else torch.half).requires_grad_() for each in (weight, features)
+        ]
+        target = torch.zeros(rows, dtype=torch.long)
+        loss = output_loss(inputs[1], inputs[0], target, similar_ND=similar.to(inputs[0].dtype), options=options).loss
+        found.append(torch.autograd.grad(loss, inputs))
+    for half, exact in zip(*found, strict=True):
+        torch.testing.assert_close(half.double(), exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))
+
+
+def test_a_scale_of_zero_gets_a_gradient_in_fp16() -> None:
+    scale = torch.tensor([1.0, 0.0, 2.0])
+    gradients = []
+    for dtype in (torch.half, torch.double):
+        own = scale.clone().requires_grad_()
+        table = torch.tensor([[1.0], [0.5], [-1.0]], dtype=dtype)
+        output_loss(torch.ones(1, 1, dtype=dtype), table, torch.tensor([0]), scale=own).loss.backward()
+        gradients.append(own.grad)
+    torch.testing.assert_close(*gradients, rtol=0.01, atol=0.0)
+
+
 @both_ways
 @every_method
 def test_autocast_multiplies_in_its_precision_and_adds_in_float32(method: str) -> None:
