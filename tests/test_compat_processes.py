@@ -18,6 +18,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb.compat import processes
+from fairseq_tiedemb.training.updates import checkpoints_may_bring_shapes
 
 from .processes import in_two_processes
 
@@ -131,3 +132,14 @@ def test_an_empty_batch_adds_nothing() -> None:
     for task in (FairseqTask, fairseq.tasks.TASK_REGISTRY["translation"]):
         loss, sample_size, logs = task.valid_step(None, {}, torch.nn.Linear(1, 1), criterion)
         assert (loss.item(), sample_size, logs) == (0, 0, {})
+
+
+@pytest.mark.parametrize(("pipeline", "device"), [(False, "meta"), (True, "cpu")])
+def test_a_checkpoint_is_loaded_into_a_model_on_its_device(pipeline: bool, device: str) -> None:
+    """fairseq's wrapper moves the model, and `checkpoints_may_bring_shapes` lets it do so after the checkpoint only."""
+    model = torch.nn.Linear(1, 1)
+    trainer = types.SimpleNamespace(_wrapped_model=None, _model=model, is_fsdp=False, device=torch.device("meta"))
+    trainer.pipeline_model_parallel = pipeline
+    found = checkpoints_may_bring_shapes(lambda self: (self._wrapped_model, model.weight.device.type), trainer)
+    assert found == (model, device)
+    assert trainer._wrapped_model is None

@@ -87,6 +87,8 @@ def checkpoints_may_bring_shapes(original: Any, self: Trainer, *args: Any, **kwa
     """
     if self._wrapped_model is not None or self.is_fsdp:
         return original(self, *args, **kwargs)
+    if not self.pipeline_model_parallel:
+        self._model.to(self.device)  # as the wrapper does: the optimizer's state goes to the device of its parameters
     self._wrapped_model = self._model
     try:
         return original(self, *args, **kwargs)
