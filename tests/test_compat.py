@@ -26,7 +26,7 @@ from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripata
 from fairseq.tasks.language_modeling import LanguageModelingTask
 
 from fairseq_tiedemb import compat
-from fairseq_tiedemb.compat import literals, noise
+from fairseq_tiedemb.compat import flags, literals, noise
 
 # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -254,6 +254,26 @@ def test_a_dynamic_convolution_holds_no_leftover_of_memory(conv_bias: bool) -> N
     assert convolution.conv_bias.requires_grad == conv_bias
 
 
+@pytest.mark.parametrize(
+    ("metric", "task"),
+    [
+        ("bleu", types.SimpleNamespace(cfg=argparse.Namespace(eval_bleu=True))),
+        ("accuracy", types.SimpleNamespace(cfg=argparse.Namespace(), post_validate=print)),
+    ],
+)
+def test_a_metric_that_the_first_batch_lacks_may_be_logged(metric: str, task: types.SimpleNamespace) -> None:
+    dataset = types.SimpleNamespace(disable_validation=False, valid_subset="valid")
+    iterator = types.SimpleNamespace(first_batch={})
+    trainer = mock.Mock(task=task, cfg=types.SimpleNamespace(dataset=dataset), get_valid_iterator=lambda _: iterator)
+    settings = argparse.Namespace(best_checkpoint_metric=metric)
+    assert flags.validations_work(lambda *_: "loaded", settings, trainer) == "loaded"
+    for asked in ("post_validate", "cfg"):
+        vars(task).pop(asked, None)
+    task.cfg = argparse.Namespace()
+    with pytest.raises(ValueError, match=f"--best-checkpoint-metric: needs .*loss.*; got '{metric}'"):
+        flags.validations_work(lambda *_: "loaded", settings, trainer)
+
+
 # --- noise -----------------------------------------------------------------------------------------------------------
 
 
@@ -269,11 +289,15 @@ def test_only_the_known_warnings_are_silenced() -> None:
 
 def test_the_root_logger_is_not_left_at_debug(monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
+    monkeypatch.setattr(noise, "CHOSEN", logging.WARNING)
     monkeypatch.setattr(root, "level", logging.DEBUG)
     noise.quiet_warnings()
     assert root.level == logging.INFO
-    monkeypatch.setenv("LOGLEVEL", "debug")
     monkeypatch.setattr(root, "level", logging.DEBUG)
+    with monkeypatch.context() as asked:
+        asked.setenv("LOGLEVEL", "debug")
+        noise.quiet_warnings()
+    monkeypatch.setattr(noise, "CHOSEN", logging.DEBUG)  # by a program, before it imports fairseq
     noise.quiet_warnings()
     assert root.level == logging.DEBUG
 

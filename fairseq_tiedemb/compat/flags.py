@@ -57,13 +57,14 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
     """
     loaded = original(cfg, trainer, **kwargs)
     metric, dataset, of_training = cfg.best_checkpoint_metric, trainer.cfg.dataset, trainer._dummy_batch
+    more = ["bleu"] * bool(getattr(trainer.task.cfg, "eval_bleu", False))  # which a batch of empty hypotheses has not
     for subset in () if dataset.disable_validation else dataset.valid_subset.split(","):
         first = trainer.get_valid_iterator(subset).first_batch
         with metrics.aggregate(new_root=True) as logged:
             if metric != "loss":  # which all log
                 trainer.valid_step(first)
-        names = ["loss", *logged.get_smoothed_values(), "num_updates"]
-        if metric not in names:
+        names = ["loss", *logged.get_smoothed_values(), *more, "num_updates"]
+        if metric not in names and not hasattr(trainer.task, "post_validate"):  # which may add to them
             raise ValueError(
                 f"--best-checkpoint-metric: needs what validation logs, {', '.join(dict.fromkeys(names))}; got "
                 f"{metric!r}. Use one of these; bleu needs --eval-bleu."

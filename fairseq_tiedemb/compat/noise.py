@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import warnings
 
 from .mending import mend_now
@@ -18,6 +19,8 @@ NOISE = (
     r"Support for mismatched key_padding_mask and attn_mask is deprecated",
     r"`torch\.jit\.script` is deprecated",
 )
+# A program that logs everything before it imports fairseq asks for that by itself.
+CHOSEN = None if "fairseq.models" in sys.modules else logging.getLogger().level
 
 
 @mend_now
@@ -32,5 +35,6 @@ def quiet_warnings() -> None:
     for message in NOISE:
         warnings.filterwarnings("ignore", message=message)
     # One of fairseq's speech models sets the whole process to DEBUG (models/wav2vec/wav2vec2_classification.py:25).
-    if logging.getLogger().level == logging.DEBUG and os.environ.get("LOGLEVEL", "").upper() != "DEBUG":
+    is_asked = logging.DEBUG in (CHOSEN, logging.getLevelName(os.environ.get("LOGLEVEL", "").upper()))
+    if logging.getLogger().level == logging.DEBUG and not is_asked:
         logging.getLogger().setLevel(logging.INFO)
