@@ -52,6 +52,13 @@ class RecurrentDecoder(StreamDecoder):
         # None unless a penalty reads them; ``regularizers.mark_words`` adds the mask of words.
         self.activations: tuple[Tensor, ...] | None = None
 
+    def make_generation_fast_(self, retain_dropout: bool = False, **_: Any) -> None:
+        """Raises ValueError for ``--retain-dropout``, which only fairseq's own dropout would follow."""
+        if retain_dropout:
+            raise ValueError(
+                "--retain-dropout: needs a model without recurrent layers; got one with them. Leave it out."
+            )
+
     def output_layer(self, features: Tensor) -> Tensor:
         """Logits (*, V); for an adaptive softmax its input features, as fairseq expects."""
         return super().output_layer(features) if self.adaptive_softmax is None else self.output.transformed(features)

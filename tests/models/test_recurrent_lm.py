@@ -107,6 +107,14 @@ def test_a_preset_has_the_dropout_and_range_of_its_size(preset: str) -> None:
     assert (defaults.dropout, defaults.init_range) == expected[preset.split("_")[2]]
 
 
+@pytest.mark.parametrize("preset", ["gal_lm_small", "zaremba_lm_medium", "highway_lm"])
+def test_dropout_in_evaluation_is_refused(preset: str) -> None:
+    model = build(preset)
+    model.make_generation_fast_(retain_dropout=False)
+    with pytest.raises(ValueError, match=r"--retain-dropout: needs a model without recurrent layers; got one with"):
+        model.decoder.make_generation_fast_(name="decoder", retain_dropout=True, retain_dropout_modules=None)
+
+
 def test_every_parameter_starts_uniform() -> None:
     model = build("zaremba_lm_small_wt_pr", decoder_embed_dim=50, decoder_hidden_size=50, init_range=0.04)
     for name, parameter in model.named_parameters():

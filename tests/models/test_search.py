@@ -159,6 +159,8 @@ def test_dropout_gradients_and_an_alignment_are_fairseqs(took_our_steps: list[An
     ours.decoder(tokens, encoder_out=encoded, incremental_state={})[0].sum().backward()
     with torch.no_grad():
         ours.decoder(tokens, encoder_out=encoded, incremental_state={}, alignment_heads=1)
+        ours.decoder(tokens, encoder_out=encoded, incremental_state={}, alignment_layer=0)
+        ours.decoder(tokens, encoder_out={**encoded, "encoder_padding_mask": []}, incremental_state={})
         ours.train().decoder(tokens, encoder_out=encoded, incremental_state={})
         ours.eval().decoder.layers[1].dropout_module.apply_during_inference = True  # --retain-dropout
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
@@ -167,7 +169,7 @@ def test_dropout_gradients_and_an_alignment_are_fairseqs(took_our_steps: list[An
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
         ours.decoder.layers[0].fc1.__class__ = type("Adapted", (torch.nn.Linear,), {})
         ours.decoder(tokens, encoder_out=encoded, incremental_state={})
-    assert took_our_steps == [None] * 6
+    assert took_our_steps == [None] * 8
 
 
 def test_packed_weights_follow_the_weights() -> None:
