@@ -56,7 +56,7 @@ class RecurrentDecoder(StreamDecoder):
         """Raises ValueError for ``--retain-dropout``, which only fairseq's own dropout would follow."""
         if retain_dropout:
             raise ValueError(
-                "--retain-dropout: needs a model without recurrent layers; got one with them. Leave it out."
+                "--retain-dropout: needs a model without recurrent layers; got one with. Leave it out."
             )
 
     def output_layer(self, features: Tensor) -> Tensor:
