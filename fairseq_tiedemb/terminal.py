@@ -37,5 +37,6 @@ class PrintableStream:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        """Writes the text, made printable."""
-        return self.stream.write(printable(text))
+        """Writes the text, made printable; characters that the stream's encoding lacks are escaped, too."""
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        return self.stream.write(printable(text).encode(encoding, "backslashreplace").decode(encoding))

@@ -134,6 +134,44 @@ def test_a_file_that_the_system_does_not_open_is_named(cli, tmp_path, monkeypatc
         cli("score", "x.pt", sentence, "--data", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("average --output x --inputs", "inputs"),
+        ("ngram --test", "test"),
+        ("ngram --cutoff", "cutoff"),
+        ("similarity t --sets", "sets"),
+        ("updates d --checkpoint", "checkpoint"),
+        ("extend a b --dictionary", "dictionary"),
+        ("neighbours t --words", "words"),
+        ("map t --output x --words", "words"),
+        ("curves t --label", "label"),
+    ],
+)
+def test_an_option_for_several_values_may_be_repeated(words, name):
+    *command, flag = words.split()
+    for _ in range(2):  # and nothing is left of the first time
+        found = cli.create_parser().parse_args([*command, flag, "1", "2", flag, "3"])
+        assert list(map(str, getattr(found, name))) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", r"\u2581"), ("utf-8", "\u2581")])
+def test_help_is_shown_in_every_encoding(encoding, shown):
+    command = [sys.executable, "-m", "fairseq_tiedemb.cli", "neighbours", "--help"]
+    found = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True)
+    assert shown in found.stdout.decode(encoding)
+
+
+def test_an_encoding_without_a_character_is_named(monkeypatch, capsys):
+    def run(arguments):
+        print("\u2581".encode("ascii"))
+
+    monkeypatch.setattr(importlib.import_module("fairseq_tiedemb.cli.path"), "run", run)
+    assert cli.main(["path"]) == 2
+    message = "standard output: needs an encoding with every character; got ascii. Use PYTHONIOENCODING=utf-8."
+    assert message in capsys.readouterr().err
+
+
 def test_without_a_command_all_are_shown_in_groups_with_a_line_each(capsys):
     assert cli.main([]) == 2
     lines = capsys.readouterr().out.splitlines()

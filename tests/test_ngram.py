@@ -175,6 +175,8 @@ REFUSED = [
     (["good", "--dict", "blank"], "--dict: needs lines `word count`; got '' in line 1 of blank"),
     (["good", "--dict", "spaced", "--arpa", "out"], "--arpa: needs words without spaces; got 'New York' of --dict."),
     (["good", "--arpa", "none/out"], "--arpa: needs a folder that exists; got none. Use mkdir -p none."),
+    (["--read-arpa", "good", "--order", "0"], "--order: needs TRAIN, to estimate a model from; got none"),
+    (["good", "--held-out", "unknown", "--interpolate", "/dev/null"], "needs a file, read twice; got /dev/null, which"),
     (["good", "--arpa", "."], "--arpa: needs the name of a file; got ., which is none"),
 ]
 

@@ -1,9 +1,11 @@
 """`fairseq-tiedemb score`: sentences rescored by a language model."""
 
+import io
 import math
+import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,7 @@ from fairseq import checkpoint_utils
 
 from fairseq_tiedemb.analysis import continuous_cache
 from fairseq_tiedemb.analysis.language_models import load_language_model
-from fairseq_tiedemb.cli import main
+from fairseq_tiedemb.cli import create_parser, main
 from fairseq_tiedemb.ngram import read_word_scores
 
 from .conftest import Cli, Evaluate, RunCommand
@@ -250,7 +252,9 @@ def test_refuses_weights_that_are_not_finite(
     message = f"CHECKPOINT: needs finite weights; got {poisoned} with 1 of 256 numbers of {name} inf or nan. Use a che"
     assert message in refused(poisoned, b"a b\n", "--per-word", str(tmp_path / "words"))
     assert not (tmp_path / "words").exists()
-    assert message in cli("updates", lm_data, "--checkpoint", poisoned, status=2).err
+    assert (
+        message.replace("CHECKPOINT", "--checkpoint") in cli("updates", lm_data, "--checkpoint", poisoned, status=2).err
+    )
 
 
 def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_path: Path) -> None:
@@ -265,6 +269,44 @@ def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_
 def test_reads_standard_input(checkpoint: Path, lm_data: Path, run_command: RunCommand) -> None:
     process = run_command("fairseq_tiedemb.cli", "score", checkpoint, "--data", lm_data, input="a b\nc\n")
     assert [row[1:] for row in rows(process.stdout)] == [(3, "a b"), (2, "c")]
+
+
+@pytest.fixture
+def redirected(tmp_path: Path) -> Iterator[Path]:
+    """A text of two sentences that standard input comes from."""
+    path, before = tmp_path / "sentences", os.dup(0)
+    path.write_text("a b\nc\n")
+    with path.open() as file:
+        os.dup2(file.fileno(), 0)
+    yield path
+    os.dup2(before, 0)
+    os.close(before)
+
+
+def test_standard_input_is_not_replaced(checkpoint: Path, lm_data: Path, redirected: Path, cli: Cli) -> None:
+    error = cli("score", checkpoint, "--data", lm_data, "--per-word", redirected, status=2).err
+    assert f"--per-word: needs a name that is not among the inputs; got {redirected}" in error
+    assert redirected.read_text() == "a b\nc\n"
+
+
+def test_standard_input_is_utf8(checkpoint: Path, lm_data: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO("a é\n".encode("latin1")), encoding="utf-8", errors="surrogateescape")
+    monkeypatch.setattr("sys.stdin", stream)
+    assert "SENTENCES: need text in UTF-8; got <stdin> (" in cli("score", checkpoint, "--data", lm_data, status=2).err
+
+
+def test_words_are_written_before_a_pipe_is_closed(
+    checkpoint: Path, lm_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    (tmp_path / "text").write_text("a b\n")
+    command = ["score", checkpoint, tmp_path / "text", "--data", lm_data, "--per-word", tmp_path / "words", "--cpu"]
+    monkeypatch.setattr("builtins.print", closed)
+    with pytest.raises(BrokenPipeError):
+        (arguments := create_parser().parse_args(list(map(str, command)))).run(arguments)
+    assert len((tmp_path / "words").read_text().splitlines()) == 3
 
 
 def test_a_byte_order_mark_is_in_no_word(checkpoint: Path, lm_data: Path, tmp_path: Path, cli: Cli) -> None:
@@ -287,7 +329,7 @@ def test_refuses_files_and_options(checkpoint: Path, tmp_path: Path, cli: Cli, r
         (b"a\n", ("--per-word", "words", "--raw"), "--per-word: needs logarithms of probabilities; got --raw"),
         (b"a\n", ("--raw-sample", "5"), "--raw-sample: needs --raw, whose log Z it is of; got 5"),
         (b"a\n", ("--cache", "5"), "--cache: needs --stream, of which it holds the last words; got 5"),
-        (b"a\n", ("--cache-theta", "1"), "--cache-theta: needs --cache; got 1.0"),
+        (b"a\n", ("--cache-theta", "0"), "--cache-theta: needs --cache; got 0.0"),
         (b"a\n", ("--stream", "--raw", "--cache", "5"), "--cache: needs logarithms of probabilities; got --raw"),
         (b"a\n", ("--cache", "9" * 20), "--cache: needs 1 to 1,000,000,000; got 99999999999999999999. Use 500, say."),
         (b"a\n", ("--cache-lambda", "2"), "--cache-lambda: needs 0 to 0.999; got 2. Use 0.1, say."),
@@ -310,7 +352,7 @@ def test_refuses_a_translation_model(parallel_data: Path, tmp_path: Path, refuse
     write_checkpoint(tmp_path / "x.pt", data, "--arch", "lstm", *(word for size in sizes for word in (size, "4")))
     for folder in (data, parallel_data):  # which has no dict.txt
         error = refused(tmp_path / "x.pt", data=folder)
-        assert "CHECKPOINT: needs a language model; got LSTMModel, another kind of model." in error
+        assert f"CHECKPOINT: needs a language model; got LSTMModel in {tmp_path}/x.pt. Use another" in error
 
 
 def test_refuses_sentences_beyond_the_models_length(lm_data: Path, tmp_path: Path, refused: Refused) -> None:

@@ -113,7 +113,7 @@ def test_the_tables_are_read_as_those_of_language_models(trained: tuple[Path, st
     for name in ("decoder.embed_tokens.weight", "decoder.output.weight"):
         assert name in printed
     err = cli("updates", lm_data, "--checkpoint", trained[0], status=2).err
-    assert "CHECKPOINT: needs a language model; got word2vec_skipgram, another kind of model" in err
+    assert f"--checkpoint: needs a language model; got word2vec_skipgram in {trained[0]}. Use another" in err
 
 
 def test_words_that_training_left_out_have_no_vectors(

@@ -10,14 +10,14 @@ from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.reading import require_finite
 
 
-def load_language_model(checkpoint: Path, data: Path) -> tuple[Any, Any]:
+def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT") -> tuple[Any, Any]:
     """Returns a trained language model, fairseq's or ours, in evaluation mode, and its task.
 
     `data` is the folder with the dict.txt of the training. ValueError if a file is missing, the model is registered and
     is not a language model, or a weight is not finite.
     """
     if not checkpoint.is_file():
-        raise ValueError(f"CHECKPOINT: needs a file; got {checkpoint}, which is not a file. Use another path.")
+        raise ValueError(f"{flag}: needs a file; got {checkpoint}, which is not a file. Use another path.")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data)})
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
     options = state["cfg"].model
@@ -25,11 +25,11 @@ def load_language_model(checkpoint: Path, data: Path) -> tuple[Any, Any]:
     model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
     if model is not None and not hasattr(model, "supported_targets"):  # only language models have this method
         raise ValueError(
-            f"CHECKPOINT: needs a language model; got {model.__name__}, another kind of model. Use another checkpoint, "
-            "or fairseq-generate --score-reference for a translation model."
+            f"{flag}: needs a language model; got {model.__name__} in {checkpoint}. Use another checkpoint, or "
+            "fairseq-generate --score-reference for a translation model."
         )
     load_dictionary(data / "dict.txt", flag="--data")
-    require_finite(state["model"], str(checkpoint), flag="CHECKPOINT")
+    require_finite(state["model"], str(checkpoint), flag=flag)
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     return ensemble[0].eval(), task
 

@@ -98,6 +98,8 @@ def with_counts(
     """
     entries = [*dict.fromkeys(FAIRSEQ_WORDS, 0).items(), *read_dict(dictionary, flag="--dictionary")]
     words, counts = [word for word, _ in entries], np.array([count for _, count in entries])
+    if not counts.any():
+        raise ValueError(f"--dictionary: needs counts above 0; got {dictionary}, without any. Use the training's.")
     fitting = [one for one in tables if one.size == len(words)]
     if not fitting:
         sizes = ", ".join(f"{one.size:,}" for one in tables)

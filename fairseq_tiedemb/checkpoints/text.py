@@ -1,7 +1,7 @@
 """Text files in UTF-8, fairseq's dict.txt among them, and JSON of any origin."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,13 @@ def read_lines(path: str | Path, *, flag: str) -> Iterator[tuple[int, str]]:
 
 def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
     """Returns the words of a dict.txt and their counts, in order; fairseq's own words are not among them."""
+    return parse_dict(read_lines(path, flag=flag), path, flag=flag)
+
+
+def parse_dict(lines: Iterable[tuple[int, str]], path: str | Path, *, flag: str) -> list[tuple[str, int]]:
+    """Returns what ``read_dict`` does, of lines that are read."""
     entries = []
-    for number, line in read_lines(path, flag=flag):
+    for number, line in lines:
         word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
         if not word or not count.isdecimal():
             raise ValueError(

@@ -118,13 +118,14 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
             setattr(sys, name, open(os.devnull, "w"))
     try:
         with ending_by_signals(), redirect_stderr(PrintableStream(sys.stderr)):
-            try:
-                arguments = parser.parse_args(argv)
-                if not hasattr(arguments, "run"):
-                    parser.print_help()
-                    return 2
-            finally:
-                sys.stdout.flush()  # help and version
+            with redirect_stdout(PrintableStream(sys.stdout)) as stdout:  # help and version
+                try:
+                    arguments = parser.parse_args(argv)
+                    if not hasattr(arguments, "run"):
+                        parser.print_help()
+                        return 2
+                finally:
+                    stdout.flush()
             return run(arguments)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -145,6 +146,9 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
         )
     except KeyboardInterrupt as interrupt:
         number = signal.Signals(*interrupt.args or (signal.SIGINT,))
+    except UnicodeEncodeError as error:
+        needs = f"standard output: needs an encoding with every character; got {error.encoding}"
+        return refuse(parser.prog, f"{needs}. Use PYTHONIOENCODING=utf-8.")
     except ValueError as error:  # what a user can mend has a message that says how
         if debugging():
             raise

@@ -1,5 +1,6 @@
 """Reads the models of `ngram --interpolate` and prints the result of the mixture."""
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,9 @@ from fairseq_tiedemb.ngram.fields import Reals
 def check_files(models: Sequence[Sequence[str]], texts: int) -> None:
     """Checks the number of files per model, of the first one's kind, for `texts` texts including the held-out one."""
     for files in models:
+        for path in files:
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise ValueError(f"--interpolate: needs a file, read twice; got {path}, which is none. Use one.")
         scored = ngram.is_word_scores(files[0], flag="--interpolate")
         if len(files) != (texts if scored else 1):
             raise ValueError(

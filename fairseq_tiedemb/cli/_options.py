@@ -41,6 +41,6 @@ def refuse_options(arguments: argparse.Namespace, names: Iterable[str], *, needs
     """
     for name in names:
         value = getattr(arguments, name)
-        if value not in (None, False):
+        if value is not None and value is not False:  # 0 is given
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag}: needs {needs}; got {value if got is None else got}. Leave it out.")

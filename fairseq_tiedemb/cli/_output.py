@@ -88,7 +88,8 @@ def save_aside(state: dict[str, Any], path: Path) -> None:
 def _check_place(path: Path, *, flag: str) -> None:
     """Checks that a file can be created, by creating a temporary one beside it."""
     if not os.path.isdir(path.parent):
-        raise ValueError(f"{flag}: needs a folder that exists; got {path.parent}. Use mkdir -p {path.parent}.")
+        got, use = (", a file", "another folder") if path.parent.exists() else ("", f"mkdir -p {path.parent}")
+        raise ValueError(f"{flag}: needs a folder that exists; got {path.parent}{got}. Use {use}.")
     try:
         with _aside(Path(os.path.realpath(path))) as aside:
             aside.touch()

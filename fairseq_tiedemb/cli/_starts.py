@@ -24,6 +24,8 @@ def write_start(arguments: argparse.Namespace, make: Callable[[Any], tuple[Any, 
     from fairseq_tiedemb.starts.trained import read_trained  # imports torch, which takes a second
 
     import_user_dir(arguments.user_dir)
-    state, about = make(read_trained(arguments.checkpoint, arguments.data))
+    trained = read_trained(arguments.checkpoint, arguments.data)
+    check_output(arguments.output, flag="OUT", inputs=Path(trained.config.task.data).glob("dict*.txt"))
+    state, about = make(trained)
     save_aside(state, arguments.output)
     print(f"{arguments.output}: {about}; for --finetune-from-model, without the optimiser's state")

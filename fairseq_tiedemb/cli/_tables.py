@@ -67,6 +67,9 @@ def _sources(arguments: argparse.Namespace) -> list[Any]:
 
     texts = arguments.tables if isinstance(arguments.tables, list) else [arguments.tables]
     given, count = arguments.dict, len(texts)
+    for path in given:
+        if not path.exists():  # also beside a text, which needs none
+            raise ValueError(f"--dict: needs a text file; got {path} (No such file or directory). Use another path.")
     if len(given) not in (0, 1, count):
         raise ValueError(f"--dict: needs one, or one for each TABLE; got {len(given)} for {count}. Use 1 or {count}.")
     dictionaries = given if len(given) == count else [*given, None][:1] * count

@@ -6,14 +6,14 @@
 import argparse
 from typing import Any
 
+from fairseq_tiedemb.cli._options import add_number, at_least
 from fairseq_tiedemb.option_checks import flag_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME", help="the preset; default: all presets and what they share")
-    parser.add_argument(
-        "--words", type=int, metavar="N", help="size of each dictionary, including fairseq's 4 symbols (default: 10000)"
-    )
+    about = "size of each dictionary, including fairseq's 4 symbols"
+    add_number(parser, "--words", f"{about} (default: 10000)", kind=at_least(5, use=10_000))
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -16,7 +16,13 @@ from fairseq_tiedemb.cli._output import check_output, save_aside
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of fairseq's script average_checkpoints.py."""
     parser.add_argument(
-        "--inputs", nargs="+", type=Path, required=True, metavar="PATH", help="the checkpoints, or their folder"
+        "--inputs",
+        nargs="+",
+        action="extend",
+        type=Path,
+        required=True,
+        metavar="PATH",
+        help="the checkpoints, or their folder",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new checkpoint")
     number = parser.add_mutually_exclusive_group()

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from fairseq_tiedemb.cli._options import add_number
-from fairseq_tiedemb.cli._output import written_aside
+from fairseq_tiedemb.cli._output import note, written_aside
 from fairseq_tiedemb.cli._stream import add_text, read_text
 
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
     def report(number: int, moved: int) -> None:
-        print(f"round {number}: {moved:,} words moved", flush=True)
+        note(f"round {number}: {moved:,} words moved")
 
     found = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=report)
     codes = codes_of_classes(found.bigrams)

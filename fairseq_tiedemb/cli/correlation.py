@@ -29,7 +29,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise ValueError(f"TABLE: needs 2 at least; got {len(tables)}, {names}. Use another beside it.")
     words = common_words(tables)[: arguments.most_frequent]
     if len(words) < 3:
-        raise ValueError(f"TABLE: needs tables with 3 words in common; got {len(words)} for {names}. Use others.")
+        flag = "--most-frequent" if arguments.most_frequent in (1, 2) else "TABLE"
+        raise ValueError(f"{flag}: needs tables with 3 words in common; got {len(words)} for {names}. Use others.")
     rho = cosine_correlation([unit_rows(table.rows_VD[[table.index[word] for word in words]]) for table in tables])
     marks, lines = legend(tables)
     rows = [["rho", *marks[1:]]]

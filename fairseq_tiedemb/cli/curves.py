@@ -17,9 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", nargs="+", metavar="LOG", help="logs, one per run")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="also draw the curves; .png, .svg, .pdf, ...")
     parser.add_argument("--subset", metavar="NAME", help="validation subset (default: the first of each log)")
-    parser.add_argument(
-        "--label", nargs="+", metavar="NAME", help="labels of the runs (default: names of the logs or their folders)"
-    )
+    about = "labels of the runs (default: names of the logs or their folders)"
+    parser.add_argument("--label", nargs="+", action="extend", metavar="NAME", help=about)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -53,10 +53,10 @@ def run(arguments: argparse.Namespace) -> None:
         if target != arguments.to:
             others = [name for name in options if name not in OPTIONS[arguments.to]]
             refuse_options(arguments, others, needs=f"--to {target}")
-    if arguments.output.resolve() == arguments.checkpoint.resolve():
-        raise ValueError(f"OUT: needs another name than CHECKPOINT; got {arguments.output} for both. Use a new name.")
-    check = check_output if arguments.to == "fairseq" else check_output_folder
-    check(arguments.output, flag="OUT")
+    if arguments.to == "fairseq":
+        check_output(arguments.output, flag="OUT", inputs=[arguments.checkpoint])
+    else:
+        check_output_folder(arguments.output, flag="OUT")
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint  # imports torch, which takes a second
 
     import_user_dir(arguments.user_dir)

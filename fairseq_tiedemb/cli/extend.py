@@ -14,7 +14,9 @@ from fairseq_tiedemb.cli._starts import add_start, write_start
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_start(parser)
     about = "the new dict.txt, of fairseq-preprocess; for translation one of both languages, or source and target"
-    parser.add_argument("--dictionary", type=Path, nargs="+", required=True, metavar="FILE", help=about)
+    parser.add_argument(
+        "--dictionary", type=Path, nargs="+", action="extend", required=True, metavar="FILE", help=about
+    )
     start = parser.add_mutually_exclusive_group()
     for flag, about in (
         ("--vectors", "word vectors as text, for the input rows of new words"),

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", choices=METHODS, default="pca", help="method of the projection (default: pca)")
     which = parser.add_mutually_exclusive_group()
     add_number(which, "--most-frequent", "draw the first N words", 300)
-    which.add_argument("--words", nargs="+", metavar="WORD", help="draw these words")
+    which.add_argument("--words", nargs="+", action="extend", metavar="WORD", help="draw these words")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> None:
     words = chosen or common_words(tables)[: arguments.most_frequent]
     rows = [[table.row(word) for word in words] for table in tables]
     if len(words) < FEWEST:
-        flag = "--words" if chosen else "--most-frequent"
+        flag = "--words" if chosen else "--most-frequent" if arguments.most_frequent < FEWEST else "TABLE"
         raise ValueError(f"{flag}: needs {FEWEST} words or more that every TABLE has; got {len(words)}. Use more.")
     panels = []
     for table, own in zip(tables, rows, strict=True):

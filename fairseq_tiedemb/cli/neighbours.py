@@ -12,7 +12,8 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser)
-    parser.add_argument("--words", nargs="+", required=True, metavar="WORD", help="words whose neighbours are printed")
+    about = "words whose neighbours are printed"
+    parser.add_argument("--words", nargs="+", action="extend", required=True, metavar="WORD", help=about)
     add_number(parser, "--count", "number of neighbours per word", 10)
 
 

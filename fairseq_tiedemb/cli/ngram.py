@@ -30,7 +30,9 @@ DEFAULTS = {"order": 5, "smoothing": "modified-kneser-ney", "cutoff": None, "kat
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("train", nargs="*", metavar="TRAIN", help="training text; several files are one text")
-    parser.add_argument("--test", nargs="+", default=[], metavar="FILE", help="texts to score separately")
+    parser.add_argument(
+        "--test", nargs="+", action="extend", default=[], metavar="FILE", help="texts to score separately"
+    )
     parser.add_argument("--order", type=int, metavar="N", help="highest order of n-grams (default: 5)")
     parser.add_argument("--smoothing", choices=SMOOTHINGS, help="smoothing method (default: modified-kneser-ney)")
     parser.add_argument(
@@ -43,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cutoff",
         nargs="+",
+        action="extend",
         type=int,
         metavar="N",
         help="minimum counts of n-grams of 1, 2, ... words, as SRILM's -gt1min, -gt2min, ...; the last N holds for "

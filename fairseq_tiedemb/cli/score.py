@@ -17,7 +17,9 @@ whole vocabulary. The summary shows how far logits are from log-probabilities.
 
 import argparse
 import fileinput
+import io
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -83,12 +85,12 @@ def run(arguments: argparse.Namespace) -> None:
         model = ContinuousCache(model, size=arguments.cache, theta=theta, weight=weight)
     scores = _scores(arguments, model, task, sentences)
     totals = [of_tokens.sum().item() for of_tokens in scores]
-    for text, value, of_tokens in zip(texts, totals, scores, strict=True):
-        print(value, len(of_tokens), text, sep="\t")
-    if arguments.per_word is not None:
+    if arguments.per_word is not None:  # before a pipe may be closed
         words = map(dictionary.__getitem__, predicted.tolist())
         with written_aside(arguments.per_word) as aside, aside.open("w", encoding="utf-8") as file:
             write_word_scores(zip(words, torch.cat(scores).tolist(), strict=True), file)
+    for text, value, of_tokens in zip(texts, totals, scores, strict=True):
+        print(value, len(of_tokens), text, sep="\t")
     counted = f"{len(predicted):,} tokens ({int(predicted.eq(dictionary.unk()).sum()):,} unknown)"
     if arguments.raw:
         summary = f"mean raw score {sum(totals) / len(predicted):.4f}, which is no log-probability"
@@ -115,7 +117,8 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.cache is None:
         refuse_options(arguments, ["cache_theta", "cache_lambda"], needs="--cache")
     if arguments.per_word is not None:
-        inputs = [arguments.checkpoint, arguments.data / "dict.txt", *texts]
+        redirected = [Path("/dev/stdin")] if "-" in arguments.sentences else []  # a link to what `<` names
+        inputs = [arguments.checkpoint, arguments.data / "dict.txt", *texts, *redirected]
         check_output(arguments.per_word, flag="--per-word", inputs=inputs)
 
 
@@ -158,6 +161,8 @@ def _check_stream(model: Any, task: Any) -> None:
 
 def _read(paths: Sequence[str]) -> list[str]:
     """Returns the lines of all files, without byte-order marks at the files' beginnings."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     with fileinput.input(paths, encoding="utf-8") as lines:
         try:
             texts = [line.rstrip("\n").removeprefix("\ufeff" if lines.isfirstline() else "") for line in lines]

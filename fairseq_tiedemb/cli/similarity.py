@@ -15,7 +15,8 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser)
-    parser.add_argument("--sets", nargs="+", type=Path, required=True, metavar="FILE", help="`word word score` lines")
+    about = "`word word score` lines"
+    parser.add_argument("--sets", nargs="+", action="extend", type=Path, required=True, metavar="FILE", help=about)
     about = "also count pairs with a missing word, with cosine 0, and print how many pairs a table has"
     parser.add_argument("--missing-as-zero", action="store_true", help=about)
 

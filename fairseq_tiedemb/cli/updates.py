@@ -22,9 +22,8 @@ LONG, MAX_TOKENS = 200, 4000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_text(parser, "text for the updates")
-    parser.add_argument(
-        "--checkpoint", type=Path, nargs="+", default=[], metavar="FILE", help="checkpoints of language models"
-    )
+    about = "checkpoints of language models"
+    parser.add_argument("--checkpoint", type=Path, nargs="+", action="extend", default=[], metavar="FILE", help=about)
     add_number(parser, "--batch-size", "rows of a batch", 20)
     add_number(parser, "--tokens-per-sample", "tokens of a row", 20)
     # These two default to None, so that they can be refused without a model.
@@ -70,7 +69,7 @@ def of_model(checkpoint: Path, arguments: argparse.Namespace) -> list[str]:
     from fairseq_tiedemb.analysis.repeats import repeats
     from fairseq_tiedemb.analysis.role_gradients import describe, role_gradients
 
-    model, task = load_language_model(checkpoint, arguments.data)
+    model, task = load_language_model(checkpoint, arguments.data, flag="--checkpoint")
     dictionary = task.source_dictionary
     carries = getattr(task, "one_stream", False)
 

@@ -55,9 +55,7 @@ class RecurrentDecoder(StreamDecoder):
     def make_generation_fast_(self, retain_dropout: bool = False, **_: Any) -> None:
         """Raises ValueError for ``--retain-dropout``, which only fairseq's own dropout would follow."""
         if retain_dropout:
-            raise ValueError(
-                "--retain-dropout: needs a model without recurrent layers; got one with. Leave it out."
-            )
+            raise ValueError("--retain-dropout: needs a model without recurrent layers; got one with. Leave it out.")
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Logits (*, V); for an adaptive softmax its input features, as fairseq expects."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
-from fairseq_tiedemb.checkpoints.text import parse_json, read_dict, read_lines
+from fairseq_tiedemb.checkpoints.text import parse_dict, parse_json, read_lines
 
 # Special symbols of fairseq's dictionaries and of tokenizers, which stand for no part of a text.
 NO_WORDS = {"<s>", "<pad>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"}
@@ -21,10 +21,11 @@ def read_rows(path: Path) -> dict[int, str]:
     It is fairseq's dict.txt (word and count per line, after fairseq's four special symbols), vocab.txt (a token per
     line), vocab.json (token to row), or tokenizer.json, whose special tokens are left out.
     """
-    lines = [line.removesuffix("\n") for _, line in read_lines(path, flag="--dict")]
+    numbered = list(read_lines(path, flag="--dict"))  # once: it may be a pipe
+    lines = [line.removesuffix("\n") for _, line in numbered]
     if path.suffix != ".json":
         is_dict = any(" " in line for line in lines)
-        words = [*FAIRSEQ_WORDS, *(word for word, _ in read_dict(path, flag="--dict"))] if is_dict else lines
+        words = [*FAIRSEQ_WORDS, *(word for word, _ in parse_dict(numbered, path, flag="--dict"))] if is_dict else lines
         return dict(enumerate(words))
     try:
         return _from_json(parse_json("\n".join(lines)))

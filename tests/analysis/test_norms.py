@@ -189,6 +189,7 @@ def test_refusals(tmp_path: Path) -> None:
     save(tmp_path / "nan.pt", decoder__embed_tokens__weight=table().index_fill(0, torch.tensor(5), torch.nan))
     (tmp_path / "broken.txt").write_text("a line without a number\n")
     write_dictionary(tmp_path / "short.txt", [3])
+    write_dictionary(tmp_path / "zeros.txt", [0] * 16)
     picture = tmp_path / "p.png"
     for arguments, message in (
         (["none.pt"], "TABLE: needs a checkpoint; got .*none.pt"),
@@ -196,6 +197,7 @@ def test_refusals(tmp_path: Path) -> None:
         (["a.pt", "--dictionary", "none.txt"], "--dictionary: needs a text file; got .*none.txt"),
         (["a.pt", "--dictionary", "broken.txt"], "--dictionary: needs lines `word count`; got 'a line .* of .*broken"),
         (["a.pt", "--dictionary", "a.pt"], "--dictionary: needs UTF-8 text; got .*a.pt"),
+        (["a.pt", "--dictionary", "zeros.txt"], "--dictionary: needs counts above 0; got .*zeros.txt, without any"),
         (["a.pt", "--dictionary", "short.txt"], r"as many words as a table has rows \(20\); got 5, including"),
     ):
         paths = [each if each.startswith("--") else tmp_path / each for each in arguments]

@@ -92,9 +92,10 @@ def test_bands_need_words() -> None:
     [
         ("tied_transformer_lm_wiki103", 60000, "60,001 to 10,000,000 for tied_transformer_lm_wiki103; got 60000. U"),
         ("zaremba_lm_small", 10000001, "--words: needs 5 to 10,000,000 for zaremba_lm_small; got 10000001. Use 10000."),
-        ("lstm_nmt", 0, "--words: needs 5 to 10,000,000 for lstm_nmt; got 0. Use 10000."),
+        ("lstm_nmt", 0, "--words: needs 5 or more; got 0. Use 10000, say."),
+        ("lstm_nmt", "abc", "--words: needs 5 or more; got abc. Use 10000, say."),
         ("lstm_nmt_tw", 9, "NAME: needs a preset of this package; got lstm_nmt_tw. Use lstm_nmt_twwt, "),
     ],
 )
-def test_refusals(name: str, words: int, message: str, cli: Cli) -> None:
+def test_refusals(name: str, words: object, message: str, cli: Cli) -> None:
     assert message in cli("arch", name, "--words", words, status=2).err

@@ -326,11 +326,13 @@ def test_nothing_is_written_if_it_is_refused(tmp_path: Path, cli: Cli) -> None:
     torch.save(checkpoint({"_name": "dl4mt"}, nn.Linear(1, 1)), tmp_path / "in.pt")
     saved = (tmp_path / "in.pt").read_bytes()
     (tmp_path / "link.pt").symlink_to("in.pt")
+    (tmp_path / "loop").symlink_to("loop")
     for name, message in (
         ("out.pt", "got dl4mt"),
-        ("in.pt", f"OUT: needs another name than CHECKPOINT; got {tmp_path}/in.pt"),
+        ("in.pt", f"OUT: needs a name that is not among the inputs; got {tmp_path}/in.pt"),
         ("link.pt", f"got {tmp_path}/link.pt"),
+        ("loop", "got dl4mt"),
     ):
         assert message in cli("export", tmp_path / "in.pt", tmp_path / name, status=2).err
-    assert {path.name for path in tmp_path.iterdir()} == {"in.pt", "link.pt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"in.pt", "link.pt", "loop"}
     assert (tmp_path / "in.pt").read_bytes() == saved

@@ -177,8 +177,8 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
     "nothing new": (STREAM, OLD, ["--pieces", "pieces"], "--pieces: needs words that --dictionary adds; got none of 0"),
     "piece": (STREAM, NEW, ["--pieces", "wrong"], "--pieces: needs pieces that .* has; got 'z' in 'a z'. Use the segm"),
     "line": (STREAM, NEW, ["--pieces", "words"], "--pieces: needs lines of .*; got 'x' in line 2 of words. Use lines"),
-    "two": (STREAM, NEW, ["--dictionary", "a", "b"], "--dictionary: needs 1 at most for this model; got 2. Use"),
-    "missing": (STREAM, NEW, ["--dictionary", "gone"], "--dictionary: needs a file; got gone, which is none"),
+    "two": (STREAM, NEW, ["--dictionary", "b"], "--dictionary: needs 1 at most for this model; got 2. Use"),
+    "missing": (STREAM, NEW, ["gone"], "--dictionary: needs a file; got gone, which is none"),
     "word2vec": (("--task", "word_pairs", "--arch", "tied_word2vec"), NEW, [], "got model.pt, of --task word_pairs. U"),
 }
 
@@ -196,6 +196,7 @@ def test_refusals_leave_nothing(name: str, tmp_path: Path, monkeypatch: pytest.M
     for file, text in (("vectors", "x 1 2\n"), ("pieces", "x a b\n"), ("wrong", "x a z\n"), ("words", "y a\nx\n")):
         Path(file).write_text(text)
     before = sorted(tmp_path.iterdir())
-    err = cli("extend", "model.pt", "out.pt", "--dictionary", f"{new}/dict.txt", *options, status=2).err
+    dictionary = [f"{new}/dict.txt"] if options[:1] != ["gone"] else []
+    err = cli("extend", "model.pt", "out.pt", "--dictionary", *dictionary, *options, status=2).err
     assert re.search(message, err), err
     assert sorted(tmp_path.iterdir()) == before

@@ -85,6 +85,7 @@ def test_tied_tables_that_were_untied_come_together_again(tmp_path: Path) -> Non
 
 REFUSALS = {
     "one table": ("tie", TIED["lstm"], "needs an untied model; got .*model.pt, whose tables are one. Use it"),
+    "dictionary": ("untie", TIED["lstm"], "OUT: needs a name that is not among the inputs; got data/dict.txt. Use"),
     "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none. Use it"),
     "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
     "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
@@ -94,9 +95,11 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusals_leave_nothing(name: str, tmp_path: Path, cli: Cli) -> None:
+def test_refusals_leave_nothing(name: str, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     command, flags, message = REFUSALS[name]
+    monkeypatch.chdir(tmp_path)
     write_checkpoint(tmp_path / "model.pt", folder_of(tmp_path / "data", OLD), *flags)
-    before = sorted(tmp_path.iterdir())
-    assert re.search(message, error := cli(command, tmp_path / "model.pt", tmp_path / "out.pt", status=2).err), error
-    assert sorted(tmp_path.iterdir()) == before
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    output = "data/dict.txt" if name == "dictionary" else "out.pt"
+    assert re.search(message, error := cli(command, tmp_path / "model.pt", output, status=2).err), error
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before

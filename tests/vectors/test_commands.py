@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_tiedemb.checkpoints.dictionaries import FAIRSEQ_WORDS
 from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 from fairseq_tiedemb.vectors.sources import Source, parse_source
 from fairseq_tiedemb.vectors.text_file import read_vectors
+from fairseq_tiedemb.vectors.word_lists import read_rows
 
 from .. import untrained
 from ..conftest import Cli, RunCommand
@@ -254,6 +257,14 @@ def test_dictionaries_for_each_table(checkpoint: Path, tmp_path: Path, cli: Cli)
         command("correlation", checkpoint)
 
 
+def test_a_dictionary_may_be_a_pipe() -> None:
+    reading, writing = os.pipe()
+    with open(writing, "w") as file:
+        file.write("a 3\nb 2\n")
+    assert read_rows(Path(f"/dev/fd/{reading}")) == dict(enumerate([*FAIRSEQ_WORDS, "a", "b"]))
+    os.close(reading)
+
+
 def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
     text, vocabulary, broken = tmp_path / "x.vec", tmp_path / "vocab.txt", tmp_path / "zip.pt"
     text.write_text("the 1 2\nof 3 4\n")
@@ -276,6 +287,7 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
         ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*dict.txt", short),
         ("one word for each of the 3 rows of .*x.safetensors; got 4", f"{hugging}:wte", "--dict", vocabulary),
         ("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off"),
+        (r"--dict: needs a text file; got nothing.txt \(No such file", text, "--dict", "nothing.txt"),
     ):
         with pytest.raises(ValueError, match=message):
             command("neighbours", *arguments, *(() if "--words" in arguments else ("--words", "the")))

@@ -83,6 +83,7 @@ def test_refusals(tmp_path: Path) -> None:
     for arguments, message in (
         ([a], "TABLE: needs 2 at least; got 1, .*a.vec"),
         ([a, a], "TABLE: needs tables with 3 words in common; got 2 for .*a.vec"),
+        ([a, a, "--most-frequent", "1"], "--most-frequent: needs tables with 3 words in common; got 1 for .*a.vec"),
     ):
         with pytest.raises(ValueError, match=message):
             command("correlation", *arguments)

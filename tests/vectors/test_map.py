@@ -107,17 +107,19 @@ def test_pictures(tmp_path: Path, cli: Cli) -> None:
 
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, output = write(tmp_path / "a.vec", 9), ("--output", tmp_path / "x.png")
+    table, short = write(tmp_path / "a.vec", 9), write(tmp_path / "b.vec", 3)
+    output = ("--output", tmp_path / "x.png")
     for flags, message in (
         (output + ("--words", "w1", "w20", "w2"), "--words: needs words that .*a.vec has; got 'w20'. Use w2"),
         (output + ("--words", "w1", "w2", "w2", "w2"), "--words: needs 4 words or more that every TABLE has; got 2"),
         (output + ("--most-frequent", 3), "--most-frequent: needs 4 words or more that every TABLE has; got 3"),
+        (output, "TABLE: needs 4 words or more that every TABLE has; got 3"),
         (("--output", tmp_path / "x.word"), "--output: needs a name that ends in one of .* got .*x.word"),
     ):
         with pytest.raises(ValueError, match=message):
-            command("map", table, *flags)
+            command("map", short if message.startswith("TABLE") else table, *flags)
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ValueError, match="--method: needs scikit-learn for tsne; got a Python without it"):
         command("map", table, *output, "--method", "tsne")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.vec"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.vec", "b.vec"]
