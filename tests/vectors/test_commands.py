@@ -295,4 +295,6 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
         command("vectors", checkpoint, "--output", tmp_path / "y.vec")
     with pytest.raises(ValueError, match=r"--output: needs a folder that exists; got .*none"):
         command("vectors", checkpoint, "--output", tmp_path / "none/y.vec")
+    with pytest.raises(ValueError, match=r"--output: needs a folder that exists; got .*x.vec, a file. Use another"):
+        command("vectors", checkpoint, "--output", text / "y.vec")
     assert not (tmp_path / "y.vec").exists()
