@@ -191,28 +191,34 @@ def test_rows_start_with_the_deviation_that_is_asked_for() -> None:
     assert SharedEmbedding(500, 64, PAD, std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.1)
 
 
+def kept_and_computed(table: SharedEmbedding, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores by what a table keeps, and by a copy that keeps nothing."""
+    if table.training or not table.kept.keeps:
+        table.eval().keep_norms()
+    fresh = copy.deepcopy(table)
+    fresh.keep_norms(False)
+    with torch.no_grad():
+        return table.scores(features), fresh.scores(features)
+
+
 @every_method
 def test_kept_norms_follow_every_change_of_the_table(method: str) -> None:
-    table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True).eval(), torch.randn(2, 4)
-
-    def both() -> tuple[torch.Tensor, torch.Tensor]:
-        with torch.no_grad():
-            kept = table.scores(features)
-        return kept, table.scores(features).detach()
-
-    torch.testing.assert_close(*both())
+    table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True), torch.randn(2, 4)
+    other = SharedEmbedding(7, 4, PAD, method=method, bias=True)
+    torch.testing.assert_close(*kept_and_computed(table, features))
     with torch.no_grad():
         table.weight.mul_(2.0)
         table.bias.add_(1.0)
-    torch.testing.assert_close(*both())
+    torch.testing.assert_close(*kept_and_computed(table, features))
     optimizer = Adam(table.parameters(), lr=0.1)  # writes through `p.data`
     table.train()
     table.scores(features).logsumexp(1).sum().backward()
     optimizer.step()
-    table.eval()
-    torch.testing.assert_close(*both())
-    table.load_state_dict(SharedEmbedding(7, 4, PAD, method=method, bias=True).state_dict())
-    torch.testing.assert_close(*both())
+    torch.testing.assert_close(*kept_and_computed(table, features))
+    table.load_state_dict(other.state_dict())
+    torch.testing.assert_close(*kept_and_computed(table, features))
+    table.weight, table.bias = (torch.nn.Parameter(each + 1) for each in (table.weight, table.bias))
+    torch.testing.assert_close(*kept_and_computed(table, features))
 
 
 def count_norms(table: SharedEmbedding) -> list[int]:
@@ -252,26 +258,20 @@ def test_a_model_in_evaluation_never_scores_by_stale_norms() -> None:
 @every_method
 def test_inference_mode(method: str) -> None:
     with torch.inference_mode():
-        table = SharedEmbedding(7, 4, PAD, method=method, bias=True).eval()
-        torch.testing.assert_close(table.scores(torch.ones(1, 4)), table.scores(torch.ones(1, 4)))
-
-
-def test_kept_norms_keep_no_bias() -> None:
-    table, features = SharedEmbedding(7, 4, PAD, method="cosine", bias=True).eval(), torch.ones(1, 4)
-    with torch.no_grad():
-        before = table.scores(features)
-        table.bias = torch.nn.Parameter(torch.ones(7))
-        torch.testing.assert_close(table.scores(features), before + 1)
+        table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True), torch.randn(1, 4)
+        torch.testing.assert_close(*kept_and_computed(table, features))
+        table.weight[3] *= 2  # which no version tells
+        torch.testing.assert_close(*kept_and_computed(table, features))
 
 
 @every_method
 def test_scores_are_a_fresh_tensor(method: str) -> None:
     """fairseq's generator divides scores by the temperature in place."""
-    table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True).eval(), torch.randn(2, 4)
-    with torch.no_grad():
-        table.scores(features).div_(7.0)
-        torch.testing.assert_close(table.scores(features), table.scores(features))
-        assert table.scores(features).data_ptr() != table.scores(features).data_ptr()
+    table, features = SharedEmbedding(7, 4, PAD, method=method, bias=True), torch.randn(2, 4)
+    torch.nn.init.ones_(table.bias)
+    first, expected = kept_and_computed(table, features)
+    first.div_(7.0)
+    torch.testing.assert_close(kept_and_computed(table, features)[0], expected)
 
 
 def test_repr_says_what_it_is() -> None:
