@@ -10,7 +10,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from made_up import write_ptb
 
 from .models import test_word2vec as word2vec
-from .models.common import TARGET, grown
+from .models.common import TARGET, assert_gradients_are_finite, grown
 from .models.families import WORDS
 from .models.test_every_model import TRANSLATORS, batch_of, build, every_case
 from .outputs.common import COUNTS, HEADS, features
@@ -52,7 +52,7 @@ def test_loss_and_gradients_are_the_cpus(name: str, method: str, options: dict) 
 def test_half_precision_trains(name: str, method: str, options: dict, dtype: torch.dtype) -> None:
     model = build(name, sharing_method=method, **options).to("cuda", dtype).train()
     model(**moved(batch_of(name), "cuda"), target=TARGET.cuda()).loss.backward()
-    assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.grad is not None)
+    assert_gradients_are_finite(model)
 
 
 @every_case

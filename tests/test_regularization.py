@@ -219,6 +219,17 @@ def test_half_precision_sums_squares_in_float32() -> None:
     assert penalty.item() == pytest.approx(LAMBDA / 2 * 4096 * 1024)
 
 
+@pytest.mark.parametrize("name", ["cosine_regularization", "norm_regularization", "mean_regularization"])
+def test_penalties_of_rows_are_in_float32(name: str) -> None:
+    half = build().half()
+    with torch.no_grad():
+        half.output.table.weight.fill_(64.0)  # a sum of squares overflows
+    options = {"norm_target": 1.0} if name == "norm_regularization" else {}
+    found, exact = (REGULARIZERS[name].penalty(each, **options) for each in (half, copy.deepcopy(half).double()))
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), exact)
+
+
 def test_a_model_without_recurrent_layers_is_refused() -> None:
     each = TiedCrossEntropy(SimpleNamespace(target_dictionary=WORDS), True, activation_regularization=2.0)
     with pytest.raises(ValueError, match="--activation-regularization: needs a recurrent language model; got 2.0 for"):

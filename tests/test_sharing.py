@@ -235,3 +235,11 @@ def test_short_rows_that_are_not_padding_are_finite(method: str, dtype: torch.dt
         assert scores.isfinite().all()
         (scores.float().logsumexp(1).sum() + table.embed(torch.tensor([2])).float().sum()).backward()
         assert table.weight.grad[[0, 1, 3]].isfinite().all()
+        assert dtype != torch.float32 or table.weight.grad.isfinite().all()
+
+
+def test_norms_have_a_floor_and_padding_is_of_norm_one() -> None:
+    table = SharedEmbedding(5, 3, PAD)
+    with torch.no_grad():
+        table.weight[2], table.weight[3] = 0, torch.tensor([2e-3, 0, 0])
+    torch.testing.assert_close(table.squared_norms()[[PAD, 2, 3]], torch.tensor([1, 1e-6, 4e-6]))

@@ -33,6 +33,13 @@ def grown(model: Model, std: float = 0.7) -> Model:
     return model
 
 
+def assert_gradients_are_finite(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if not name.endswith("conv_bias"):  # which fairseq makes, and does not use
+            assert parameter.grad is not None, name
+            assert parameter.grad.isfinite().all(), name
+
+
 def write_vectors(path: Path, width: int) -> str:
     """Vectors of 0.5 for the first word and for one that no dictionary has."""
     path.write_text(f"2 {width}\n" + "".join(f"{word} {' '.join(['0.5'] * width)}\n" for word in ("word0", "other")))

@@ -70,7 +70,7 @@ def test_the_loss_needs_no_scores_and_leaves_the_model_as_it_was(family: str) ->
 
     head.scores = refuse
     model(**inputs(family), target=TARGET)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="no_such_argument"):
         model(**inputs(family), target=TARGET, no_such_argument=True)
     with pytest.raises(AssertionError, match="scores were computed"):
         scores(model, family)
