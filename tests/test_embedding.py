@@ -167,6 +167,16 @@ def test_padding_row_gets_the_softmax_gradient_as_an_output() -> None:
 
 
 @every_method
+def test_existing_rows_are_used_as_they_are(method: str) -> None:
+    rows = torch.nn.Parameter(torch.randn(7, 4))
+    before, drawn = rows.detach().clone(), torch.get_rng_state()
+    table = SharedEmbedding(7, 4, PAD, method=method, weight=rows)
+    assert table.weight is rows
+    assert torch.equal(rows, before)
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@every_method
 def test_rows_start_with_norm_one_where_a_method_divides_by_it(method: str) -> None:
     table = SharedEmbedding(500, 64, PAD, method=method, std=0.01)
     expected = 0.08 if method in START_PLAIN else 1.0

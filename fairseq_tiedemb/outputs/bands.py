@@ -40,7 +40,7 @@ class Bands(Head):
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         layers = self.layers
         check_target(target_N, len(features_ND), layers.cutoff[-1])
-        scores, targets = layers(features_ND.unsqueeze(0), target_N)
+        scores, targets = layers(features_ND.unsqueeze(0), target_N.long())
         exact = torch.promote_types(scores[0].dtype, torch.float32)
         # Not F.cross_entropy, for which -100 is no word at all.
         parts = scores[0].to(exact).log_softmax(-1).gather(1, targets[0].unsqueeze(1)).squeeze(1)

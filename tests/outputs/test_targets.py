@@ -37,6 +37,16 @@ def test_words_out_of_range(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", HEADS)
+def test_words_of_32_bits(name: str) -> None:
+    for compute in [*losses(name, training=True), *losses(name, training=False)]:
+        found = []
+        for target in (TARGET, TARGET.int()):
+            torch.manual_seed(1)  # of noise
+            found.append(compute(features(), target))
+        torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("name", HEADS)
 def test_targets_of_another_number_or_kind(name: str) -> None:
     for compute in losses(name, training=True):
         with pytest.raises(ValueError, match="target: needs token indices, int64 or int32; got torch.float64"):
