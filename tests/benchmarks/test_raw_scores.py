@@ -8,6 +8,7 @@ import torch
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.outputs import OutputLayer
 
+from .conftest import Record
 from .interleave import interleave, ratio
 
 CONTEXT, EMBEDDING, HIDDEN = 4, 100, 200
@@ -18,7 +19,7 @@ ASKED = {10_000: 10, 100_000: 100}
 @pytest.mark.benchmark
 @pytest.mark.parametrize("together", [1, 100], ids=["one context", "100 contexts"])
 @pytest.mark.parametrize("vocabulary", ASKED)
-def test_raw_scores(vocabulary: int, together: int) -> None:
+def test_raw_scores(vocabulary: int, together: int, record: Record) -> None:
     inputs = torch.randn(vocabulary, EMBEDDING)
     body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(CONTEXT * EMBEDDING, HIDDEN), torch.nn.Tanh())
     output = OutputLayer(SharedEmbedding(vocabulary, HIDDEN, 1, bias=True))
@@ -47,6 +48,8 @@ def test_raw_scores(vocabulary: int, together: int) -> None:
     print(f"V {vocabulary:,}, {together} at once")
     for name, times in seconds.items():
         print(f"  {name:12s} {statistics.median(times) / repeats * 1e6:10.0f} us")
-    asked = ASKED[vocabulary]
-    print(f"  all words / one word {ratio(seconds, 'all words', 'one word')}, asked {asked}")
+    asked, times_as_fast = ASKED[vocabulary], ratio(seconds, "all words", "one word")
+    print(f"  all words / one word {times_as_fast}, asked {asked}")
+    if together == 1:
+        record("speed-lm", f"raw,{vocabulary}", {"ratio": times_as_fast})
     assert statistics.median(seconds["all words"]) > asked * statistics.median(seconds["one word"])
