@@ -74,5 +74,3 @@ def test_beam_search(bsz: int, tmp_path: Path, record: Record) -> None:
         )
     speeds = {name: round(bsz * LENGTH / statistics.median(times)) for name, times in seconds.items()}
     record("speed-export", str(bsz), speeds | {f"{name}-over": ratio(seconds, FAIRSEQ, name) for name in engines})
-    for name in engines:
-        assert statistics.median(seconds[name]) < statistics.median(seconds[FAIRSEQ])

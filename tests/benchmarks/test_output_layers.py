@@ -20,12 +20,11 @@ from .interleave import interleave, ratio
 WORDS, WIDTH = 1_000, 200
 SIZES = (10_000, 100_000)
 FULL = "F.cross_entropy"
-# head -> options by V, and how many times faster it has to be; a head without a line has its defaults
+# head -> options by V; a head without a line has its defaults
 OPTIONS = {
     "classes": ({"classes": 100}, {"classes": 316}),
     "short-list": ({"short_list": 2_000}, {"short_list": 2_000}),
 }
-ASKED = {"classes": (6, 12), "nce": (15, 30), "tree": (6, 20)}
 
 
 @pytest.mark.benchmark
@@ -78,6 +77,4 @@ def test_output_layers(place: int) -> None:
             line = f"  {name:18s} {statistics.median(times) * 1e3:8.1f} ms"
             if name != FULL:
                 line += f"  {ratio(seconds, FULL, name)} times as fast"
-                if name in ASKED and what == "loss and gradients":
-                    line += f", asked {ASKED[name][place]}"
             print(line)
