@@ -190,7 +190,7 @@ class _ChunkedLoss:
         if self.scale is not None:
             sizes = self.scale.abs()
             smallest = sizes.amax() * SMALLEST_IN_HALF if self.is_lifted else sizes.new_tensor(SMALLEST_SCALE)
-            self.scale = self.scale.where(sizes >= SMALLEST_SCALE, smallest.clamp(min=SMALLEST_SCALE))
+            self.scale = torch.where(sizes < SMALLEST_SCALE, smallest.clamp(min=SMALLEST_SCALE), self.scale)
         self.logits, self.objective = Logits(features, table, self.scale, offset, self.target), objective
         self.options, self.weights = objective.options, weights
         self.exact = torch.promote_types(table.dtype, torch.float32)
