@@ -13,8 +13,13 @@ from .embedding import SharedEmbedding
 from .losses import PLAIN_LOSS, LossOptions
 from .sharing import sharing_method
 
-# Settings of models that change the logits between the output embedding and the loss: Gemma 2, Cohere, Granite.
-CHANGES_OF_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+# Settings of models that change the logits between the output embedding and the loss, or read them beside it, with the
+# values that do not: Gemma 2, RecurrentGemma, xLSTM, Cohere, Granite, Bamba.
+USES_OF_LOGITS = {
+    **dict.fromkeys(("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")),
+    **dict.fromkeys(("logit_scale", "logits_scaling"), 1),
+    "z_loss_coefficient": 0,
+}
 IGNORED = -100  # the label of tokens that are not predicted
 
 
@@ -98,8 +103,10 @@ def tied_class(base: Any) -> Any:
         @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output = self.get_output_embeddings()
-            settings = (getattr(self.config, name, None) for name in CHANGES_OF_LOGITS)
-            is_lean = takes_loss_function and all(value in (None, 1) for value in settings)
+            output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
+            is_lean = takes_loss_function and all(
+                getattr(self.config, name, None) in (None, neutral) for name, neutral in USES_OF_LOGITS.items()
+            )
             output.returns_features = self.training and kwargs.get("labels") is not None and is_lean
             try:
                 found = super().forward(*args, **kwargs)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fairseq_tiedemb import LossOptions, SharedEmbedding, for_transformers
-from fairseq_tiedemb.huggingface import tied_class
+from fairseq_tiedemb.huggingface import USES_OF_LOGITS, tied_class
 
 transformers = pytest.importorskip("transformers")
 SIZE, WIDTH = 50, 16
@@ -55,6 +55,24 @@ def test_a_plain_table_trains_and_scores_as_the_model_does(name: str, options: d
     assert evaluated.logits.shape == (*TEXT.shape, SIZE)
     start = TEXT[:, :2]
     assert torch.equal(ours.generate(start, max_length=6), stock.generate(start, max_length=6))
+
+
+@pytest.mark.parametrize(("setting", "neutral"), USES_OF_LOGITS.items())
+def test_logits_that_a_model_uses_are_computed(setting: str, neutral: float | None) -> None:
+    model = for_transformers(build("Llama")).train()
+    for value in (neutral, 5.0):
+        setattr(model.config, setting, value)
+        assert (model(TEXT, labels=LABELS).logits is None) == (value == neutral)
+
+
+def test_a_replica_scores_by_its_own_table() -> None:
+    """As nn.DataParallel makes it: of the modules alone, and not of what torch does not know."""
+    model = for_transformers(build("Llama")).eval()
+    model.set_input_embeddings(copy.deepcopy(model.get_input_embeddings()))
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(2)
+    features = model.model(TEXT).last_hidden_state
+    torch.testing.assert_close(model(TEXT).logits, model.get_input_embeddings().scores(features))
 
 
 def test_a_loss_of_several_batches_is_divided_by_all_their_words() -> None:

@@ -119,6 +119,8 @@ def main() -> None:
         parser.error(str(error))
     if arguments.port is not None:
         server(translator, arguments.port).serve_forever()
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(encoding="utf-8")
     too_long: list[str] = []
     for line in translator(lines_of(sys.stdin), too_long.append):
         print(line)

@@ -6,8 +6,8 @@ end included, the number of tokens predicted, and the sentence; at the end, on s
 Control characters of a sentence are escaped on a terminal, and kept in pipes and files.
 
 Sentences are scored separately. With --stream they are one text, in which every token is predicted from all tokens
-before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream score best so. --per-word writes the
-log-probability of every token, for fairseq-tiedemb ngram --interpolate.
+before it, as in fairseq-eval-lm with --task contiguous_lm; models trained on a stream score best so. --per-word writes
+the log-probability of every token, for fairseq-tiedemb ngram --interpolate.
 
 --cache adds a second perplexity to the summary: that of the model mixed with a cache of the last words.
 

@@ -28,6 +28,7 @@ REFUSED = {
     "no_cross_attention": "a decoder with attention to the encoder",
     "cross_self_attention": "separate self-attention and encoder attention",
     "base_layers": "layers without experts",
+    **dict.fromkeys(("scale_fc", "scale_attn", "scale_heads", "scale_resids"), "layers without NormFormer's scales"),
     "quant_noise_pq": "no layer between embeddings and positions",  # transformer_encoder.py:131, _decoder.py:310
     "quant_noise_scalar": "weights that training did not quantize",
 }
@@ -176,6 +177,9 @@ def _lacking_in_huggingface(settings: Settings) -> str | None:
         if options.get(option):
             needed = "a post-norm Transformer with fixed positions, as FSMT is" if translates else "XGLM's layers"
             return f"needs {needed}; got {flag_of(option)}"
+    widths = [options.get(f"{side}_embed_dim") for side in ("encoder", "decoder")]
+    if translates and widths[0] != widths[1]:
+        return f"needs one width, as FSMT has; got --encoder-embed-dim {widths[0]} and --decoder-embed-dim {widths[1]}"
     return None
 
 

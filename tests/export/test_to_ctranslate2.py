@@ -279,6 +279,8 @@ ENGINE_LACKS = [
     ("tied_transformer", {"no_token_positional_embeddings": True}, "translation", "--no-token-positional-embeddings T"),
     ("transformer", {"quant_noise_pq": 0.1}, "translation", "got --quant-noise-pq 0.1, .* Use --user-dir"),
     ("transformer_lm", {"quant_noise_scalar": 0.5}, "language_modeling", "got --quant-noise-scalar 0.5"),
+    ("tied_transformer_lm", {"scale_heads": True}, "language_modeling", "NormFormer's scales; got --scale-heads True"),
+    ("tied_transformer", {"scale_resids": True}, "translation", "without NormFormer's scales; got --scale-resids True"),
     ("tied_transformer", {"activation_fn": "linear"}, "translation", "got --activation-fn linear"),
     ("tied_transformer", {}, "translation", "got nowhere/dict.LANGUAGE.txt, which is none"),
     ("tied_transformer_lm", {}, "language_modeling", "got nowhere/dict.txt, which is none"),

@@ -183,6 +183,11 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], list[str], str]] = {
     "learned": ((*LM, "--decoder-learned-pos"), [], "XGLM's layers; got --decoder-learned-pos. Use --to fairseq, or"),
     "a bias": ((*LM, "--sharing-method", "own"), [], "parts that FSMT or XGLM has; got decoder.output_projection.bias"),
     "rows": ((*LM, "--output-dictionary-size", 10), [], "a row for each of .* words; got .* in decoder.embed_tokens"),
+    "widths": (
+        (*TIED_TRANSFORMER, "--encoder-embed-dim", 8),
+        [],
+        "one width, as FSMT has; got --encoder-embed-dim 8 and --decoder-embed-dim 16. Use .*--to ctranslate2, or",
+    ),
     "codes": (LM, ["--bpe-codes", "codes"], "--bpe-codes: needs a translation model, FSMT there; got codes for XGLM"),
     "no codes": (TIED_TRANSFORMER, ["--bpe-codes", "words"], "--bpe-codes: needs lines of two .*; got 'a' in line 1"),
     "quantization": (LM, ["--quantization", "int8"], "--quantization: needs --to ctranslate2; got int8. Leave it out"),
