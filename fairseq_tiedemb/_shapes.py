@@ -15,30 +15,24 @@ def check_table_size(num_embeddings: int, embedding_dim: int, padding_idx: int |
     if padding_idx is not None and (
         not isinstance(padding_idx, Integral) or not -num_embeddings <= padding_idx < num_embeddings
     ):
-        raise ValueError(
-            f"padding_idx: needs one of {num_embeddings} rows; got {padding_idx!r}. Use the dictionary's pad()."
-        )
+        needs = f"one of {num_embeddings} rows"
+        raise ValueError(f"padding_idx: needs {needs}; got {padding_idx!r}. Use the dictionary's pad().")
     if weight is None:
         return
     if not isinstance(weight, torch.nn.Parameter) or not weight.is_floating_point():
-        raise ValueError(
-            f"weight: needs an nn.Parameter of floating-point numbers; got a {type(weight).__name__} of "
-            f"{getattr(weight, 'dtype', None)}. Use nn.Parameter(weight.float())."
-        )
+        needs = "an nn.Parameter of floating-point numbers"
+        got = f"a {type(weight).__name__} of {getattr(weight, 'dtype', None)}"
+        raise ValueError(f"weight: needs {needs}; got {got}. Use nn.Parameter(weight.float()).")
     if weight.shape != (num_embeddings, embedding_dim):
-        raise ValueError(
-            f"weight: needs shape ({num_embeddings}, {embedding_dim}), num_embeddings and embedding_dim; got "
-            f"{tuple(weight.shape)}. Use the sizes of the table."
-        )
+        needs = f"shape ({num_embeddings}, {embedding_dim}), num_embeddings and embedding_dim"
+        raise ValueError(f"weight: needs {needs}; got {tuple(weight.shape)}. Use the sizes of the table.")
 
 
 def check_features(features: Tensor, width: int, *, name: str = "features") -> Tensor:
     """Returns features (*, width) after checking their width; the ValueError calls them ``name``."""
     if not features.dim() or features.shape[-1] != width:
-        raise ValueError(
-            f"{name}: needs shape (*, {width}), as wide as the table's rows; got {tuple(features.shape)}. Use a "
-            "projection, or a table of that width."
-        )
+        needs, got = f"shape (*, {width}), as wide as the table's rows", tuple(features.shape)
+        raise ValueError(f"{name}: needs {needs}; got {got}. Use a projection, or a table of that width.")
     return features
 
 
@@ -48,14 +42,12 @@ def check_loss_inputs(features_ND: Tensor, table_VD: Tensor, target_N: Tensor, t
     ``terms`` holds scale, offset and bias, (V,) or None.
     """
     if table_VD.dim() != 2 or not table_VD.numel():
-        raise ValueError(
-            f"table: needs shape (V, D), with at least one row; got {tuple(table_VD.shape)}. Use a matrix."
-        )
+        needs = "shape (V, D), with at least one row"
+        raise ValueError(f"table: needs {needs}; got {tuple(table_VD.shape)}. Use a matrix.")
     size, width = table_VD.shape
     if check_features(features_ND, width).dim() != 2:
-        raise ValueError(
-            f"features: needs shape (N, {width}); got {tuple(features_ND.shape)}. Use features.flatten(0, -2)."
-        )
+        needs = f"shape (N, {width})"
+        raise ValueError(f"features: needs {needs}; got {tuple(features_ND.shape)}. Use features.flatten(0, -2).")
     check_target(target_N, len(features_ND), size)
     for name, term in terms.items():
         if term is not None and (not isinstance(term, Tensor) or term.shape != (size,)):
@@ -70,16 +62,13 @@ def check_target(target_N: Tensor, count: int, size: int) -> None:
     There ``gather`` and ``index_select`` refuse indices out of range; advanced indexing takes -1 for the last row.
     """
     if target_N.shape != (count,):
-        raise ValueError(
-            f"target: needs shape ({count},), one token per feature vector; got {tuple(target_N.shape)}. Use "
-            "target.flatten(), and the features of these tokens alone."
-        )
+        needs = f"shape ({count},), one token per feature vector"
+        use = "target.flatten(), and the features of these tokens alone"
+        raise ValueError(f"target: needs {needs}; got {tuple(target_N.shape)}. Use {use}.")
     if target_N.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"target: needs token indices, int64 or int32; got {target_N.dtype}. Use target.long().")
     if target_N.device.type == "cpu" and len(target_N) and not torch.compiler.is_compiling():
         lowest, highest = (int(word) for word in target_N.aminmax())
         if lowest < 0 or highest >= size:
-            raise ValueError(
-                f"target: needs tokens in [0, {size}); got {lowest if lowest < 0 else highest}. Use features and "
-                "targets without padding."
-            )
+            needs, got = f"tokens in [0, {size})", lowest if lowest < 0 else highest
+            raise ValueError(f"target: needs {needs}; got {got}. Use features and targets without padding.")

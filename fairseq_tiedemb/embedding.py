@@ -104,9 +104,8 @@ class SharedEmbedding(Keeping, Head):
             ValueError: for another module, or an option of ``nn.Embedding`` that the table does not have.
         """
         if not isinstance(module, (nn.Embedding, nn.Linear)):
-            raise ValueError(
-                f"module: needs an nn.Embedding or nn.Linear; got {type(module).__name__}. Use its weight."
-            )
+            needs = "an nn.Embedding or nn.Linear"
+            raise ValueError(f"module: needs {needs}; got {type(module).__name__}. Use its weight.")
         for option in ("max_norm", "scale_grad_by_freq", "sparse"):
             if value := getattr(module, option, None):
                 raise ValueError(f"module: needs an nn.Embedding without {option}; got {value}. Use its weight.")
@@ -225,10 +224,8 @@ class SharedEmbedding(Keeping, Head):
     def check_options(self, options: LossOptions) -> None:
         """Raises ValueError for augmented loss of a table that is no input, and so has no vectors of its words."""
         if options.augmented_loss and not self.embeds:
-            raise ValueError(
-                f"--augmented-loss: needs one table for input and output; got {options.augmented_loss} with an output "
-                "table of its own. Use --share-decoder-input-output-embed."
-            )
+            needs, got = "one table for input and output", f"{options.augmented_loss} with an output table of its own"
+            raise ValueError(f"--augmented-loss: needs {needs}; got {got}. Use --share-decoder-input-output-embed.")
 
     log_prob = log_prob_by_loss
 

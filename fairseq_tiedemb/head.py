@@ -122,7 +122,5 @@ def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> Non
 
 def no_counts(flag: str) -> ValueError:
     """The error of a head that lacks the counts of the training text."""
-    return ValueError(
-        f"{flag}: needs the counts of the training text; got a data folder without split train. Use the folder that "
-        "fairseq-preprocess wrote for training."
-    )
+    needs, got = "the counts of the training text", "a data folder without split train"
+    return ValueError(f"{flag}: needs {needs}; got {got}. Use the folder that fairseq-preprocess wrote for training.")

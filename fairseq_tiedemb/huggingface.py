@@ -64,10 +64,8 @@ def for_transformers(
         raise ValueError(f"model: needs embeddings of Transformers; got {name}, which has ours. Use it as it is.")
     shapes = [getattr(getattr(each, "weight", None), "shape", None) for each in (ours, theirs)]
     if getattr(model.config, "is_encoder_decoder", False) or None in shapes or shapes[0] != shapes[1]:
-        raise ValueError(
-            "model: needs a language model with an input and an output embedding of one size; got "
-            f"{name} with {shapes[0]} and {shapes[1]}. Use one like GPT-2."
-        )
+        needs = "a language model with an input and an output embedding of one size"
+        raise ValueError(f"model: needs {needs}; got {name} with {shapes[0]} and {shapes[1]}. Use one like GPT-2.")
     if getattr(theirs, "bias", None) is not None:
         raise ValueError(f"model: needs an output without a bias; got {name}'s. Use another model.")
     table = _table_of(ours, method)
@@ -167,9 +165,8 @@ def _table_of(embedding: Any, method: str) -> SharedEmbedding:
     constants = Constants(embedding_scale=float(getattr(embedding, "scalar_embed_scale", 1.0)))
     if type(embedding).forward is not nn.Embedding.forward and constants == NO_CONSTANTS:
         got = type(embedding).__name__
-        raise ValueError(
-            f"model: needs an input embedding that looks up rows; got {got}. Use a model with nn.Embedding."
-        )
+        needs = "an input embedding that looks up rows"
+        raise ValueError(f"model: needs {needs}; got {got}. Use a model with nn.Embedding.")
     return SharedEmbedding.from_module(embedding, method=method, constants=constants)
 
 

@@ -98,7 +98,5 @@ def check_evaluated(loss: Tensor) -> None:
     Not in training, which it would wait in: fairseq sees gradients.
     """
     if loss.isnan().any():
-        raise ValueError(
-            "validation: needs a loss that is a number; got nan. Use a checkpoint from before the training diverged, "
-            "or no --fp16."
-        )
+        use = "a checkpoint from before the training diverged, or no --fp16"
+        raise ValueError(f"validation: needs a loss that is a number; got nan. Use {use}.")

@@ -125,7 +125,7 @@ class _OutputLoss(torch.autograd.Function):
         ctx.objective, ctx.needs_grad = objective, ctx.needs_input_grad[:4]
         needs_grad = ctx.needs_grad if objective.options.reduce else (False,) * 4
         inputs: Any = (features, table, scale, offset, target)
-        losses, grads = _losses_and_gradients(inputs, objective, ctx.product_dtype, needs_grad)
+        losses, grads = _losses_and_gradients(inputs, objective, ctx.product_dtype, needs_grad, None)
         ctx.grads = grads if any(needs_grad) else None
         if any(ctx.needs_grad):
             ctx.save_for_backward(*inputs)
@@ -135,10 +135,8 @@ class _OutputLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> Gradients:
         if torch.is_grad_enabled():
-            raise RuntimeError(
-                "output_loss: needs a backward pass without create_graph, because it has no second derivatives; got "
-                "create_graph=True. Use F.cross_entropy of the logits."
-            )
+            needs = "a backward pass without create_graph, because it has no second derivatives"
+            raise RuntimeError(f"output_loss: needs {needs}; got create_graph=True. Use F.cross_entropy of the logits.")
         inputs: Any = ctx.saved_tensors
         # Handed out once, so that autograd may add to the gradients in place.
         grads, ctx.grads = ctx.grads, None
@@ -163,11 +161,7 @@ class _OutputLoss(torch.autograd.Function):
 
 
 def _losses_and_gradients(
-    inputs: Any,
-    objective: Objective,
-    product_dtype: torch.dtype,
-    needs_grad: tuple[bool, ...],
-    weights: Tensor | None = None,
+    inputs: Any, objective: Objective, product_dtype: torch.dtype, needs_grad: tuple[bool, ...], weights: Tensor | None
 ) -> tuple[OutputLoss, Gradients]:
     """Does ``loss_by_words`` for any objective; ``inputs`` are features, table, scale, offset and target."""
     features, table, *_, target = inputs

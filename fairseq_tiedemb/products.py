@@ -71,9 +71,8 @@ def fast_products(way: str | None = None) -> Products:
     """
     chosen = way or os.environ.get(VARIABLE) or "auto"
     if chosen not in ("auto", *WAYS):
-        raise ValueError(
-            f"{VARIABLE if way is None else 'way'}: needs auto, blas or onednn; got {chosen}. Use auto, which measures."
-        )
+        needs, got = "auto, blas or onednn", chosen
+        raise ValueError(f"{VARIABLE if way is None else 'way'}: needs {needs}; got {got}. Use auto, which measures.")
     if chosen == "blas":
         use(chosen)
         return Products(chosen)

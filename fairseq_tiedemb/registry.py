@@ -43,9 +43,8 @@ class Registry(dict[str, Entry], Generic[Entry]):
             raise ValueError(f"{self.noun}: needs an instance of {kind}; got {entry!r}. Use {kind}(name=..., ...).")
         name = entry.name  # type: ignore[attr-defined]
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise ValueError(
-                f"{self.noun}: needs a name of letters, digits and . + - _; got {name!r}. Use 'my-own', say."
-            )
+            needs = "a name of letters, digits and . + - _"
+            raise ValueError(f"{self.noun}: needs {needs}; got {name!r}. Use 'my-own', say.")
         if name in self and name in self.yields:
             self.yields.remove(name)
         elif name in self:

@@ -114,10 +114,8 @@ class SharingMethod:
         for name, make in makers.items():
             value = make(size, width)
             if not isinstance(value, Tensor) or not value.is_floating_point():
-                raise ValueError(
-                    f"sharing method {self.name!r}: needs parameters that are tensors of floating-point numbers; got "
-                    f"{value!r} for {name!r}. Use torch.tensor(1.0), say."
-                )
+                needs, got = "parameters that are tensors of floating-point numbers", f"{value!r} for {name!r}"
+                raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use torch.tensor(1.0), say.")
             initial[name] = nn.Parameter(value)
         return initial
 

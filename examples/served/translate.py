@@ -120,7 +120,7 @@ def main() -> None:
     if arguments.port is not None:
         server(translator, arguments.port).serve_forever()
     for stream in (sys.stdin, sys.stdout):
-        stream.reconfigure(encoding="utf-8")
+        stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     too_long: list[str] = []
     for line in translator(lines_of(sys.stdin), too_long.append):
         print(line)

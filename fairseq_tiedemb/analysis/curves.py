@@ -48,10 +48,9 @@ class Run:
         if subset not in self.valid:
             names = list(self.valid)
             found = f"{path} has {', '.join(names)}" if names else f"{path} has no validation"
-            raise ValueError(
-                f"--subset: needs a validation subset that every log has; got {subset!r}, but {found}. Use "
-                f"{f'--subset {names[0]}' if names else 'logs of runs with validation'}."
-            )
+            needs = "a validation subset that every log has"
+            use = f"{f'--subset {names[0]}' if names else 'logs of runs with validation'}"
+            raise ValueError(f"--subset: needs {needs}; got {subset!r}, but {found}. Use {use}.")
         return self.valid[subset]
 
 
@@ -89,10 +88,9 @@ def read_log(path: str | Path) -> Run:
     except OSError as error:
         raise ValueError(f"LOG: needs a log of fairseq-train; got {path} ({error.strerror}). Use another.") from error
     if newest == 0:
-        raise ValueError(
-            f"LOG: needs perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`; got {path}, "
-            f"which has none. Use the log of a fairseq-train that ended an epoch, with --log-format simple or json."
-        )
+        needs = "perplexities at the end of epochs, as in `epoch 001 | loss ... | ppl ... |`"
+        use = "the log of a fairseq-train that ended an epoch, with --log-format simple or json"
+        raise ValueError(f"LOG: needs {needs}; got {path}, which has none. Use {use}.")
     return run
 
 

@@ -16,7 +16,5 @@ def load_dictionary(path: Path, *, flag: str) -> Any:
     try:
         return Dictionary.load(str(path))
     except Exception as error:  # fairseq raises many classes, including Exception itself
-        raise ValueError(
-            f"{flag}: needs the dictionary of fairseq-preprocess; got {path} ({' '.join(str(error).split())}). Use the "
-            "one that it wrote."
-        ) from error
+        needs, got = "the dictionary of fairseq-preprocess", f"{path} ({' '.join(str(error).split())})"
+        raise ValueError(f"{flag}: needs {needs}; got {got}. Use the one that it wrote.") from error

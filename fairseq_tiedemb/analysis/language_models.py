@@ -24,10 +24,8 @@ def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT
     name = getattr(options, "_name", None) or getattr(options, "arch", None)
     model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
     if model is not None and not hasattr(model, "supported_targets"):  # only language models have this method
-        raise ValueError(
-            f"{flag}: needs a language model; got {model.__name__} in {checkpoint}. Use another checkpoint, or "
-            "fairseq-generate --score-reference for a translation model."
-        )
+        use = "another checkpoint, or fairseq-generate --score-reference for a translation model"
+        raise ValueError(f"{flag}: needs a language model; got {model.__name__} in {checkpoint}. Use {use}.")
     load_dictionary(data / "dict.txt", flag="--data")
     require_finite(state["model"], str(checkpoint), flag=flag)
     ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)

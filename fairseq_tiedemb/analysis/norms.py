@@ -45,10 +45,8 @@ def table_norms(
     named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
     tables = [(names, entry) for names, entry in named if entry.dim() == 2]
     if not tables:
-        raise ValueError(
-            f"TABLE: needs a model with an embedding table (embed_tokens, output_projection, ...); got {path}, "
-            "which has none. Use a checkpoint of a model with a vocabulary."
-        )
+        needs, got = "a model with an embedding table (embed_tokens, output_projection, ...)", f"{path}, which has none"
+        raise ValueError(f"TABLE: needs {needs}; got {got}. Use a checkpoint of a model with a vocabulary.")
     require_finite({names[0]: table for names, table in tables}, str(path), flag="TABLE")
     return [
         _row_norms(model, f"[{number}]", names, table, padding_row) for number, (names, table) in enumerate(tables, 1)
@@ -103,19 +101,17 @@ def with_counts(
     fitting = [one for one in tables if one.size == len(words)]
     if not fitting:
         sizes = ", ".join(f"{one.size:,}" for one in tables)
-        raise ValueError(
-            f"--dictionary: needs as many words as a table has rows ({sizes}); got {len(words):,}, including "
-            f"fairseq's special symbols, in {dictionary}. Use the dict.txt of the training."
-        )
+        needs = f"as many words as a table has rows ({sizes})"
+        got = f"{len(words):,}, including fairseq's special symbols, in {dictionary}"
+        raise ValueError(f"--dictionary: needs {needs}; got {got}. Use the dict.txt of the training.")
     # The dictionaries of two languages may have the same size.
     matching = [
         one for one in fitting if not all(is_another(words, trained_with.get(side_of(name))) for name in one.names)
     ]
     if not matching:
-        raise ValueError(
-            f"--dictionary: needs the {len(words):,} words that the model was trained with, in their order; got "
-            f"{dictionary}, with other words or another order. Use the dict.txt of the training."
-        )
+        needs = f"the {len(words):,} words that the model was trained with, in their order"
+        got = f"{dictionary}, with other words or another order"
+        raise ValueError(f"--dictionary: needs {needs}; got {got}. Use the dict.txt of the training.")
     return [(one, counts[one.rows]) for one in matching]
 
 

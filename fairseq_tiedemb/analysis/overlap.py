@@ -40,10 +40,9 @@ def languages_of(data: Path) -> tuple[str, str]:
     """Returns source and target language of a folder of fairseq-preprocess; ValueError unless it has just one pair."""
     pairs = sorted({path.name.split(".")[1] for path in data.glob("train.*-*.*.bin")})
     if len(pairs) != 1:
-        raise ValueError(
-            f"TEXT: needs the training text of one pair of languages, train.SOURCE-TARGET.*.bin; got "
-            f"{', '.join(pairs) or 'none'} in {data}. Use the two encoded texts themselves."
-        )
+        needs = "the training text of one pair of languages, train.SOURCE-TARGET.*.bin"
+        got = f"{', '.join(pairs) or 'none'} in {data}"
+        raise ValueError(f"TEXT: needs {needs}; got {got}. Use the two encoded texts themselves.")
     (pair,) = pairs
     # The name of a language may have a hyphen of its own, zh-CN.
     splits = [(pair[:place], pair[place + 1 :]) for place, character in enumerate(pair) if character == "-"]

@@ -70,9 +70,8 @@ def describe(name: str, *, words: int | None = None) -> Preset:
     known = [preset for names in families().values() for preset in names]
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3) or ["lstm_nmt_wt"]
-        raise ValueError(
-            f"NAME: needs a preset of this package; got {name}. Use {', '.join(near)}; see `fairseq-tiedemb arch`."
-        )
+        needs = "a preset of this package"
+        raise ValueError(f"NAME: needs {needs}; got {name}. Use {', '.join(near)}; see `fairseq-tiedemb arch`.")
     model_class = ARCH_MODEL_REGISTRY[name]
     settings, own = _settings(name)
     cutoffs = " ".join(str(value) for key, value in settings.items() if key.endswith("_cutoff"))

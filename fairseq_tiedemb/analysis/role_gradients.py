@@ -62,18 +62,16 @@ def _tables(model: Any) -> tuple[Any, Tensor]:
     embed = getattr(decoder, "embed_tokens", None)
     adaptive = isinstance(embed, AdaptiveInput) or getattr(decoder, "adaptive_softmax", None) is not None
     if embed is None or adaptive:
-        raise ValueError(
-            f"CHECKPOINT: needs a model with one table for all words; got {type(model).__name__} with "
-            f"{'adaptive tables' if adaptive else 'none'}. Use one without --adaptive-input, --adaptive-softmax-cutoff."
-        )
+        got = f"{type(model).__name__} with {'adaptive tables' if adaptive else 'none'}"
+        use = "one without --adaptive-input, --adaptive-softmax-cutoff"
+        raise ValueError(f"CHECKPOINT: needs a model with one table for all words; got {got}. Use {use}.")
     if hasattr(model, "output"):  # our models
         tables = [table.weight for table in model.output.tables().values()]
         if [len(table) for table in tables] != [len(embed.weight)]:
             shown = ", ".join(str(tuple(table.shape)) for table in tables) or "none"
-            raise ValueError(
-                f"CHECKPOINT: needs an output table with a row for each of {len(embed.weight):,} words; got "
-                f"{type(model).__name__} with {shown}. Use one with the full softmax."
-            )
+            needs = f"an output table with a row for each of {len(embed.weight):,} words"
+            got = f"{type(model).__name__} with {shown}"
+            raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one with the full softmax.")
         return embed, tables[0]
     layers = [getattr(decoder, name, None) for name in ("output_projection", "fc_out")]
     # Stock fairseq's recurrent decoders have neither if they are tied.

@@ -32,10 +32,8 @@ def last_checkpoints(folder: Path, count: int, *, by_update: bool, upper_bound: 
     if len(known) < count:
         limit = "" if upper_bound is None else f" up to {kind} {upper_bound}"
         example = "checkpoint_EPOCH_UPDATE.pt" if by_update else "checkpointEPOCH.pt"
-        raise ValueError(
-            f"{flag}: needs {count} files {example}{limit} in {folder}; got {len(known)}. Use a smaller number, or "
-            f"{'--keep-interval-updates' if by_update else '--keep-last-epochs'} in training."
-        )
+        use = f"a smaller number, or {'--keep-interval-updates' if by_update else '--keep-last-epochs'} in training"
+        raise ValueError(f"{flag}: needs {count} files {example}{limit} in {folder}; got {len(known)}. Use {use}.")
     return [numbered[number] for number in known[:count]]
 
 

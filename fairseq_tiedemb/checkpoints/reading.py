@@ -48,10 +48,9 @@ def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:
     """Raises ValueError, with `flag` and the model's origin, `name`, for the first entry with inf or nan."""
     for key, entry in model.items():
         if is_weight(entry) and not key.endswith(NEVER_FILLED) and not entry.isfinite().all():
-            raise ValueError(
-                f"{flag}: needs finite weights; got {name} with {int((~entry.isfinite()).sum()):,} of "
-                f"{entry.numel():,} numbers of {key} inf or nan. Use a checkpoint from before the training diverged."
-            )
+            needs = "finite weights"
+            got = f"{name} with {int((~entry.isfinite()).sum()):,} of {entry.numel():,} numbers of {key} inf or nan"
+            raise ValueError(f"{flag}: needs {needs}; got {got}. Use a checkpoint from before the training diverged.")
 
 
 def is_weight(entry: Any) -> bool:

@@ -177,10 +177,8 @@ class Words:
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """None: what is saved must say fairseq's name, which pickle looks up."""
-        raise ValueError(
-            "fairseq: needs to be installed where a checkpoint with a dictionary in it is saved; got none. "
-            "Use pip install fairseq-tiedemb with its requirements."
-        )
+        needs = "to be installed where a checkpoint with a dictionary in it is saved"
+        raise ValueError(f"fairseq: needs {needs}; got none. Use pip install fairseq-tiedemb with its requirements.")
 
 
 FILLED = (NumberType, Array, Settings, Words)

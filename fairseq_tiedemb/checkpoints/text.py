@@ -30,10 +30,8 @@ def parse_dict(lines: Iterable[tuple[int, str]], path: str | Path, *, flag: str)
     for number, line in lines:
         word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
         if not word or not count.isdecimal():
-            raise ValueError(
-                f"{flag}: needs lines `word count`; got {line.rstrip()[:60]!r} in line {number} of {path}. Use the "
-                "dict.txt that fairseq-preprocess wrote."
-            )
+            needs, got = "lines `word count`", f"{line.rstrip()[:60]!r} in line {number} of {path}"
+            raise ValueError(f"{flag}: needs {needs}; got {got}. Use the dict.txt that fairseq-preprocess wrote.")
         entries.append((word, int(count)))
     return entries
 

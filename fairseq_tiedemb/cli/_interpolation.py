@@ -62,16 +62,12 @@ def _scores(files: Sequence[str], texts: Sequence[str]) -> list[ngram.WordScores
 def _check_same_tokens(expected: Sequence[str], found: Sequence[str], *, text: str, name: str) -> None:
     for number, (one, other) in enumerate(zip(expected, found, strict=False), start=1):
         if one != other:
-            raise ValueError(
-                f"--interpolate: needs models of the same words; got {one} and, from {name}, {other} as token number "
-                f"{number} of {text}. Use the files in the order of --held-out and --test, and --dict with the "
-                "dict.txt of the other model."
-            )
+            got = f"{one} and, from {name}, {other} as token number {number} of {text}"
+            use = "the files in the order of --held-out and --test, and --dict with the dict.txt of the other model"
+            raise ValueError(f"--interpolate: needs models of the same words; got {got}. Use {use}.")
     if len(found) != len(expected):
-        raise ValueError(
-            f"--interpolate: needs a probability for each of the {len(expected)} tokens of {text}; got {len(found)} "
-            f"from {name}. Use score --per-word on the same text."
-        )
+        needs, got = f"a probability for each of the {len(expected)} tokens of {text}", f"{len(found)} from {name}"
+        raise ValueError(f"--interpolate: needs {needs}; got {got}. Use score --per-word on the same text.")
 
 
 def print_interpolation(names: Sequence[str], logs: Sequence[Sequence[Reals]], texts: Sequence[str]) -> None:

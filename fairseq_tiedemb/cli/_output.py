@@ -34,10 +34,8 @@ def check_picture(path: Path, *, flag: str, inputs: Iterable[Path] = ()) -> str:
     formats = sorted(FigureCanvasBase.get_supported_filetypes())
     picture_format = path.suffix[1:].lower()
     if picture_format not in formats:
-        raise ValueError(
-            f"{flag}: needs a name that ends in one of {', '.join('.' + name for name in formats)}; got "
-            f"{path}. Use {path.stem}.png."
-        )
+        needs = f"a name that ends in one of {', '.join('.' + name for name in formats)}"
+        raise ValueError(f"{flag}: needs {needs}; got {path}. Use {path.stem}.png.")
     return picture_format
 
 
@@ -62,10 +60,9 @@ def written_aside(path: Path) -> Iterator[Path]:
         cause = system_error(error)
         if cause is None:
             raise
-        raise ValueError(
-            f"{path}: needs a disk that takes the whole file; got an error of the system ({cause.strerror or cause}). "
-            "Nothing of it is left. Use another place, or make room."
-        ) from error
+        needs = "a disk that takes the whole file"
+        got = f"an error of the system ({cause.strerror or cause}). Nothing of it is left"
+        raise ValueError(f"{path}: needs {needs}; got {got}. Use another place, or make room.") from error
 
 
 @contextmanager
@@ -94,9 +91,8 @@ def _check_place(path: Path, *, flag: str) -> None:
         with _aside(Path(os.path.realpath(path))) as aside:
             aside.touch()
     except OSError as error:
-        raise ValueError(
-            f"{flag}: needs a name that the system lets be written; got {path} ({error.strerror}). Use another."
-        ) from None
+        needs = "a name that the system lets be written"
+        raise ValueError(f"{flag}: needs {needs}; got {path} ({error.strerror}). Use another.") from None
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir
 from fairseq_tiedemb.cli._output import check_output, save_aside
-from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 
 def add_start(parser: argparse.ArgumentParser) -> None:

@@ -35,10 +35,8 @@ def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--trai
         _check_index(Path(f"{path}.idx"))
         return open_stream(str(path), dictionary)
     except FileNotFoundError:
-        raise ValueError(
-            f"{flag}: needs a text of {data}; got {path}, without .bin or .idx. Use one that fairseq-preprocess "
-            "wrote, as train or test."
-        ) from None
+        use = "one that fairseq-preprocess wrote, as train or test"
+        raise ValueError(f"{flag}: needs a text of {data}; got {path}, without .bin or .idx. Use {use}.") from None
 
 
 def _check_index(path: Path) -> None:
@@ -51,7 +49,5 @@ def _check_index(path: Path) -> None:
         return
     size, needed = path.stat().st_size, HEADER + BYTES_EACH * int.from_bytes(header[18:], "little")
     if size < needed or not header.startswith(MMapIndexedDataset.Index._HDR_MAGIC):
-        raise ValueError(
-            f"{path}: needs to be as fairseq-preprocess wrote it; got {size:,} bytes, of {needed:,} by its header. Use "
-            "a whole one."
-        )
+        got = f"{size:,} bytes, of {needed:,} by its header"
+        raise ValueError(f"{path}: needs to be as fairseq-preprocess wrote it; got {got}. Use a whole one.")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.checkpoints.table_names import ROLES
-from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
+from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir
 
 TABLE_HELP = (
     "a checkpoint of fairseq's or ours, a folder of Hugging Face's transformers or its safetensors file, or vectors as "
@@ -21,30 +21,17 @@ BESIDE = ("dict*.txt", "vocab.*", "*.json", "*.safetensors")
 def add_tables(parser: argparse.ArgumentParser, *, nargs: str | None = "+") -> None:
     """Adds TABLE, and the options that choose a file's table and its words."""
     parser.add_argument("tables", nargs=nargs, metavar="TABLE", help=TABLE_HELP)
-    parser.add_argument(
-        "--role",
-        choices=tuple(ROLES),
-        help="role of every TABLE given without one: in, out or tied in the decoder or language model; sum is in + "
-        "out; source is the encoder's input",
-    )
+    about = "role of every TABLE given without one: in, out or tied in the decoder or language model; sum is in + "
+    about += "out; source is the encoder's input"
+    parser.add_argument("--role", choices=tuple(ROLES), help=about)
     parser.add_argument("--tensor", metavar="NAME", help="name of a matrix, for every TABLE given without one")
-    parser.add_argument(
-        "--dict",
-        action="append",
-        default=[],
-        type=Path,
-        metavar="FILE",
-        help="words of the rows: dict.txt of fairseq, or tokenizer.json, vocab.json or vocab.txt; once for all TABLEs, "
-        "or once for each TABLE, in order; not for text. Default: dict.txt beside the checkpoint, or in the data "
-        "folder of its training; tokenizer.json, vocab.json or vocab.txt in the folder, of which words alone count",
-    )
-    parser.add_argument(
-        "--word-mark",
-        default="",
-        metavar="MARK",
-        help="prefix of words in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; entries without "
-        "it are left out",
-    )
+    about = "words of the rows: dict.txt of fairseq, or tokenizer.json, vocab.json or vocab.txt; once for all TABLEs, "
+    about += "or once for each TABLE, in order; not for text. Default: dict.txt beside the checkpoint, or in the data "
+    about += "folder of its training; tokenizer.json, vocab.json or vocab.txt in the folder, of which words alone count"
+    parser.add_argument("--dict", action="append", default=[], type=Path, metavar="FILE", help=about)
+    about = "prefix of words in the dictionary, such as \u2581 of SentencePiece and \u0120 of GPT-2; entries without "
+    about += "it are left out"
+    parser.add_argument("--word-mark", default="", metavar="MARK", help=about)
     add_user_dir(parser)
 
 

@@ -15,9 +15,8 @@ from fairseq_tiedemb.cli._tables import add_tables, read_tables
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_tables(parser)
-    parser.add_argument(
-        "--questions", type=Path, required=True, metavar="FILE", help="file of questions, such as questions-words.txt"
-    )
+    about = "file of questions, such as questions-words.txt"
+    parser.add_argument("--questions", type=Path, required=True, metavar="FILE", help=about)
     add_number(parser, "--most-frequent", "use only the first N words of each table, in questions and answers", 30_000)
     about = "use 3CosMul (Levy & Goldberg 2014): products of cosines instead of sums"
     parser.add_argument("--multiply", action="store_true", help=about)

@@ -15,22 +15,14 @@ from fairseq_tiedemb.cli._output import check_output, save_aside
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of fairseq's script average_checkpoints.py."""
-    parser.add_argument(
-        "--inputs",
-        nargs="+",
-        action="extend",
-        type=Path,
-        required=True,
-        metavar="PATH",
-        help="the checkpoints, or their folder",
-    )
+    about = "the checkpoints, or their folder"
+    parser.add_argument("--inputs", nargs="+", action="extend", type=Path, required=True, metavar="PATH", help=about)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the new checkpoint")
     number = parser.add_mutually_exclusive_group()
     for kind, name in (("epoch", "checkpointEPOCH.pt"), ("update", "checkpoint_EPOCH_UPDATE.pt")):
         add_number(number, f"--num-{kind}-checkpoints", f"average the last N {name} of the folder")
-    parser.add_argument(
-        "--checkpoint-upper-bound", type=int, metavar="N", help="ignore checkpoints after this epoch, or update"
-    )
+    about = "ignore checkpoints after this epoch, or update"
+    parser.add_argument("--checkpoint-upper-bound", type=int, metavar="N", help=about)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -56,8 +48,7 @@ def chosen(arguments: argparse.Namespace) -> Sequence[Path]:
             raise ValueError(f"--inputs: needs checkpoints; got the folder {path}. Use {counted} with it.")
         return inputs
     if len(inputs) > 1:
-        raise ValueError(
-            f"--inputs: needs one folder with {counted}; got {len(inputs)} paths. Use one, or leave the number out."
-        )
+        needs = f"one folder with {counted}"
+        raise ValueError(f"--inputs: needs {needs}; got {len(inputs)} paths. Use one, or leave the number out.")
     count = epochs if updates is None else updates
     return last_checkpoints(inputs[0], count, by_update=updates is not None, upper_bound=upper_bound)

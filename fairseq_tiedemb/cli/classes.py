@@ -33,15 +33,11 @@ def run(arguments: argparse.Namespace) -> None:
     counts = np.bincount(tokens, minlength=len(dictionary))
     words = np.flatnonzero(counts)
     if len(words) < 2:
-        raise ValueError(
-            f"--train-subset: needs two different words or more; got {len(words)} in {arguments.train_subset} of "
-            f"{arguments.data}. Use another text."
-        )
+        got = f"{len(words)} in {arguments.train_subset} of {arguments.data}"
+        raise ValueError(f"--train-subset: needs two different words or more; got {got}. Use another text.")
     if not 1 < arguments.classes <= len(words):
-        raise ValueError(
-            f"--classes: needs 2 to {len(words):,}, the words that the text has; got {arguments.classes}. Use "
-            f"{max(2, round(len(words) ** 0.5))}, say."
-        )
+        needs, got = f"2 to {len(words):,}, the words that the text has", arguments.classes
+        raise ValueError(f"--classes: needs {needs}; got {got}. Use {max(2, round(len(words) ** 0.5))}, say.")
 
     def report(number: int, moved: int) -> None:
         note(f"round {number}: {moved:,} words moved")

@@ -45,19 +45,16 @@ def run(arguments: argparse.Namespace) -> None:
     often = count_words(stream, len(dictionary), dictionary.nspecial)
     words = np.flatnonzero(often >= arguments.min_count)
     if len(words) <= arguments.dim:
-        raise ValueError(
-            f"--dim: needs fewer than the words that come {arguments.min_count} times or more; got {arguments.dim} for "
-            f"{len(words)}. Use a smaller one, or a smaller --min-count."
-        )
+        needs = f"fewer than the words that come {arguments.min_count} times or more"
+        got = f"{arguments.dim} for {len(words)}"
+        raise ValueError(f"--dim: needs {needs}; got {got}. Use a smaller one, or a smaller --min-count.")
     counts = window_counts(numbered(stream, words, len(dictionary)), len(words), arguments.window)
     cells = counts.nnz
     information = positive_mutual_information(counts, smoothing=arguments.smoothing, shift=arguments.shift)
     del counts
     if information.nnz == 0:
-        raise ValueError(
-            f"--shift: needs a number below which pairs of words still count; got {arguments.shift:g}, which leaves "
-            f"none of {cells:,}. Use 1, say."
-        )
+        got = f"{arguments.shift:g}, which leaves none of {cells:,}"
+        raise ValueError(f"--shift: needs a number below which pairs of words still count; got {got}. Use 1, say.")
     rows = singular_vectors(information, arguments.dim, power=arguments.power).astype(np.float32)
     table = WordTable(str(arguments.output), [dictionary[word] for word in words], rows)
     with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:

@@ -16,9 +16,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.cli._options import refuse_options
+from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._output import check_output, check_output_folder, folder_aside, save_aside
-from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 from fairseq_tiedemb.export.targets import CHECKS, QUANTIZATIONS
 
 # Options that not every target has.
@@ -26,24 +25,19 @@ OPTIONS = {"fairseq": ["settings"], "ctranslate2": ["quantization", "data"], "hu
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of tied_transformer, tied_lightconv, ..."
-    )
+    about = "checkpoint of tied_transformer, tied_lightconv, ..."
+    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help=about)
     parser.add_argument("output", type=Path, metavar="OUT", help="new checkpoint; with another --to a new folder")
     parser.add_argument("--to", choices=tuple(CHECKS), default="fairseq", help="target program (default: fairseq)")
-    parser.add_argument(
-        "--settings",
-        choices=("dict", "namespace"),
-        help="for fairseq, form of the settings of its older models: dict works with every torch; namespace is "
-        "fairseq-train's own form, which torch 2.6 and newer refuse (default: dict)",
-    )
+    about = "for fairseq, form of the settings of its older models: dict works with every torch; namespace is "
+    about += "fairseq-train's own form, which torch 2.6 and newer refuse (default: dict)"
+    parser.add_argument("--settings", choices=("dict", "namespace"), help=about)
     about = "number format of the matrices, for ctranslate2 (default: float32)"
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help=about)
     about = "for ctranslate2 and huggingface, folder with the training's dictionaries. Default: from the checkpoint"
     parser.add_argument("--data", type=Path, help=about)
-    parser.add_argument(
-        "--bpe-codes", type=Path, metavar="FILE", help="codes of subword-nmt or fastBPE, for huggingface's tokenizer"
-    )
+    about = "codes of subword-nmt or fastBPE, for huggingface's tokenizer"
+    parser.add_argument("--bpe-codes", type=Path, metavar="FILE", help=about)
     add_user_dir(parser)
 
 

@@ -30,17 +30,13 @@ DEFAULTS = {"order": 5, "smoothing": "modified-kneser-ney", "cutoff": None, "kat
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("train", nargs="*", metavar="TRAIN", help="training text; several files are one text")
-    parser.add_argument(
-        "--test", nargs="+", action="extend", default=[], metavar="FILE", help="texts to score separately"
-    )
+    about = "texts to score separately"
+    parser.add_argument("--test", nargs="+", action="extend", default=[], metavar="FILE", help=about)
     parser.add_argument("--order", type=int, metavar="N", help="highest order of n-grams (default: 5)")
     parser.add_argument("--smoothing", choices=SMOOTHINGS, help="smoothing method (default: modified-kneser-ney)")
-    parser.add_argument(
-        "--back-off",
-        action="store_true",
-        help="use lower orders only for n-grams that TRAIN lacks, instead of interpolating all orders. katz always "
-        "backs off, jelinek-mercer never",
-    )
+    about = "use lower orders only for n-grams that TRAIN lacks, instead of interpolating all orders. katz always "
+    about += "backs off, jelinek-mercer never"
+    parser.add_argument("--back-off", action="store_true", help=about)
     usual = [f"{name} {' '.join(map(str, each.cutoff))}" for name, each in SMOOTHINGS.items() if each.cutoff != (1,)]
     parser.add_argument(
         "--cutoff",
@@ -58,12 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weights-by", choices=("count", "order"), help=about)
     about = "text for estimating the weights of jelinek-mercer and --interpolate; neither TRAIN nor a test text"
     parser.add_argument("--held-out", metavar="FILE", help=about)
-    parser.add_argument(
-        "--dict",
-        metavar="DICT.TXT",
-        help=f"fairseq's dictionary; other words become {UNKNOWN}, as in fairseq-train. Default: the words of TRAIN; "
-        f"other words become {UNKNOWN} if TRAIN contains it, and are refused otherwise",
-    )
+    about = f"fairseq's dictionary; other words become {UNKNOWN}, as in fairseq-train. Default: the words of TRAIN; "
+    about += f"other words become {UNKNOWN} if TRAIN contains it, and are refused otherwise"
+    parser.add_argument("--dict", metavar="DICT.TXT", help=about)
     parser.add_argument("--read-arpa", metavar="FILE", help="read the model, also of SRILM or KenLM, instead of TRAIN")
     parser.add_argument(
         "--interpolate",
@@ -158,10 +151,8 @@ def _check(arguments: argparse.Namespace) -> None:
         of_train = ["order", "smoothing", "back_off", "cutoff", "katz_k", "weights_by", "dict"]
         refuse_options(arguments, of_train, needs="TRAIN, to estimate a model from", got="none")
         if read_arpa is None and len(interpolate) < 2:
-            raise ValueError(
-                "TRAIN: needs text to count n-grams in; got none. Use one, or --read-arpa, or --interpolate for each "
-                "of two models."
-            )
+            use = "one, or --read-arpa, or --interpolate for each of two models"
+            raise ValueError(f"TRAIN: needs text to count n-grams in; got none. Use {use}.")
         if read_arpa is None:
             refuse_options(arguments, ["arpa"], needs="a model of n-grams to write, of TRAIN", got="none")
     for name, method in (("katz_k", "katz"), ("weights_by", "jelinek-mercer")):

@@ -14,9 +14,8 @@ from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="TABLE", help="checkpoint, folder of transformers, or safetensors file"
-    )
+    about = "checkpoint, folder of transformers, or safetensors file"
+    parser.add_argument("checkpoint", type=Path, metavar="TABLE", help=about)
     parser.add_argument("--dictionary", type=Path, metavar="DICT.TXT", help="the training's dictionary, for counts")
     parser.add_argument("--isotropy", action="store_true", help="also print how evenly rows point in all directions")
     parser.add_argument("--parameters", action="store_true", help="also print the norm of every parameter")

@@ -32,8 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
         names = str(texts[0]), str(texts[1])
         types = [types_of_text(text) for text in texts]
     else:
-        raise ValueError(
-            f"TEXT: needs two files, or one folder; got {len(texts)}, {', '.join(map(str, texts))}. Use two."
-        )
+        needs = "two files, or one folder"
+        raise ValueError(f"TEXT: needs {needs}; got {len(texts)}, {', '.join(map(str, texts))}. Use two.")
     source, target = types
     print("\n".join(describe(source, target, names)))

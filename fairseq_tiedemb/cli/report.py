@@ -23,10 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Makes the page, then writes it, whole or not at all, and prints its name."""
     if not arguments.runs:
-        raise ValueError(
-            "RUN: needs a training; got none. Use the folder of a --save-dir; for the results of the recipes, "
-            "recipes/make_pages.py."
-        )
+        use = "the folder of a --save-dir; for the results of the recipes, recipes/make_pages.py"
+        raise ValueError(f"RUN: needs a training; got none. Use {use}.")
     trainings = list(map(runs.read_training, arguments.runs, run_names(arguments.runs)))
     introduction = "Made by `fairseq-tiedemb report` from logs and checkpoints. A heading sorts its table."
     text = page("Trainings", [introduction], runs.sections(trainings))

@@ -24,9 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.cli._options import add_number, at_least, refuse_options
+from fairseq_tiedemb.cli._options import add_number, add_user_dir, at_least, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._output import check_output, note, written_aside
-from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 EXACT = True
 RAW_SAMPLE = 1000  # where --raw is given without a number
@@ -35,19 +34,14 @@ THETA, LAMBDA = 0.3, 0.1  # of --cache
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="checkpoint of a language model")
-    parser.add_argument(
-        "sentences", nargs="*", default=["-"], metavar="SENTENCES", help="text files; standard input if none"
-    )
+    about = "text files; standard input if none"
+    parser.add_argument("sentences", nargs="*", default=["-"], metavar="SENTENCES", help=about)
     parser.add_argument("--data", type=Path, required=True, help="folder with the dict.txt of the training")
     about = "score all sentences as one text, carrying the model's state across them. Default: separately"
     parser.add_argument("--stream", action="store_true", help=about)
-    parser.add_argument(
-        "--per-word",
-        type=Path,
-        metavar="OUT",
-        help="write one line per token, including ends of sentences: natural logarithm of its probability, tab, the "
-        "predicted token",
-    )
+    about = "write one line per token, including ends of sentences: natural logarithm of its probability, tab, the "
+    about += "predicted token"
+    parser.add_argument("--per-word", type=Path, metavar="OUT", help=about)
     add_number(parser, "--max-tokens", "tokens of a batch, padding included", 4000, kind=at_least(1, use=4000))
     cache = "with --stream, also report the perplexity with a continuous cache of N words (Grave et al. 2017)"
     add_number(parser, "--cache", cache, kind=at_least(1, most=10**9, use=500))
@@ -134,10 +128,9 @@ def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
     if arguments.stream:
         _check_stream(model, task)
     if arguments.raw and begins_with_bos(task):
-        raise ValueError(
-            f"--raw: needs a model that does not predict <s>, whose log Z would count; got {arguments.checkpoint}, "
-            "trained with --add-bos-token. Leave it out."
-        )
+        needs = "a model that does not predict <s>, whose log Z would count"
+        got = f"{arguments.checkpoint}, trained with --add-bos-token"
+        raise ValueError(f"--raw: needs {needs}; got {got}. Leave it out.")
     if torch.cuda.is_available() and not arguments.cpu:
         model.cuda()
     return model, task
@@ -146,17 +139,13 @@ def _load(arguments: argparse.Namespace) -> tuple[Any, Any]:
 def _check_stream(model: Any, task: Any) -> None:
     """Checks that ``--task contiguous_lm`` could continue the model's training."""
     if not hasattr(model, "carried_state"):
-        raise ValueError(
-            f"--stream: needs a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb; "
-            f"got {type(model).__name__}. Leave it out."
-        )
+        needs = "a model that carries its state over, a recurrent or feed-forward one of fairseq_tiedemb"
+        raise ValueError(f"--stream: needs {needs}; got {type(model).__name__}. Leave it out.")
     for name, neutral in (("add_bos_token", False), ("output_dictionary_size", -1)):
         value = getattr(task.args, name, neutral)
         if value not in (None, neutral):
-            raise ValueError(
-                f"--stream: needs a model that can be trained on one stream of text; got one of --"
-                f"{name.replace('_', '-')} {value}. Leave it out."
-            )
+            needs = "a model that can be trained on one stream of text"
+            raise ValueError(f"--stream: needs {needs}; got one of --{name.replace('_', '-')} {value}. Leave it out.")
 
 
 def _read(paths: Sequence[str]) -> list[str]:
@@ -167,9 +156,8 @@ def _read(paths: Sequence[str]) -> list[str]:
         try:
             texts = [line.rstrip("\n").removeprefix("\ufeff" if lines.isfirstline() else "") for line in lines]
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"SENTENCES: need text in UTF-8; got {lines.filename()} ({error}). Use iconv -f LATIN1 -t UTF-8, say."
-            ) from None
+            got = f"{lines.filename()} ({error})"
+            raise ValueError(f"SENTENCES: need text in UTF-8; got {got}. Use iconv -f LATIN1 -t UTF-8, say.") from None
     if not texts:
         read = ", ".join("standard input" if path == "-" else path for path in paths)
         raise ValueError(f"SENTENCES: need one line at least; got an empty text, {read}. Use a text with sentences.")
@@ -187,16 +175,12 @@ def _scores(arguments: argparse.Namespace, model: Any, task: Any, sentences: Seq
         lengths, limit = list(map(len, sentences)), model.max_positions() - begins_with_bos(task)
         if max(lengths) > limit:
             place = f"line {lengths.index(max(lengths)) + 1}" + " of all files" * (len(arguments.sentences) > 1)
-            raise ValueError(
-                f"SENTENCES: need at most {limit} tokens each, their end included, as the model was trained with; got "
-                f"{max(lengths)} in {place}. Use shorter ones."
-            )
+            needs = f"at most {limit} tokens each, their end included, as the model was trained with"
+            raise ValueError(f"SENTENCES: need {needs}; got {max(lengths)} in {place}. Use shorter ones.")
         scores = sentence_scores(model, task, sentences, arguments.max_tokens)
     if torch.cat(scores).isnan().any():
-        raise ValueError(
-            f"CHECKPOINT: needs a model whose scores are numbers; got nan from {arguments.checkpoint}. Use one from "
-            "before the training diverged."
-        )
+        needs, got = "a model whose scores are numbers", f"nan from {arguments.checkpoint}"
+        raise ValueError(f"CHECKPOINT: needs {needs}; got {got}. Use one from before the training diverged.")
     return scores
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.cli._options import add_number, refuse_options
+from fairseq_tiedemb.cli._options import add_number, add_user_dir, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._stream import add_text, read_stream
-from fairseq_tiedemb.cli._user_dir import add_user_dir, import_user_dir
 
 # Tokens scored at a time: of one row if the model carries a state, else of all sentences together.
 LONG, MAX_TOKENS = 200, 4000

@@ -20,20 +20,8 @@ entry whose cause is absent changes nothing. The files:
 # isort: off
 from . import noise  # before fairseq's own import and its warnings
 from . import user_dir  # before any other mend, since it may refuse this copy
-from . import (
-    archives,
-    arrays,
-    batches,
-    checkpoints,
-    flags,
-    literals,
-    processes,
-    refusals,
-    resume,
-    saving,
-    text,
-    trainer,
-)
+from . import archives, arrays, batches, checkpoints, flags, literals
+from . import processes, refusals, resume, saving, text, trainer
 from .mending import ENTRIES as ENTRIES
 
 noise.quiet_warnings()  # once more, for what the imports have brought

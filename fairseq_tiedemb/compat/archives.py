@@ -19,9 +19,8 @@ def archives_stay_in_their_folder(original: Any, archive_file: str) -> Any:
     """
     # Python before 3.11.4 has no filter.
     if Path(archive_file).is_file() or not (Path(archive_file).is_dir() or hasattr(tarfile, "data_filter")):
-        raise ValueError(
-            f"{archive_file}: needs the folder of a model; got an archive. Use tar -xf on it, and the folder."
-        )
+        needs = "the folder of a model"
+        raise ValueError(f"{archive_file}: needs {needs}; got an archive. Use tar -xf on it, and the folder.")
     return original(archive_file)
 
 

@@ -99,10 +99,9 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
         if wrong := scores.isfinite().logical_not().nonzero().flatten().tolist():
             score, word = scores[wrong[0]], models[0].decoder.dictionary[int(row["tokens"][wrong[0]])]
             diverged = "a checkpoint from before the training diverged, or no --fp16"
-            raise ValueError(
-                "--path: needs a model that gives each word of the text a probability; got "
-                f"{score.exp().item():g} for {word!r}. Use {diverged if score.isnan() else f'a text without {word!r}'}."
-            )
+            needs = "a model that gives each word of the text a probability"
+            use = f"{diverged if score.isnan() else f'a text without {word!r}'}"
+            raise ValueError(f"--path: needs {needs}; got {score.exp().item():g} for {word!r}. Use {use}.")
     return found
 
 

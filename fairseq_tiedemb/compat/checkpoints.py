@@ -88,10 +88,9 @@ def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> An
     for kind, registry in known.items():
         name = getattr(getattr(cfg, kind, None), "_name", None)
         if name is not None and name not in registry:
-            raise ValueError(
-                f"{path}: needs a registered {kind}; got {name!r}, which no imported code defines. "
-                "Use --user-dir with the folder that defines it (common.user_dir for fairseq-hydra-train)."
-            )
+            needs = f"a registered {kind}"
+            use = "--user-dir with the folder that defines it (common.user_dir for fairseq-hydra-train)"
+            raise ValueError(f"{path}: needs {needs}; got {name!r}, which no imported code defines. Use {use}.")
     return state
 
 

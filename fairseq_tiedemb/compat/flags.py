@@ -65,10 +65,9 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
                 trainer.valid_step(first)
         names = ["loss", *logged.get_smoothed_values(), *more, "num_updates"]
         if metric not in names and not hasattr(trainer.task, "post_validate"):  # which may add to them
-            raise ValueError(
-                f"--best-checkpoint-metric: needs what validation logs, {', '.join(dict.fromkeys(names))}; got "
-                f"{metric!r}. Use one of these; bleu needs --eval-bleu."
-            )
+            needs = f"what validation logs, {', '.join(dict.fromkeys(names))}"
+            use = "one of these; bleu needs --eval-bleu"
+            raise ValueError(f"--best-checkpoint-metric: needs {needs}; got {metric!r}. Use {use}.")
     trainer._dummy_batch = of_training
     return loaded
 
@@ -82,10 +81,8 @@ def asynchronous_writing_needs_iopath(original: Any, *args: Any, **kwargs: Any) 
     """
     parsed = original(*args, **kwargs)
     if getattr(parsed, "write_checkpoints_asynchronously", False) and not find_spec("iopath"):
-        raise ValueError(
-            "--write-checkpoints-asynchronously: needs the package iopath; got a Python without it. "
-            "Use pip install iopath, or leave it out."
-        )
+        needs, use = "the package iopath", "pip install iopath, or leave it out"
+        raise ValueError(f"--write-checkpoints-asynchronously: needs {needs}; got a Python without it. Use {use}.")
     return parsed
 
 

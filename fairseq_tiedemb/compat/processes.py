@@ -44,11 +44,9 @@ def torchrun_trains_one_model(original: Any, self: Trainer, cfg: Any, *args: Any
     """
     processes = cfg.distributed_training.distributed_world_size
     if started_by_torchrun() and processes == 1 and int(os.environ["WORLD_SIZE"]) > 1:
-        raise ValueError(
-            f"--distributed-world-size: needs {os.environ['WORLD_SIZE']}, the number that torchrun started "
-            f"(WORLD_SIZE); got {processes}. Use `torchrun ... -m fairseq_cli.train` without that flag, not "
-            "fairseq-hydra-train."
-        )
+        needs = f"{os.environ['WORLD_SIZE']}, the number that torchrun started (WORLD_SIZE)"
+        use = "`torchrun ... -m fairseq_cli.train` without that flag, not fairseq-hydra-train"
+        raise ValueError(f"--distributed-world-size: needs {needs}; got {processes}. Use {use}.")
     original(self, cfg, *args, **kwargs)
 
 

@@ -83,10 +83,9 @@ def decay_needs_its_updates(original: Any, self: Any, cfg: Any, optimizer: Any) 
     names the flag.
     """
     if cfg.total_num_update <= 0:
-        raise ValueError(
-            "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, which ends after that many updates; "
-            f"got {cfg.total_num_update:g}. Use --max-update or --total-num-update, or another --lr-scheduler."
-        )
+        needs = "1 or more with --lr-scheduler polynomial_decay, which ends after that many updates"
+        use = "--max-update or --total-num-update, or another --lr-scheduler"
+        raise ValueError(f"--max-update: needs {needs}; got {cfg.total_num_update:g}. Use {use}.")
     original(self, cfg, optimizer)
 
 
@@ -114,10 +113,8 @@ def adaptive_loss_counts_every_word(
     """
     softmax = getattr(model.decoder, "adaptive_softmax", None)
     if softmax is None:
-        raise ValueError(
-            "--criterion adaptive_loss: needs a model with an adaptive softmax; got one without. "
-            "Use --adaptive-softmax-cutoff, or another criterion."
-        )
+        needs, use = "a model with an adaptive softmax", "--adaptive-softmax-cutoff, or another criterion"
+        raise ValueError(f"--criterion adaptive_loss: needs {needs}; got one without. Use {use}.")
     output = model(**sample["net_input"])
     target = model.get_targets(sample, output)
     scores, targets = softmax(output[0], target.flatten())

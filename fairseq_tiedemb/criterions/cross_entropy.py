@@ -80,9 +80,8 @@ class TiedCrossEntropy(FairseqCriterion):
         known = {name: default for each in REGULARIZERS.values() for name, (default, _) in each.all_options.items()}
         for name, value in (known | options).items():
             if name not in known:
-                raise TypeError(
-                    f"tied_cross_entropy: needs an option that exists; got {name!r}. Use {', '.join(known)}."
-                )
+                needs = "an option that exists"
+                raise TypeError(f"tied_cross_entropy: needs {needs}; got {name!r}. Use {', '.join(known)}.")
             check_value(flag_of(name), value, STRENGTH)
             setattr(self, name, value)
         for each in REGULARIZERS.values():
@@ -115,10 +114,8 @@ class TiedCrossEntropy(FairseqCriterion):
     def build_criterion(cls, cfg: LossConfig, task: Any) -> "TiedCrossEntropy":
         """Builds the criterion; raises ValueError for ``fully_sharded``, whose processes hold parts of the table."""
         if str(cfg.ddp_backend) == "fully_sharded":
-            raise ValueError(
-                "--ddp-backend: needs the whole table in each process with --criterion tied_cross_entropy; got "
-                "fully_sharded. Use --ddp-backend pytorch_ddp."
-            )
+            needs = "the whole table in each process with --criterion tied_cross_entropy"
+            raise ValueError(f"--ddp-backend: needs {needs}; got fully_sharded. Use --ddp-backend pytorch_ddp.")
         # Penalties registered after the config class have no option.
         names = [*OWN_OPTIONS, *(name for each in REGULARIZERS.values() for name in each.all_options)]
         options = {name: getattr(cfg, name) for name in names if hasattr(TiedCrossEntropyConfig, name)}
@@ -131,10 +128,8 @@ class TiedCrossEntropy(FairseqCriterion):
         padding.
         """
         if not extensions_of(model).computes_loss:
-            raise ValueError(
-                "--criterion tied_cross_entropy: needs a model of fairseq_tiedemb; got "
-                f"{type(model).__name__}. Use --criterion label_smoothed_cross_entropy."
-            )
+            needs, use = "a model of fairseq_tiedemb", "--criterion label_smoothed_cross_entropy"
+            raise ValueError(f"--criterion tied_cross_entropy: needs {needs}; got {type(model).__name__}. Use {use}.")
         target = sample["target"]
         options = dataclasses.replace(self.options, reduce=reduce)
         loss, nll_loss = model(**sample["net_input"], target=target, loss_options=options)

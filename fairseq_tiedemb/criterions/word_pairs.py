@@ -26,10 +26,8 @@ class WordPairsLoss(FairseqCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss, always a sum, sample size 1, and the values to log; ValueError for a model of another family."""
         if not extensions_of(model).computes_loss or "centres" not in sample["net_input"]:
-            raise ValueError(
-                f"--criterion word_pairs: needs --task word_pairs and a model of word2vec's family; got "
-                f"{type(model).__name__}. Use --arch word2vec_skipgram."
-            )
+            needs, got = "--task word_pairs and a model of word2vec's family", type(model).__name__
+            raise ValueError(f"--criterion word_pairs: needs {needs}; got {got}. Use --arch word2vec_skipgram.")
         loss, nll_loss = model(**sample["net_input"], target=sample["target"])
         if not model.training:
             check_evaluated(loss)

@@ -1,11 +1,14 @@
-"""Reads the settings of a checkpoint, which fairseq saves in several forms, and checks that it has weights."""
+"""A checkpoint's settings, which fairseq saves in several forms, and its model, task and dictionaries."""
 
 import copy
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.reading import is_weight, require_finite
+from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
 
 
 def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -21,10 +24,9 @@ def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str
         options = by_section.get(section)
         by_section[section] = vars(options) if isinstance(options, Namespace) else options
         if not isinstance(by_section[section], Mapping):
-            raise ValueError(
-                f"CHECKPOINT: needs settings of model and training, as fairseq-train saves them; got {name}, which has "
-                f"none of its {section}. Use the checkpoint of the training as it was saved."
-            )
+            needs = "settings of model and training, as fairseq-train saves them"
+            use = "the checkpoint of the training as it was saved"
+            raise ValueError(f"CHECKPOINT: needs {needs}; got {name}, which has none of its {section}. Use {use}.")
     if not any(map(is_weight, state["model"].values())):
         raise ValueError(f"CHECKPOINT: needs a model; got {name}, whose model has no weights. Use another.")
     require_finite(state["model"], name, flag="CHECKPOINT")
@@ -42,8 +44,41 @@ def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     try:
         upgraded = checkpoint_utils._upgrade_state_dict(copy.deepcopy({"optimizer": None, **small}))["cfg"]
     except Exception as error:  # fairseq raises errors of any class
-        raise ValueError(
-            f"CHECKPOINT: needs settings that fairseq can upgrade; got {name} ({type(error).__name__}: {error}). Use "
-            "the checkpoint of the training as it was saved."
-        ) from error
+        got, use = f"{name} ({type(error).__name__}: {error})", "the checkpoint of the training as it was saved"
+        raise ValueError(f"CHECKPOINT: needs settings that fairseq can upgrade; got {got}. Use {use}.") from error
     return dict(OmegaConf.to_container(upgraded))  # type: ignore[arg-type]
+
+
+def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None) -> tuple[Any, Any, Any]:
+    """Returns the model of a checkpoint, its task, and the settings of its training as fairseq reads them.
+
+    `settings` are those of ``checked_settings``; `data` is the folder with the dictionaries, None for the training's.
+    ValueError if a dictionary is missing, or the weights do not fit the model and its dictionaries.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.data.data_utils import infer_language_pair
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
+    of_task = settings["task"]
+    folder = str(data or of_task["data"]).split(":")[0]
+    names = ["dict.txt"]
+    if of_task["_name"] == TASKS[TRANSLATION]:
+        languages = (of_task["source_lang"], of_task["target_lang"])
+        if None in languages:
+            languages = infer_language_pair(folder) if Path(folder).is_dir() else languages
+        names = [f"dict.{language or 'LANGUAGE'}.txt" for language in languages]
+    for name in names:
+        load_dictionary(Path(folder, name), flag="--data")
+    # The checkpoint replaces the initial word vectors, whose file may be gone.
+    overrides = {"data": folder, "encoder_embed_path": None, "decoder_embed_path": None}
+    try:
+        ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
+    except RuntimeError as error:  # torch's, for wrong shapes and names
+        text = " ".join(str(error).split())
+        if "key(s) in state_dict" in text:
+            needs, use = f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint}", "the checkpoint"
+        else:
+            needs, use = f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder}", "those"
+        raise ValueError(f"{needs} ({text}). Use {use} of the training as it was saved.") from error
+    return ensemble[0], task, config

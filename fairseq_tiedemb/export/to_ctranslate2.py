@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.export.folding import fold_tables
-from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import checked_settings
+from fairseq_tiedemb.export.settings import checked_settings, load_model
 from fairseq_tiedemb.export.targets import ACTIVATIONS, COMMANDS, require
 
 try:

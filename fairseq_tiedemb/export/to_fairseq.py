@@ -83,10 +83,9 @@ def _plain(options: dict[str, Any]) -> dict[str, Any]:
         if len(options.get(name) or ()) == 1:
             repeated[name] = list(options[name]) * options[f"{side}_layers"]
             if len(repeated[name]) == 1:
-                raise ValueError(
-                    f"--settings: needs namespace for a convolutional model with one {side} layer; got dict, from "
-                    "which fairseq cannot build it. Use --settings namespace."
-                )
+                needs = f"namespace for a convolutional model with one {side} layer"
+                got = "dict, from which fairseq cannot build it"
+                raise ValueError(f"--settings: needs {needs}; got {got}. Use --settings namespace.")
     return repeated
 
 
@@ -167,10 +166,9 @@ def _loaded(module: Any, entries: dict[str, Tensor]) -> Any:
     """Loads all entries that a module needs, in float64; a tied table may have more."""
     missing = module.double().eval().load_state_dict(entries, strict=False).missing_keys
     if missing:
-        raise ValueError(
-            f"CHECKPOINT: needs all parameters of its sharing method; got none for {', '.join(missing)}. Use "
-            "--user-dir with the package that registered the method in training."
-        )
+        needs = "all parameters of its sharing method"
+        use = "--user-dir with the package that registered the method in training"
+        raise ValueError(f"CHECKPOINT: needs {needs}; got none for {', '.join(missing)}. Use {use}.")
     return module
 
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.export.folding import fold_tables
-from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import checked_settings
+from fairseq_tiedemb.export.settings import checked_settings, load_model
 from fairseq_tiedemb.export.targets import COMMANDS, require
 
 TABLES = (*INPUTS, OUTPUT)

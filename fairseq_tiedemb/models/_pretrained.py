@@ -27,23 +27,17 @@ def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *
     Raises ValueError if the file is missing or damaged, or fits neither the table's width nor the dictionary.
     """
     if not Path(path).is_file():
-        raise ValueError(
-            f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use another path; or, for a "
-            f"trained model, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\"."
-        )
+        use = f"another path; or, for a trained model, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\""
+        raise ValueError(f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use {use}.")
     vectors = read_word_vectors(Path(path), flag=flag, kinds="word vectors as text")
     width = len(next(iter(vectors.values())))
     if width != table.embedding_dim:
-        raise ValueError(
-            f"{flag}: needs vectors of width {table.embedding_dim}, the table's; got {width} in {path!r}. Use the "
-            "embedding dimension of the file."
-        )
+        needs = f"vectors of width {table.embedding_dim}, the table's"
+        raise ValueError(f"{flag}: needs {needs}; got {width} in {path!r}. Use the embedding dimension of the file.")
     known = [word for word in vectors if dictionary.index(word) != dictionary.unk() or word == dictionary.unk_word]
     if not known:
-        raise ValueError(
-            f"{flag}: needs words of the dictionary; got {path!r}, which has none of its {len(dictionary):,} words. "
-            "Use vectors of the words in dict.txt, spelled alike."
-        )
+        needs, got = "words of the dictionary", f"{path!r}, which has none of its {len(dictionary):,} words"
+        raise ValueError(f"{flag}: needs {needs}; got {got}. Use vectors of the words in dict.txt, spelled alike.")
     with torch.no_grad():
         for word in known:
             table.weight[dictionary.index(word)] = torch.from_numpy(vectors[word]).to(table.weight)

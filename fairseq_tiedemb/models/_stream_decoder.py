@@ -35,10 +35,9 @@ class StreamState:
             )
         state = self.states[position]
         if state.shape != initial_LBK.shape:
-            raise ValueError(
-                f"--batch-size: needs the {state.size(1)} rows of the previous batch; got {initial_LBK.size(1)}. "
-                "Use the same batch size from the start of a stream to its end."
-            )
+            needs = f"the {state.size(1)} rows of the previous batch"
+            use = "the same batch size from the start of a stream to its end"
+            raise ValueError(f"--batch-size: needs {needs}; got {initial_LBK.size(1)}. Use {use}.")
         return state.to(initial_LBK)
 
     def carry(self, position: int, state_LBK: Tensor) -> None:
@@ -143,10 +142,9 @@ class StreamDecoder(FairseqIncrementalDecoder):
         """Raises ValueError if a checkpoint and the dictionary differ in the number of tokens."""
         words = sum(len(table) for key, table in state_dict.items() if is_input_table(key, name))
         if words and words != len(self.dictionary):
-            raise ValueError(
-                f"dict.txt: needs the {words} words (with fairseq's own) that the model was trained with; got "
-                f"{len(self.dictionary)}. Use the data folder of the training."
-            )
+            needs = f"the {words} words (with fairseq's own) that the model was trained with"
+            got = len(self.dictionary)
+            raise ValueError(f"dict.txt: needs {needs}; got {got}. Use the data folder of the training.")
         return state_dict
 
     def max_positions(self) -> int:

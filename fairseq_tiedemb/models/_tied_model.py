@@ -89,10 +89,8 @@ class TiedModel(BaseFairseqModel):
             return
         if are_copies:
             half = "bf16" if next(self.parameters()).dtype == torch.bfloat16 else "fp16"
-            raise ValueError(
-                f"--unit-rows: needs weights in one precision; got --{half}. Use --memory-efficient-{half}, which "
-                "--optimizer adam has, or float32."
-            )
+            use = f"--memory-efficient-{half}, which --optimizer adam has, or float32"
+            raise ValueError(f"--unit-rows: needs weights in one precision; got --{half}. Use {use}.")
         for table in self.modules():
             if isinstance(table, SharedEmbedding) and table.weight.requires_grad:
                 exact = table.weight.to(torch.promote_types(table.weight.dtype, torch.float32))
@@ -167,17 +165,15 @@ class TiedModel(BaseFairseqModel):
         """
         head = self.output.head
         if head.loss_is_its_own and not extensions_of(criterion).takes_the_models_loss:
-            raise ValueError(
-                f"--criterion: needs tied_cross_entropy with {head.flag}; got {type(criterion).__name__}, which trains "
-                "on the logits of all words. Use --criterion tied_cross_entropy."
-            )
+            needs = f"tied_cross_entropy with {head.flag}"
+            got = f"{type(criterion).__name__}, which trains on the logits of all words"
+            raise ValueError(f"--criterion: needs {needs}; got {got}. Use --criterion tied_cross_entropy.")
         check_every_option_is_used(self.options(), cfg, self.family, self.plan.head)
         task = getattr(getattr(criterion, "task", None), "args", None)
         if getattr(task, "add_bos_token", False) and not head.scores_every_token:
-            raise ValueError(
-                "--add-bos-token: needs --output-layer softmax, since other layers give a token that the text lacks "
-                f"probability 0; got --output-layer {self.plan.head}. Leave it out, or use softmax."
-            )
+            needs = "--output-layer softmax, since other layers give a token that the text lacks probability 0"
+            got = f"--output-layer {self.plan.head}"
+            raise ValueError(f"--add-bos-token: needs {needs}; got {got}. Leave it out, or use softmax.")
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
         """fairseq's upgrade of old checkpoints; raises ValueError for two different tables where the model has one."""

@@ -94,9 +94,8 @@ class AttentionNMTModel(TiedModel, FairseqEncoderDecoderModel):
     def build_model(cls, cfg: AttentionNMTConfig, task: Any) -> "AttentionNMTModel":
         """Builds the model; raises ValueError as ``plan_of`` and ``load_and_freeze``, and for a left-padded target."""
         if getattr(task.cfg, "left_pad_target", False) is True:
-            raise ValueError(
-                "--left-pad-target: needs False, since the decoder starts at the first column; got True. Leave it out."
-            )
+            needs = "False, since the decoder starts at the first column"
+            raise ValueError(f"--left-pad-target: needs {needs}; got True. Leave it out.")
         plan, target = cls.plan_of(cfg, task), task.target_dictionary
         tables = build_tables(plan, target, std=cls.embedding_std)
         for side, words in (("encoder", task.source_dictionary), ("decoder", target)):

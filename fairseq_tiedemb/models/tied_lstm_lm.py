@@ -53,10 +53,8 @@ class TiedLSTMLM(StreamLM):
             return RecurrentDecoder(words, tables.input, tables.output, stack, dropout_in=before, dropout_out=after)
         for name in ("dropout", "decoder_dropout_in", "decoder_dropout_out"):
             if getattr(cfg, name):
-                raise ValueError(
-                    f"{flag_of(name)}: needs 0 with variational dropout (--dropout-inputs, ...); got "
-                    f"{getattr(cfg, name)}. Use one kind of dropout."
-                )
+                needs = "0 with variational dropout (--dropout-inputs, ...)"
+                raise ValueError(f"{flag_of(name)}: needs {needs}; got {getattr(cfg, name)}. Use one kind of dropout.")
         rates = {"dropout_i": cfg.dropout_inputs, "dropout_h": cfg.dropout_states, "weight_dropout": cfg.weight_dropout}
         stack, outputs = VariationalLSTM(*sizes, **rates), VariationalDropout(cfg.dropout_outputs)
         return RecurrentDecoder(

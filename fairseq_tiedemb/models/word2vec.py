@@ -89,10 +89,8 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     def build_model(cls, cfg: Any, task: Any) -> "Word2Vec":
         """Builds the model; ValueError as of ``plan_of``, and for a task without word counts."""
         if extensions_of(task).word_counts is None:
-            raise ValueError(
-                f"--arch {cfg._name}: needs --task word_pairs, which counts words; got {type(task).__name__}. Use "
-                "--task word_pairs."
-            )
+            needs = "--task word_pairs, which counts words"
+            raise ValueError(f"--arch {cfg._name}: needs {needs}; got {type(task).__name__}. Use --task word_pairs.")
         plan, words = cls.plan_of(cfg, task), task.source_dictionary
         tables = build_tables(plan, words, lambda: torch.from_numpy(task.word_counts))
         model = cls(WordVectors(words, tables.input, tables.output))
@@ -103,10 +101,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     def check_training(self, criterion: Any, cfg: Any) -> None:
         """Raises ValueError if the criterion ignores the model's loss, or the model ignores an option in ``cfg``."""
         if not extensions_of(criterion).takes_the_models_loss:
-            raise ValueError(
-                f"--criterion: needs word_pairs with a model of word2vec's family; got {type(criterion).__name__}, "
-                "which needs the logits of all words. Use --criterion word_pairs."
-            )
+            needs = "word_pairs with a model of word2vec's family"
+            got = f"{type(criterion).__name__}, which needs the logits of all words"
+            raise ValueError(f"--criterion: needs {needs}; got {got}. Use --criterion word_pairs.")
         super().check_training(criterion, cfg)
 
     def reset_parameters(self) -> None:

@@ -32,10 +32,9 @@ def estimate_mixture(logs_MN: Reals) -> tuple[Reals, list[float]]:
     """
     hopeless = np.flatnonzero(~np.isfinite(logs_MN.max(axis=0)))
     if len(hopeless):
-        raise ValueError(
-            f"--held-out: needs tokens with a positive probability by some model; got 0 by all models for token number "
-            f"{hopeless[0] + 1}. Use other text, or models with <unk>."
-        )
+        needs = "tokens with a positive probability by some model"
+        got = f"0 by all models for token number {hopeless[0] + 1}"
+        raise ValueError(f"--held-out: needs {needs}; got {got}. Use other text, or models with <unk>.")
     weights = np.full(len(logs_MN), 1 / len(logs_MN))
     trace: list[float] = []
     while True:

@@ -77,11 +77,9 @@ class BackoffModel:
             at = int(np.argmax(wrong))
             flag, path, words = self.source or ("model", "one without words", list(map(str, range(self.size))))
             history = " ".join(words[index] for index in tokens[max(at + 1 - self.order, 0) : at])
-            raise ValueError(
-                f"{flag}: needs probabilities of at most 1; got {probs[at]:.3g} for {words[tokens[at]]!r} after "
-                f"{history!r} by the weights of {path}. Use a whole ARPA file, as ngram --arpa, SRILM or KenLM writes "
-                "it."
-            )
+            got = f"{probs[at]:.3g} for {words[tokens[at]]!r} after {history!r} by the weights of {path}"
+            use = "a whole ARPA file, as ngram --arpa, SRILM or KenLM writes it"
+            raise ValueError(f"{flag}: needs probabilities of at most 1; got {got}. Use {use}.")
         with np.errstate(divide="ignore"):  # an ARPA file may say that a word cannot be
             return np.log(probs[tokens != BOS])
 
@@ -139,10 +137,8 @@ class SmoothedModel(BackoffModel):
         options = Options(katz_k)
         if self.method.needs_held_out:
             if held_out is None:
-                raise ValueError(
-                    f"--held-out: needs text that is not in TRAIN, for the weights of --smoothing {smoothing}; got "
-                    "none. Use the validation text."
-                )
+                needs = f"text that is not in TRAIN, for the weights of --smoothing {smoothing}"
+                raise ValueError(f"--held-out: needs {needs}; got none. Use the validation text.")
             options = Options(katz_k, estimate_weights(levels, held_out, size, by_count=weights_by_count)[0])
         least = [*(cutoff or self.method.cutoff)]
         least += least[-1:] * (order - len(least))
@@ -186,9 +182,8 @@ def check_options(
 ) -> Smoothing:
     """Returns the smoothing method of this name; ValueError, naming the flag, for bad options of ``SmoothedModel``."""
     if smoothing not in SMOOTHINGS:
-        raise ValueError(
-            f"--smoothing: needs one of {', '.join(SMOOTHINGS)}; got {smoothing}. Use modified-kneser-ney."
-        )
+        needs = f"one of {', '.join(SMOOTHINGS)}"
+        raise ValueError(f"--smoothing: needs {needs}; got {smoothing}. Use modified-kneser-ney.")
     method = SMOOTHINGS[smoothing]
     if order not in ORDERS:
         raise ValueError(f"--order: needs a whole number from 1 to {ORDERS[-1]}; got {order}. Use 5.")
@@ -198,10 +193,9 @@ def check_options(
         ways = [name for name, each in SMOOTHINGS.items() if form in each.forms]
         raise ValueError(f"--{form}: needs a method that has this form; got {smoothing}. Use {' or '.join(ways)}.")
     if cutoff is not None and (not cutoff or min(cutoff) < 1 or len(cutoff) > order):
-        raise ValueError(
-            f"--cutoff: needs 1 to {order} whole numbers of at least 1, for --order {order}; got "
-            f"{' '.join(map(str, cutoff))}. Use 1 1 2, say, to drop n-grams of three or more words with count 1."
-        )
+        needs = f"1 to {order} whole numbers of at least 1, for --order {order}"
+        use = "1 1 2, say, to drop n-grams of three or more words with count 1"
+        raise ValueError(f"--cutoff: needs {needs}; got {' '.join(map(str, cutoff))}. Use {use}.")
     if katz_k not in KATZ_KS:
         raise ValueError(f"--katz-k: needs a whole number from 1 to {KATZ_KS[-1]}; got {katz_k}. Use 7.")
     return method

@@ -80,9 +80,8 @@ class Vocabulary(dict[str, int]):
                 part = self._all_at_once("".join(line for _, line in batch)) if self.closed else None
                 parts.append(self._one_by_one(batch, path, flag) if part is None else part)
             if len(parts) == before:
-                raise ValueError(
-                    f"{flag}: needs text; got {path}, which is empty. Use a file with one sentence per line."
-                )
+                got = f"{path}, which is empty"
+                raise ValueError(f"{flag}: needs text; got {got}. Use a file with one sentence per line.")
         return np.concatenate(parts)
 
     def _all_at_once(self, lines: str) -> NDArray[np.int32] | None:

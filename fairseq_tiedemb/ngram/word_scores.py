@@ -34,10 +34,9 @@ def read_word_scores(path: str | Path, *, flag: str) -> WordScores:
     for number, line in read_lines(path, flag=flag):
         score = _parsed(line)
         if score is None:
-            raise ValueError(
-                f"{flag}: needs lines `logarithm of a probability <tab> token`; got {line.rstrip()!r} in line {number} "
-                f"of {path}. Use the file that fairseq-tiedemb score --per-word wrote."
-            )
+            needs = "lines `logarithm of a probability <tab> token`"
+            use = "the file that fairseq-tiedemb score --per-word wrote"
+            raise ValueError(f"{flag}: needs {needs}; got {line.rstrip()!r} in line {number} of {path}. Use {use}.")
         scores.append(score)
     if not scores:
         raise ValueError(f"{flag}: needs one line per token; got {path}, which is empty. Use score --per-word again.")

@@ -74,9 +74,8 @@ class FairseqRowSGD(FairseqOptimizer):
     def __init__(self, cfg: RowSGDConfig, params: Any):
         super().__init__(cfg)
         if not 0 <= cfg.clip_row_norm < math.inf:
-            raise ValueError(
-                f"--clip-row-norm: needs a number from 0 on; got {cfg.clip_row_norm}. Use 0 for no clipping."
-            )
+            needs = "a number from 0 on"
+            raise ValueError(f"--clip-row-norm: needs {needs}; got {cfg.clip_row_norm}. Use 0 for no clipping.")
         self._optimizer = RowSGD(params, **self.optimizer_config)
 
     @property

@@ -23,10 +23,9 @@ class NamedClasses(NamedTuple):
 
 def of_another_file(what: str) -> ValueError:
     """The error for a resumed training with another file of classes, where ``what`` comes from the checkpoint."""
-    return ValueError(
-        f"--class-file: needs the file of the checkpoint's training, whose {what} goes on to be trained; got one with "
-        "other classes. Use that file, or another --save-dir for a new training."
-    )
+    needs = f"the file of the checkpoint's training, whose {what} goes on to be trained"
+    use = "that file, or another --save-dir for a new training"
+    return ValueError(f"--class-file: needs {needs}; got one with other classes. Use {use}.")
 
 
 def read_classes(
@@ -52,16 +51,14 @@ def read_classes(
         if line.strip():
             word, name = _parse(line.rstrip("\n"), number, path, flag)
             if names.setdefault(word, name) != name:
-                raise ValueError(
-                    f"{flag}: needs one class for each word; got {names[word]} and, in line {number} of {path!r}, "
-                    f"{name} for {word!r}. Use the file without one of the lines."
-                )
+                needs = "one class for each word"
+                got = f"{names[word]} and, in line {number} of {path!r}, {name} for {word!r}"
+                raise ValueError(f"{flag}: needs {needs}; got {got}. Use the file without one of the lines.")
     known = {words[word]: name for word, name in names.items() if word in words and words[word] not in marks}
     if not known:
-        raise ValueError(
-            f"{flag}: needs classes for the words of the dictionary; got {path!r} with {len(names):,} words, none of "
-            "them in it. Use a file made from the training text."
-        )
+        needs = "classes for the words of the dictionary"
+        got = f"{path!r} with {len(names):,} words, none of them in it"
+        raise ValueError(f"{flag}: needs {needs}; got {got}. Use a file made from the training text.")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(known.values()))}
     missing = len(words) - len(known.keys() | set(marks))
     logger.info(
@@ -79,7 +76,6 @@ def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
             return brown[2], brown[1]
     elif pair := re.fullmatch("[ \t]*([^ \t]+)[ \t]+([^ \t]+)[ \t]*", line):
         return pair[1], pair[2]
-    raise ValueError(
-        f"{flag}: needs lines of a word and its class, or, separated by tabs, of bits, a word and its count; got "
-        f"{line[:60]!r} in line {number} of {path!r}. Use the file without that line."
-    )
+    needs = "lines of a word and its class, or, separated by tabs, of bits, a word and its count"
+    got = f"{line[:60]!r} in line {number} of {path!r}"
+    raise ValueError(f"{flag}: needs {needs}; got {got}. Use the file without that line.")

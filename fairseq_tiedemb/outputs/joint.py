@@ -35,15 +35,12 @@ class JointSpace(Head):
     def __init__(self, table: SharedEmbedding, width: int):
         super().__init__(table)
         if not sharing_method(table.method).is_plain:
-            raise ValueError(
-                f"--sharing-method: needs plain with {self.flag}, whose map of the words follows; got {table.method}. "
-                "Use plain."
-            )
+            needs = f"plain with {self.flag}, whose map of the words follows"
+            raise ValueError(f"--sharing-method: needs {needs}; got {table.method}. Use plain.")
         for name, value in table.constants.changed().items():
             if name.startswith("logit"):
-                raise ValueError(
-                    f"{flag_of(name)}: needs another output layer than {self.flag}; got {value}. Leave it out."
-                )
+                needs = f"another output layer than {self.flag}"
+                raise ValueError(f"{flag_of(name)}: needs {needs}; got {value}. Leave it out.")
         self.of_words = nn.Linear(table.embedding_dim, width)
         self.of_features = nn.Linear(table.embedding_dim, width)
 

@@ -102,9 +102,8 @@ class OutputLayer(nn.Module):
     def check_raw_scores(self) -> None:
         """Raises ValueError unless one token's logit can be computed alone and approximates its log-probability."""
         if not self.head.has_raw_scores:
-            raise ValueError(
-                f"--raw: needs an output layer that scores words, softmax or nce; got {self.head.flag}. Leave it out."
-            )
+            needs = "an output layer that scores words, softmax or nce"
+            raise ValueError(f"--raw: needs {needs}; got {self.head.flag}. Leave it out.")
 
     def check_training(self, options: LossOptions) -> None:
         """Raises ValueError if the head cannot be trained: no counts, other classes, or an unsupported loss option."""

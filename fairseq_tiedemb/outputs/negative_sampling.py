@@ -61,10 +61,8 @@ class NegativeSampling(CountedHead):
         self, table: SharedEmbedding, counts: Tensor, *, negatives: int, power: float, noise_for: str = "block"
     ):
         if counts.shape != (table.num_embeddings,) or not counts.gt(0).any():
-            raise ValueError(
-                f"counts: needs one for each of {table.num_embeddings} words, some above 0; got {counts}. Use counts "
-                "of the training text."
-            )
+            needs = f"one for each of {table.num_embeddings} words, some above 0"
+            raise ValueError(f"counts: needs {needs}; got {counts}. Use counts of the training text.")
         super().__init__(table, counts, ())
         self.samples, self.power, self.noise_for = negatives, power, noise_for
         self._noise = Kept()
@@ -80,9 +78,8 @@ class NegativeSampling(CountedHead):
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Raises ValueError: the loss defines no probabilities."""
-        raise ValueError(
-            "--output-layer: needs softmax or tree for word probabilities; got negative-sampling. Use softmax, say."
-        )
+        needs = "softmax or tree for word probabilities"
+        raise ValueError(f"--output-layer: needs {needs}; got negative-sampling. Use softmax, say.")
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """``loss_of_sets`` of targets with a feature of their own."""

@@ -91,10 +91,8 @@ class OutputHead:
             try:
                 values[name] = TRUTH[value.lower()] if kind is bool else kind(value)
             except (KeyError, ValueError):
-                raise ValueError(
-                    f"--output-layer-options: needs {name}={kind.__name__.upper()}; got {name}={value}. Use another "
-                    "value."
-                ) from None
+                needs, got = f"{name}={kind.__name__.upper()}", f"{name}={value}"
+                raise ValueError(f"--output-layer-options: needs {needs}; got {got}. Use another value.") from None
         return self.options(**values)
 
 
@@ -112,7 +110,6 @@ def register_output_layer(head: OutputHead) -> OutputHead:
             raise ValueError(f"output layer: needs options that are a dataclass; got {head.options!r}. Use @dataclass.")
         for name, kind in typing.get_type_hints(head.options).items():
             if kind not in KINDS:
-                raise ValueError(
-                    f"output layer: needs options of type int, float, bool or str; got {name}: {kind}. Use one of them."
-                )
+                needs = "options of type int, float, bool or str"
+                raise ValueError(f"output layer: needs {needs}; got {name}: {kind}. Use one of them.")
     return OUTPUT_HEADS.register(head)

@@ -59,10 +59,9 @@ class ShortList(CountedHead):
         super().__init__(table, counts, marks, size=size)
         most = size - len({unknown, *marks})
         if not 1 <= length <= most:
-            raise ValueError(
-                f"--short-list: needs 1 to {most} words, of those of the dictionary, with {self.flag}; got {length}. "
-                "Use 2000, say; for all words, --output-layer softmax."
-            )
+            needs = f"1 to {most} words, of those of the dictionary, with {self.flag}"
+            use = "2000, say; for all words, --output-layer softmax"
+            raise ValueError(f"--short-list: needs {needs}; got {length}. Use {use}.")
         self.unknown, self.uniform = unknown, uniform
         rank = self.counts.clone()
         rank[[unknown, *marks]] = -1

@@ -84,11 +84,10 @@ def check_dictionaries(settings: Settings, source: Words, target: Words) -> None
     if settings.shares == MERGED:
         for number, (word, other) in enumerate(zip(target.symbols, merged(source, target), strict=False)):
             if word != other:  # the data hold indices
-                raise ValueError(
-                    "--merge-src-tgt-embed: needs target words that have the same number in the merged dictionary; got "
-                    f"{word!r} at {number}, where that has {other!r}. Use fairseq-preprocess --joined-dictionary and "
-                    "--share-all-embeddings."
-                )
+                needs = "target words that have the same number in the merged dictionary"
+                got = f"{word!r} at {number}, where that has {other!r}"
+                use = "fairseq-preprocess --joined-dictionary and --share-all-embeddings"
+                raise ValueError(f"--merge-src-tgt-embed: needs {needs}; got {got}. Use {use}.")
     if settings.shares != THREE_WAY:
         return
     asked_by = settings.asked_by(THREE_WAY)
@@ -103,10 +102,8 @@ def check_dictionaries(settings: Settings, source: Words, target: Words) -> None
         )
     first, second = settings("encoder_embed_path"), settings("decoder_embed_path")
     if first and second not in (None, first):
-        raise ValueError(
-            f"{asked_by}: needs one file of vectors for the shared table; got --encoder-embed-path {first!r} and "
-            f"--decoder-embed-path {second!r}. Use one of them."
-        )
+        got = f"--encoder-embed-path {first!r} and --decoder-embed-path {second!r}"
+        raise ValueError(f"{asked_by}: needs one file of vectors for the shared table; got {got}. Use one of them.")
 
 
 def merged(source: Words, target: Words) -> list[str]:
@@ -156,9 +153,8 @@ def check_constants(settings: Settings, head: OutputHead, constants: Constants) 
     for name, value in constants.changed().items():
         what, got = ("input", characters) if name == "embedding_scale" else ("output", no_table)
         if got:
-            raise ValueError(
-                f"{flag_of(name)}: needs one table of all words as {what}; got {value} with {got}. Leave it out."
-            )
+            needs = f"one table of all words as {what}"
+            raise ValueError(f"{flag_of(name)}: needs {needs}; got {value} with {got}. Leave it out.")
 
 
 def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax") -> tuple[int, ...]:
@@ -176,16 +172,12 @@ def bands_of(settings: Settings, width: int, size: int, *, side: str = "softmax"
     # fairseq's last band may be the one that ends with the dictionary.
     all_ends = ends if fairseqs and ends and ends[-1] == size else [*ends, size]
     if not ends or any(low >= high for low, high in zip([0, *all_ends], all_ends, strict=False)):
-        raise ValueError(
-            f"{flag}: needs rising whole numbers between 0 and {size}, the size of the dictionary; got {value}. Use "
-            f"{size // 5},{3 * size // 5}, say."
-        )
+        needs = f"rising whole numbers between 0 and {size}, the size of the dictionary"
+        raise ValueError(f"{flag}: needs {needs}; got {value}. Use {size // 5},{3 * size // 5}, say.")
     # fairseq checks no width of bands that the output alone has.
     if not (fairseqs and side == "softmax") and (not factor >= 1 or width // factor ** len(ends) < 1):
-        raise ValueError(
-            f"--adaptive-{side}-factor: needs 1 or more, and a last band, of {width} / factor^{len(ends)}, at least 1 "
-            f"wide; got {factor}. Use 4, or fewer bands."
-        )
+        needs = f"1 or more, and a last band, of {width} / factor^{len(ends)}, at least 1 wide"
+        raise ValueError(f"--adaptive-{side}-factor: needs {needs}; got {factor}. Use 4, or fewer bands.")
     return tuple(all_ends)
 
 
@@ -195,51 +187,38 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
     if settings("projection") and ends:
         raise ValueError(f"--projection: needs one table for all words; got {flag_of(CUTOFF)} {ends}. Use one of them.")
     if settings("quant_noise_scalar"):
-        raise ValueError(
-            f"--quant-noise-scalar: needs fairseq's own embeddings; got {settings('quant_noise_scalar')}. "
-            "Use --quant-noise-pq, or fairseq's model."
-        )
+        needs, got = "fairseq's own embeddings", settings("quant_noise_scalar")
+        raise ValueError(f"--quant-noise-scalar: needs {needs}; got {got}. Use --quant-noise-pq, or fairseq's model.")
     if settings("tie_adaptive_weights"):
         _check_tied_bands(settings)
     rank = getattr(settings.options, "embedding_rank", None)
     check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
     for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
         if rank is not None and settings(name):
-            raise ValueError(
-                f"--embedding-rank: needs new tables of one width; got {flag_of(name)} {settings(name)}. "
-                "Use one of them."
-            )
+            needs = "new tables of one width"
+            raise ValueError(f"--embedding-rank: needs {needs}; got {flag_of(name)} {settings(name)}. Use one of them.")
     if settings.family.translates:
         return
     if settings("adaptive_input") and not settings("adaptive_input_cutoff"):
-        raise ValueError(
-            "--adaptive-input: needs --adaptive-input-cutoff; got none. Use the frequency ranks at which bands end, "
-            "such as 2000,6000."
-        )
+        use = "the frequency ranks at which bands end, such as 2000,6000"
+        raise ValueError(f"--adaptive-input: needs --adaptive-input-cutoff; got none. Use {use}.")
     for name in ("adaptive_input", "character_embeddings"):
         if settings(name) and settings.shares and not ends:
-            raise ValueError(
-                f"{flag_of(TYING)}: needs one table of words as input; got {flag_of(name)}. "
-                "Use --adaptive-input with --adaptive-softmax-cutoff and --tie-adaptive-weights, or leave one out."
-            )
+            use = "--adaptive-input with --adaptive-softmax-cutoff and --tie-adaptive-weights, or leave one out"
+            raise ValueError(f"{flag_of(TYING)}: needs one table of words as input; got {flag_of(name)}. Use {use}.")
     if settings("character_embeddings") and not method.is_plain:
-        raise ValueError(
-            f"--sharing-method {method.name}: needs a table of words as input; got --character-embeddings. "
-            "Use --sharing-method plain."
-        )
+        needs, got = "a table of words as input", "--character-embeddings"
+        raise ValueError(f"--sharing-method {method.name}: needs {needs}; got {got}. Use --sharing-method plain.")
 
 
 def _check_tied_bands(settings: Settings) -> None:
     if settings.family.translates:
-        raise ValueError(
-            "--tie-adaptive-weights: needs a language model with --adaptive-input; got a translation model. "
-            "Leave it out."
-        )
+        needs = "a language model with --adaptive-input"
+        raise ValueError(f"--tie-adaptive-weights: needs {needs}; got a translation model. Leave it out.")
     if not (settings("adaptive_input") and settings(CUTOFF)):
-        raise ValueError(
-            "--tie-adaptive-weights: needs --adaptive-input and --adaptive-softmax-cutoff; got "
-            f"{bool(settings('adaptive_input'))} and {settings(CUTOFF)}. Use both, with equal cutoffs."
-        )
+        needs = "--adaptive-input and --adaptive-softmax-cutoff"
+        got = f"{bool(settings('adaptive_input'))} and {settings(CUTOFF)}"
+        raise ValueError(f"--tie-adaptive-weights: needs {needs}; got {got}. Use both, with equal cutoffs.")
     for name, other in (
         ("adaptive_input_cutoff", CUTOFF),
         ("adaptive_input_factor", "adaptive_softmax_factor"),
@@ -268,18 +247,12 @@ def check_every_option_is_used(config: type, options: Any, family: Family, head:
         layers, flag = layers_of.get(option.name, [head]), flag_of(option.name)
         value = getattr(options, option.name, option.default)
         if head not in layers and value != option.default:
-            raise ValueError(
-                f"{flag}: needs --output-layer {' or '.join(layers)}; got {value} with --output-layer {head}. Use "
-                f"--output-layer {layers[0]}, or leave {flag} out."
-            )
+            needs, got = f"--output-layer {' or '.join(layers)}", f"{value} with --output-layer {head}"
+            raise ValueError(f"{flag}: needs {needs}; got {got}. Use --output-layer {layers[0]}, or leave {flag} out.")
     settings = Settings(options, family)
     if settings("output_layer_options") and OUTPUT_HEADS[head].has_flags:
-        raise ValueError(
-            f"--output-layer-options: needs a registered output layer; got {settings('output_layer_options')} with "
-            f"--output-layer {head}, whose options are flags. Leave it out."
-        )
+        got = f"{settings('output_layer_options')} with --output-layer {head}, whose options are flags"
+        raise ValueError(f"--output-layer-options: needs a registered output layer; got {got}. Leave it out.")
     if settings("class_file") and head == "tree" and options.tree != BY_CLASSES:
-        raise ValueError(
-            f"--class-file: needs --tree {BY_CLASSES}; got --tree {options.tree}. Use --tree {BY_CLASSES}, or leave "
-            "--class-file out."
-        )
+        use = f"--tree {BY_CLASSES}, or leave --class-file out"
+        raise ValueError(f"--class-file: needs --tree {BY_CLASSES}; got --tree {options.tree}. Use {use}.")

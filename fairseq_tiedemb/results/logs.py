@@ -26,10 +26,8 @@ def read_eval_lm(path: Path, *, flag: str) -> tuple[float, int]:
     text = read_text(path, flag=flag)
     tokens, perplexities = TOKENS.findall(text), PERPLEXITY.findall(text)
     if not tokens or not perplexities:
-        raise ValueError(
-            f"{flag}: needs a log of fairseq-eval-lm with `Evaluated N tokens` and `Perplexity: X`; got {path}, which "
-            "lacks them. Use the log of a run that ended."
-        )
+        needs = "a log of fairseq-eval-lm with `Evaluated N tokens` and `Perplexity: X`"
+        raise ValueError(f"{flag}: needs {needs}; got {path}, which lacks them. Use the log of a run that ended.")
     return finite(perplexities[-1], flag=flag, path=path), whole(tokens[-1])
 
 
@@ -43,10 +41,8 @@ def read_bleu(path: Path, *, flag: str) -> tuple[float, str]:
         values = parse_json(text)
         return finite(str(values["score"]), flag=flag, path=path), str(values["signature"])
     except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"{flag}: needs what sacrebleu printed, `BLEU|... = X` or JSON; got {path}, which has neither. Use the "
-            "output of sacrebleu REFERENCE -i FILE."
-        ) from None
+        needs, got = "what sacrebleu printed, `BLEU|... = X` or JSON", f"{path}, which has neither"
+        raise ValueError(f"{flag}: needs {needs}; got {got}. Use the output of sacrebleu REFERENCE -i FILE.") from None
 
 
 def read_parameters(text: str) -> int | None:
@@ -60,9 +56,8 @@ def read_text(path: Path, *, flag: str) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise ValueError(
-            f"{flag}: needs a file that can be read; got {path} ({error.strerror}). Use another."
-        ) from error
+        needs = "a file that can be read"
+        raise ValueError(f"{flag}: needs {needs}; got {path} ({error.strerror}). Use another.") from error
 
 
 def finite(text: str, *, flag: str, path: Path | None = None) -> float:

@@ -93,10 +93,9 @@ def read_training_log(path: Path, label: str) -> Training:
 
 def no_training(path: Path) -> ValueError:
     """The error of a path that is no training."""
-    return ValueError(
-        f"RUN: needs a folder with train.log, {' or '.join(CHECKPOINTS)}, or a log of fairseq-train; got {path}, which "
-        "is neither. Use mkdir -p FOLDER, then fairseq-train with --save-dir FOLDER --log-file FOLDER/train.log."
-    )
+    needs = f"a folder with train.log, {' or '.join(CHECKPOINTS)}, or a log of fairseq-train"
+    use = "mkdir -p FOLDER, then fairseq-train with --save-dir FOLDER --log-file FOLDER/train.log"
+    return ValueError(f"RUN: needs {needs}; got {path}, which is neither. Use {use}.")
 
 
 def read_training_checkpoint(path: Path, label: str) -> Training:

@@ -26,10 +26,8 @@ def read_usage(path: Path) -> Usage:
             figures = float(values["cpu_seconds"]), float(values["wall_seconds"]), int(values["peak_memory"])
             runs[values.get("run", number)] = (*figures, values.get("commit"))
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{path}: needs cpu_seconds, wall_seconds and peak_memory on each line; got another line {number}. "
-                "Use another file."
-            ) from error
+            needs = "cpu_seconds, wall_seconds and peak_memory on each line"
+            raise ValueError(f"{path}: needs {needs}; got another line {number}. Use another file.") from error
     if not runs:
         raise ValueError(f"{path}: needs a line for each run; got none. Use the file of recipes/measure.py.")
     cpu_seconds, wall_seconds, peak_memory, commits = zip(*runs.values(), strict=True)

@@ -157,10 +157,8 @@ def _entry(key: str, old: Tensor, drawn: Tensor, before: Side, after: Side, rows
     new = [row for row, word in enumerate(now) if word not in index]
     moved = next((now[row] for row in new if BAND.match(key) and now[row] in before.dictionary(key).indices), None)
     if moved:
-        raise ValueError(
-            f"--dictionary: needs words that stay in their bands; got {moved!r}, which was not in that of {key}. Use a "
-            "dictionary that has the new words after the old ones."
-        )
+        needs, use = "words that stay in their bands", "a dictionary that has the new words after the old ones"
+        raise ValueError(f"--dictionary: needs {needs}; got {moved!r}, which was not in that of {key}. Use {use}.")
     entry = drawn.to(old.dtype, copy=True)
     if key.endswith(".bias"):
         entry[new] = old.mean(0)

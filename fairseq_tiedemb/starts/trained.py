@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint
-from fairseq_tiedemb.export.loading import load_model
-from fairseq_tiedemb.export.settings import checked_settings
+from fairseq_tiedemb.export.settings import checked_settings, load_model
 
 Weights = Mapping[str, Tensor]
 
@@ -66,10 +65,9 @@ class Trained(NamedTuple):
             found = weights.get(key)
             if found is None or found.shape != entry.shape:
                 got = "none" if found is None else f"{tuple(found.shape)}"
-                raise ValueError(
-                    f"CHECKPOINT: needs {key} of shape {tuple(entry.shape)} for the new model; got {got} in "
-                    f"{self.path}. Use a model whose tables alone depend on the words and on tying."
-                )
+                needs = f"{key} of shape {tuple(entry.shape)} for the new model"
+                use = "a model whose tables alone depend on the words and on tying"
+                raise ValueError(f"CHECKPOINT: needs {needs}; got {got} in {self.path}. Use {use}.")
         model.load_state_dict({key: weights[key] for key in model.state_dict()}, strict=True)
         return model.state_dict()
 

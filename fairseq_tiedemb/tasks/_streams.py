@@ -77,10 +77,9 @@ class TokenStream(FairseqDataset):
                 sentences.prefetch(range(len(sentences)))
             largest = max(int(sentence.max()) for sentence in sentences if len(sentence))
         if largest >= len(dictionary):
-            raise ValueError(
-                f"split {split}: needs word indices below {len(dictionary)}, the size of dict.txt; got {largest}. "
-                "Use the dict.txt that fairseq-preprocess wrote beside it."
-            )
+            needs = f"word indices below {len(dictionary)}, the size of dict.txt"
+            use = "the dict.txt that fairseq-preprocess wrote beside it"
+            raise ValueError(f"split {split}: needs {needs}; got {largest}. Use {use}.")
 
     def __len__(self) -> int:
         return self.length
@@ -154,10 +153,9 @@ class StreamRows(FairseqDataset):
 
     def __init__(self, stream: TokenStream, rows: int, chunk: int, *, random_by: tuple[int, ...] | None = None):
         if len(stream) < rows:
-            raise ValueError(
-                f"--batch-size: needs at most {len(stream)} rows over all processes, the number of tokens in split "
-                f"{stream.split}; got {rows}. Use a smaller one (--batch-size-valid in validation) or a longer text."
-            )
+            needs = f"at most {len(stream)} rows over all processes, the number of tokens in split {stream.split}"
+            use = "a smaller one (--batch-size-valid in validation) or a longer text"
+            raise ValueError(f"--batch-size: needs {needs}; got {rows}. Use {use}.")
         self.stream, self.rows = stream, rows
         self.bounds = [row * len(stream) // rows for row in range(rows + 1)]
         longest = max(stop - start for start, stop in zip(self.bounds, self.bounds[1:], strict=False))

@@ -114,10 +114,9 @@ class ContiguousLMTask(LanguageModelingTask):
         """Builds the model; raises ValueError if it cannot carry a state over."""
         model = super().build_model(cfg, from_checkpoint)
         if self.one_stream and extensions_of(model).carried_state is None:
-            raise ValueError(
-                "--task contiguous_lm: needs a language model of fairseq_tiedemb that carries its state over; got "
-                f"{type(model).__name__}. Use --task language_modeling, or --arch tied_lstm_lm."
-            )
+            needs = "a language model of fairseq_tiedemb that carries its state over"
+            use = "--task language_modeling, or --arch tied_lstm_lm"
+            raise ValueError(f"--task contiguous_lm: needs {needs}; got {type(model).__name__}. Use {use}.")
         return model
 
     def build_criterion(self, cfg: Any) -> Any:
@@ -143,10 +142,8 @@ class ContiguousLMTask(LanguageModelingTask):
         if self.one_stream:
             self.datasets[split] = stream
         elif getattr(self.args, "random_length", False) and split == self.args.train_subset:
-            raise ValueError(
-                "--random-length: needs one stream of text, --sample-break-mode none; got "
-                f"{self.args.sample_break_mode}. Leave it out."
-            )
+            needs = "one stream of text, --sample-break-mode none"
+            raise ValueError(f"--random-length: needs {needs}; got {self.args.sample_break_mode}. Leave it out.")
         else:
             super().load_dataset(split, epoch, combine, **kwargs)
 
@@ -166,10 +163,9 @@ class ContiguousLMTask(LanguageModelingTask):
         if not isinstance(dataset, TokenStream):
             return super().get_batch_iterator(dataset, max_tokens, max_sentences, **options)
         if max_tokens is not None and max_sentences is None:
-            raise ValueError(
-                f"--batch-size: needs the number of rows that the text is cut into; got --max-tokens {max_tokens} "
-                "alone. Use --batch-size 20, say, and --tokens-per-sample for the length of a batch."
-            )
+            needs = "the number of rows that the text is cut into"
+            use = "--batch-size 20, say, and --tokens-per-sample for the length of a batch"
+            raise ValueError(f"--batch-size: needs {needs}; got --max-tokens {max_tokens} alone. Use {use}.")
         rows_here, chunk = max_sentences or 1, self.args.tokens_per_sample
         if max_tokens is not None and max_tokens < rows_here * chunk:
             raise ValueError(
@@ -192,15 +188,11 @@ class ContiguousLMTask(LanguageModelingTask):
         fairseq-eval-lm prints the first process's perplexity only.
         """
         if context_window > 0:
-            raise ValueError(
-                f"--context-window: needs 0 with --task contiguous_lm, where a state carries the context; "
-                f"got {context_window}. Leave it out."
-            )
+            needs = "0 with --task contiguous_lm, where a state carries the context"
+            raise ValueError(f"--context-window: needs {needs}; got {context_window}. Leave it out.")
         if (world_size := get_global_world_size()) > 1:
-            raise ValueError(
-                f"--distributed-world-size: needs 1 for fairseq-eval-lm, which prints the first process's perplexity "
-                f"only; got {world_size}. Use --distributed-world-size 1."
-            )
+            needs, got = "1 for fairseq-eval-lm, which prints the first process's perplexity only", world_size
+            raise ValueError(f"--distributed-world-size: needs {needs}; got {got}. Use --distributed-world-size 1.")
         if not isinstance(dataset, TokenStream):
             return super().eval_lm_dataloader(dataset, batch_size=batch_size, **kwargs)
         kwargs.pop("max_tokens", None)  # fairseq's default of 36,000 is meant for samples
@@ -209,10 +201,8 @@ class ContiguousLMTask(LanguageModelingTask):
     def build_generator(self, *args: Any, **kwargs: Any) -> Any:
         """Builds the generator; raises ValueError for a split loaded as one stream, which has no prefixes."""
         if any(isinstance(dataset, TokenStream) for dataset in self.datasets.values()):
-            raise ValueError(
-                "--sample-break-mode: needs eos for fairseq-generate, whose prefixes are sentences; got none. "
-                "Use --sample-break-mode eos."
-            )
+            needs = "eos for fairseq-generate, whose prefixes are sentences"
+            raise ValueError(f"--sample-break-mode: needs {needs}; got none. Use --sample-break-mode eos.")
         return super().build_generator(*args, **kwargs)
 
     def train_step(self, sample: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
@@ -263,10 +253,9 @@ class ContiguousLMTask(LanguageModelingTask):
         if the states of several processes have not been gathered.
         """
         if self._gathered is None and self._carried and (world_size := get_global_world_size()) > 1:
-            raise RuntimeError(
-                f"contiguous_lm: needs gather_for_checkpoint() in all {world_size} processes before one of them writes "
-                "a checkpoint; got the state of one. Use fairseq_tiedemb.plugin, which calls it."
-            )
+            needs = f"gather_for_checkpoint() in all {world_size} processes before one of them writes a checkpoint"
+            got = "the state of one"
+            raise RuntimeError(f"contiguous_lm: needs {needs}; got {got}. Use fairseq_tiedemb.plugin, which calls it.")
         carried = self._carried if self._gathered is None else self._gathered
         return {type(self).__name__: {**carried, "state": carried["state"].cpu()} if carried else {}}
 

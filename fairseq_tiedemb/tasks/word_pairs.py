@@ -95,16 +95,13 @@ class WordPairsTask(FairseqTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model; raises ValueError for another family, or if fewer than two words are frequent enough."""
         if np.count_nonzero(self.word_counts) < 2:
-            raise ValueError(
-                f"--min-count: needs two words or more that occur {self.cfg.min_count} times in the training text; got "
-                f"{np.count_nonzero(self.word_counts)}. Use a smaller number."
-            )
+            needs = f"two words or more that occur {self.cfg.min_count} times in the training text"
+            found = np.count_nonzero(self.word_counts)
+            raise ValueError(f"--min-count: needs {needs}; got {found}. Use a smaller number.")
         model = super().build_model(cfg, from_checkpoint)
         if extensions_of(model).predicts_centre is None:
-            raise ValueError(
-                f"--task word_pairs: needs a model of word2vec's family; got {type(model).__name__}. Use --arch "
-                "word2vec_skipgram."
-            )
+            needs, got = "a model of word2vec's family", type(model).__name__
+            raise ValueError(f"--task word_pairs: needs {needs}; got {got}. Use --arch word2vec_skipgram.")
         self.predicts_centre = model.predicts_centre
         return model
 
@@ -128,10 +125,9 @@ class WordPairsTask(FairseqTask):
         fairseq gives the first batch to processes without data.
         """
         if max_tokens is None or max_sentences is not None:
-            raise ValueError(
-                "--max-tokens: needs a number of text tokens per batch, and no --batch-size, with --task word_pairs; "
-                f"got --max-tokens {max_tokens} and --batch-size {max_sentences}. Use --max-tokens 4000, say."
-            )
+            needs = "a number of text tokens per batch, and no --batch-size, with --task word_pairs"
+            got = f"--max-tokens {max_tokens} and --batch-size {max_sentences}"
+            raise ValueError(f"--max-tokens: needs {needs}; got {got}. Use --max-tokens 4000, say.")
         pairs = WordPairs(
             dataset,
             keep_probabilities(self.word_counts, self.cfg.subsampling),
@@ -143,11 +139,10 @@ class WordPairsTask(FairseqTask):
         # Resumed training starts its data workers before fairseq sets the dataset's epoch.
         pairs.set_epoch(epoch)
         if not pairs[0]["ntokens"]:
-            raise ValueError(
-                f"--max-tokens: needs pairs of words in the first batch of {dataset.split}; got none with --max-tokens "
-                f"{max_tokens} and --subsampling {self.cfg.subsampling}. Use --max-tokens 4000 and --subsampling 1e-3, "
-                "say."
-            )
+            needs = f"pairs of words in the first batch of {dataset.split}"
+            got = f"none with --max-tokens {max_tokens} and --subsampling {self.cfg.subsampling}"
+            use = "--max-tokens 4000 and --subsampling 1e-3, say"
+            raise ValueError(f"--max-tokens: needs {needs}; got {got}. Use {use}.")
         return epoch_batches(pairs, [[batch] for batch in range(len(pairs))], shuffles=True, epoch=epoch, **options)
 
     def train_step(self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -56,9 +56,8 @@ def _check_fit(task: type, name: str | None, *, from_checkpoint: bool = False) -
     is_language_model = hasattr(model, "supported_targets")
     if issubclass(task, LanguageModelingTask) and not is_language_model:
         flag, remedy = ("--path", "fairseq-generate") if from_checkpoint else ("--arch", "--task translation")
-        raise ValueError(
-            f"{flag}: needs a language model; got {name}, another kind of model. Use {remedy} for a translation model."
-        )
+        got = f"{name}, another kind of model"
+        raise ValueError(f"{flag}: needs a language model; got {got}. Use {remedy} for a translation model.")
     if issubclass(task, TranslationTask) and is_language_model:
         of_model = extensions_of(model).recipe.get("task", "language_modeling")
         flag, remedy = ("--path", "fairseq-eval-lm") if from_checkpoint else ("--arch", f"--task {of_model}")

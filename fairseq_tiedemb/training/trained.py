@@ -76,10 +76,9 @@ def checked_overrides(original: Any, cfg: Any, overrides: dict[str, Any]) -> Non
     trained = copy.deepcopy(cfg.get("model"))
     original(cfg, overrides)
     for flag, old, new in other_meaning(trained, cfg.get("model")):
-        raise ValueError(
-            f"{flag}: needs {old}, with which the checkpoint's weights were trained; got {new}. "
-            "Leave it out of --model-overrides, or of the arguments of from_pretrained."
-        )
+        needs = f"{old}, with which the checkpoint's weights were trained"
+        use = "it out of --model-overrides, or of the arguments of from_pretrained"
+        raise ValueError(f"{flag}: needs {needs}; got {new}. Leave {use}.")
 
 
 @wrap(TranslationTask, "state_dict")

@@ -48,10 +48,9 @@ def read_questions(path: Path) -> list[Section]:
         elif len(words) == 4 and sections:
             sections[-1].questions.append((words[0], words[1], words[2], words[3]))
         else:
-            raise ValueError(
-                f"--questions: needs `: section` lines, with lines of four words below; got {line.rstrip()[:60]!r} in "
-                f"line {number} of {path}. Use the format of questions-words.txt."
-            )
+            needs = "`: section` lines, with lines of four words below"
+            got = f"{line.rstrip()[:60]!r} in line {number} of {path}"
+            raise ValueError(f"--questions: needs {needs}; got {got}. Use the format of questions-words.txt.")
     if not any(section.questions for section in sections):
         raise ValueError(f"--questions: needs at least one question; got {path}, which has none. Use another.")
     return sections

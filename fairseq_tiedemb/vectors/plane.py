@@ -31,19 +31,15 @@ def neighbour_embedding(rows_ND: np.ndarray) -> np.ndarray:
     try:
         from sklearn.manifold import TSNE
     except ModuleNotFoundError:
-        raise ValueError(
-            "--method: needs scikit-learn for tsne; got a Python without it. Use pip install "
-            "scikit-learn, or --method pca."
-        ) from None
+        use = "pip install scikit-learn, or --method pca"
+        raise ValueError(f"--method: needs scikit-learn for tsne; got a Python without it. Use {use}.") from None
 
     perplexity = min(PERPLEXITY, (len(rows_ND) - 1) / 3)
     start = principal_components(rows_ND)[0]
     spread = start[:, 0].std()
     if not spread > 0:
-        raise ValueError(
-            f"--method: needs different vectors for tsne; got {len(rows_ND)} equal ones. Use other words, or a table "
-            "that training has changed."
-        )
+        use = "other words, or a table that training has changed"
+        raise ValueError(f"--method: needs different vectors for tsne; got {len(rows_ND)} equal ones. Use {use}.")
     # The spread of scikit-learn's own start, which fails for rows with one entry.
     start = (start / spread * START_SPREAD).astype(np.float32)
     return TSNE(metric="cosine", init=start, perplexity=perplexity, random_state=1).fit_transform(rows_ND)

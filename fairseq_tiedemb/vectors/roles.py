@@ -51,16 +51,12 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
         return {role: _vectors(state, names, role, path)}
     rank = section_of(state, "model").get("embedding_rank")
     if rank and not tied:
-        raise ValueError(
-            f"--role: needs in or out for factorised tables, which have different bases; got sum for {path}, of "
-            f"--embedding-rank {rank}. Use in, out."
-        )
+        needs = "in or out for factorised tables, which have different bases"
+        raise ValueError(f"--role: needs {needs}; got sum for {path}, of --embedding-rank {rank}. Use in, out.")
     first, second = _vectors(state, names, "in", path), _vectors(state, names, "out", path)
     if first.shape != second.shape:
-        raise ValueError(
-            f"--role: needs in or out for tables of different shapes; got sum for {path}, with input "
-            f"{tuple(first.shape)} and output {tuple(second.shape)}. Use in, out."
-        )
+        got = f"sum for {path}, with input {tuple(first.shape)} and output {tuple(second.shape)}"
+        raise ValueError(f"--role: needs in or out for tables of different shapes; got {got}. Use in, out.")
     return {role: first + second}
 
 
@@ -128,10 +124,8 @@ def _effective(state: dict[str, Any], name: str, weight_VD: Tensor, *, is_output
     for key in table.method_parameters:
         entry = state["model"].get(f"{prefix}method_parameters.{key}")
         if entry is None or entry.shape != table.method_parameters[key].shape:
-            raise ValueError(
-                f"TABLE: needs the parameter {key!r} of --sharing-method {method.name}; got {path} without it beside "
-                f"{name}. Use a whole checkpoint."
-            )
+            needs = f"the parameter {key!r} of --sharing-method {method.name}"
+            raise ValueError(f"TABLE: needs {needs}; got {path} without it beside {name}. Use a whole checkpoint.")
         table.method_parameters[key].copy_(entry)
     if not is_output:
         return table.embed(torch.arange(size))

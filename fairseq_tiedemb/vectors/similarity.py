@@ -47,10 +47,8 @@ def read_pairs(path: Path) -> PairSet:
         except ValueError:
             scores.append(math.nan)
         if not math.isfinite(scores[-1]):
-            raise ValueError(
-                f"--sets: needs two words and a number per line; got {line.rstrip()[:60]!r} in line {number} of "
-                f"{path}. Use word, word and score, with white space between."
-            )
+            needs, got = "two words and a number per line", f"{line.rstrip()[:60]!r} in line {number} of {path}"
+            raise ValueError(f"--sets: needs {needs}; got {got}. Use word, word and score, with white space between.")
         pairs.append((first, second))
     if not pairs:
         raise ValueError(f"--sets: needs at least one pair of words; got {path}, which has none. Use another.")

@@ -39,10 +39,8 @@ class Source:
         ValueError if file, table or dictionary is missing, or the dictionary's size or words do not fit.
         """
         if self.role is not None and self.tensor is not None:
-            raise ValueError(
-                f"--tensor: needs a table without a role; got {self.tensor} and --role {self.role} for {self.path}. "
-                "Use one of them."
-            )
+            got = f"{self.tensor} and --role {self.role} for {self.path}"
+            raise ValueError(f"--tensor: needs a table without a role; got {got}. Use one of them.")
         if os.path.isdir(self.path):
             return self._of_tensor_files()
         try:
@@ -56,15 +54,11 @@ class Source:
         if start.startswith(CHECKPOINT_STARTS):
             return self._of_checkpoint()
         if self.role is not None:
-            raise ValueError(
-                f"--role: needs a checkpoint, whose tables have roles; got {self.role} for {self.path}. Leave it out, "
-                "or use PATH:ROLE with checkpoints."
-            )
+            needs, got = "a checkpoint, whose tables have roles", f"{self.role} for {self.path}"
+            raise ValueError(f"--role: needs {needs}; got {got}. Leave it out, or use PATH:ROLE with checkpoints.")
         if self.tensor is not None:
-            raise ValueError(
-                f"--tensor: needs a checkpoint or a safetensors file; got {self.tensor} for {self.path}, a text. Leave "
-                "it out, or use PATH:TENSOR with the others."
-            )
+            needs, got = "a checkpoint or a safetensors file", f"{self.tensor} for {self.path}, a text"
+            raise ValueError(f"--tensor: needs {needs}; got {got}. Leave it out, or use PATH:TENSOR with the others.")
         return [self._checked(read_vectors(self.path))]
 
     def _of_tensor_files(self) -> list[WordTable]:
@@ -97,10 +91,9 @@ class Source:
             if max(rows, default=-1) != len(rows_VD) - 1:
                 raise self._misfit(dictionary, max(rows, default=-1) + 1, rows_VD)
             if is_another([rows[row] for row in sorted(rows)], trained_with.get(side)):
-                raise ValueError(
-                    f"--dict: needs the {len(rows):,} words that {self.path} was trained with, in their order; got "
-                    f"{dictionary}, with other words or another order. Use the training's dictionary."
-                )
+                needs = f"the {len(rows):,} words that {self.path} was trained with, in their order"
+                got = f"{dictionary}, with other words or another order"
+                raise ValueError(f"--dict: needs {needs}; got {got}. Use the training's dictionary.")
             words = without_marks(rows)
             kept = _trained(state, words)
             tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, untrained=len(words) - len(kept)))
@@ -117,16 +110,13 @@ class Source:
             name = f"dict.{language}.txt" if language else "dict.txt"
             if (folder / name).is_file():
                 return folder / name
-        raise ValueError(
-            f"--dict: needs the words of {self.path}; got no {name} in {', '.join(map(str, folders))}. Use --dict with "
-            "the training's dictionary."
-        )
+        needs, got = f"the words of {self.path}", f"no {name} in {', '.join(map(str, folders))}"
+        raise ValueError(f"--dict: needs {needs}; got {got}. Use --dict with the training's dictionary.")
 
     def _misfit(self, dictionary: Path, words: int, rows_VD: Tensor) -> ValueError:
-        return ValueError(
-            f"--dict: needs one word for each of the {len(rows_VD):,} rows of {self.path}; got {words:,} in "
-            f"{dictionary}, including special symbols. Use the training's dictionary."
-        )
+        needs = f"one word for each of the {len(rows_VD):,} rows of {self.path}"
+        got = f"{words:,} in {dictionary}, including special symbols"
+        return ValueError(f"--dict: needs {needs}; got {got}. Use the training's dictionary.")
 
     def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, **left_out: int) -> WordTable:
         by_word = {word: row for row, word in words.items()}  # fairseq too takes the last of several
@@ -140,16 +130,12 @@ class Source:
             words = [table.words[row].removeprefix(self.word_mark) for row in rows]
             table = replace(table, words=words, rows_VD=table.rows_VD[rows])
         if not table.words:
-            raise ValueError(
-                f"--word-mark: needs the prefix of words in {self.path}; got {self.word_mark!r}, with which no word "
-                "begins. Use another, or leave it out."
-            )
+            needs, got = f"the prefix of words in {self.path}", f"{self.word_mark!r}, with which no word begins"
+            raise ValueError(f"--word-mark: needs {needs}; got {got}. Use another, or leave it out.")
         finite = np.isfinite(table.rows_VD).all(1)
         if not finite.all():
-            raise ValueError(
-                f"TABLE: needs finite numbers; got {table.name} with inf or nan for "
-                f"{table.words[int(finite.argmin())]!r}. Use a checkpoint from before the training diverged."
-            )
+            needs, got = "finite numbers", f"{table.name} with inf or nan for {table.words[int(finite.argmin())]!r}"
+            raise ValueError(f"TABLE: needs {needs}; got {got}. Use a checkpoint from before the training diverged.")
         return table
 
 

@@ -37,9 +37,8 @@ def read_matrix(path: Path, name: str | None) -> Tensor:
             }
             places = {key: _place(header[key], size - 8 - length) for key in matrices}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"TABLE: needs a whole safetensors file; got {path} ({type(error).__name__}: {error}). Use another."
-            ) from None
+            got = f"{path} ({type(error).__name__}: {error})"
+            raise ValueError(f"TABLE: needs a whole safetensors file; got {got}. Use another.") from None
         if name not in matrices:
             named = sorted(matrices, key=lambda key: -max(matrices[key]))
             shown = ", ".join(f"{key} {tuple(matrices[key])}" for key in named[:SHOWN])

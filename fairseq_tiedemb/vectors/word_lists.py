@@ -30,10 +30,8 @@ def read_rows(path: Path) -> dict[int, str]:
     try:
         return _from_json(parse_json("\n".join(lines)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            "--dict: needs dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer; "
-            f"got {path} ({error}). Use the dictionary of the table."
-        ) from None
+        needs = "dict.txt of fairseq-preprocess, or vocab.txt, vocab.json or tokenizer.json of a tokenizer"
+        raise ValueError(f"--dict: needs {needs}; got {path} ({error}). Use the dictionary of the table.") from None
 
 
 def _from_json(content: Any) -> dict[int, str]:
