@@ -43,7 +43,7 @@ def refusal(error: BaseException) -> str | None:
     trace = "".join(told).strip("\n")
     found = END.fullmatch(trace[trace.rfind('\n  File "') + 1 :])
     for folder, form in ((PACKAGE, OURS), (FAIRSEQ, FAIRSEQS), (FAIRSEQ.parent / "fairseq_cli", FAIRSEQS)):
-        if found and Path(found[1]).is_relative_to(folder) and form.fullmatch(found[2]):
+        if found and Path(found[1]).resolve().is_relative_to(folder) and form.fullmatch(found[2]):
             return found[2]
     return None
 
