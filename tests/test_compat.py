@@ -23,7 +23,9 @@ from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.data import Dictionary, FairseqDataset, data_utils
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from omegaconf import OmegaConf
 
 from fairseq_tiedemb import compat
 from fairseq_tiedemb.compat import flags, literals, noise
@@ -272,6 +274,33 @@ def test_a_metric_that_the_first_batch_lacks_may_be_logged(metric: str, task: ty
     task.cfg = argparse.Namespace()
     with pytest.raises(ValueError, match=f"--best-checkpoint-metric: needs .*loss.*; got '{metric}'"):
         flags.validations_work(lambda *_: "loaded", settings, trainer)
+
+
+# --- precision -------------------------------------------------------------------------------------------------------
+
+
+def amp_optimizer(weight: torch.nn.Parameter, **common: Any) -> AMPOptimizer:
+    settings = {"fp16_init_scale": 4, "amp_init_scale": 128, "amp_scale_window": None, "min_loss_scale": 1e-4, **common}
+    of_sgd = {"_name": "sgd", "lr": [1.0], "momentum": 0.0, "weight_decay": 0.0}
+    cfg = OmegaConf.create({"common": settings, "optimizer": of_sgd})
+    return AMPOptimizer.build_optimizer(cfg, [weight])
+
+
+def test_amp_divides_gradients_by_the_loss_scale_once() -> None:
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = amp_optimizer(weight)
+    optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+    optimizer.backward(3 * weight.sum())
+    assert optimizer.clip_grad_norm(0.0).item() == 3.0
+    optimizer.step()
+    assert weight.item() == -2.0
+
+
+@pytest.mark.parametrize(("window", "grown"), [(None, {}), (500, {"growth_interval": 500})])
+def test_amp_follows_its_flags(window: int | None, grown: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda *args, **kwargs: (args, kwargs))
+    found = amp_optimizer(torch.nn.Parameter(torch.ones(1)), amp_init_scale=1024, amp_scale_window=window)
+    assert found.scaler == (("cuda",), {"init_scale": 1024, **grown})
 
 
 # --- noise -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb.compat import processes
+from fairseq_tiedemb.training.fit import models_check_their_training
 from fairseq_tiedemb.training.updates import checkpoints_may_bring_shapes
 
 from .processes import in_two_processes
@@ -132,6 +133,29 @@ def test_an_empty_batch_adds_nothing() -> None:
     for task in (FairseqTask, fairseq.tasks.TASK_REGISTRY["translation"]):
         loss, sample_size, logs = task.valid_step(None, {}, torch.nn.Linear(1, 1), criterion)
         assert (loss.item(), sample_size, logs) == (0, 0, {})
+
+
+@pytest.mark.parametrize(
+    ("backend", "world", "unused", "bands", "is_warned"),
+    [
+        ("pytorch_ddp", 2, False, True, True),
+        ("legacy_ddp", 2, False, True, False),
+        ("pytorch_ddp", 1, False, True, False),
+        ("pytorch_ddp", 2, True, True, False),
+        ("pytorch_ddp", 2, False, False, False),
+    ],
+)
+def test_bands_need_a_wrapper_that_does_not_wait(
+    backend: str, world: int, unused: bool, bands: bool, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ddp = types.SimpleNamespace(ddp_backend=backend, find_unused_parameters=unused)
+    decoder = types.SimpleNamespace(adaptive_softmax=torch.nn.Linear(1, 1) if bands else None)
+    trainer = types.SimpleNamespace(
+        cfg=types.SimpleNamespace(distributed_training=ddp, model=None), data_parallel_world_size=world
+    )
+    trainer._model, trainer._criterion = types.SimpleNamespace(decoder=decoder), None
+    models_check_their_training(lambda _: None, trainer)
+    assert ("Use --ddp-backend legacy_ddp" in caplog.text) == is_warned
 
 
 @pytest.mark.parametrize(("pipeline", "device"), [(False, "meta"), (True, "cpu")])

@@ -12,6 +12,7 @@ from fairseq import options
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.lr_scheduler.polynomial_decay_schedule import PolynomialDecayLRSchedule
 from fairseq.trainer import Trainer
 from omegaconf import open_dict
@@ -38,6 +39,36 @@ def bf16_without_tpu(original: Any, *args: Any, **kwargs: Any) -> Any:
     if getattr(namespace, "bf16", False) and not find_spec("torch_xla"):
         namespace.tpu = False
     return parsed
+
+
+@mend(AMPOptimizer, "clip_grad_norm")
+def amp_unscales_once(original: Any, self: AMPOptimizer, *args: Any, **kwargs: Any) -> Any:
+    """Divide the gradients of `--amp` by the loss scale once.
+
+    Without it: the scaler divides those of torch's optimizer, and once more those of fairseq's around it
+    (optim/amp_optimizer.py:49, 54): at a scale of 128 an update of SGD is 1/128 of what it should be. Goes when both
+    lines name one optimizer.
+    """
+    unscale = self.scaler.unscale_
+
+    def unscale_fairseqs(_: Any) -> None:
+        unscale(self.fp32_optimizer)
+
+    with mock.patch.object(self.scaler, "unscale_", unscale_fairseqs):
+        return original(self, *args, **kwargs)
+
+
+@mend(AMPOptimizer, "__init__")
+def amp_follows_its_flags(original: Any, self: AMPOptimizer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+    """Follow `--amp-init-scale` and `--amp-scale-window`.
+
+    Without it: the scale starts at `--fp16-init-scale`, and with a window doubles every `--amp-init-scale` updates
+    (optim/amp_optimizer.py:23). Goes when they are read.
+    """
+    original(self, cfg, *args, **kwargs)
+    window = cfg.common.amp_scale_window
+    grown = {} if window is None else {"growth_interval": window}
+    self._grad_scaler = torch.amp.GradScaler("cuda", init_scale=cfg.common.amp_init_scale, **grown)
 
 
 @mend(EMA, "_step_internal")

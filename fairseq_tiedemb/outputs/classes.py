@@ -120,7 +120,8 @@ class ClassBased(CountedHead):
         sizes = torch.bincount(class_N[order], minlength=len(self.sizes)).tolist()
         mapped, place = self.table.mapped(features_ND)[order], self.place_of[target_N[order]]
         of_class = self.log_prob_of_classes(mapped).gather(1, class_N[order].unsqueeze(1)).squeeze(1)
-        present = [each for each, size in enumerate(sizes) if size]
+        # One at least, so that every parameter has a gradient: DistributedDataParallel waits for all.
+        present = [each for each, size in enumerate(sizes) if size] or [0]
         sizes = [sizes[each] for each in present]
         in_class, sets = [of_class[:0]], list(zip(self.words, self.sets, strict=True))
         rows_of_present = rows_of_sets(self.table, [sets[each] for each in present])

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import logging
 import re
 from typing import Any
 
@@ -14,6 +15,8 @@ from fairseq.trainer import Trainer
 from ..option_checks import flag_of
 from ..wrapping import wrap
 from .extensions import extensions_of
+
+logger = logging.getLogger(__name__)
 
 
 @wrap(dataclass_utils, "override_module_args")  # the first function to convert a command's options
@@ -69,7 +72,16 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
     """Call a model's ``check_training``, which checks its options and the criterion, before the first step.
 
     fairseq builds model and criterion separately (fairseq_cli/train.py:112). A criterion that accepts the shape of the
-    model's logits, but not their meaning, would silently train something else.
+    model's logits, but not their meaning, would silently train something else. Warn of an adaptive softmax in several
+    processes whose wrapper waits for the gradients of all bands.
     """
     extensions_of(self._model).check_training(self._criterion, self.cfg.model)
+    ddp = self.cfg.distributed_training
+    has_bands = getattr(getattr(self._model, "decoder", None), "adaptive_softmax", None) is not None
+    waits = ddp.ddp_backend in ("c10d", "pytorch_ddp") and not ddp.find_unused_parameters
+    if has_bands and waits and self.data_parallel_world_size > 1:
+        logger.warning(
+            f"--ddp-backend {ddp.ddp_backend}: with an adaptive softmax a process whose batch has no word of a band ends "
+            "the training, or lets it wait for ever. Use --ddp-backend legacy_ddp."
+        )
     original(self)

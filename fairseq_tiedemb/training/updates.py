@@ -60,7 +60,8 @@ def models_know_the_update(original: Any, self: Any, optimizer: Any, model: Any,
     fairseq's FP16Optimizer copies these from float32. Goes when fairseq has such a hook.
     """
     original(self, optimizer, model, update_num)
-    extensions_of(model).end_update(are_copies=hasattr(optimizer, "fp32_params"))
+    inner = getattr(optimizer, "_optimizer", None)  # of --use-bmuf
+    extensions_of(model).end_update(are_copies=any(hasattr(each, "fp32_params") for each in (optimizer, inner)))
 
 
 @wrap(checkpoint_utils, "save_checkpoint")

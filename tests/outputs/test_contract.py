@@ -164,6 +164,16 @@ def test_no_words_have_no_loss(name: str, training: bool) -> None:
     assert all(not each.any() for each in gradients(loss, h))
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", [name for name in ALL if name != "adaptive"])  # which is fairseq's
+def test_every_parameter_has_a_gradient_without_words(name: str, training: bool) -> None:
+    """As of a process whose rows have ended: DistributedDataParallel waits for all parameters."""
+    head = build(name).train(training)
+    head.loss(features(0), TARGET[:0]).loss.backward()
+    trained = [each for each in parameters(head) if each.requires_grad]
+    assert [each.grad is None for each in trained] == [False] * len(trained)
+
+
 @every_head
 def test_losses_that_a_head_refuses(name: str) -> None:
     head = build(name)
