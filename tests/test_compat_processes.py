@@ -18,8 +18,8 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb.compat import processes
+from fairseq_tiedemb.training import updates
 from fairseq_tiedemb.training.fit import models_check_their_training
-from fairseq_tiedemb.training.updates import checkpoints_may_bring_shapes
 
 from .processes import in_two_processes
 
@@ -158,12 +158,30 @@ def test_bands_need_a_wrapper_that_does_not_wait(
     assert ("Use --ddp-backend legacy_ddp" in caplog.text) == is_warned
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "are_copies"),
+    [
+        (types.SimpleNamespace(fp32_params=1), True),
+        (types.SimpleNamespace(_optimizer=types.SimpleNamespace(fp32_params=1)), True),  # as --use-bmuf wraps it
+        (types.SimpleNamespace(_optimizer=types.SimpleNamespace()), False),
+    ],
+)
+def test_a_model_knows_that_its_weights_are_copies(
+    optimizer: Any, are_copies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    extensions = types.SimpleNamespace(end_update=lambda are_copies: told.append(are_copies))
+    monkeypatch.setattr(updates, "extensions_of", lambda _: extensions)
+    updates.models_know_the_update(lambda *_: None, None, optimizer, None, 1)
+    assert told == [are_copies]
+
+
 @pytest.mark.parametrize(("pipeline", "device"), [(False, "meta"), (True, "cpu")])
 def test_a_checkpoint_is_loaded_into_a_model_on_its_device(pipeline: bool, device: str) -> None:
     """fairseq's wrapper moves the model, and `checkpoints_may_bring_shapes` lets it do so after the checkpoint only."""
     model = torch.nn.Linear(1, 1)
     trainer = types.SimpleNamespace(_wrapped_model=None, _model=model, is_fsdp=False, device=torch.device("meta"))
     trainer.pipeline_model_parallel = pipeline
-    found = checkpoints_may_bring_shapes(lambda self: (self._wrapped_model, model.weight.device.type), trainer)
+    found = updates.checkpoints_may_bring_shapes(lambda self: (self._wrapped_model, model.weight.device.type), trainer)
     assert found == (model, device)
     assert trainer._wrapped_model is None
