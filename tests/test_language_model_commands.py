@@ -179,6 +179,12 @@ def test_resume_with_batches_of_another_shape_is_refused(train: InProcess, lm_da
     train(lm_data, *flags, 9, *more, "--reset-dataloader")
 
 
+def test_an_epoch_without_its_last_batch_ends_the_text(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    flags = (*PRESET, "--skip-remainder-batch", "--save-dir", tmp_path, "--max-epoch")
+    train(lm_data, *flags, 1)
+    assert "begin training epoch 2" in train(lm_data, *flags, 2, "--batch-size", 7).lower()
+
+
 def test_validation_in_mid_epoch_changes_nothing(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
     flags = (*PRESET, *DROPOUT, "--max-epoch", 1, "--no-epoch-checkpoints")
     once = train(lm_data, *flags, "--save-dir", tmp_path / "once")

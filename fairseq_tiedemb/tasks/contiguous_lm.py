@@ -233,13 +233,14 @@ class ContiguousLMTask(LanguageModelingTask):
                     "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
                 )
 
-    def gather_for_checkpoint(self) -> None:
+    def gather_for_checkpoint(self, at_end: bool) -> None:
         """Collects the states of all processes in every process, before one process writes a checkpoint.
 
+        At the end of an epoch there are none, although --skip-remainder-batch leaves the end of the text out.
         `training` calls it. fairseq notifies only the writing process, and gathering after every update would be too
         slow.
         """
-        carried = self._carried
+        carried = {} if at_end else self._carried
         if carried and (world_size := get_global_world_size()) > 1:
             states = [torch.empty_like(carried["state"]) for _ in range(world_size)]
             torch.distributed.all_gather(states, carried["state"].contiguous())

@@ -73,8 +73,9 @@ class Extensions(Protocol):
     word_counts: Any = None
     """The task's count of each word of its dictionary in the training text, (V,)."""
 
-    gather_for_checkpoint: Callable[[], None] = lambda: None
-    """Called in every process before one of them writes a checkpoint, with the task's part of it."""
+    gather_for_checkpoint: Callable[[bool], None] = lambda at_end: None
+    """``gather_for_checkpoint(at_end)``: called in every process before one of them writes a checkpoint, with the task's
+    part of it; whether the epoch has ended."""
 
 
 def extensions_of(thing: Any) -> Extensions:

@@ -65,16 +65,16 @@ def models_know_the_update(original: Any, self: Any, optimizer: Any, model: Any,
 
 
 @wrap(checkpoint_utils, "save_checkpoint")
-def tasks_gather_before_saving(original: Any, cfg: Any, trainer: Any, *args: Any, **kwargs: Any) -> Any:
-    """Let a task's `gather_for_checkpoint()` collect its part of a checkpoint from all processes.
+def tasks_gather_before_saving(original: Any, cfg: Any, trainer: Any, epoch_itr: Any, *args: Any, **kw: Any) -> Any:
+    """Let a task's `gather_for_checkpoint` collect its part of a checkpoint from all processes.
 
     Without it: fairseq asks for a task's part in the writing process alone (checkpoint_utils.py:117), where
     `contiguous_lm` has the recurrent states of its own rows only. Goes when fairseq asks before
     `should_save_checkpoint_on_current_rank`.
     """
     if not cfg.no_save:
-        extensions_of(trainer.task).gather_for_checkpoint()
-    return original(cfg, trainer, *args, **kwargs)
+        extensions_of(trainer.task).gather_for_checkpoint(epoch_itr.end_of_epoch())
+    return original(cfg, trainer, epoch_itr, *args, **kw)
 
 
 @wrap(Trainer, "load_checkpoint")

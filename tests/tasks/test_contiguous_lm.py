@@ -158,8 +158,9 @@ def _save_in_mid_epoch(rank: int) -> None:
         should_save_checkpoint_on_current_rank=False,
         always_call_state_dict_during_save_checkpoint=False,
     )
+    in_mid_epoch = SimpleNamespace(end_of_epoch=lambda: False)
     for no_save in (True, False):
-        checkpoint_utils.save_checkpoint(SimpleNamespace(no_save=no_save), trainer, None, None)
+        checkpoint_utils.save_checkpoint(SimpleNamespace(no_save=no_save), trainer, in_mid_epoch, None)
     saved = task.get_checkpoint_dict()["ContiguousLMTask"]
     assert (saved["position"], saved["state"].shape[1]) == (10, 6)
     assert torch.equal(saved["state"].chunk(2, 1)[rank], model.carried_state()[1])
