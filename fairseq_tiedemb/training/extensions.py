@@ -74,8 +74,8 @@ class Extensions(Protocol):
     """The task's count of each word of its dictionary in the training text, (V,)."""
 
     gather_for_checkpoint: Callable[[bool], None] = lambda at_end: None
-    """``gather_for_checkpoint(at_end)``: called in every process before one of them writes a checkpoint, with the task's
-    part of it; whether the epoch has ended."""
+    """``gather_for_checkpoint(at_end)``: called in every process before one of them writes a checkpoint, with the
+    task's part of it; whether the epoch has ended."""
 
 
 def extensions_of(thing: Any) -> Extensions:
