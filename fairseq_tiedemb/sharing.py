@@ -139,11 +139,6 @@ def sharing_method(name: str, *, flag: str = "sharing method") -> SharingMethod:
     return SHARING_METHODS.find(name, flag=flag)
 
 
-def sharing_method_names() -> list[str]:
-    """Names of all sharing methods, including methods of installed packages."""
-    return SHARING_METHODS.names()
-
-
 class ScaleNorm(nn.Module):
     """Features of one learned length, g h / ||h||, where g starts at sqrt(D).
 

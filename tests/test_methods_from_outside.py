@@ -83,7 +83,7 @@ def test_a_package_that_cannot_be_loaded_is_named_and_stops_nobody(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "broken_methods", raising=False)
     SHARING_METHODS.load.cache_clear()
-    assert "plain" in sharing.sharing_method_names()
+    assert "plain" in sharing.SHARING_METHODS.names()
     assert re.search(f"of the package 'broken': need .*; got {got}.* for mine = broken_methods:METHOD", caplog.text)
     SHARING_METHODS.load.cache_clear()
 

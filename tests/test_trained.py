@@ -85,6 +85,25 @@ def test_finetuning_may_change_the_meaning_and_says_so(train: InProcess, lm_data
     assert "was plain" not in text
 
 
+@pytest.mark.parametrize(("first", "second"), [("scaled", "plain"), ("plain", "fixnorm"), ("scaled", "scaled-words")])
+def test_finetuning_starts_the_parameters_of_another_method(
+    first: str, second: str, train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    averaged = ("--store-ema", "--ema-decay", 0.9)
+    path = trained(train, lm_data, tmp_path / "first", *LM, *averaged, "--sharing-method", first, "--lr", 0.1)
+    flags = (*LM, *averaged, "--sharing-method", second, "--lr", 0, "--finetune-from-model", path)
+    after = torch.load(trained(train, lm_data, tmp_path / "second", *flags), weights_only=False)
+    before = torch.load(path, weights_only=False)
+    own = {"plain": [], "fixnorm": ["radius", "feature_map"], "scaled-words": ["scale"]}[second]
+    added = [key for key in after["model"] if "method_parameters" in key or "feature_map" in key]
+    assert all(any(f".{name}" in key for key in added) for name in own)
+    assert bool(added) == bool(own)
+    for key in before["model"].keys() & after["model"].keys() - set(added):
+        assert torch.equal(before["model"][key], after["model"][key]), key
+    if second == "scaled-words":
+        assert all(after["model"][key].eq(1).all() for key in added)
+
+
 def test_a_model_of_fairseqs_goes_on_as_ours_by_the_plain_method(
     train: InProcess, parallel_data: Path, tmp_path: Path
 ) -> None:

@@ -74,6 +74,8 @@ class CommandParser(argparse.ArgumentParser):
                 before = getattr(found, action.dest)
                 setattr(found, action.dest, [*([] if before is action.default else before), *rest])
                 rest = []
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
         return found, rest
 
 

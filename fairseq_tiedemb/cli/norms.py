@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.cli._options import refuse_options
+from fairseq_tiedemb.cli._options import add_user_dir, import_user_dir, refuse_options
 from fairseq_tiedemb.cli._output import check_picture, written_aside
 
 
@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--isotropy", action="store_true", help="also print how evenly rows point in all directions")
     parser.add_argument("--parameters", action="store_true", help="also print the norm of every parameter")
     parser.add_argument("--output", type=Path, metavar="PICTURE", help="draw the histogram: .png, .svg, .pdf, ...")
+    add_user_dir(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -28,6 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint
 
+    import_user_dir(arguments.user_dir)
     checkpoint, dictionary, picture = arguments.checkpoint, arguments.dictionary, arguments.output
     if picture is not None:
         inputs = [path for path in (checkpoint, dictionary) if path is not None]

@@ -7,6 +7,7 @@ from typing import Any
 from fairseq import checkpoint_utils, options
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
+from fairseq.search import DiverseBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 
 from .mending import mend
@@ -46,6 +47,22 @@ def beams_have_hypotheses(
     if beam_size < 1:
         raise ValueError(f"--beam: needs 1 or more; got {beam_size}. Use 1 for greedy search.")
     original(self, models, tgt_dict, beam_size, *args, **kwargs)
+
+
+@mend(SequenceGenerator, "generate")
+def searches_have_what_they_need(original: Any, self: Any, models: Any, sample: dict[str, Any], **kwargs: Any) -> Any:
+    """Let `--diverse-beam-groups` find a batch's sentences, and refuse `--constraints` without any.
+
+    Without it: the diverse search takes the numbers of sentences in their set for those in the batch, and ends in
+    IndexError after the first one (sequence_generator.py:337); fairseq-generate, whose data have no constraints, ends
+    in TypeError. Goes when fairseq numbers the sentences of a batch.
+    """
+    if isinstance(self.search, DiverseBeamSearch):
+        sample = {key: value for key, value in sample.items() if key != "id"}
+    if isinstance(self.search, LexicallyConstrainedBeamSearch) and kwargs.get("constraints") is None:
+        needs, got = "sentences with constraints, each after a tab", "data of fairseq-preprocess, which has none"
+        raise ValueError(f"--constraints: needs {needs}; got {got}. Use fairseq-interactive.")
+    return original(self, models, sample, **kwargs)
 
 
 @mend(checkpoint_utils, "load_checkpoint")

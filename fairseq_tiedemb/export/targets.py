@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Settings = Mapping[str, Any]
 
-COMMANDS = "--user-dir fairseq_tiedemb with fairseq's commands"
+COMMANDS = "--user-dir of the training with fairseq's commands"
 QUANTIZATIONS = ("float32", "int8")
 TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
 TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
@@ -110,7 +110,8 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
 
     options, arch = settings["model"], _architecture(settings)
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
-        return f"needs a model of fairseq_tiedemb; got {arch}, which is fairseq's own: stock fairseq reads it as it is"
+        got = f"{arch}, which is fairseq's own: stock fairseq reads it, with TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"
+        return f"needs a model of fairseq_tiedemb; got {got}"
     stock = arch.removeprefix("tied_")
     # fairseq's lstm_lm is another model: it has two biases per gate, and no output bias if tied.
     if stock in (arch, "lstm_lm") or stock not in ARCH_MODEL_REGISTRY:

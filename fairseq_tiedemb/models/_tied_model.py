@@ -18,7 +18,7 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..option_checks import check_ranges, flag_of
 from ..outputs import OutputLayer
 from ..plan import THREE_WAY, TYING, Family, Plan, check_every_option_is_used, make_plan
-from ..sharing import sharing_method_names
+from ..sharing import SHARING_METHODS
 from ..training.extensions import extensions_of
 from ._describe import describe
 
@@ -54,8 +54,8 @@ class TiedModel(BaseFairseqModel):
         if cls.own_options is not None:
             gen_parser_from_dataclass(parser, cls.own_options())
         for action in parser._actions:
-            if action.dest == "sharing_method":
-                action.choices = sharing_method_names()
+            if action.dest == "sharing_method":  # no choices: the plan's refusal tells of --user-dir
+                action.metavar = f"{{{','.join(SHARING_METHODS.names())}}}"
         if not cls.recipe_yields:
             parser.set_defaults(**cls.recipe)
 

@@ -69,14 +69,14 @@ def check_widths(settings: Settings, widths: Widths, output: int) -> None:
     if settings.shares is None or settings("embedding_rank") or (settings.family.fairseqs and settings(CUTOFF)):
         return
     asked_by = settings.asked_by(settings.shares)
-    if widths.input != output:
-        (needs, use), got = settings.family.unequal, f"{widths.input} and {widths.features}"
-        raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use {use.format(widths.input)}.")
     if settings.shares_inputs and widths.encoder != widths.input:
         raise ValueError(
             f"{asked_by}: needs --encoder-embed-dim equal to --decoder-embed-dim; got {widths.encoder} and "
             f"{widths.input}. Use --encoder-embed-dim {widths.input}."
         )
+    if widths.input != output:
+        (needs, use), got = settings.family.unequal, f"{widths.input} and {widths.features}"
+        raise ValueError(f"{asked_by}: needs {needs}; got {got}. Use {use.format(widths.input)}.")
 
 
 def check_dictionaries(settings: Settings, source: Words, target: Words) -> None:

@@ -3,6 +3,7 @@
 import contextvars
 import copy
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 # Beside the fingerprints: whether --merge-src-tgt-embed made one dictionary of both, as fairseq does for a model.
 MERGED = "merged"
+
+# Parameters that belong to a sharing method.
+OF_METHOD = re.compile(r"\.(method_parameters|feature_map)\.")
 
 ADAMS = {"adam": "FairseqAdam", "fused_adam": "FairseqFusedAdam"}
 
@@ -58,6 +62,8 @@ def checked_file(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
     state, training = original(path, *args, **kwargs), _resuming.get()
     if training is not None:
         check_resume(state, str(path), *training)
+        if path == training[0].finetune_from_model:
+            start_the_methods_own(state, training[1])
         if training[1].cfg.ema.store_ema and state.get("extra_state"):  # fairseq wants weights that it has deleted
             state["extra_state"].setdefault("ema", dict(state["model"]))
         last = (state.get("optimizer_history") or [{}])[-1]
@@ -124,6 +130,17 @@ def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any
         if path != checkpoint.finetune_from_model:
             raise ValueError(refusal)
         logger.warning(f"--finetune-from-model {path}: {what} was {old} in its training, and is {new} now")
+
+
+def start_the_methods_own(state: dict[str, Any], trainer: Any) -> None:
+    """Replace parameters of the checkpoint's sharing method, if the training has another one, by that one's own."""
+    options = getattr(state.get("cfg"), "model", None), trainer.cfg.model
+    if len({getattr(each, "sharing_method", "plain") for each in options}) == 1:
+        return
+    own = {key: value.cpu() for key, value in trainer.get_model().state_dict().items() if OF_METHOD.search(key)}
+    for holder, name in ((state, "model"), (state.get("extra_state") or {}, "ema")):
+        if name in holder:
+            holder[name] = {key: value for key, value in holder[name].items() if not OF_METHOD.search(key)} | own
 
 
 def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:

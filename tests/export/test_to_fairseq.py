@@ -171,21 +171,27 @@ def test_a_single_width_of_convolution_is_repeated() -> None:
     assert vars(export(state, name="x", as_namespace=True)["cfg"]["model"])["encoder_kernel_size_list"] == [3]
 
 
-OTHER = "Use --to ctranslate2, or --user-dir fairseq_tiedemb with fairseq's commands"
+OTHER = "Use --to ctranslate2, or --user-dir of the training with fairseq's commands"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"sharing_method": "distance"}, f"got --sharing-method distance, which needs an output bias, .* {OTHER}"),
-        ({"arch": "transformer"}, "got transformer, .* stock fairseq reads it as it is. Use --to ctranslate2"),
+        (
+            {"arch": "transformer"},
+            "got transformer, .* stock fairseq reads it, with TORCH_F.*. Use --to ctranslate2",
+        ),
         ({"sharing_method": "cosine", "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --sharing-method cosine"),
         ({"projection": True, "projection_bias": True}, "a projection without a bias; got --projection-bias"),
         ({"arch": "tied_lstm_lm"}, "a model that fairseq also has, .* got tied_lstm_lm. Use --user-dir"),
         ({"arch": "dl4mt"}, "got dl4mt. Use --user-dir"),
         ({"logit_soft_cap": 30.0}, "logits that are affine in the features; got --logit-soft-cap 30.0. Use --user-dir"),
         ({"embedding_scale": 2.0, "adaptive_softmax_cutoff": "4,8"}, "cutoff 4,8, with --embedding-scale 2.0"),
-        ({"arch": "lightconv"}, "got lightconv, .* stock fairseq reads it as it is. Use --user-dir"),
+        (
+            {"arch": "lightconv"},
+            "got lightconv, .* stock fairseq reads it, with TORCH_F.*. Use --user-dir",
+        ),
         ({"arch": "tied_lightconv", "sharing_method": "distance"}, "got --sharing-method distance, .* Use --user-dir"),
         ({"arch": "tied_transformer_lm", "output_layer": "nce"}, "one softmax .*; got .*layer nce. Use --user"),
         ({"arch": "tied_word2vec"}, "got tied_word2vec. Use fairseq-tiedemb vectors, or --user-dir"),
@@ -256,7 +262,9 @@ def test_settings_of_fairseq_before_0_10_are_upgraded_or_refused(older: Namespac
     state = {"args": older, "optimizer_history": [{"lr_scheduler_state": {}}], "extra_state": {}}
     state["model"] = {"weight": torch.ones(1)}
     message = (
-        "stock fairseq reads it as it is" if vars(older) else "needs settings that fairseq can upgrade; got old.pt"
+        "stock fairseq reads it, with TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"
+        if vars(older)
+        else "needs settings that fairseq can upgrade; got old.pt"
     )
     with pytest.raises(ValueError, match=f"CHECKPOINT: .*{message}"):
         export(state, name="old.pt")
