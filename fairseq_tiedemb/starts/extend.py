@@ -95,9 +95,21 @@ def extend(
     state = trained.start(after.model, convert, task={"data": str(dictionaries[0].parent)})
     state["task_state"] = {**(state.get("task_state") or {}), KEY: task.state_dict()[KEY]}
     state["task_state"].pop("dictionary", None)
-    of_given = f", {started:,} of them by {flag}" if started else ""
-    kept, left_out = len(before.all() & after.all()), len(before.all() - after.all())
-    return state, f"{kept:,} words as before, {len(added):,} new{of_given}, {left_out:,} left out"
+    return state, _described(before, after, flag, rows)
+
+
+def _described(before: Side, after: Side, flag: str, rows: Mapping[str, Any]) -> str:
+    """What became of the words; of source and target, where it is not the same."""
+    texts = {}
+    for side in ("source", "target"):
+        old, new = (set(getattr(each.task, f"{side}_dictionary").symbols) for each in (before, after))
+        started = len((new - old) & rows.keys())
+        of_given = f", {started:,} of them by {flag}" if started else ""
+        kept, added, left_out = (f"{len(words):,}" for words in (old & new, new - old, old - new))
+        texts[side] = f"{kept} words as before, {added} new{of_given}, {left_out} left out"
+    if texts["source"] == texts["target"]:
+        return texts["source"]
+    return "; ".join(f"{side}: {text}" for side, text in texts.items())
 
 
 def _read(flag: str, path: Path) -> tuple[str, Mapping[str, Any]]:

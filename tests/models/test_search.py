@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.search import BeamSearch, Sampling
+from fairseq.search import BeamSearch, DiverseBeamSearch, LexicallyConstrainedBeamSearch, Sampling
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_tiedemb.models import _search
@@ -223,6 +223,18 @@ def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPa
     assert calls == list(range(len(calls)))
     assert len(calls) > 1
     assert "step" not in vars(beam)
+
+
+def test_a_diverse_search_takes_sentences_by_their_place_in_the_batch() -> None:
+    model = pair(ALL)[0]
+    samples = SAMPLE, {**SAMPLE, "id": torch.arange(100, 100 + len(SOURCE))}
+    assert_same(*(search(model, sample=each, search_strategy=DiverseBeamSearch(WORDS, 2, 0.5)) for each in samples))
+
+
+def test_a_search_with_constraints_needs_some() -> None:
+    strategy = LexicallyConstrainedBeamSearch(WORDS, "ordered")
+    with pytest.raises(ValueError, match="--constraints: needs sentences with constraints, .*; got data of "):
+        search(pair(ALL)[0], search_strategy=strategy)
 
 
 @pytest.mark.parametrize("spoilt", [5, len(WORDS) - 1, slice(4, 12), slice(4, None)], ids=str)

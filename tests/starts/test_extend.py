@@ -137,6 +137,17 @@ def test_new_words_start_with_their_vectors(tmp_path: Path) -> None:
         assert torch.equal(new[key][words.index("a")], old[key][4])
 
 
+def test_what_is_said_of_two_dictionaries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_checkpoint(tmp_path / "model.pt", folder_of(tmp_path / "old", OLD), *TRANSLATION)
+    files = [
+        folder_of(tmp_path / name, words) / "dict.txt" for name, words in (("source", OLD + "x"), ("target", "ac"))
+    ]
+    words = [tmp_path / "model.pt", tmp_path / "out.pt", "--dictionary", *files]
+    assert main(["extend", *map(str, words)]) == 0
+    said = "source: 10 words as before, 1 new, 0 left out; target: 6 words as before, 0 new, 4 left out; for --fine"
+    assert said in capsys.readouterr().out
+
+
 def test_the_moving_average_and_settings_follow_and_the_rest_of_the_training_is_left(tmp_path: Path) -> None:
     old = folder_of(tmp_path / "old", OLD)
     model, _ = write_checkpoint(tmp_path / "model.pt", old, *STREAM)
