@@ -65,10 +65,16 @@ class Extensions(Protocol):
     """``begin_batch(is_dummy=...)``: called before each training batch. fairseq multiplies the loss of a dummy batch,
     of a process without data, by 0; a criterion with this method does so itself."""
 
-    # --- of an optimizer, and of a task ---
+    # --- of an optimizer, a schedule, and a task ---
 
     takes_sparse_gradients: bool = False
     """Whether the optimizer takes sparse gradients."""
+
+    end_epoch: Callable[[float, int], None] = lambda loss, updates: None
+    """Of a learning rate's schedule: takes the validation loss at an epoch's end, before the checkpoint is written."""
+
+    decay_of_average: Callable[[int], float] | None = None
+    """Of a learning rate's schedule: the decay of ``--store-ema`` after so many updates."""
 
     word_counts: Any = None
     """The task's count of each word of its dictionary in the training text, (V,)."""

@@ -85,3 +85,6 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
             "ends the training, or lets it wait for ever. Use --ddp-backend legacy_ddp."
         )
     original(self)
+    if extensions_of(self._lr_scheduler).decay_of_average is not None and not self.cfg.ema.store_ema:
+        flag = f"--lr-scheduler {self.cfg.lr_scheduler._name}"
+        raise ValueError(f"{flag}: needs --store-ema, whose average it begins; got none. Use --store-ema --ema-fp32.")

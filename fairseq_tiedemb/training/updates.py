@@ -1,6 +1,7 @@
 """Updates and checkpoints as our criterions, tasks and output layers need them."""
 
 from typing import Any
+from unittest import mock
 
 from fairseq import checkpoint_utils
 from fairseq.tasks import FairseqTask
@@ -62,6 +63,33 @@ def models_know_the_update(original: Any, self: Any, optimizer: Any, model: Any,
     original(self, optimizer, model, update_num)
     inner = getattr(optimizer, "_optimizer", None)  # of --use-bmuf
     extensions_of(model).end_update(are_copies=any(hasattr(each, "fp32_params") for each in (optimizer, inner)))
+
+
+@wrap(Trainer, "train_step")
+def schedules_set_the_average(original: Any, self: Trainer, *args: Any, **kwargs: Any) -> Any:
+    """Let a schedule with ``decay_of_average`` set the decay of `--store-ema`.
+
+    fairseq's EMA sets its own from two flags at each update. Goes when it asks the schedule.
+    """
+    decay_of = extensions_of(self.lr_scheduler).decay_of_average
+    if decay_of is None:
+        return original(self, *args, **kwargs)
+
+    def set_decay(_: float) -> None:
+        self.ema.decay = decay_of(self.get_num_updates())
+
+    with mock.patch.object(self.ema, "_set_decay", set_decay):
+        return original(self, *args, **kwargs)
+
+
+@wrap(checkpoint_utils, "save_checkpoint")
+def schedules_know_the_validation(
+    original: Any, cfg: Any, trainer: Any, epoch_itr: Any, loss: float | None, *args: Any, **kwargs: Any
+) -> Any:
+    """Call a schedule's ``end_epoch`` before the checkpoint is written; fairseq's own method comes after it."""
+    if loss is not None and epoch_itr.end_of_epoch():
+        extensions_of(trainer.lr_scheduler).end_epoch(loss, trainer.get_num_updates())
+    return original(cfg, trainer, epoch_itr, loss, *args, **kwargs)
 
 
 @wrap(checkpoint_utils, "save_checkpoint")
