@@ -217,22 +217,31 @@ class _ChunkedLoss:
         chunks = max(1, math.ceil(count / most))  # of equal size
         rows_each = math.ceil(count / chunks / self.together) * self.together
         parts = list(slices(count, min(most, self.filled(rows_each) // self.together * self.together)))
-        if self.is_lifted:
+        if self.is_lifted and count:
             self.unit = self.lift(parts)
         for rows in parts:
             self.add_rows(rows, self.target[rows])
         return OutputLoss(*self.losses), self.gradients(table)
 
     def lift(self, parts: list[slice]) -> Tensor:
-        """The factor on gradients g in fp16: |sum_n g_n h_n| <= sum_n |h_n| in a part, |sum_v g_v w_v| <= 2 max |w|."""
+        """The factor on gradients |g| <= G in fp16: |sum_n g_n h_n| <= G sum_n |h_n|, |sum_v g_v w_v| <= 2 G max |w|.
+
+        G is 1, and more with other terms of the loss; for that of z-loss |log Z| <= log V + max |z|.
+        """
         of_features = [torch.linalg.vector_norm(self.features[rows], 1, 0, dtype=self.exact).amax() for rows in parts]
         of_table = 2 * torch.stack(torch.aminmax(self.table)).abs().amax().to(self.exact)
-        largest = torch.stack((*of_features, of_table)).amax()
+        largest = torch.stack((*of_features, of_table)).amax().clamp(min=1.0)
+        scale = largest.new_ones(()) if self.scale is None else self.scale.abs().amax()
         if self.options.augmented_loss:
             largest = largest * (1 + self.options.augmented_loss / self.options.augmented_temperature)
-        room = 0.9 * torch.finfo(torch.float16).max / largest
-        lift = room.clamp(max=HALF_SCALE)
-        return lift if self.scale is None else lift / self.scale.abs().amax().clamp(min=1.0)
+        if self.options.z_loss:
+            logit: float | Tensor | None = self.objective.soft_cap
+            if logit is None:
+                longest = (torch.linalg.vector_norm(x, dim=1, dtype=self.exact).amax() for x in self.logits[:2])
+                offset = 0.0 if self.logits.offset_V is None else self.logits.offset_V.amax().abs()
+                logit = math.prod(longest, start=scale) + offset
+            largest = largest * (1 + 2 * self.options.z_loss * (math.log(len(self.table)) + logit))
+        return (0.9 * torch.finfo(torch.float16).max / largest).clamp(max=HALF_SCALE) / scale.clamp(min=1.0)
 
     def add_rows(self, rows: slice, target: Tensor) -> None:
         count, features = len(target), fill(self.features[rows], self.multiple)

@@ -162,16 +162,6 @@ def test_help_is_shown_in_every_encoding(encoding, shown):
     assert shown in found.stdout.decode(encoding)
 
 
-def test_an_encoding_without_a_character_is_named(monkeypatch, capsys):
-    def run(arguments):
-        print("\u2581".encode("ascii"))
-
-    monkeypatch.setattr(importlib.import_module("fairseq_tiedemb.cli.path"), "run", run)
-    assert cli.main(["path"]) == 2
-    message = "standard output: needs an encoding with every character; got ascii. Use PYTHONIOENCODING=utf-8."
-    assert message in capsys.readouterr().err
-
-
 def test_without_a_command_all_are_shown_in_groups_with_a_line_each(capsys):
     assert cli.main([]) == 2
     lines = capsys.readouterr().out.splitlines()

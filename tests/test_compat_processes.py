@@ -151,9 +151,9 @@ def test_bands_need_a_wrapper_that_does_not_wait(
     ddp = types.SimpleNamespace(ddp_backend=backend, find_unused_parameters=unused)
     decoder = types.SimpleNamespace(adaptive_softmax=torch.nn.Linear(1, 1) if bands else None)
     trainer = types.SimpleNamespace(
-        cfg=types.SimpleNamespace(distributed_training=ddp, model=None), data_parallel_world_size=world
+        cfg=types.SimpleNamespace(distributed_training=ddp, model=None), use_distributed_wrapper=world > 1
     )
-    trainer._model, trainer._criterion = types.SimpleNamespace(decoder=decoder), None
+    trainer._model, trainer._criterion, trainer._lr_scheduler = types.SimpleNamespace(decoder=decoder), None, None
     models_check_their_training(lambda _: None, trainer)
     assert ("Use --ddp-backend legacy_ddp" in caplog.text) == is_warned
 

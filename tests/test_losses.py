@@ -166,6 +166,7 @@ def test_small_gradients_reach_the_loss_scaling_of_fp16() -> None:
         (1100, 8, 4.0, 0.0, LossOptions()),
         (4, 8, 1.0, 600.0, LossOptions()),  # the table is large
         (512, 8, 1.0, 1.0, LossOptions(augmented_loss=1.0, augmented_temperature=0.01)),
+        (512, 8, 4.0, 0.5, LossOptions(z_loss=0.5)),
     ],
 )
 def test_no_product_overflows_in_fp16(

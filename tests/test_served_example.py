@@ -41,7 +41,7 @@ def test_it_answers_on_standard_input_and_over_http_without_fairseq(
     longest, longer = " ".join("a" * 59), " ".join("a" * 60)
     sentences = f"a b c\n\nab\x0cab\u2028a\n{longest}\n"
     options: dict[str, Any] = {"capture_output": True, "text": True}
-    options |= {"encoding": "utf-8", "env": {**os.environ, "PYTHONIOENCODING": "latin1"}}  # of which nothing depends
+    options |= {"encoding": "utf-8", "env": {**os.environ, "PYTHONIOENCODING": "latin1"}}  # on which nothing depends
     process = subprocess.run([sys.executable, "-c", program], input=sentences, **options, check=True)
     lines = process.stdout.split("\n")
     assert len(lines) == 5

@@ -1,5 +1,6 @@
 """Weights are only read as what they were trained as: options and dictionaries of a checkpoint, in every command."""
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
@@ -13,6 +14,8 @@ from fairseq import options
 
 from fairseq_tiedemb.models.tied_lstm_lm import TiedLSTMLM
 from fairseq_tiedemb.models.transformer import TiedTransformerModel
+from fairseq_tiedemb.sharing import SHARING_METHODS
+from fairseq_tiedemb.training.trained import OF_METHOD
 
 from .conftest import Cli, InProcess, MadeOnce, RunCommand, configuration
 from .test_compat_commands import TRANSLATION
@@ -85,23 +88,27 @@ def test_finetuning_may_change_the_meaning_and_says_so(train: InProcess, lm_data
     assert "was plain" not in text
 
 
-@pytest.mark.parametrize(("first", "second"), [("scaled", "plain"), ("plain", "fixnorm"), ("scaled", "scaled-words")])
+@pytest.mark.parametrize(("first", "second"), [("scaled", "plain"), ("plain", "fixnorm"), ("scaled", "own")])
 def test_finetuning_starts_the_parameters_of_another_method(
-    first: str, second: str, train: InProcess, lm_data: Path, tmp_path: Path
+    first: str, second: str, train: InProcess, lm_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    averaged = ("--store-ema", "--ema-decay", 0.9)
-    path = trained(train, lm_data, tmp_path / "first", *LM, *averaged, "--sharing-method", first, "--lr", 0.1)
-    flags = (*LM, *averaged, "--sharing-method", second, "--lr", 0, "--finetune-from-model", path)
-    after = torch.load(trained(train, lm_data, tmp_path / "second", *flags), weights_only=False)
+    own = dataclasses.replace(SHARING_METHODS.find("scaled", flag=""), name="own", input_scale=lambda n: n)
+    monkeypatch.setitem(SHARING_METHODS, "own", own)  # with a parameter of the same name
+    flags = (*LM, "--store-ema", "--ema-fp32", "--ema-decay", 0.9, "--sharing-method")
+    path = trained(train, lm_data, tmp_path / "first", *flags, first, "--lr", 0.1)
+    more = ("--lr", 0, "--finetune-from-model", path)
+    after = torch.load(trained(train, lm_data, tmp_path / "second", *flags, second, *more), weights_only=False)
+    fresh = torch.load(trained(train, lm_data, tmp_path / "fresh", *flags, second, "--lr", 0), weights_only=False)
     before = torch.load(path, weights_only=False)
-    own = {"plain": [], "fixnorm": ["radius", "feature_map"], "scaled-words": ["scale"]}[second]
-    added = [key for key in after["model"] if "method_parameters" in key or "feature_map" in key]
-    assert all(any(f".{name}" in key for key in added) for name in own)
-    assert bool(added) == bool(own)
-    for key in before["model"].keys() & after["model"].keys() - set(added):
-        assert torch.equal(before["model"][key], after["model"][key]), key
-    if second == "scaled-words":
-        assert all(after["model"][key].eq(1).all() for key in added)
+    for part in ("ema", "ema_fp32_params"):
+        for each in (before, after, fresh):
+            each[part] = each["extra_state"][part]
+    added = {key for key in fresh["model"] if OF_METHOD.search(key)}
+    assert bool(added) == (second != "plain")
+    for part in ("model", "ema", "ema_fp32_params"):
+        assert after[part].keys() == fresh[part].keys()
+        for key in added if part != "model" else fresh[part]:  # averages go on with the other weights
+            assert torch.equal(after[part][key], (fresh if key in added else before)[part][key]), (part, key)
 
 
 def test_a_model_of_fairseqs_goes_on_as_ours_by_the_plain_method(

@@ -148,9 +148,6 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
         )
     except KeyboardInterrupt as interrupt:
         number = signal.Signals(*interrupt.args or (signal.SIGINT,))
-    except UnicodeEncodeError as error:
-        needs = f"standard output: needs an encoding with every character; got {error.encoding}"
-        return refuse(parser.prog, f"{needs}. Use PYTHONIOENCODING=utf-8.")
     except ValueError as error:  # what a user can mend has a message that says how
         if debugging():
             raise

@@ -150,7 +150,7 @@ def _check_stream(model: Any, task: Any) -> None:
 
 def _read(paths: Sequence[str]) -> list[str]:
     """Returns the lines of all files, without byte-order marks at the files' beginnings."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
+    if "-" in paths and isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="strict")
     with fileinput.input(paths, encoding="utf-8") as lines:
         try:

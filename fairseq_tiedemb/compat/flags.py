@@ -8,7 +8,7 @@ from fairseq import checkpoint_utils, options
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.search import DiverseBeamSearch, LexicallyConstrainedBeamSearch
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
 from .mending import mend
 
@@ -50,6 +50,7 @@ def beams_have_hypotheses(
 
 
 @mend(SequenceGenerator, "generate")
+@mend(SequenceGeneratorWithAlignment, "generate")
 def searches_have_what_they_need(original: Any, self: Any, models: Any, sample: dict[str, Any], **kwargs: Any) -> Any:
     """Let `--diverse-beam-groups` find a batch's sentences, and refuse `--constraints` without any.
 

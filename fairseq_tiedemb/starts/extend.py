@@ -79,8 +79,7 @@ def extend(
     task = _task(trained, dictionaries)
     before, after = Side(trained.model, trained.task), Side(trained.built(task), task)
     added = after.all() - before.all()
-    started = len(added & rows.keys())
-    if given and not started:
+    if given and not added & rows.keys():
         raise ValueError(f"{flag}: needs words that --dictionary adds; got none of {len(added):,}. Leave it out.")
     drawn = {key: entry.clone() for key, entry in after.model.state_dict().items()}
 
@@ -103,13 +102,11 @@ def _described(before: Side, after: Side, flag: str, rows: Mapping[str, Any]) ->
     texts = {}
     for side in ("source", "target"):
         old, new = (set(getattr(each.task, f"{side}_dictionary").symbols) for each in (before, after))
-        started = len((new - old) & rows.keys())
-        of_given = f", {started:,} of them by {flag}" if started else ""
-        kept, added, left_out = (f"{len(words):,}" for words in (old & new, new - old, old - new))
-        texts[side] = f"{kept} words as before, {added} new{of_given}, {left_out} left out"
-    if texts["source"] == texts["target"]:
-        return texts["source"]
-    return "; ".join(f"{side}: {text}" for side, text in texts.items())
+        kept, added, left_out, given = map(len, (old & new, new - old, old - new, (new - old) & rows.keys()))
+        of_given = f", {given:,} of them by {flag}" if given else ""
+        texts[side] = f"{kept:,} words as before, {added:,} new{of_given}, {left_out:,} left out"
+    both = "; ".join(f"{side}: {text}" for side, text in texts.items())
+    return texts["source"] if texts["source"] == texts["target"] else both
 
 
 def _read(flag: str, path: Path) -> tuple[str, Mapping[str, Any]]:

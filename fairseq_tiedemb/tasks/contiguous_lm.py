@@ -254,7 +254,7 @@ class ContiguousLMTask(LanguageModelingTask):
         if the states of several processes have not been gathered.
         """
         if self._gathered is None and self._carried and (world_size := get_global_world_size()) > 1:
-            needs = f"gather_for_checkpoint() in all {world_size} processes before one of them writes a checkpoint"
+            needs = f"gather_for_checkpoint in all {world_size} processes before one of them writes a checkpoint"
             got = "the state of one"
             raise RuntimeError(f"contiguous_lm: needs {needs}; got {got}. Use fairseq_tiedemb.plugin, which calls it.")
         carried = self._carried if self._gathered is None else self._gathered

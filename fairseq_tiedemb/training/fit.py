@@ -79,7 +79,7 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
     ddp = self.cfg.distributed_training
     has_bands = getattr(getattr(self._model, "decoder", None), "adaptive_softmax", None) is not None
     waits = ddp.ddp_backend in ("c10d", "pytorch_ddp") and not ddp.find_unused_parameters
-    if has_bands and waits and self.data_parallel_world_size > 1:
+    if has_bands and waits and self.use_distributed_wrapper:
         logger.warning(
             f"--ddp-backend {ddp.ddp_backend}: with an adaptive softmax a process whose batch has no word of a band "
             "ends the training, or lets it wait for ever. Use --ddp-backend legacy_ddp."

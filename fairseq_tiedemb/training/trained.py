@@ -138,7 +138,8 @@ def start_the_methods_own(state: dict[str, Any], trainer: Any) -> None:
     if len({getattr(each, "sharing_method", "plain") for each in options}) == 1:
         return
     own = {key: value.cpu() for key, value in trainer.get_model().state_dict().items() if OF_METHOD.search(key)}
-    for holder, name in ((state, "model"), (state.get("extra_state") or {}, "ema")):
+    extra = state.get("extra_state") or {}
+    for holder, name in ((state, "model"), (extra, "ema"), (extra, "ema_fp32_params")):
         if name in holder:
             holder[name] = {key: value for key, value in holder[name].items() if not OF_METHOD.search(key)} | own
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.search import BeamSearch, DiverseBeamSearch, LexicallyConstrainedBeamSearch, Sampling
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
 from fairseq_tiedemb.models import _search
 from fairseq_tiedemb.products import packed
@@ -55,9 +55,11 @@ class Leaving(BeamSearch):
         return super().step(step, lprobs, scores, prev, original_batch_idxs)
 
 
-def search(*models: Any, sample: Any = SAMPLE, prefix: Any = None, **options: Any) -> list[list[dict[str, Any]]]:
+def search(
+    *models: Any, sample: Any = SAMPLE, prefix: Any = None, generator_of: Any = SequenceGenerator, **options: Any
+) -> list[list[dict[str, Any]]]:
     torch.manual_seed(3)
-    generator = SequenceGenerator(
+    generator = generator_of(
         list(models), WORDS, **{"beam_size": 4, "max_len_b": 24, "no_repeat_ngram_size": 2, **options}
     )
     return generator.generate(list(models), sample, prefix_tokens=prefix)
@@ -225,16 +227,25 @@ def test_a_generator_looks_for_best_words_by_blocks(monkeypatch: pytest.MonkeyPa
     assert "step" not in vars(beam)
 
 
-def test_a_diverse_search_takes_sentences_by_their_place_in_the_batch() -> None:
-    model = pair(ALL)[0]
-    samples = SAMPLE, {**SAMPLE, "id": torch.arange(100, 100 + len(SOURCE))}
-    assert_same(*(search(model, sample=each, search_strategy=DiverseBeamSearch(WORDS, 2, 0.5)) for each in samples))
+GENERATORS = pytest.mark.parametrize("generator_of", [SequenceGenerator, SequenceGeneratorWithAlignment])
 
 
-def test_a_search_with_constraints_needs_some() -> None:
+@GENERATORS
+def test_a_diverse_search_takes_sentences_by_their_place_in_the_batch(generator_of: Any) -> None:
+    model, found = pair(ALL)[0], []
+    numbers, target = torch.arange(100, 100 + len(SOURCE)), torch.full((len(SOURCE), 3), WORDS.eos())
+    sample = {"net_input": {**SAMPLE["net_input"], "prev_output_tokens": target}, "target": target}
+    for each in (sample, {**sample, "id": numbers}):
+        strategy = DiverseBeamSearch(WORDS, 2, 0.5)
+        found.append(search(model, sample=each, search_strategy=strategy, generator_of=generator_of))
+    assert_same(*found)
+
+
+@GENERATORS
+def test_a_search_with_constraints_needs_some(generator_of: Any) -> None:
     strategy = LexicallyConstrainedBeamSearch(WORDS, "ordered")
     with pytest.raises(ValueError, match="--constraints: needs sentences with constraints, .*; got data of "):
-        search(pair(ALL)[0], search_strategy=strategy)
+        search(pair(ALL)[0], search_strategy=strategy, generator_of=generator_of)
 
 
 @pytest.mark.parametrize("spoilt", [5, len(WORDS) - 1, slice(4, 12), slice(4, None)], ids=str)

@@ -75,9 +75,7 @@ def test_a_training_averages_from_its_trigger_on_and_resumes(train: InProcess, l
 
 
 def test_what_is_refused(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match="--lr-scheduler non_monotone: needs --store-ema, .*; got none. Use --store"
-    ):
+    with pytest.raises(ValueError, match="--lr-scheduler non_monotone: needs --store-ema, .*; got none. Use --store"):
         train(lm_data, *AVERAGED, "--max-epoch", 1, "--save-dir", tmp_path)
     with pytest.raises(ValueError, match="--non-monotone: needs a positive whole number; got 0. Use 1 or more"):
         schedule(0)
