@@ -29,6 +29,18 @@ OF_TRANSLATION: Refusals = [
         "--best-checkpoint-metric blue --eval-bleu",
         "needs what validation logs, loss, .*bleu.*; got 'blue'. Use one",
     ),
+    ("--optimizer fused_adam --adam-eps 0", "--adam-eps: needs a number above 0; got 0.0. Use 1e-8, say"),
+    ("--optimizer fused_adam --weight-decay nan", "--weight-decay: needs a number from 0 on; got nan. Use 0.01, say"),
+    ("--update-freq 0", "--update-freq: needs 1 or more; got 0. Use 1"),
+    ("--clip-norm nan", "--clip-norm: needs 0 or more; got nan. Use a positive number"),
+    ("--max-epoch -3", "--max-epoch: needs 0 or more; got -3. Use a positive number"),
+    ("--max-update -1", "--max-update: needs 0 or more; got -1. Use a positive number"),
+    ("--lr -0.1", "--lr: needs 0 or more; got -0.1. Use a positive number"),
+    (
+        "--restore-file a.pt --finetune-from-model b.pt",
+        "--finetune-from-model: needs to be alone; got b.pt and --resto",
+    ),
+    ("--finetune-from-model /", "--finetune-from-model: needs a checkpoint; got /, which is none. Use another path"),
     ("--label-smoothing 1", r"--label-smoothing: needs a value in \[0, 1\); got 1.0. Use 0.1"),
 ]
 OF_LANGUAGE_MODELS: Refusals = [
@@ -36,6 +48,10 @@ OF_LANGUAGE_MODELS: Refusals = [
     ("--arch zaremba_lm_small --projection-regularization 0.1", "needs a model with --projection; got 0.1 for one"),
     ("--arch bengio_lm --projection-regularization 0.1", "needs a model with --projection; got 0.1 .* --deep-output"),
     ("--train-subset other", "split other: needs the files"),
+    (
+        "--random-length --tokens-per-sample 9",
+        "--tokens-per-sample: needs 10 or more with --random-length, .*; got 9. Use 20, say",
+    ),
     (
         "--memory-efficient-bf16",
         "--memory-efficient-bf16: needs an optimizer that .* such as adam; got sgd. Use --bf16",
@@ -53,6 +69,10 @@ OF_LANGUAGE_MODELS: Refusals = [
 ]
 OF_OUTPUT_LAYERS: Refusals = [
     ("--output-layer shrub", "--output-layer: needs a registered layer; got 'shrub'. Use one of: softmax"),
+    (
+        "--output-layer classes --classes 3 --class-file {classes}",
+        "--classes: needs classes by frequency; got 3 with --class-file .*classes. Use one of them",
+    ),
     ("--output-layer classes --class-file nowhere", r"--class-file: needs a text file; got nowhere \(No such"),
     ("--output-layer classes --label-smoothing 0.1", "--label-smoothing: needs 0 with --output-layer classes; got"),
     ("--output-layer classes --z-loss 0.1", "--z-loss: needs 0 with --output-layer classes; got 0.1"),
@@ -69,6 +89,10 @@ OF_WORD2VEC: Refusals = [
     (
         "--lr-scheduler polynomial_decay --max-update 0 --max-epoch 1",
         "--max-update: needs 1 or more with --lr-scheduler polynomial_decay, .*; got 0. Use --max-update or",
+    ),
+    (
+        "--max-tokens 0",
+        "--max-tokens: needs a number of text tokens per batch, .*; got --max-tokens 0 and --batch-size N",
     ),
     ("--criterion cross_entropy", "--criterion: needs word_pairs with .* family; got CrossEntropyCriterion"),
     ("--subsampling 1e-09", "with --max-tokens 40 and --subsampling 1e-09. Use --max-tokens 4000"),
@@ -97,10 +121,19 @@ def test_what_cannot_work_is_refused(
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
+    classes = tmp_path / "classes"
+    classes.write_text("".join(f"{letter} {letter < 'd'}\n" for letter in "abcdefghij"))
+    flags = flags.format(classes=classes)
     command = (request.getfixturevalue(data), *base, "--max-epoch", 1, *flags.split(), "--save-dir", tmp_path)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         train(*command)
     assert list(tmp_path.rglob("checkpoint*.pt")) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"--save-dir: needs a folder that can be written; got .*/file \(Not a dir"):
+        train(lm_data, *RECURRENT, "--max-update", 1, "--save-dir", tmp_path / "file")
 
 
 def test_hydra_needs_one_flag_for_memory_efficient_training(lm_data: Path, tmp_path: Path) -> None:

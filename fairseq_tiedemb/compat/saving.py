@@ -76,6 +76,19 @@ def put(path: str, write: Callable[[str], Any]) -> Any:
         time.sleep(PAUSE_SECONDS)
 
 
+@mend(checkpoint_utils, "verify_checkpoint_directory")
+def folders_that_can_be_written(original: Any, save_dir: str) -> None:
+    """Name `--save-dir` where its folder cannot be made or written.
+
+    Without it: an OSError about a file `dummy` (checkpoint_utils.py:872). Goes when fairseq names the flag.
+    """
+    try:
+        original(save_dir)
+    except OSError as error:
+        needs = "a folder that can be written"
+        raise ValueError(f"--save-dir: needs {needs}; got {save_dir} ({error.strerror}). Use another.") from None
+
+
 @mend(progress_bar, "progress_bar")
 def lines_of_a_log_once(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Write every progress line to `--log-file` once.

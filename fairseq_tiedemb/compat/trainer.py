@@ -93,6 +93,27 @@ def ema_decays_once(_: Any, self: EMA, new_model: torch.nn.Module, updates: int 
                 weights[name].copy_(average)
 
 
+@mend(Trainer, "_build_optimizer")
+def numbers_of_a_training(original: Any, self: Trainer) -> None:
+    """Refuse numbers by which nothing, or something else, would be trained.
+
+    Without it: `--update-freq 0` ends in ZeroDivisionError; `--clip-norm -1`, or nan, does not clip; a negative
+    `--max-epoch` trains nothing, a negative `--lr` away from the data. Goes when fairseq checks them.
+    """
+    given = self.cfg.optimization
+    for flag, values, least in (
+        ("--update-freq", given.update_freq, 1),
+        ("--clip-norm", [given.clip_norm], 0),
+        ("--max-epoch", [given.max_epoch], 0),
+        ("--max-update", [given.max_update], 0),
+        ("--lr", given.lr, 0),
+    ):
+        for value in values:
+            if not value >= least:
+                raise ValueError(f"{flag}: needs {least} or more; got {value}. Use {least or 'a positive number'}.")
+    original(self)
+
+
 @mend(PolynomialDecayLRSchedule, "add_args")
 def decay_follows_max_update(original: Any, parser: argparse.ArgumentParser) -> None:
     """Let `--lr-scheduler polynomial_decay` end at `--max-update` if `--total-num-update` is not given.

@@ -15,6 +15,7 @@ from ..plan import MERGED, Family, Plan, Settings, Widths
 from ._counts import start_biases, training_counts
 from ._options import TRANSLATION_HEADS, FairseqsFamilyConfig, OutputLayerConfig, TranslationOutputConfig
 from ._parts import OURS
+from ._pretrained import read_pretrained
 from ._tables import build_tables
 from ._tied_model import TiedModel
 
@@ -65,6 +66,9 @@ class FairseqsModel(TiedModel):
     def build_model(cls, args: Any, task: Any) -> Any:
         """Builds fairseq's model and replaces its tables; raises ValueError as ``plan_of``."""
         plan = cls.plan_of(args, task)
+        for side, words in (("encoder", task.source_dictionary), ("decoder", task.target_dictionary)):
+            if path := getattr(args, f"{side}_embed_path", None):  # fairseq reads it unchecked
+                read_pretrained(path, words, getattr(args, f"{side}_embed_dim"), flag=f"--{side}-embed-path")
         model = super().build_model(args, task)
         model.__class__ = cls  # fairseq's convolutional models are always of its own class
         model.transplant(plan, args, task)

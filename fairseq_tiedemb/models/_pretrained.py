@@ -24,21 +24,30 @@ def load_and_freeze(table: SharedEmbedding, cfg: Any, side: str, dictionary: Dic
 def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
     """Copies word vectors from a text file into the table; tokens that the file lacks keep their initial rows.
 
+    Raises ValueError as ``read_pretrained``.
+    """
+    vectors = read_pretrained(path, dictionary, table.embedding_dim, flag=flag)
+    with torch.no_grad():
+        for word, vector in vectors.items():
+            table.weight[dictionary.index(word)] = torch.from_numpy(vector).to(table.weight)
+    logger.info(f"{flag}: {len(vectors):,} of {len(dictionary):,} words have a vector in {path}")
+
+
+def read_pretrained(path: str, dictionary: Dictionary, width: int, *, flag: str) -> dict[str, Any]:
+    """The vectors that a text file has of a dictionary's words.
+
     Raises ValueError if the file is missing or damaged, or fits neither the table's width nor the dictionary.
     """
     if not Path(path).is_file():
         use = f"another path; or, for a trained model, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\""
         raise ValueError(f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use {use}.")
     vectors = read_word_vectors(Path(path), flag=flag, kinds="word vectors as text")
-    width = len(next(iter(vectors.values())))
-    if width != table.embedding_dim:
-        needs = f"vectors of width {table.embedding_dim}, the table's"
-        raise ValueError(f"{flag}: needs {needs}; got {width} in {path!r}. Use the embedding dimension of the file.")
-    known = [word for word in vectors if dictionary.index(word) != dictionary.unk() or word == dictionary.unk_word]
+    found, unk = len(next(iter(vectors.values()))), dictionary.unk()
+    if found != width:
+        needs, use = f"vectors of width {width}, the table's", "the embedding dimension of the file"
+        raise ValueError(f"{flag}: needs {needs}; got {found} in {path!r}. Use {use}.")
+    known = {word: row for word, row in vectors.items() if dictionary.index(word) != unk or word == dictionary.unk_word}
     if not known:
         needs, got = "words of the dictionary", f"{path!r}, which has none of its {len(dictionary):,} words"
         raise ValueError(f"{flag}: needs {needs}; got {got}. Use vectors of the words in dict.txt, spelled alike.")
-    with torch.no_grad():
-        for word in known:
-            table.weight[dictionary.index(word)] = torch.from_numpy(vectors[word]).to(table.weight)
-    logger.info(f"{flag}: {len(known):,} of {len(dictionary):,} words have a vector in {path}")
+    return known

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..modules.dropout import VariationalDropout
 from ..modules.highway import RecurrentHighwayNetwork
-from ..option_checks import POSITIVE, option
+from ..option_checks import POSITIVE, Range, option
 from ..plan import TYING, Plan
 from ._options import RecurrentLMConfig
 from ._recipe import register_preset
@@ -26,7 +26,11 @@ class HighwayLMConfig(RecurrentLMConfig):
     decoder_depth: int = option(
         5, "number of highway layers per time step", needs=dataclasses.replace(POSITIVE, use="10, say")
     )
-    transform_bias: float = option(-2.0, "initial bias of the transform gates; negative values keep the state at first")
+    transform_bias: float = option(
+        -2.0,
+        "initial bias of the transform gates; negative values keep the state at first",
+        needs=Range("a finite number", "-2, say"),
+    )
 
 
 @register_model("highway_lm", dataclass=HighwayLMConfig)

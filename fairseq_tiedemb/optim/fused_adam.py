@@ -14,7 +14,7 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from ..option_checks import option
+from ..option_checks import Range, check_ranges, option
 
 
 class FusedAdam(torch.optim.Optimizer):
@@ -103,17 +103,18 @@ class FusedAdamConfig(FairseqDataclass):
     """Options of ``fused_adam``, the same as fairseq's ``adam``."""
 
     adam_betas: Any = option((0.9, 0.999), "betas for Adam optimizer")
-    adam_eps: float = option(1e-8, "epsilon for Adam optimizer")
-    weight_decay: float = option(0.0, "weight decay")
+    adam_eps: float = option(1e-8, "epsilon for Adam optimizer", needs=Range("a number above 0", "1e-8, say", above=0))
+    weight_decay: float = option(0.0, "weight decay", needs=Range("a number from 0 on", "0.01, say", at_least=0))
     lr: list[float] = II("optimization.lr")
 
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FairseqFusedAdam(FairseqOptimizer):
-    """``FusedAdam`` for fairseq; raises ValueError unless the betas are two numbers in [0, 1)."""
+    """``FusedAdam`` for fairseq; raises ValueError for an option out of range."""
 
     def __init__(self, cfg: FusedAdamConfig, params: Any):
         super().__init__(cfg)
+        check_ranges(FusedAdamConfig, cfg)
         self._optimizer = FusedAdam(params, **self.optimizer_config)
 
     @property

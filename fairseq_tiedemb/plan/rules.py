@@ -5,7 +5,7 @@ from typing import Any
 
 from ..checkpoints.meaning import FORMER_OUTPUTS
 from ..constants import Constants
-from ..option_checks import POSITIVE, check_value, flag_of
+from ..option_checks import POSITIVE, PROBABILITY, Range, check_value, flag_of
 from ..outputs import ADAPTIVE, BY_CLASSES, OUTPUT_HEADS, SOFTMAX, OutputHead, Words
 from ..sharing import SharingMethod
 from .settings import MERGED, THREE_WAY, TYING, Family, Settings, Widths
@@ -191,6 +191,10 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
         raise ValueError(f"--quant-noise-scalar: needs {needs}; got {got}. Use --quant-noise-pq, or fairseq's model.")
     if settings("tie_adaptive_weights"):
         _check_tied_bands(settings)
+    if ends:
+        factor = Range("a finite number above 0", "4, say", above=0)
+        for name, needs in (("adaptive_softmax_factor", factor), ("adaptive_softmax_dropout", PROBABILITY)):
+            check_value(flag_of(name), getattr(settings.options, name, None), needs)
     rank = getattr(settings.options, "embedding_rank", None)
     check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
     for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
@@ -253,6 +257,13 @@ def check_every_option_is_used(config: type, options: Any, family: Family, head:
     if settings("output_layer_options") and OUTPUT_HEADS[head].has_flags:
         got = f"{settings('output_layer_options')} with --output-layer {head}, whose options are flags"
         raise ValueError(f"--output-layer-options: needs a registered output layer; got {got}. Leave it out.")
+    if settings("class_file") and head == "classes" and options.classes != 100:  # the default
+        got = f"{options.classes} with --class-file {options.class_file}"
+        raise ValueError(f"--classes: needs classes by frequency; got {got}. Use one of them.")
+    rank, width = settings("embedding_rank"), settings("decoder_embed_dim")
+    if rank and rank >= width:
+        needs = f"less than {width}, the width of the vectors"
+        raise ValueError(f"--embedding-rank: needs {needs}; got {rank}. Use {width // 2}, or leave it out.")
     if settings("class_file") and head == "tree" and options.tree != BY_CLASSES:
         use = f"--tree {BY_CLASSES}, or leave --class-file out"
         raise ValueError(f"--class-file: needs --tree {BY_CLASSES}; got --tree {options.tree}. Use {use}.")

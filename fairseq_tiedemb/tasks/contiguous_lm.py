@@ -96,6 +96,8 @@ class ContiguousLMTask(LanguageModelingTask):
         for name, needs in RANGES.items():
             check_value(flag_of(name), getattr(args, name), needs)
         if str(args.sample_break_mode) == "none":
+            least = Range("10 or more with --random-length, whose batches have 5 or more", "20, say", at_least=10)
+            check_value("--tokens-per-sample", args.tokens_per_sample if args.random_length else None, least)
             for name, neutral in MADE_FOR_SAMPLES.items():
                 value = getattr(args, name, neutral)
                 if value is not None and str(value) != str(neutral):

@@ -124,7 +124,7 @@ class WordPairsTask(FairseqTask):
         Raises ValueError without ``--max-tokens``, the batch size in tokens, and if the first batch has no pairs, since
         fairseq gives the first batch to processes without data.
         """
-        if max_tokens is None or max_sentences is not None:
+        if max_tokens is None or max_tokens < 1 or max_sentences is not None:
             needs = "a number of text tokens per batch, and no --batch-size, with --task word_pairs"
             got = f"--max-tokens {max_tokens} and --batch-size {max_sentences}"
             raise ValueError(f"--max-tokens: needs {needs}; got {got}. Use --max-tokens 4000, say.")

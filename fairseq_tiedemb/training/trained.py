@@ -44,10 +44,13 @@ def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     and logs it. The options are the `meaning` of the model's class (checkpoints/meaning.py). Goes when fairseq compares
     options.
     """
+    if cfg.finetune_from_model and cfg.restore_file != "checkpoint_last.pt":
+        got = f"{cfg.finetune_from_model} and --restore-file {cfg.restore_file}"
+        raise ValueError(f"--finetune-from-model: needs to be alone; got {got}. Use one of them.")
     # fairseq trains anew, and says so in its log alone, if --restore-file is missing.
     name = "finetune_from_model" if cfg.restore_file == "checkpoint_last.pt" else "restore_file"
     path, is_new = getattr(cfg, name), not Path(cfg.save_dir, "checkpoint_last.pt").exists()
-    if path and (is_new or name == "restore_file") and not cfg.checkpoint_suffix and not PathManager.exists(path):
+    if path and (is_new or name == "restore_file") and not cfg.checkpoint_suffix and not PathManager.isfile(path):
         raise ValueError(f"{flag_of(name)}: needs a checkpoint; got {path}, which is none. Use another path.")
     token = _resuming.set((cfg, trainer))
     try:

@@ -81,7 +81,18 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("dynamicconv", {"embedding_rank": 4, **THEIRS}, "--embedding-rank: needs .* got --adaptive-softmax-cutoff 8,16"),
     ("transformer_lm", {"embedding_rank": 4, **BANDS}, "--embedding-rank: needs .* got --adaptive-input True"),
     ("transformer", {"embedding_rank": 4, "encoder_embed_path": "v.txt"}, "-rank: .* --encoder-embed-path v"),
+    ("highway_lm", {"transform_bias": float("nan")}, "--transform-bias: needs a finite number; got nan. Use -2, say"),
     # Bands.
+    (
+        "transformer_lm",
+        {"adaptive_softmax_cutoff": "8,16", "adaptive_softmax_factor": 0.0},
+        "--adaptive-softmax-factor: needs a finite number above 0; got 0.0. Use 4, say",
+    ),
+    (
+        "transformer",
+        {"adaptive_softmax_cutoff": [8, 16], "adaptive_softmax_dropout": 7.0},
+        r"--adaptive-softmax-dropout: needs a probability in \[0, 1\); got 7.0. Use 0.3, say",
+    ),
     *(
         ("tied_lstm_lm", {**DECODER, "adaptive_softmax_cutoff": ends}, f"-cutoff: needs rising .* {V}, .* {ends}. Use")
         for ends in ("foo", "8,5", "5,5", "0,5", f"5,{V}", "100", "5.5")
@@ -171,6 +182,7 @@ def test_what_cannot_work_is_refused(preset: str, options: dict[str, Any], messa
         ("tied_lstm_lm", {"adaptive_softmax_factor": 2.0}, "--adaptive-softmax-factor: .* got 2"),
         ("tied_lstm_lm", {"class_file": "c.txt"}, "--class-file: needs --output-layer classes or tree; got c.txt with"),
         ("tied_lstm_lm", {"class_file": "c.txt", "output_layer": "tree"}, "--class-file: .* got .* huff"),
+        ("transformer_lm", {"embedding_rank": 16}, "--embedding-rank: needs less than 16, the .*; got 16. Use 8, or"),
         ("tied_lstm_lm", {"output_layer_options": "a=1"}, "-options: needs a registered .*; got a=1 with .* softmax"),
         ("word2vec_cbow", {"word2vec_output": "tree", "negatives": 7}, "--negatives: .*; got 7 with .* tree"),
         ("word2vec_cbow", {"output_layer": "softmax", "noise_for": "pair"}, "--noise-for: .* got pair with .* softmax"),

@@ -145,6 +145,13 @@ def test_pretrained_vectors(tmp_path: Any) -> None:
         torch.testing.assert_close(model.encoder.embed_tokens(row), torch.full((16,), 0.25))
 
 
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_vectors_that_do_not_fit_are_refused(side: str, tmp_path: Any) -> None:
+    path = write_vectors(tmp_path / "vectors.txt", 12)
+    with pytest.raises(ValueError, match=f"--{side}-embed-path: needs vectors of width 16, the table's; got 12 in"):
+        build("transformer", **{f"{side}_embed_path": path})
+
+
 def test_start_up_says_what_is_shared(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         model = build("dynamicconv", sharing_method="cosine", **ALL)
