@@ -30,7 +30,7 @@ PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 recipe_command='' variant='' training_variant='' unread=''
 of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
 of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY PRECISION"
-for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS $of_corpus $of_training $of_scores; do
+for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS SPLITS ORDERS $of_corpus $of_training $of_scores; do
     value=${!setting:-}
     [[ $value && $value != "$repository/fairseq_tiedemb" && $setting=$value != NODES=1 ]] || continue
     case $setting in FROM | SETS | QUESTIONS) value=$(basename "$value") ;; esac # which, not where on this machine
@@ -298,8 +298,11 @@ fetch() {
     fetched=$source
     if [[ $source == *://* ]]; then
         fetched=$target
+        # Another address of the same name is another file; downloads of older versions have no address beside them.
+        [[ ! -f $target.from || $(<"$target.from") == "$source" ]] || rm -f "$target" "$target.part"
         if [[ $DRY_RUN || ! -f $target ]]; then
             run mkdir -p "$2"
+            [[ $DRY_RUN ]] || printf '%s\n' "$source" >"$target.from"
             run curl --fail --silent --show-error --location --retry 3 --continue-at - --output "$target.part" "$source" ||
                 status=$?
             # 22: the address has no such file, or no more of it. 33: it cannot go on in the middle.

@@ -5,7 +5,7 @@
 # MERGES  BPE merges; the default is the paper's 89500
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-JOBS=${JOBS:-$(nproc)}
+JOBS=${JOBS:-$cores}
 MERGES=${MERGES:-89500}
 [[ -z $SMOKE ]] || MERGES=300
 

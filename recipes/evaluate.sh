@@ -31,8 +31,8 @@ run_to "$output.log" fairseq-generate "$bin" --user-dir "$PLUGIN" --path "$check
     ${OVERRIDES:+--model-overrides "$OVERRIDES"} "${device[@]}"
 # fairseq-generate sorts translations by length; their numbers give the order of the corpus.
 run_to "$output.h" grep '^H-' "$output.log"
-run_to "$output.sorted" sort --field-separator=- --key=2 --numeric-sort "$output.h"
-run_to "$output.hyp" cut --fields=3 "$output.sorted"
+run_to "$output.sorted" sort -t - -k 2 -n "$output.h"
+run_to "$output.hyp" cut -f 3 "$output.sorted"
 run rm "$output.h" "$output.sorted"
 [[ $DRY_RUN ]] || need_lines "$output.hyp" "$(wc -l <"$reference")" "Use the reference of the split $split."
 

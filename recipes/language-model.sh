@@ -10,7 +10,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 SEED=${SEED:-1}
-SPLITS=${SPLITS:-train valid test}
+SPLITS=${SPLITS:-${default_splits:-train valid test}} # a recipe may have another default
 text_rows=20
 # One stream from the first token to the last: every token is predicted once, with all that came before it.
 scoring=(--task contiguous_lm --tokens-per-sample 200)

@@ -85,8 +85,8 @@ def measure(command: Sequence[str], path: Path) -> int:
     code, used = wait_for(process)
     ended.set()
     watcher.join()
-    # Linux counts in KiB.
-    write(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, code)
+    unit = 1 if sys.platform == "darwin" else 1024
+    write(used.ru_utime + used.ru_stime, used.ru_maxrss * unit, code)
     return code
 
 

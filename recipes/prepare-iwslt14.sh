@@ -21,6 +21,7 @@
 #         mirror. All pairs are in 2014-01.tgz, which circulates on Google Drive, as 2014-01/texts/es/en/es-en.tgz: unpack it
 # SHA256  of the archive. None is published; without it the recipe prints that of the archive, and refuses a damaged one
 # WORK    output folder
+# MERGES  BPE merges; the default is 10000
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -37,8 +38,7 @@ if [[ -z ${FROM:-} ]]; then
     [[ $source == de ]] || stop "FROM: needs the file $source-en.tgz, which no mirror has; got none. Use FROM=/path/to/$source-en.tgz."
     FROM=http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz
 fi
-merges=10000
-[[ -z $SMOKE ]] || merges=200
+merges=${MERGES:-${SMOKE:+200}} merges=${merges:-10000}
 
 need python sacremoses subword-nmt fairseq-preprocess sha256sum
 [[ $FROM != *://* ]] || need curl

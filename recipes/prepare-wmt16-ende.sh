@@ -19,14 +19,14 @@
 # FROM    see above. No SHA-256 of the archives is published: the recipe prints those of the archives, and refuses a
 #         damaged archive
 # WORK    output folder
+# MERGES  pieces of sentencepiece; the default is 32000
 # SMOKE, DRY_RUN, RUNS: common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 WORK=${WORK:-$RUNS/wmt16-ende$of_work}
 made_up wmt-de
 FROM=${FROM:-}
-pieces=32000
-[[ -z $SMOKE ]] || pieces=400
+pieces=${MERGES:-${SMOKE:+400}} pieces=${pieces:-32000}
 
 need python fairseq-preprocess sha256sum sacrebleu
 [[ $FROM ]] || need curl

@@ -3,7 +3,8 @@
 A result is RESULTS/TABLE/ROW-SEED.json: figures with units and the paper's figures, command, commit, versions,
 processor, CPU seconds and memory. `report` makes every table from such files. The recipes name the files of a folder:
 score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train (the curve, the column
-`parameters`), usage.jsonl of measure.py, and pictures, KIND.svg. Recording again replaces the result.
+`parameters`), usage.jsonl of measure.py, and pictures, KIND.svg. Recording again replaces a result,
+unless that has more figures.
 """
 
 import argparse
@@ -80,7 +81,10 @@ def run(arguments: argparse.Namespace) -> int:
     said = f"{table.name}, {as_text(result, table)}"
     folder = arguments.results / table.name
     path = folder / f"{result.stem}.json"
-    _check_place(path, result)
+    known = {column.name for column in table.columns} - result.figures.keys()
+    if lost := sorted(known & _earlier(path, result)):
+        print(f"not recorded: {path} has {', '.join(lost)}, too. Remove it first, or measure all.", file=sys.stderr)
+        return 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in pictures_beside(path).values():
@@ -98,19 +102,20 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_place(path: Path, result: Result) -> None:
-    """Checks that the file is new, or has an earlier result of the same row and seed.
+def _earlier(path: Path, result: Result) -> set[str]:
+    """Names of the figures of an earlier result of the same row and seed; raises ValueError if the file has another.
 
     Row `a` with seed 1 and row `a-1` without seed have the same file name.
     """
     if not path.exists():
-        return
+        return set()
     other = json.loads(path.read_text(encoding="utf-8"))
     if (other["row"], other.get("seed")) != (result.row, result.seed):
         raise ValueError(
             f"ROW, --seed: need a file of their own; got {path}, which has the row {other['row']} with the seed "
             f"{other.get('seed')}. Use another name of the row in the table."
         )
+    return set(other["figures"])
 
 
 def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Result, dict[str, bytes]]:

@@ -14,7 +14,7 @@
 # Published, PTB test: a feed-forward network 140.2, the Kneser-Ney 5-gram 141.2 (Mikolov's thesis, 2012, table 4.1).
 #
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
-SPLITS=${SPLITS:-valid test}
+default_splits='valid test'
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"

@@ -12,7 +12,7 @@
 # ARCH  the model; the default is feedforward_lm, whose tables are not tied, since a tree has no table of words to tie.
 #       With zaremba_lm_small the row `softmax` is the row `small` of table 6, except for the initial biases
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
-SPLITS=${SPLITS:-valid test}
+default_splits='valid test'
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row LAYER "$@"
@@ -32,7 +32,7 @@ case $1 in
     short-list) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 2000)") ;;
     short-list-5000) options+=(--short-list "$([[ $SMOKE ]] && echo 50 || echo 5000)") ;;
 esac
-[[ $ARCH != feedforward_lm ]] || text_rows=200
+[[ $ARCH != feedforward_lm* && $ARCH != bengio_lm ]] || text_rows=200
 if [[ $1 == *-exchange && ! -e $WORK/classes.txt ]]; then
     prepared prepare-ptb.sh
     run_tiedemb classes "$WORK/bin" --classes "$([[ $SMOKE ]] && echo 10 || echo 100)" --output "$WORK/classes.txt"

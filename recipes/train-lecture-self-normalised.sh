@@ -14,7 +14,7 @@
 # ARCH      the preset that is trained; the default is feedforward_lm_wt, three epochs
 # SAMPLE    number of tokens whose log Z is computed; the default is 10000
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
-SPLITS=${SPLITS:-valid test}
+default_splits='valid test'
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
@@ -25,7 +25,7 @@ case $1 in
 esac
 arch=${ARCH:-feedforward_lm_wt}
 folder=$WORK/${ARCH:+$ARCH-}self-normalised-$1-$SEED$training_variant
-[[ $arch != feedforward_lm_wt ]] || text_rows=200
+[[ $arch != feedforward_lm* && $arch != bengio_lm ]] || text_rows=200
 train_and_score prepare-ptb.sh "$folder" last --arch "$arch" "${options[@]}"
 case $1 in
     alpha-0) lecture="log P -1.82, |log Z| 5.02" ;;

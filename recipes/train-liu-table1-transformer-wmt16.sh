@@ -23,6 +23,6 @@ train "$folder" 128 3584 --arch tied_transformer_vaswani_wmt_en_de_big --share-a
     --lr 0.001 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 \
     --dropout 0.3 --weight-decay 0 --max-update "${UPDATES:-30000}" --keep-last-epochs 10
 average "$folder"
-BEAM=4 LENPEN=0.6 PIECES=sentencepiece COMPOUNDS=de \
+BEAM=${BEAM:-4} LENPEN=${LENPEN:-0.6} PIECES=sentencepiece COMPOUNDS=de \
     "$recipes/evaluate.sh" "$WORK/bin" "$folder/average.pt" test "$WORK/text/test.de"
 record liu-table1 "$1" "$folder"

@@ -24,6 +24,6 @@ train "$folder" 128 3584 --arch tied_lightconv_wmt_en_de_big --share-all-embeddi
     --dropout 0.3 --attention-dropout 0.1 --weight-dropout 0.1 --weight-decay 0 \
     --max-update "${UPDATES:-30000}" --keep-last-epochs 10
 average "$folder"
-BEAM=5 LENPEN=0.5 PIECES=sentencepiece COMPOUNDS=de \
+BEAM=${BEAM:-5} LENPEN=${LENPEN:-0.5} PIECES=sentencepiece COMPOUNDS=de \
     "$recipes/evaluate.sh" "$WORK/bin" "$folder/average.pt" test "$WORK/text/test.de"
 record liu-table2 "$1" "$folder"

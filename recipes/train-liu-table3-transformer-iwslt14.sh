@@ -25,5 +25,5 @@ prepared prepare-iwslt14.sh "$1"
 train "$folder" 1 4096 --arch tied_transformer_iwslt_de_en "$share" --sharing-method "$2" \
     --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 \
     --dropout 0.3 --weight-decay 1e-4 --max-update "${UPDATES:-50000}" --no-epoch-checkpoints
-BEAM=5 LENPEN=1 "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" test "$WORK/text/test.en"
+BEAM=${BEAM:-5} LENPEN=${LENPEN:-1} "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" test "$WORK/text/test.en"
 record liu-table3 "$1-$2" "$folder"

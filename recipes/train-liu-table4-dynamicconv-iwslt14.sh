@@ -22,5 +22,5 @@ train "$folder" 1 4000 --arch tied_lightconv_iwslt_de_en --share-all-embeddings 
     --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --warmup-init-lr 1e-7 --stop-min-lr 1e-9 \
     --dropout 0.3 --attention-dropout 0.1 --weight-dropout 0.1 --encoder-glu 0 --decoder-glu 0 --weight-decay 1e-4 \
     --max-update "${UPDATES:-50000}" --no-epoch-checkpoints
-BEAM=4 LENPEN=1 "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" test "$WORK/text/test.en"
+BEAM=${BEAM:-4} LENPEN=${LENPEN:-1} "$recipes/evaluate.sh" "$WORK/bin" "$folder/checkpoint_best.pt" test "$WORK/text/test.en"
 record liu-table4 "$1" "$folder"

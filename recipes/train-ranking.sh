@@ -14,7 +14,7 @@
 #
 # LR, DROPOUT   another learning rate, and dropout of embeddings, between layers and of outputs
 # SEED, SPLITS: language-model.sh. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
-SPLITS=${SPLITS:-valid test}
+default_splits='valid test'
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row METHOD "$@"

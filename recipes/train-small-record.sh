@@ -21,7 +21,7 @@
 # EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, rows awd* 40
 #                                  and 21, those of ingredients 16 and 9
 # SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
-asked=${SPLITS:-} SPLITS=${SPLITS:-valid test}
+asked=${SPLITS:-} default_splits='valid test'
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"

@@ -14,7 +14,7 @@
 #
 # UPDATES, LR, DROPOUT   how many updates, the highest learning rate, and the rate of dropout. SEED, SPLITS: language-model.sh.
 # SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
-SPLITS=${SPLITS:-valid test}
+default_splits='valid test'
 source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"

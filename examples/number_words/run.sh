@@ -8,13 +8,13 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 demo=${1:-$root/.demo}
-demo=$(realpath -m "$demo")
+[[ $demo == /* ]] || demo=$PWD/$demo
+demo=${demo#"$root"/}
 if [[ $demo == *[[:space:]]* ]]; then
     echo "demo: FOLDER: needs a path without spaces, so that commands can be copied; got $demo. Use another." >&2
     exit 2
 fi
 cd "$root"
-demo=${demo#"$root"/}
 source "$root/examples/steps.sh"
 
 examples=examples/number_words

@@ -7,13 +7,14 @@
 # FOLDER (default .demo) already is not made again.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-demo=$(realpath -m "${1:-$root/.demo}")
+demo=${1:-$root/.demo}
+[[ $demo == /* ]] || demo=$PWD/$demo
+demo=${demo#"$root"/}
 if [[ $demo == *[[:space:]]* ]]; then
     echo "served: FOLDER: needs a path without spaces, so that commands can be copied; got $demo. Use another." >&2
     exit 2
 fi
 cd "$root"
-demo=${demo#"$root"/}
 source "$root/examples/steps.sh"
 if ! python -c 'import ctranslate2' 2>/dev/null; then
     echo "served: needs the package ctranslate2; got a Python without it. Use pip install ctranslate2." >&2

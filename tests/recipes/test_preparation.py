@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import re
+import shutil
 import subprocess
 import tarfile
 import zipfile
@@ -71,6 +72,8 @@ def test_a_mirror_and_its_second_run(ptb: dict[str, object], programs: str, tmp_
     assert (downloads / "ptb.train.txt").read_bytes() == source.read_bytes()
     assert not list(downloads.glob("*.part"))
     assert "curl" not in run_recipe("prepare-ptb.sh", **variables).stdout
+    other = shutil.copytree(tmp_path / "source", tmp_path / "other")
+    assert run_recipe("prepare-ptb.sh", **{**variables, "FROM": f"file://{other}"}).stdout.count("curl") == 3
 
 
 def test_a_second_source(ptb: dict[str, object], programs: str, tmp_path: Path) -> None:

@@ -84,7 +84,11 @@ def test_flags(project: Project) -> None:
     found = {name: figure["value"] for name, figure in result["figures"].items()}
     assert found == {"test": 98.5, "bleu": 1, "parameters": 1234}
     assert result["note"] == "n"
-    assert project.record("wt", "--figure", "test=1", "--note", "")[0] == 0
+    fewer = ("--figure", "test=1", "--note", "")
+    status, message = project.record("wt", *fewer)
+    assert (status, project.result("wt-1")) == (0, result)
+    assert "wt-1.json has bleu, parameters, too. Remove it first, or measure all." in message
+    assert project.record("wt", *fewer, "--figure", "parameters=1", "bleu=2")[0] == 0
     assert "note" not in project.result("wt-1"), "an empty note is none"
 
 

@@ -102,6 +102,18 @@ def test_interrupted_and_run_again(runs: Runs, tmp_path: Path) -> None:
     assert result["command"] == "FROM=pairs.tar recipes/train-multi30k.sh wt", "which file, and not where it is"
 
 
+def test_a_part_of_the_splits_is_said_and_replaces_no_more(runs: Runs) -> None:
+    runs.run("train-ranking.sh", "plain", SPLITS="valid")
+    [(name, result)] = runs.recorded().items()
+    assert result["command"] == "SPLITS=valid recipes/train-ranking.sh plain"
+    assert runs.figures(name).keys() & {"valid", "test"} == {"valid"}
+    runs.run("train-ranking.sh", "plain")
+    assert runs.figures(name).keys() >= {"valid", "test"}
+    for log in runs.folder.rglob("score-test.log"):  # as in another checkout
+        log.unlink()
+    assert f"{name} has test, too. Remove it first" in runs.run("train-ranking.sh", "plain", SPLITS="valid").stderr
+
+
 def test_other_settings_are_another_row(runs: Runs) -> None:
     shutil.copytree(runs.folder / "multi30k", runs.folder / "multi30k-30")
     process = runs.run("train-multi30k.sh", "fairseq_wt", UPDATES=4600)
