@@ -193,8 +193,8 @@ def check_fairseqs(settings: Settings, method: SharingMethod) -> None:
         _check_tied_bands(settings)
     if ends:
         factor = Range("a finite number above 0", "4, say", above=0)
-        for name, needs in (("adaptive_softmax_factor", factor), ("adaptive_softmax_dropout", PROBABILITY)):
-            check_value(flag_of(name), getattr(settings.options, name, None), needs)
+        for name, bound in (("adaptive_softmax_factor", factor), ("adaptive_softmax_dropout", PROBABILITY)):
+            check_value(flag_of(name), getattr(settings.options, name, None), bound)
     rank = getattr(settings.options, "embedding_rank", None)
     check_value("--embedding-rank", rank, dataclasses.replace(POSITIVE, use="128, say"))
     for name in ("adaptive_input", CUTOFF, "character_embeddings", "encoder_embed_path", "decoder_embed_path"):
