@@ -49,14 +49,7 @@ class WordPairs(FairseqDataset):
     """
 
     def __init__(
-        self,
-        stream: TokenStream,
-        keep: np.ndarray,
-        *,
-        window: int,
-        max_tokens: int,
-        seed: int,
-        predicts_centre: bool = False,
+        self, stream: TokenStream, keep: np.ndarray, *, window: int, max_tokens: int, seed: int, predicts_centre: bool
     ):
         self.stream, self.keep, self.window, self.seed = stream, keep, window, seed
         self.predicts_centre = predicts_centre

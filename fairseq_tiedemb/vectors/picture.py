@@ -13,11 +13,7 @@ GAP = 2.0  # around a label, in pixels
 
 
 def draw(
-    panels: Sequence[tuple[str, Sequence[str], np.ndarray]],
-    path: Path,
-    *,
-    picture_format: str,
-    true_distances: bool = False,
+    panels: Sequence[tuple[str, Sequence[str], np.ndarray]], path: Path, *, picture_format: str, true_distances: bool
 ) -> list[int]:
     """Draws words at their places; a label that would cover another label or leave the panel is left out.
 

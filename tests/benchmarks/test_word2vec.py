@@ -38,7 +38,8 @@ def pairs_of(tokens: np.ndarray, counts: np.ndarray) -> WordPairs:
     stream: Any = SimpleNamespace(
         ends=np.arange(SENTENCE, TOKENS + 1, SENTENCE), tokens=lambda start, stop: text[start:stop]
     )
-    return WordPairs(stream, keep_probabilities(counts, SUBSAMPLING), window=5, max_tokens=2000, seed=1)
+    keep = keep_probabilities(counts, SUBSAMPLING)
+    return WordPairs(stream, keep, window=5, max_tokens=2000, seed=1, predicts_centre=False)
 
 
 def training(pairs: WordPairs, counts: np.ndarray, **options: Any) -> Callable[[], None]:

@@ -40,7 +40,8 @@ def pairs_of(dataset: WordPairs) -> list[tuple[int, int]]:
 
 
 def dataset(tokens: TokenStream, **options: Any) -> WordPairs:
-    return WordPairs(tokens, **{"keep": KEEP_ALL, "window": 3, "max_tokens": 50, "seed": 1, **options})
+    defaults = {"keep": KEEP_ALL, "window": 3, "max_tokens": 50, "seed": 1, "predicts_centre": False}
+    return WordPairs(tokens, **{**defaults, **options})
 
 
 def test_window_of_one_is_all_neighbours() -> None:
