@@ -19,6 +19,8 @@ need_row ROW "$@"
 WORK=${WORK:-$RUNS/ptb$of_work}
 checkpoint=last
 case $1 in
+    medium) preset=zaremba_lm_medium ;;
+    medium-wt) preset=zaremba_lm_medium_wt ;;
     large) preset=zaremba_lm_large ;;
     large-wt) preset=zaremba_lm_large_wt ;;
     gal) preset=gal_lm_large ;;

@@ -57,6 +57,8 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
 # before the last one. None: nothing is trained. {work} is the folder of the corpus.
 ROWS: dict[str, dict[str, str | None]] = {
     "train-table5-large.sh": {
+        "medium": "--arch zaremba_lm_medium",
+        "medium-wt": "--arch zaremba_lm_medium_wt",
         "large": "--arch zaremba_lm_large",
         "large-wt": "--arch zaremba_lm_large_wt",
         "gal": "--arch gal_lm_large",
