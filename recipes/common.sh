@@ -178,13 +178,13 @@ run() {
     [[ $DRY_RUN ]] || "$@"
 }
 
-# run_tiedemb COMMAND...: the same for `fairseq-tiedemb`, from the checkout if it is not installed.
+# The command fairseq-tiedemb, from the checkout if it is not installed.
+tiedemb=(fairseq-tiedemb)
+command -v fairseq-tiedemb >/dev/null || tiedemb=(env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli)
+
+# run_tiedemb COMMAND...: the same for `fairseq-tiedemb`.
 run_tiedemb() {
-    if command -v fairseq-tiedemb >/dev/null; then
-        run fairseq-tiedemb "$@"
-    else
-        run env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli "$@"
-    fi
+    run "${tiedemb[@]}" "$@"
 }
 
 # own_python SCRIPT...: runs a program of this folder with the checkout's package, which knows its commit; what it runs gets
@@ -200,27 +200,6 @@ run_measured() {
     shift
     show "" "$@"
     [[ $DRY_RUN ]] || own_python measure.py "$file" "$@"
-}
-
-# record TABLE ROW [FOLDER] [OPTION...]: records the recipe's figures in recipes/results/TABLE/ROW-SEED.json: those in
-# files of FOLDER (names: `python recipes/record.py --help`), and those in options such as --figure COLUMN=VALUE. An empty
-# SEED gives a result without seed. Prints only the recorded result, on stderr.
-record() {
-    local table=$1 row=$2$variant results=${RESULTS:-} options=()
-    shift 2
-    [[ -z $DRY_RUN ]] || return 0
-    if [[ -z $results ]]; then
-        [[ -z $SMOKE ]] || return 0
-        results=$recipes/results
-    fi
-    [[ -z $variant ]] || options+=(--if-known)
-    [[ -z ${SEED:-} ]] || options+=(--seed "$SEED")
-    if (($#)) && [[ $1 != --* ]]; then
-        options+=(--folder "$1")
-        shift
-    fi
-    own_python record.py "$table" "$row" --command "$recipe_command" --tables "$recipes/tables" --results "$results" \
-        "${options[@]}" "$@"
 }
 
 # run_to FILE COMMAND...: the same, with the command's output in FILE.
@@ -258,10 +237,34 @@ run_log() {
 
 # log_tiedemb FILE COMMAND...: as run_tiedemb and run_log.
 log_tiedemb() {
-    local file=$1 tiedemb=(fairseq-tiedemb)
-    shift
-    command -v fairseq-tiedemb >/dev/null || tiedemb=(env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli)
-    run_log "$file" "${tiedemb[@]}" "$@"
+    run_log "$1" "${tiedemb[@]}" "${@:2}"
+}
+
+# shown_tiedemb FILE COMMAND...: the same, and shows FILE.
+shown_tiedemb() {
+    log_tiedemb "$@"
+    run cat "$1"
+}
+
+# record TABLE ROW [FOLDER] [OPTION...]: records the recipe's figures in recipes/results/TABLE/ROW-SEED.json: those in
+# files of FOLDER (names: `python recipes/record.py --help`), and those in options such as --figure COLUMN=VALUE. An empty
+# SEED gives a result without seed. Prints only the recorded result, on stderr.
+record() {
+    local table=$1 row=$2$variant results=${RESULTS:-} options=()
+    shift 2
+    [[ -z $DRY_RUN ]] || return 0
+    if [[ -z $results ]]; then
+        [[ -z $SMOKE ]] || return 0
+        results=$recipes/results
+    fi
+    [[ -z $variant ]] || options+=(--if-known)
+    [[ -z ${SEED:-} ]] || options+=(--seed "$SEED")
+    if (($#)) && [[ $1 != --* ]]; then
+        options+=(--folder "$1")
+        shift
+    fi
+    own_python record.py "$table" "$row" --command "$recipe_command" --tables "$recipes/tables" --results "$results" \
+        "${options[@]}" "$@"
 }
 
 # made_up CORPUS [FILE]: with SMOKE=1 and no FROM, makes up a small corpus in the form of the real one, and sets FROM to its
@@ -324,6 +327,17 @@ fetch() {
 archive() {
     fetch "${FROM:-${2%/*}}/${2##*/}" "$RUNS/download/$1" ""
     run python "$recipes/unpack.py" "$fetched" "$WORK/raw/$1"
+}
+
+# given_text TARGET SPLIT...: takes $FROM/SPLIT.{en,TARGET} as $WORK/text/SPLIT.*.
+given_text() {
+    local target=$1 split language
+    shift
+    for split in "$@"; do
+        for language in en "$target"; do
+            run cp "$FROM/$split.$language" "$WORK/text/$split.$language"
+        done
+    done
 }
 
 # english_german NEWS SPLIT=SET...: makes $WORK/text/train.{en,de} of Europarl, Common Crawl and the News Commentary with

@@ -9,17 +9,6 @@ JOBS=${JOBS:-$cores}
 MERGES=${MERGES:-89500}
 [[ -z $SMOKE ]] || MERGES=300
 
-# given_text TARGET SPLIT...: takes $FROM/SPLIT.{en,TARGET} as $WORK/text/SPLIT.*.
-given_text() {
-    local target=$1 split language
-    shift
-    for split in "$@"; do
-        for language in en "$target"; do
-            run cp "$FROM/$split.$language" "$WORK/text/$split.$language"
-        done
-    done
-}
-
 # binarize TARGET SPLIT...: makes $WORK/joint, with one dictionary for both languages, and as the last thing $WORK/bin, with
 # one of each, from the tokenised texts $WORK/text/SPLIT.{en,TARGET}. The first split is train, the second valid, others are
 # test sets.

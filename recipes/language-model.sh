@@ -27,21 +27,24 @@ text_of() {
     fi
 }
 
-# binarize [TOKENS_TRAIN TOKENS_VALID TOKENS_TEST TYPES]: makes $WORK/bin from $WORK/text/{train,valid,test}.txt. It
-# appears last, when it is complete. The counts are those of the split with one <eos> a line, and of the dictionary's
-# lines: neither <eos> nor <unk> is among them. Without counts none are checked.
+# binarize [COUNT...]: makes $WORK/bin from $WORK/text/PART.txt of each of the $parts, with $preprocessing, options of
+# fairseq-preprocess. It appears last, when it is complete. The counts are the tokens of each part with one <eos> a line, and
+# the dictionary's lines: neither <eos> nor <unk> is among them. Without counts none are checked.
+parts=(train valid test) preprocessing=()
 binarize() {
-    local split fresh=$WORK/bin.partial
-    declare -A tokens=([train]=${1:-} [valid]=${2:-} [test]=${3:-})
+    local part fresh=$WORK/bin.partial texts=()
+    for part in "${parts[@]}"; do
+        texts+=("--${part}pref" "$WORK/text/$part.txt")
+    done
     run rm -rf "$fresh"
     # --padding-factor 1: by default, fairseq adds up to 7 types, which the model would learn never to predict.
-    run fairseq-preprocess --only-source --padding-factor 1 --destdir "$fresh" \
-        --trainpref "$WORK/text/train.txt" --validpref "$WORK/text/valid.txt" --testpref "$WORK/text/test.txt"
+    run fairseq-preprocess --only-source --padding-factor 1 "${preprocessing[@]}" --destdir "$fresh" "${texts[@]}"
     if [[ -z $SMOKE ]] && (($#)); then
-        for split in train valid test; do
-            need_tokens "$fresh/preprocess.log" "$split" "${tokens[$split]}"
+        for part in "${parts[@]}"; do
+            need_tokens "$fresh/preprocess.log" "$part" "$1"
+            shift
         done
-        need_lines "$fresh/dict.txt" "$4" "Use the corpus that this recipe is for."
+        need_lines "$fresh/dict.txt" "$1" "Use the corpus that this recipe is for."
     fi
     run mv "$fresh" "$WORK/bin"
 }
@@ -59,10 +62,9 @@ need_tokens() {
 # interrupted training resumes.
 train_and_score() {
     local prepare=$1 folder=$2 checkpoint=$2/checkpoint_$3.pt split
-    local training=() scoring=("${scoring[@]}" --distributed-world-size 1)
+    local training=()
     shift 3
     use_devices
-    [[ $GPUS != 0 ]] || scoring+=(--cpu)
     ((processes == 1)) || training+=(--batch-size "$(((text_rows + processes - 1) / processes))")
     [[ -z $SMOKE ]] || training+=(--max-epoch 1 "${small[@]}")
 
@@ -70,10 +72,17 @@ train_and_score() {
     prepared "$prepare"
     run_training "$folder" "$WORK/bin" "$@" "${training[@]}" --no-epoch-checkpoints
     for split in $SPLITS; do
-        run_log "$folder/score-$split.log" fairseq-eval-lm "$WORK/bin" --user-dir "$PLUGIN" --path "$checkpoint" \
-            --gen-subset "$split" "${scoring[@]}"
+        score "$checkpoint" "$split" "$folder/score-$split.log"
         run tail -n 2 "$folder/score-$split.log" # how many tokens, and the perplexity
     done
+}
+
+# score CHECKPOINT SPLIT LOG: scores a model on a split of $WORK/bin.
+score() {
+    local device=()
+    [[ $GPUS != 0 ]] || device=(--cpu)
+    run_log "$3" fairseq-eval-lm "$WORK/bin" --user-dir "$PLUGIN" --path "$1" --gen-subset "$2" "${scoring[@]}" \
+        --distributed-world-size 1 "${device[@]}"
 }
 
 # small_row PREPARE TABLE ARGUMENT...: the whole of a recipe for Press & Wolf's table 7: trains the row that the one ARGUMENT

@@ -21,8 +21,7 @@ WORK=${WORK:-$RUNS/$1$of_work}
 need python
 prepared "${prepare[@]}"
 log=$WORK/overlap.log
-log_tiedemb "$log" overlap "$WORK/bin"
-run cat "$log"
+shown_tiedemb "$log" overlap "$WORK/bin"
 
 # types WHERE: prints the number of types in this row of the output.
 types() {

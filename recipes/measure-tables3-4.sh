@@ -28,11 +28,11 @@ for row in small wt; do
 done
 logs=$WORK/measured-$SEED
 run mkdir -p "$logs"
-with_log "$logs/similarity.log" similarity "${checkpoints[@]}" --dict "$WORK/bin/dict.txt" --sets "${sets[@]}"
-with_log "$logs/correlation.log" correlation "${checkpoints[@]}" --dict "$WORK/bin/dict.txt"
-with_log "$logs/updates.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}"
+shown_tiedemb "$logs/similarity.log" similarity "${checkpoints[@]}" --dict "$WORK/bin/dict.txt" --sets "${sets[@]}"
+shown_tiedemb "$logs/correlation.log" correlation "${checkpoints[@]}" --dict "$WORK/bin/dict.txt"
+shown_tiedemb "$logs/updates.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}"
 # Gradients of single words, as in the paper's equations.
-with_log "$logs/updates-of-words.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}" --batch-size 1 \
+shown_tiedemb "$logs/updates-of-words.log" updates "$WORK/bin" --checkpoint "${checkpoints[@]}" --batch-size 1 \
     --tokens-per-sample 1 --batches 2000 --train-subset valid --gen-subset valid
 
 number=0

@@ -1,6 +1,7 @@
 """Learns a sentencepiece BPE model on several texts together, or splits a text into pieces.
 
-python recipes/pieces.py learn MODEL SIZE TEXT... python recipes/pieces.py cut MODEL IN OUT
+    python recipes/pieces.py learn MODEL SIZE TEXT...
+    python recipes/pieces.py cut MODEL IN OUT
 """
 
 import argparse

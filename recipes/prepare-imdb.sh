@@ -31,7 +31,7 @@ need python fairseq-preprocess sha256sum
 read -ra counts <<<"$COUNTS"
 ((${#counts[@]} == 3)) || stop "COUNTS: needs tokens of train and valid, and types; got $COUNTS."
 
-run rm -rf "$WORK/reviews" "$WORK/all" "$WORK/text" "$WORK/bin" "$WORK/bin.partial"
+run rm -rf "$WORK/reviews" "$WORK/all" "$WORK/text" "$WORK/bin"
 run mkdir -p "$WORK/all" "$WORK/text"
 fetch "$FROM" "$RUNS/download" "${SHA256:-}" "$SECOND"
 run python "$recipes/unpack.py" "$fetched" "$WORK/reviews"
@@ -41,11 +41,5 @@ for split in train valid; do
 done
 run rm -rf "$WORK/reviews" "$WORK/all"
 # Words below word2vec.c's --min-count become <unk> and are left out; every type of the dictionary occurs.
-run fairseq-preprocess --only-source --padding-factor 1 --thresholdsrc 5 --destdir "$WORK/bin.partial" \
-    --trainpref "$WORK/text/train.txt" --validpref "$WORK/text/valid.txt"
-if [[ -z $SMOKE ]]; then
-    need_tokens "$WORK/bin.partial/preprocess.log" train "${counts[0]}"
-    need_tokens "$WORK/bin.partial/preprocess.log" valid "${counts[1]}"
-    need_lines "$WORK/bin.partial/dict.txt" "${counts[2]}" "Use the corpus that this recipe is for."
-fi
-run mv "$WORK/bin.partial" "$WORK/bin"
+parts=(train valid) preprocessing=(--thresholdsrc 5)
+binarize "${counts[@]}"

@@ -35,11 +35,7 @@ run rm -rf "$WORK/raw" "$text" "$WORK/pieces" "$WORK/bin" "$WORK/bin.partial"
 run mkdir -p "$text" "$WORK/pieces"
 
 if [[ -f $FROM/train.en ]]; then
-    for split in train valid test; do
-        for language in en de; do
-            run cp "$FROM/$split.$language" "$text/$split.$language"
-        done
-    done
+    given_text de train valid test
 else
     english_german https://data.statmt.org/wmt16/translation-task/training-parallel-nc-v11.tgz valid=wmt13 test=wmt14/full
 fi

@@ -1,13 +1,14 @@
 """Write a result as data, from the logs that measured it.
 
 A result is RESULTS/TABLE/ROW-SEED.json: figures with units and the paper's figures, command, commit, versions,
-processor, CPU seconds and memory. `report` makes every table from such files. The recipes name the files of a folder:
+processor, CPU seconds and memory. make_pages.py makes every table from such files. The recipes name the files of a folder:
 score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train (the curve, the column
 `parameters`), usage.jsonl of measure.py, and pictures, KIND.svg. Recording again replaces a result,
 unless that has more figures.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from bookkeeping.data import (
 )
 from bookkeeping.summary import as_text
 
-from fairseq_tiedemb.analysis.curves import read_log
+from fairseq_tiedemb.analysis.curves import Run, finite, read_log
 from fairseq_tiedemb.cli import main
 from fairseq_tiedemb.cli._output import written_aside
 from fairseq_tiedemb.results.logs import read_parameters, read_text
@@ -148,10 +149,9 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         names = ", ".join(column.name for column in table.columns)
         raise ValueError(f"--folder: needs a figure of one of the columns {names}; got none. Use --figure, say.")
     text = read_text(log, flag="--folder") if log else ""
-    try:
-        curve = read_log(log) if log else None
-    except ValueError:  # without a curve: the log has no perplexities, or is cut off
-        curve = None
+    curves = Run()
+    with contextlib.suppress(ValueError):  # of a log without perplexities, or cut off
+        curves = read_log(log) if log else curves
     return Result(
         table=table.name,
         row=row.name,
@@ -160,7 +160,7 @@ def collect(arguments: argparse.Namespace, table: Table, row: Row) -> tuple[Resu
         command=arguments.command,
         environment=environment(logs.read_accelerators(text)),
         usage=usage,
-        curve={} if curve is None else finite_curves({"train": curve.train, **curve.valid}),
+        curve={name: kept for name, each in {"train": curves.train, **curves.valid}.items() if (kept := finite(each))},
         note=note,
     ), pictures
 
@@ -215,14 +215,6 @@ class Figures:
                 count = read_parameters(read_text(folder / "train.log", flag="--folder"))
                 if count is not None:
                     self.add(column, Figure(count))
-
-
-def finite_curves(curves: dict[str, dict[int, float]]) -> dict[str, dict[int, float]]:
-    """Drops values that are not finite, and curves without a finite value."""
-    kept = {
-        name: {epoch: value for epoch, value in curve.items() if value < float("inf")} for name, curve in curves.items()
-    }
-    return {name: curve for name, curve in kept.items() if curve}
 
 
 if __name__ == "__main__":

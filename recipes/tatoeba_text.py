@@ -11,7 +11,6 @@ translation per sentence. The training set has none of these sentences, in eithe
 """
 
 import argparse
-import gzip
 import hashlib
 import sys
 import zipfile
@@ -26,22 +25,9 @@ NOTES = "_about.txt"  # of ManyThings.org's archives
 Pair = tuple[str, str]  # English, other
 
 
-def read(path: Path) -> str:
-    """Returns the text of a plain or gzip file, or the one text in a zip archive.
-
-    Raises:
-        ValueError: the archive has no text, or several, or it is too large.
-    """
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.endswith((".txt", ".tsv")) and name != NOTES]
-            if len(names) != 1:
-                raise ValueError(f"{path}: needs one text of sentence pairs; got {names}. Use the text itself.")
-            with archive.open(names[0]) as file:
-                return read_text(file, path).decode("utf-8-sig")
-    with path.open("rb") as file:
-        is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
-        return read_text(gzip.GzipFile(fileobj=file) if is_gzip else file, path).decode("utf-8-sig")
+def is_text(name: str) -> bool:
+    """Whether a file of an archive has the pairs."""
+    return name.endswith((".txt", ".tsv")) and name != NOTES
 
 
 def pairs_of(text: str) -> list[Pair]:
@@ -106,7 +92,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     try:
-        sets = split(pairs_of(read(arguments.file)), arguments.held_out)
+        sets = split(pairs_of(read_text(arguments.file, is_text).decode("utf-8-sig")), arguments.held_out)
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         sys.exit(f"tatoeba_text.py: {arguments.file}: {error}")
     for name, pairs in sets.items():

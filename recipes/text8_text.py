@@ -25,16 +25,7 @@ def read(path: Path, characters: int | None) -> str:
     Raises:
         ValueError: if the archive has no text8, or the text has other characters than a-z and spaces.
     """
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if "text8" not in archive.namelist():
-                raise ValueError(f"{path}: needs the file text8; got {archive.namelist()}. Use text8.zip.")
-            with archive.open("text8") as file:
-                text = read_text(file, path).decode("ascii")
-    else:
-        with path.open("rb") as file:
-            text = read_text(file, path).decode("ascii")
-    text = text.rstrip("\n")
+    text = read_text(path, "text8".__eq__).decode("ascii").rstrip("\n")
     others = set(text) - set("abcdefghijklmnopqrstuvwxyz ")
     if others:
         raise ValueError(f"{path}: needs one line of a-z and spaces; got {sorted(others)[0]!r}. Use text8.")

@@ -82,13 +82,6 @@ splits=$SPLITS SPLITS=''
 train_and_score prepare-ptb.sh "$folder" last "${options[@]}" --store-ema --ema-fp32 --ema-decay "${DECAY:-0.999}"
 run python "$recipes/ema.py" "$folder/checkpoint_last.pt" "$folder/checkpoint_ema.pt"
 
-# score CHECKPOINT SPLIT LOG
-score() {
-    local device=()
-    [[ $GPUS != 0 ]] || device=(--cpu)
-    run_log "$3" fairseq-eval-lm "$WORK/bin" --user-dir "$PLUGIN" --path "$1" --task contiguous_lm --gen-subset "$2" \
-        --tokens-per-sample 200 --distributed-world-size 1 "${device[@]}"
-}
 # perplexity LOG
 perplexity() {
     sed -n 's/.*Perplexity: \([0-9.]*\).*/\1/p' "$1"

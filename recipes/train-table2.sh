@@ -59,7 +59,7 @@ checkpoint=$folder/checkpoint_last.pt
 if [[ $1 == counts ]]; then
     run mkdir -p "$folder"
     run rm -f "$folder/usage.jsonl" # of a call before, which is not resumed
-    run_measured "$folder/usage.jsonl" env PYTHONPATH="$repository" python -m fairseq_tiedemb.cli counts "$WORK/bin" \
+    run_measured "$folder/usage.jsonl" "${tiedemb[@]}" counts "$WORK/bin" \
         --window 5 --dim "$dim" --output "$folder/vectors.txt"
 else
     use_devices
@@ -77,8 +77,8 @@ case $1 in
 esac
 words=(--dict "$WORK/bin/dict.txt")
 similarity=$folder/similarity.log analogy=$folder/analogy.log
-with_log "$similarity" similarity "${tables[@]}" "${words[@]}" --sets "${sets[@]}"
-[[ -z $QUESTIONS ]] || with_log "$analogy" analogy "${tables[@]}" "${words[@]}" --questions "$QUESTIONS"
+shown_tiedemb "$similarity" similarity "${tables[@]}" "${words[@]}" --sets "${sets[@]}"
+[[ -z $QUESTIONS ]] || shown_tiedemb "$analogy" analogy "${tables[@]}" "${words[@]}" --questions "$QUESTIONS"
 for number in "${!tables[@]}"; do
     mapfile -t figures < <(set_figures "$similarity" $((number + 1)))
     note=$(set_note "$similarity" $((number + 1)))
@@ -97,6 +97,6 @@ done
 [[ $CORPUS == imdb && ($1 == untied || $1 == tied) ]] || exit 0
 others=("$WORK"/{untied,tied}-"$SEED$training_variant")
 is_trained "${others[0]}" && is_trained "${others[1]}" || exit 0
-with_log "$folder/correlation.log" correlation "${others[@]/%//checkpoint_last.pt}" "${words[@]}" --most-frequent 10000
+shown_tiedemb "$folder/correlation.log" correlation "${others[@]/%//checkpoint_last.pt}" "${words[@]}" --most-frequent 10000
 mapfile -t figures < <(correlation_figures "$folder/correlation.log" in-out in-tied out-tied)
 record table4 word2vec --figure "${figures[@]}"

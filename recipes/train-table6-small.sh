@@ -25,8 +25,7 @@ case $1 in
     kn5)
         prepared prepare-ptb.sh
         log=$WORK/kn5.log
-        [[ -z $DRY_RUN ]] || log=/dev/null
-        run_tiedemb ngram "$WORK/text/train.txt" --order 5 --test "$WORK/text/valid.txt" "$WORK/text/test.txt" | tee "$log"
+        shown_tiedemb "$log" ngram "$WORK/text/train.txt" --order 5 --test "$WORK/text/valid.txt" "$WORK/text/test.txt"
         SEED='' record table6 kn5 --ngram "valid=$log" "test=$log"
         exit
         ;;

@@ -9,6 +9,7 @@ is complete.
 
 import argparse
 import contextlib
+import gzip
 import lzma
 import shutil
 import stat
@@ -123,13 +124,23 @@ def check(member: Member) -> None:
         raise ValueError(f"needs files and folders only; got {member.name!r}, a {member.kind}")
 
 
-def read_text(file: Any, path: Path) -> bytes:
-    """All of an open file, which may be compressed.
+def read_text(path: Path, is_wanted: Callable[[str], bool]) -> bytes:
+    """All of a text, which may be packed by gzip, or the one text in a zip archive whose name is wanted.
 
     Raises:
-        ValueError: it has more than `TEXT_LIMIT` bytes; no more are read.
+        ValueError: it has more than `TEXT_LIMIT` bytes; no more are read. Or the archive has no such text, or several.
     """
-    content: bytes = file.read(TEXT_LIMIT + 1)
+    with contextlib.ExitStack() as stack:
+        if zipfile.is_zipfile(path):
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            names = list(filter(is_wanted, archive.namelist()))
+            if len(names) != 1:
+                raise ValueError(f"{path}: needs one text; got {names or archive.namelist()}. Use the text itself.")
+            file: Any = stack.enter_context(archive.open(names[0]))
+        else:
+            file = stack.enter_context(path.open("rb"))
+            file = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+        content: bytes = file.read(TEXT_LIMIT + 1)
     if len(content) > TEXT_LIMIT:
         raise ValueError(f"{path}: needs a text of at most {TEXT_LIMIT:,} bytes; got more. Use that of its publisher.")
     return content

@@ -46,8 +46,3 @@ correlation_figures() {
         $1 == "[2]" && NF == 2 { print bc "=" $2 }' "$1"
 }
 
-# with_log FILE COMMAND...: runs a command of `fairseq-tiedemb` with its output in FILE, and shows FILE.
-with_log() {
-    log_tiedemb "$@"
-    run cat "$1"
-}

@@ -54,6 +54,16 @@ class Run:
         return self.valid[subset]
 
 
+def finite(curve: Curve) -> Curve:
+    """The finite values of a curve."""
+    return {epoch: value for epoch, value in curve.items() if math.isfinite(value)}
+
+
+def lowest(curve: Curve) -> tuple[int, float] | None:
+    """The epoch with the lowest finite value, the first of several, and this; None without one."""
+    return min(finite(curve).items(), key=lambda item: (item[1], item[0]), default=None)
+
+
 def run_names(paths: Sequence[Path]) -> list[str]:
     """Names runs after their folder or log file, or after their whole path if two names would be equal.
 
@@ -126,9 +136,8 @@ def table(series: Sequence[Series]) -> str:
     widths = [max(map(len, column)) for column in columns]
     lines = ["  ".join(map(str.rjust, row, widths)) for row in zip(*columns, strict=True)]
     for one in series:
-        finite = {value: epoch for epoch, value in reversed(one.valid.items()) if math.isfinite(value)}
-        if finite:
-            lines.append(f"{one.label}: lowest valid {min(finite):.2f}, epoch {finite[min(finite)]}")
+        if best := lowest(one.valid):
+            lines.append(f"{one.label}: lowest valid {best[1]:.2f}, epoch {best[0]}")
     return "\n".join(lines)
 
 

@@ -15,8 +15,9 @@ def mean_cosine(rows_VD: Tensor) -> float:
 
     Source: Gao et al. 2019, whose regularization is of this number.
     """
-    total, count = torch.nn.functional.normalize(rows_VD, dim=1).sum(0), len(rows_VD)
-    return float(total.square().sum() - count) / (count * (count - 1) or math.nan)
+    units = torch.nn.functional.normalize(rows_VD, dim=1)
+    count = int(units.any(1).sum())
+    return float(units.sum(0).square().sum() - count) / (count * (count - 1) or math.nan)
 
 
 def partition_ratio(rows_VD: Tensor, directions_DD: Tensor) -> float:

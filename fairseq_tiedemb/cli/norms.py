@@ -28,15 +28,15 @@ def run(arguments: argparse.Namespace) -> None:
     from fairseq_tiedemb.analysis import norms  # imports torch, which takes a second
     from fairseq_tiedemb.checkpoints.dictionaries import fingerprints_of_training
     from fairseq_tiedemb.checkpoints.reading import read_checkpoint
+    from fairseq_tiedemb.vectors.huggingface import read_tables
+    from fairseq_tiedemb.vectors.tensor_file import is_tensor_file
 
     import_user_dir(arguments.user_dir)
     checkpoint, dictionary, picture = arguments.checkpoint, arguments.dictionary, arguments.output
     if picture is not None:
         inputs = [path for path in (checkpoint, dictionary) if path is not None]
         picture_format = check_picture(picture, flag="--output", inputs=inputs)
-    if checkpoint.is_dir() or checkpoint.suffix == ".safetensors":
-        from fairseq_tiedemb.vectors.huggingface import read_tables
-
+    if checkpoint.is_dir() or (checkpoint.is_file() and is_tensor_file(checkpoint)):
         refuse_options(arguments, ["dictionary", "parameters"], needs="a checkpoint of fairseq-train", got=checkpoint)
         state: dict[str, Any] = {"model": dict(read_tables(checkpoint).values())}
         others: dict[str, Any] = {"is_table": lambda name: True, "padding_row": -1}

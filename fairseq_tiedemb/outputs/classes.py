@@ -168,7 +168,7 @@ def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> N
     """Resizes the classes' table to that of the checkpoint about to be loaded."""
     assert isinstance(head, ClassBased)
     class_of, table = (state_dict.get(prefix + name) for name in ("class_of", "classes.weight"))
-    if class_of is None or table is None:
+    if class_of is None or table is None or class_of.shape != head.class_of.shape:  # torch says so
         return
     if head.sizes and not _same_classes(class_of.to(head.class_of), head.class_of):
         logger.warning(f"{head.flag}: the {len(table):,} classes are those of the checkpoint, not those of the options")

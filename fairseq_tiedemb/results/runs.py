@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairseq_tiedemb.analysis.curves import Curve, Run, Series, read_log
+from fairseq_tiedemb.analysis.curves import Run, Series, finite, lowest, read_log
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.grid import NOTHING, Cell, Grid, Section, number, without_empty_columns
 from fairseq_tiedemb.results.usage import Usage, read_usage
@@ -42,8 +42,7 @@ class Training:
 
     def best(self) -> tuple[int, float] | None:
         """The epoch with the lowest finite perplexity of the first validation subset, and this; None without one."""
-        curve = finite(next(iter(self.curves.valid.values()), {}))
-        return min(curve.items(), key=lambda item: (item[1], item[0])) if curve else None
+        return lowest(self.curves.valid_curve(None, path=self.label))
 
 
 def read_training(path: Path, label: str) -> Training:
@@ -222,8 +221,3 @@ def cell(value: float | None, digits: int) -> Cell:
     if value is None:
         return NOTHING
     return Cell(number(value, digits), value) if math.isfinite(value) else Cell(str(value))
-
-
-def finite(curve: Curve) -> Curve:
-    """The finite values of a curve."""
-    return {epoch: value for epoch, value in curve.items() if math.isfinite(value)}

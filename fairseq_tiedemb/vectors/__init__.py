@@ -1,7 +1,7 @@
 """Word vectors from any source, and measurements on them.
 
-``sources`` reads a ``WordTable`` from a checkpoint (``roles``), a safetensors file (``tensor_file``) or text
-(``text_file``); ``counts`` computes vectors from a corpus. ``similarity``, ``analogies``, ``correlation``
-and ``plane`` take a ``WordTable``. A file, table or word that is missing or unfit is refused by a
+``sources`` reads a ``WordTable`` from a checkpoint (``roles``), a folder of transformers or a safetensors file
+(``huggingface``), or text (``text_file``); ``counts`` computes vectors from a corpus. ``similarity`` and ``analogies``
+take a ``WordTable``, ``correlation`` and ``plane`` its rows. A file, table or word that is missing or unfit is refused by a
 ValueError that names it; docstrings do not say it again.
 """

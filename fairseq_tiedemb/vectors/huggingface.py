@@ -72,9 +72,9 @@ def tables_of_roles(path: Path, role: str | None) -> dict[str, Tensor]:
     config = (path if path.is_dir() else path.parent) / "config.json"
     if not config.is_file() or _read(config, config.read_bytes()).get("tie_word_embeddings", True):
         tables.setdefault("out", tables["in"])
-    for part in {"sum": ["out"], "tied": [], None: []}.get(role, [str(role)]):
-        if part not in tables:
-            read_named(tensor_files(path), str(role))  # which names the matrices
+    needed = "out" if role == "sum" else role
+    if needed not in (None, "tied", *tables):
+        read_named(tensor_files(path), str(role))  # which names the matrices
     model = {FAIRSEQ_NAMES[part]: rows for part, (_, rows) in tables.items()}
     return tables_by_role({"model": model, "cfg": {"model": {}}}, role, path=path)
 

@@ -45,11 +45,11 @@ class Source:
             return self._of_tensor_files()
         try:
             with self.path.open("rb") as file:
-                start = file.read(9)
+                start = file.read(4)
         except OSError as error:
             raise ValueError(f"TABLE: needs a file; got {self.path} ({error.strerror}). Use another path.") from None
         # First: a safetensors file begins with its header's length, whose first byte may be that of a pickle.
-        if is_tensor_file(start, self.path.stat().st_size):
+        if is_tensor_file(self.path):
             return self._of_tensor_files()
         if start.startswith(CHECKPOINT_STARTS):
             return self._of_checkpoint()

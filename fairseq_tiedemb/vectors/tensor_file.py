@@ -17,9 +17,11 @@ LARGEST_HEADER = 100_000_000  # bytes, the format's limit
 SHOWN = 8  # names of tensors in an error message
 
 
-def is_tensor_file(start: bytes, size: int) -> bool:
+def is_tensor_file(path: Path) -> bool:
     """Whether a file is in safetensors format, by its first nine bytes and its size."""
-    return len(start) == 9 and int.from_bytes(start[:8], "little") <= size - 8 and start[8:] == b"{"
+    with path.open("rb") as file:
+        start = file.read(9)
+    return len(start) == 9 and int.from_bytes(start[:8], "little") <= path.stat().st_size - 8 and start[8:] == b"{"
 
 
 def read_matrix(path: Path, name: str | None) -> Tensor:

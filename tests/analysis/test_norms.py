@@ -103,6 +103,12 @@ def test_isotropy_is_that_of_the_definitions(tmp_path: Path, cli: Cli) -> None:
     assert chosen == pytest.approx(values[[0, 1, 2, 3]], rel=1e-3)
 
 
+def test_isotropy_leaves_out_rows_of_zeros(tmp_path: Path, cli: Cli) -> None:
+    rows = torch.cat((torch.ones(4, 4), torch.zeros(2, 4)))
+    out = cli("norms", save(tmp_path / "x.pt", embed_tokens__weight=rows), "--isotropy").out
+    assert re.search(r"mean cosine +1\n", out)
+
+
 def test_isotropy_of_one_word_has_no_mean_cosine(tmp_path: Path, cli: Cli) -> None:
     out = cli("norms", save(tmp_path / "x.pt", embed_tokens__weight=table(2, 4)), "--isotropy").out
     assert re.search(r"mean cosine +nan\n", out)

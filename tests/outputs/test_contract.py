@@ -236,6 +236,17 @@ def test_counts_come_with_a_checkpoint(name: str) -> None:
     torch.testing.assert_close(other.log_prob(h, TARGET), head.log_prob(h, TARGET), rtol=0, atol=0)
 
 
+@with_counts
+def test_a_checkpoint_of_more_words_is_refused_by_size(name: str) -> None:
+    head = build(name)
+    state = {
+        key: torch.cat((value, value[:2])) if len(value) >= SIZE - 1 else value  # a tree has a node less than words
+        for key, value in head.state_dict().items()
+    }
+    with pytest.raises(RuntimeError, match="size mismatch for "):
+        head.load_state_dict(state)
+
+
 @dataclass
 class Options:
     """Of a registered head."""

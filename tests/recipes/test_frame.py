@@ -184,9 +184,9 @@ def test_the_small_presets_are_the_recipe_for_multi30k(row: str, tmp_path: Path)
 
 def test_ngrams(tmp_path: Path) -> None:
     """Every smoothing method in every form, and table 6's 5-grams, on the text of the language models."""
-    [kn5] = dry_run("train-table6-small.sh", "kn5", RUNS=prepared(tmp_path))
+    kn5, _ = dry_run("train-table6-small.sh", "kn5", RUNS=prepared(tmp_path))
     text = f"{tmp_path}/ptb/text"
-    assert kn5[-7:] == ["ngram", f"{text}/train.txt", "--order", "5", "--test", f"{text}/valid.txt", f"{text}/test.txt"]
+    assert kn5[kn5.index("ngram") :][:7] == ["ngram", f"{text}/train.txt", "--order", "5", "--test", f"{text}/valid.txt", f"{text}/test.txt"]
     commands = [words for words in dry_run("measure-lecture-ngrams.sh", RUNS=tmp_path) if "ngram" in words]
     measured = set()
     for words in commands:

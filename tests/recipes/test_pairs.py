@@ -65,7 +65,7 @@ DAMAGED[12] ^= 0xFF
         ("deu.tsv.gz", gzip.compress(b"Hi.\tHallo!\n" * 9, mtime=0)[:-9], 20, "deu.tsv.gz: Compressed file ended"),
         ("deu.tsv.gz", bytes(DAMAGED), 20, "tatoeba_text.py: "),
         ("missing.tsv", None, 20, "No such file"),
-        ("x.zip", None, 20, "needs one text of sentence pairs; got ['deu.txt', 'spa.txt']. Use the text itself."),
+        ("x.zip", None, 20, "needs one text; got ['deu.txt', 'spa.txt']. Use the text itself."),
     ],
 )
 def test_refused_tatoeba(name: str, content: bytes | None, held_out: int, message: str, tmp_path: Path) -> None:

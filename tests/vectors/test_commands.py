@@ -158,6 +158,12 @@ def test_a_safetensors_file_that_begins_as_a_pickle(tmp_path: Path) -> None:
     assert found.rows_VD.tolist() == weight.tolist()
 
 
+def test_norms_know_a_safetensors_file_by_its_content(tmp_path: Path, cli: Cli) -> None:
+    path = write_safetensors(tmp_path / "x", {"embed_tokens.weight": torch.tensor([[3.0, 4.0], [0.0, 5.0]])})
+    out = cli("norms", path).out
+    assert "embed_tokens.weight" in out and out.splitlines()[-2].split() == ["mean", "5"]
+
+
 def test_what_so_few_pairs_cannot_tell_is_a_dash(tmp_path: Path, cli: Cli) -> None:
     table, equal = tmp_path / "table.txt", tmp_path / "equal.txt"
     table.write_text("a 1 0\nb 1 1\nc 0 1\nd 1 2\n")
