@@ -1,7 +1,6 @@
 """Learns a sentencepiece BPE model on several texts together, or splits a text into pieces.
 
-    python recipes/pieces.py learn MODEL SIZE TEXT...
-    python recipes/pieces.py cut MODEL IN OUT
+Commands: `python recipes/pieces.py learn MODEL SIZE TEXT...` and `python recipes/pieces.py cut MODEL IN OUT`.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """Write a result as data, from the logs that measured it.
 
 A result is RESULTS/TABLE/ROW-SEED.json: figures with units and the paper's figures, command, commit, versions,
-processor, CPU seconds and memory. make_pages.py makes every table from such files. The recipes name the files of a folder:
-score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train (the curve, the column
-`parameters`), usage.jsonl of measure.py, and pictures, KIND.svg. Recording again replaces a result,
-unless that has more figures.
+processor, CPU seconds and memory. make_pages.py makes every table from such files. The recipes name the files of a
+folder: score-COLUMN.log of fairseq-eval-lm, COLUMN.bleu of sacrebleu, train.log of fairseq-train (the curve, the column
+`parameters`), usage.jsonl of measure.py, and pictures, KIND.svg. Recording again replaces a result, unless that has
+more figures.
 """
 
 import argparse

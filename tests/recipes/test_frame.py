@@ -186,7 +186,8 @@ def test_ngrams(tmp_path: Path) -> None:
     """Every smoothing method in every form, and table 6's 5-grams, on the text of the language models."""
     kn5, _ = dry_run("train-table6-small.sh", "kn5", RUNS=prepared(tmp_path))
     text = f"{tmp_path}/ptb/text"
-    assert kn5[kn5.index("ngram") :][:7] == ["ngram", f"{text}/train.txt", "--order", "5", "--test", f"{text}/valid.txt", f"{text}/test.txt"]
+    texts = [f"{text}/{part}.txt" for part in ("train", "valid", "test")]
+    assert kn5[kn5.index("ngram") :][:7] == ["ngram", texts[0], "--order", "5", "--test", *texts[1:]]
     commands = [words for words in dry_run("measure-lecture-ngrams.sh", RUNS=tmp_path) if "ngram" in words]
     measured = set()
     for words in commands:
