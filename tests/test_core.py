@@ -190,7 +190,7 @@ for first in {first_imports}:
                 *fairseq.criterions.CRITERION_REGISTRY,
             }}
             assert {{"tied_transformer", "highway_lm", "contiguous_lm", "fused_adam", "tied_cross_entropy"}} <= names
-            assert numpy.float is float and checkpoint_utils.load_checkpoint_to_cpu._wrapped_by
+            assert numpy.float is float and checkpoint_utils.load_checkpoint_to_cpu.__wrapped__
             assert not hasattr(utils.import_user_module.__wrapped__, "__wrapped__")  # wrapped once
             print("mended after", first, flush=True)
         except BaseException as error:

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils, models
+from fairseq import checkpoint_utils
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.reading import require_finite
+from fairseq_tiedemb.training.extensions import model_class
 
 
 def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT") -> tuple[Any, Any]:
@@ -20,9 +21,7 @@ def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT
         raise ValueError(f"{flag}: needs a file; got {checkpoint}, which is not a file. Use another path.")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data)})
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
-    options = state["cfg"].model
-    name = getattr(options, "_name", None) or getattr(options, "arch", None)
-    model = models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
+    model = model_class(state["cfg"].model)
     if model is not None and not hasattr(model, "supported_targets"):  # only language models have this method
         use = "another checkpoint, or fairseq-generate --score-reference for a translation model"
         raise ValueError(f"{flag}: needs a language model; got {model.__name__} in {checkpoint}. Use {use}.")

@@ -1,6 +1,7 @@
 """Reads the files of checkpoints, for fairseq's commands and for ours. Nothing global changes."""
 
 import io
+import pickle
 import re
 import sys
 import zipfile
@@ -40,7 +41,7 @@ def read_file(file: IO[bytes], path: str) -> dict[str, Any]:
         file.seek(0)
         state = Plain(size).of(read_archive(file, size) if is_archive else read_legacy(file, size))
     except Exception as error:  # whatever a damaged file leads to
-        raise ValueError(refusal(path, str(error) or type(error).__name__)) from error
+        raise ValueError(refusal(path, error)) from error
     require_state(state, path)
     require_plain_settings(state, path)
     return state
@@ -198,20 +199,20 @@ def require_state(state: Any, path: str) -> None:
                 refuse_file(path, f"entries{part} with names", repr(key))
 
 
-def refusal(path: str, torch_error: str) -> str:
-    """Why `path` is not loaded, from the text of torch's error."""
-    found = re.search(r"GLOBAL (\S+)", torch_error) or re.search(r"WeightsUnpickler error:\s*(.*)", torch_error)
-    if found is None:
+def refusal(path: str, error: Exception) -> str:
+    """Why `path` is not loaded; the text of an UnpicklingError is what it asks for that no checkpoint may have."""
+    got = str(error) or type(error).__name__
+    if not isinstance(error, pickle.UnpicklingError):
         return (
-            f"{path}: needs a whole checkpoint; got one that cannot be read ({torch_error[:200].strip()}). "
+            f"{path}: needs a whole checkpoint; got one that cannot be read ({got[:200].strip()}). "
             "Use another one: this is no checkpoint, or a damaged one."
         )
-    if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|(float|complex)\d\w+)", found[1]):
+    if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|(float|complex)\d\w+)", got):
         return (
-            f"{path}: needs dense tensors of plain numbers, float32 say; got {found[1]}. "
+            f"{path}: needs dense tensors of plain numbers, float32 say; got {got}. "
             "Use a checkpoint that was saved after to_dense(), dequantize() or float()."
         )
     return (
-        f"{path}: needs tensors, numbers, text and settings only; got {found[1]}, which could run code. "
+        f"{path}: needs tensors, numbers, text and settings only; got {got}, which could run code. "
         "Nothing of it was run. Use a checkpoint from a source you trust, saved without that object."
     )

@@ -8,7 +8,7 @@ A new option joins a list here, or the exceptions in tests/models/test_meaning.p
 """
 
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,9 +82,7 @@ SHARING_IN_FAIRSEQS_MODELS = (
 )
 
 # Of all families. An option that has another default in two of them has none here.
-ALL = {
-    choice.option: choice for choice in (*IN_FEEDFORWARD_LM, *SHARING_AND_OUTPUT_LAYER, *SHARING_IN_FAIRSEQS_MODELS)
-}.values()
+ALL = {choice.option: choice for choice in (*IN_FEEDFORWARD_LM, *SHARING_IN_FAIRSEQS_MODELS)}.values()
 
 
 def differences(
@@ -105,9 +103,14 @@ def differences_of_settings(first: dict[str, Any], other: dict[str, Any]) -> Ite
 
     Options that a preset may set by its name are compared between models of one preset alone.
     """
-    one_preset = first.get("_name", first.get("arch")) == other.get("_name", other.get("arch"))
+    one_preset = preset_of(first) == preset_of(other)
     choices = [choice for choice in ALL if one_preset or choice not in SET_BY_PRESETS]
     return differences((object, _as_options(first)), (object, _as_options(other)), choices)
+
+
+def preset_of(options: Mapping[str, Any]) -> str:
+    """Returns the name of the preset that a model's settings choose."""
+    return str(options.get("_name") or options.get("arch"))
 
 
 def _as_options(settings: dict[str, Any]) -> Namespace:

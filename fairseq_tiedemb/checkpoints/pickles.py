@@ -48,7 +48,7 @@ def tensor(*args: Any) -> Tensor:
     """Stands for torch's `_rebuild_tensor` and `_rebuild_tensor_v2`: a part of a storage.
 
     It is given the storage, offset, size and stride in numbers, requires_grad, hooks (none) and metadata (none).
-    pickle.UnpicklingError if it lies outside its storage, for which torch would take more memory.
+    ValueError if it lies outside its storage, for which torch would take more memory.
     """
     require(4 <= len(args) <= 7 and type(args[0]) is Storage, "tensor", args)
     return checked_tensor(args[0], *args[1:4], rest=args[4:])
@@ -70,9 +70,9 @@ def checked_tensor(storage: Storage, offset: Any, shape: Any, stride: Any, *, re
     for length, step in zip(shape, stride, strict=True):
         last, count = last + (length - 1) * step, count * length
     if count and last >= storage.count:
-        raise pickle.UnpicklingError(f"a tensor of shape {shape} needs more than the {storage.count:,} numbers saved")
+        raise ValueError(f"a tensor of shape {shape} needs more than the {storage.count:,} numbers saved")
     if count > max(storage.count, limits.REPEATED_NUMBERS):
-        raise pickle.UnpicklingError(f"a tensor of shape {shape} repeats the {storage.count:,} numbers saved")
+        raise ValueError(f"a tensor of shape {shape} repeats the {storage.count:,} numbers saved")
     require(all(type(flag) is bool for flag in rest[:1]) and not any(rest[1:]), "tensor", rest)
     made = torch.empty(0, dtype=storage.kind).set_(storage.data, storage.start + offset, shape, stride)
     return made.requires_grad_(any(rest[:1]))
@@ -159,7 +159,7 @@ class Unpickler:
         for opcode, argument, place in pickletools.genops(file):
             step = STEPS.get(opcode.name)
             if step is None:
-                raise pickle.UnpicklingError(f"WeightsUnpickler error: Unsupported operand {ord(opcode.code)}")
+                raise pickle.UnpicklingError(f"Unsupported operand {ord(opcode.code)}")
             self._read = (place or 0) - start
             step(self, argument)
         return self._stack.pop()
@@ -168,7 +168,7 @@ class Unpickler:
         """A value that a call is about to be given, unless all calls together got more than the pickle is long."""
         self._given += weight(value)
         if self._given > limits.FEW_GIVEN_BYTES + limits.GIVEN_BYTES * self._read:
-            raise pickle.UnpicklingError(f"its calls are given {self._given:,} bytes, of a pickle of {self._read:,}")
+            raise ValueError(f"its calls are given {self._given:,} bytes, of a pickle of {self._read:,}")
         return value
 
     def _push(self, value: Any) -> None:
@@ -203,7 +203,7 @@ class Unpickler:
     def _global(self, names: str) -> None:
         name = names.replace(" ", ".", 1).replace("__builtin__.", "builtins.")  # as Python 2 called it, and pickle does
         if name not in CALLS:
-            raise pickle.UnpicklingError(f"GLOBAL {name}")
+            raise pickle.UnpicklingError(name)
         self._push(CALLS[name])
 
     def _reduce(self, _: Any) -> None:

@@ -25,7 +25,7 @@ SPECIAL_NUMBERS = ("bos_index", "pad_index", "eos_index", "unk_index", "nspecial
 
 def refuse(name: str, got: Any) -> NoReturn:
     """Raise for arguments of `name` that no checkpoint of fairseq's contains."""
-    raise pickle.UnpicklingError(f"WeightsUnpickler error: {name} with {shown(got)}")
+    raise pickle.UnpicklingError(f"{name} with {shown(got)}")
 
 
 def require(holds: bool, name: str, got: Any) -> None:

@@ -60,13 +60,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _to_fairseq(arguments: argparse.Namespace, state: dict[str, Any]) -> str:
+    from fairseq_tiedemb.checkpoints.meaning import preset_of
     from fairseq_tiedemb.checkpoints.reading import section_of
     from fairseq_tiedemb.export.to_fairseq import export
 
     state = export(state, name=str(arguments.checkpoint), as_namespace=arguments.settings == "namespace")
     save_aside(state, arguments.output)
-    options = section_of(state, "model")
-    return str(options.get("_name") or options["arch"])
+    return preset_of(section_of(state, "model"))
 
 
 def _to_ctranslate2(arguments: argparse.Namespace, state: dict[str, Any]) -> str:

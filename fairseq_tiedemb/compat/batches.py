@@ -100,7 +100,7 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
             score, word = scores[wrong[0]], models[0].decoder.dictionary[int(row["tokens"][wrong[0]])]
             diverged = "a checkpoint from before the training diverged, or no --fp16"
             needs = "a model that gives each word of the text a probability"
-            use = f"{diverged if score.isnan() else f'a text without {word!r}'}"
+            use = diverged if score.isnan() else f"a text without {word!r}"
             raise ValueError(f"--path: needs {needs}; got {score.exp().item():g} for {word!r}. Use {use}.")
     return found
 

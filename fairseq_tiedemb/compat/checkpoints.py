@@ -82,7 +82,7 @@ def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> An
     try:
         state = original(path, *args, **kwargs)
     except (LookupError, RuntimeError, TypeError, AttributeError, OmegaConfBaseException, HydraException) as error:
-        raise ValueError(refusal(path, str(error))) from error
+        raise ValueError(refusal(path, error)) from error
     cfg = state.get("cfg")
     known = {"task": tasks.TASK_REGISTRY, "model": models.MODEL_REGISTRY | models.ARCH_MODEL_REGISTRY}
     for kind, registry in known.items():

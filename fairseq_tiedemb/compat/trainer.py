@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from fairseq import options
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveSoftmax, DynamicConv_scripatable
 from fairseq.optim.amp_optimizer import AMPOptimizer
@@ -229,6 +230,8 @@ def half_precision_needs_a_gpu() -> None:
 
     @wrap(Trainer, "__init__")
     def init(original: Any, self: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(cfg, argparse.Namespace):
+            cfg = convert_namespace_to_omegaconf(cfg)
         for kind in ("fp16", "bf16"):
             cfg.common[kind] |= cfg.common[f"memory_efficient_{kind}"]
         original(self, cfg, *args, **kwargs)

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairseq_tiedemb.checkpoints.meaning import preset_of
 from fairseq_tiedemb.option_checks import flag_of
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ OF_FSMT = ("encoder_normalize_before", "decoder_normalize_before")
 
 def require(target: str, settings: Settings) -> None:
     """Raises ValueError if a target of ``CHECKS`` does not support a model, with the part and an alternative."""
-    lacking = _lacking_everywhere(settings) or CHECKS[target](settings)
-    if lacking:
+    if lacking := _lacking(target, settings):
         raise ValueError(f"CHECKPOINT: {lacking}. Use {instead_of(target, settings)}.")
 
 
@@ -49,8 +49,7 @@ def instead_of(target: str, settings: Settings) -> str:
     """Returns alternatives for a model that a target does not support: other targets, and fairseq's commands."""
     if _name(settings) == "tied_word2vec":
         return f"fairseq-tiedemb vectors, or {COMMANDS}"
-    others = [f"--to {other}, or" for other, check in CHECKS.items() if other != target and check(settings) is None]
-    others = [] if _lacking_everywhere(settings) else others
+    others = [f"--to {other}, or" for other in CHECKS if other != target and not _lacking(other, settings)]
     return " ".join([*others, COMMANDS])
 
 
@@ -81,26 +80,24 @@ def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
     return f"needs {needed}; got {flag}, which needs an output bias, and {library}'s models have none"
 
 
-def _architecture(settings: Settings) -> str:
-    options = settings["model"]
-    return str(options.get("_name") or options.get("arch"))
-
-
 def _name(settings: Settings) -> str:
     """Returns the name of an architecture's model."""
     from fairseq.models import ARCH_MODEL_NAME_REGISTRY  # takes seconds, and only this check needs it
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
-    return str(ARCH_MODEL_NAME_REGISTRY.get(_architecture(settings), _architecture(settings)))
+    preset = preset_of(settings["model"])
+    return str(ARCH_MODEL_NAME_REGISTRY.get(preset, preset))
 
 
-def _lacking_everywhere(settings: Settings) -> str | None:
+def _lacking(target: str, settings: Settings) -> str | None:
+    """What a target, or every one, does not support in a model; None if it supports the model."""
     layer = settings["model"].get("output_layer") or "softmax"
     if _name(settings).startswith(("tied_transformer", "tied_lightconv")) and layer not in ("softmax", "adaptive"):
         return f"needs one softmax over all words; got --output-layer {layer}"
-    cap = constants_of(settings).logit_soft_cap
-    return f"needs logits that are affine in the features; got --logit-soft-cap {cap}" if cap else None
+    if cap := constants_of(settings).logit_soft_cap:
+        return f"needs logits that are affine in the features; got --logit-soft-cap {cap}"
+    return CHECKS[target](settings)
 
 
 def _lacking_in_fairseq(settings: Settings) -> str | None:
@@ -108,7 +105,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
 
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
-    options, arch = settings["model"], _architecture(settings)
+    options, arch = settings["model"], preset_of(settings["model"])
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
         got = f"{arch}, which is fairseq's own: stock fairseq reads it, with TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"
         return f"needs a model of fairseq_tiedemb; got {got}"
@@ -151,7 +148,7 @@ def _has_one_dictionary(task: Mapping[str, Any]) -> bool:
 
 def _lacking_in_transformers(settings: Settings, engine: str) -> str | None:
     """What engines for the common Transformers do not support."""
-    options, arch, task = settings["model"], _architecture(settings), settings["task"].get("_name")
+    options, arch, task = settings["model"], preset_of(settings["model"]), settings["task"].get("_name")
     kind = _name(settings).removeprefix("tied_")
     if kind not in TASKS:
         return f"needs a Transformer, for translation or as a language model; got {arch}, which is neither"

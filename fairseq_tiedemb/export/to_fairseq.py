@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairseq_tiedemb.checkpoints.meaning import preset_of
 from fairseq_tiedemb.checkpoints.table_names import INPUTS, OUTPUT, PADDING_ROW
 from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import checked_settings
 from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
-from fairseq_tiedemb.modules.factorized import FactorizedInput, gaussian_linear
+from fairseq_tiedemb.modules.factorized import FactorizedInput
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
 
@@ -52,7 +53,7 @@ def export(state: dict[str, Any], *, name: str, as_namespace: bool = False) -> d
     config = checked_settings(state, name, sections=("common", "criterion"))
     require("fairseq", config)
     options = config["model"]
-    stock = str(options.get("_name") or options.get("arch")).removeprefix("tied_")
+    stock = preset_of(options).removeprefix("tied_")
     stock_options = {key: value for key, value in options.items() if key not in OURS}
     stock_options |= {key: stock for key in ("arch", "_name") if key in options}
     if not stays_tied(config):
@@ -143,7 +144,7 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
     of_factor = next((entries[name] for name in ("factor.weight", "projection.weight") if name in entries), None)
     if of_factor is not None:
         width = of_factor.size(1)
-        factor = gaussian_linear(width, len(of_factor))
+        factor = nn.Linear(width, len(of_factor), bias=False)
     if f"{P}weight" in model:
         width = model[f"{P}weight"].size(1)
         projection = _loaded(nn.Linear(width, len(model[f"{P}weight"]), bias=False), _below(model, f"{P}weight"))

@@ -74,7 +74,7 @@ def extend(
         ValueError: if another part of the model is made from the words, a word would change its band, or none of the
             words with a given row is new.
     """
-    flag, rows = _read(*given) if given else ("", {})
+    flag, rows = (given[0], _read(*given)) if given else ("", {})
     _check(trained, dictionaries, flag)
     task = _task(trained, dictionaries)
     before, after = Side(trained.model, trained.task), Side(trained.built(task), task)
@@ -109,12 +109,12 @@ def _described(before: Side, after: Side, flag: str, rows: Mapping[str, Any]) ->
     return texts["source"] if texts["source"] == texts["target"] else both
 
 
-def _read(flag: str, path: Path) -> tuple[str, Mapping[str, Any]]:
-    """Returns the flag, and what a file of word vectors, or of lines ``word piece piece ...``, has for each word."""
+def _read(flag: str, path: Path) -> Mapping[str, Any]:
+    """Returns what a file of word vectors, or of lines ``word piece piece ...``, has for each word."""
     if not path.is_file():
         raise ValueError(f"{flag}: needs a file; got {path}, which is none. Use another path.")
     if flag == "--vectors":
-        return flag, read_word_vectors(path, flag=flag, kinds="word vectors as text")
+        return read_word_vectors(path, flag=flag, kinds="word vectors as text")
     pieces = {}
     for number, line in read_lines(path, flag=flag):
         word, *parts = line.split() or [""]
@@ -122,11 +122,14 @@ def _read(flag: str, path: Path) -> tuple[str, Mapping[str, Any]]:
             got, use = f"{line.strip()!r} in line {number} of {path}", "lines such as `lower low@@ er`"
             raise ValueError(f"{flag}: needs lines of a word and its pieces; got {got}. Use {use}.")
         pieces[word] = parts
-    return flag, pieces
+    return pieces
 
 
 def _check(trained: Trained, dictionaries: Sequence[Path], flag: str) -> None:
     """Raises ValueError for a model or options that do not go with another dictionary, or with given rows (`flag`)."""
+    if KEY not in trained.task.state_dict():
+        got, use = f"--task {trained.config.task._name}", "a new training"
+        raise ValueError(f"CHECKPOINT: needs a translation or language model; got {got}. Use {use}.")
     head = trained.options.get("output_layer") or "softmax"
     if head not in HEADS:
         needs = f"an output layer whose rows alone are made from the words, {', '.join(HEADS)}"

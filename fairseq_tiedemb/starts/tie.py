@@ -1,17 +1,17 @@
 """Ties the tables of an untied model, and unties those of a tied one."""
 
-import re
 from typing import Any
 
 from torch import Tensor
 
+from fairseq_tiedemb.checkpoints.meaning import preset_of
+from fairseq_tiedemb.checkpoints.table_names import is_table
 from fairseq_tiedemb.option_checks import flag_of
 from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
 from fairseq_tiedemb.starts.trained import Trained, Weights
 
 # Parts of a tied decoder that are the same table; a model has one of the outputs.
 SHARED = ("decoder.embed_tokens.", "decoder.output_projection.", "decoder.output.")
-TABLES = re.compile(r"\.(?:embed_tokens|output_projection|output|adaptive_softmax)\.")
 # Options by which tables are no longer two matrices (V, D) of one basis.
 REFUSED = ("embedding_rank", "adaptive_softmax_cutoff", "adaptive_input")
 SHARING = (TYING, THREE_WAY, MERGED, "tie_adaptive_weights", "tie_adaptive_proj")
@@ -27,12 +27,18 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
     Raises:
         ValueError: if the tables are one already, or cannot be.
     """
+    weights = trained.model.state_dict()
     for option in REFUSED:
         if value := trained.options.get(option):
+            if option == "adaptive_softmax_cutoff" and not any(".adaptive_softmax." in key for key in weights):
+                continue  # a default of fairseq's `lstm`, which other criterions than its own ignore
             got = f"{flag_of(option)} {value}"
             raise ValueError(f"CHECKPOINT: needs two tables of all words in one basis; got {got}. Use a new training.")
-    if _shares(trained.model.state_dict()):
+    if _shares(weights):
         raise ValueError(f"CHECKPOINT: needs an untied model; got {trained.path}, whose tables are one. Use it as is.")
+    if not any(f"{name}weight" in weights for name in SHARED[1:]):
+        needs, use = "an output table that this command knows", "a new training"
+        raise ValueError(f"CHECKPOINT: needs {needs}; got {trained.path}, without one. Use {use}.")
     changes = {TYING: True}
     tied = trained.built(trained.task, **changes)
     state = trained.start(tied, lambda old: {key: _tied(old, key, way) for key in tied.state_dict()}, model=changes)
@@ -42,7 +48,7 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
     """Returns the checkpoint of a model that scores alike, with a table for each role, which must share one now."""
     if not _shares(trained.model.state_dict()):
-        raise ValueError(f"CHECKPOINT: needs shared tables; got {trained.path}, with none. Use it as it is.")
+        raise ValueError(f"CHECKPOINT: needs shared tables; got {trained.path}, with none that it can take apart. Use it as is.")
     changes = _without_sharing(trained.options)
     new = trained.built(trained.task, **changes)
     return trained.start(new, dict, model=changes), "each role has a table of its own, which scores as before"
@@ -50,7 +56,7 @@ def untie(trained: Trained) -> tuple[dict[str, Any], str]:
 
 def _shares(weights: Weights) -> bool:
     """Whether two tables are one tensor."""
-    places = [entry.data_ptr() for key, entry in weights.items() if TABLES.search(key) and entry.dim() == 2]
+    places = [entry.data_ptr() for key, entry in weights.items() if is_table(key) and entry.dim() == 2]
     return len(set(places)) < len(places)
 
 
@@ -70,7 +76,7 @@ def _without_sharing(options: dict[str, Any]) -> dict[str, Any]:
     import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 
     changes: dict[str, Any] = {name: False for name in SHARING if name in options}
-    preset = ARCH_MODEL_REGISTRY[str(options.get("_name") or options["arch"])]
+    preset = ARCH_MODEL_REGISTRY[preset_of(options)]
     if turned_on := getattr(preset, "turned_on", ()):
         name = next(name for name, model in MODEL_REGISTRY.items() if model is preset.__bases__[0])
         changes |= {key: name for key in ("_name", "arch") if key in options}

@@ -7,6 +7,8 @@ yours declares those that it needs.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
+from fairseq import models
+
 from ..checkpoints.meaning import Choice
 from ..plan.settings import Family
 
@@ -87,6 +89,12 @@ class Extensions(Protocol):
 def extensions_of(thing: Any) -> Extensions:
     """The attributes of a model, criterion, optimizer or task, or of its class, with the defaults for what it lacks."""
     return cast(Extensions, _WithDefaults(thing))
+
+
+def model_class(options: Any) -> type | None:
+    """The class of the model that the options of a model choose; None if it is not registered."""
+    name = getattr(options, "_name", None) or getattr(options, "arch", None)
+    return models.ARCH_MODEL_REGISTRY.get(name) or models.MODEL_REGISTRY.get(name)
 
 
 class _WithDefaults:

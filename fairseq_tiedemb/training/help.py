@@ -45,7 +45,7 @@ def show_defaults(parser: argparse.ArgumentParser, arch: str | None) -> None:
         for action in parser._actions
         if action.default is not argparse.SUPPRESS and action.dest != argparse.SUPPRESS
     }
-    defaults = {**known, **(model_defaults(arch, known) if arch else {})}
+    defaults = model_defaults(arch, known) if arch else known
     for action in parser._actions:
         if action.dest not in defaults or isinstance(action, argparse._HelpAction):
             continue

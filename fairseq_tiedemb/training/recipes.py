@@ -100,9 +100,9 @@ def recipes_save_in_mid_epoch(original: Any, self: Any, cfg: Any, task: Any, mod
     # With a recipe that yields, the flag keeps fairseq's meaning in commands older than the recipe.
     preset = extensions_of(model)
     every = 0 if preset.recipe_yields else preset.recipe.get("save_interval_updates", 0)
-    self._saves_last_every = every if every == cfg.checkpoint.save_interval_updates else 0
+    self._saves_last_every = every if every == self.cfg.checkpoint.save_interval_updates else 0
     if self._saves_last_every:
-        cfg.checkpoint.save_interval_updates = 0
+        self.cfg.checkpoint.save_interval_updates = 0
 
 
 @wrap(Trainer, "get_train_iterator")

@@ -1,17 +1,17 @@
 """Compares a checkpoint's options and dictionaries with the current ones, where tensor shapes show no difference."""
 
-import contextvars
 import copy
+import functools
 import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from fairseq.file_io import PathManager
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
@@ -19,20 +19,17 @@ from ..checkpoints.dictionaries import KEY, fingerprint, fingerprints_of_trainin
 from ..checkpoints.meaning import differences
 from ..option_checks import flag_of
 from ..wrapping import wrap
-from .extensions import extensions_of
+from .extensions import extensions_of, model_class
 
 logger = logging.getLogger(__name__)
 
 # Beside the fingerprints: whether --merge-src-tgt-embed made one dictionary of both, as fairseq does for a model.
-MERGED = "merged"
+MERGED_KEY = "merged"
 
 # Parameters that belong to a sharing method.
 OF_METHOD = re.compile(r"\.(method_parameters|feature_map)\.")
 
 ADAMS = {"adam": "FairseqAdam", "fused_adam": "FairseqFusedAdam"}
-
-# The training that is reading a checkpoint: its checkpoint settings, and the trainer.
-_resuming: contextvars.ContextVar[tuple[Any, Any] | None] = contextvars.ContextVar("resuming", default=None)
 
 
 @wrap(checkpoint_utils, "load_checkpoint")
@@ -52,26 +49,22 @@ def checked_resume(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     path, is_new = getattr(cfg, name), not Path(cfg.save_dir, "checkpoint_last.pt").exists()
     if path and (is_new or name == "restore_file") and not cfg.checkpoint_suffix and not PathManager.isfile(path):
         raise ValueError(f"{flag_of(name)}: needs a checkpoint; got {path}, which is none. Use another path.")
-    token = _resuming.set((cfg, trainer))
-    try:
+    read = functools.partial(checked_file, checkpoint_utils.load_checkpoint_to_cpu, cfg, trainer)
+    with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", read):
         return original(cfg, trainer, **kwargs)
-    finally:
-        _resuming.reset(token)
 
 
-@wrap(checkpoint_utils, "load_checkpoint_to_cpu")
-def checked_file(original: Any, path: str, *args: Any, **kwargs: Any) -> Any:
-    """Check each file that a training resumes from; see `checked_resume`."""
-    state, training = original(path, *args, **kwargs), _resuming.get()
-    if training is not None:
-        check_resume(state, str(path), *training)
-        if path == training[0].finetune_from_model:
-            start_the_methods_own(state, training[1])
-        if training[1].cfg.ema.store_ema and state.get("extra_state"):  # fairseq wants weights that it has deleted
-            state["extra_state"].setdefault("ema", dict(state["model"]))
-        last = (state.get("optimizer_history") or [{}])[-1]
-        if last.get("optimizer_name") in ADAMS.values():  # each takes the other's state; fairseq compares the names
-            last["optimizer_name"] = ADAMS.get(training[1].cfg.optimizer._name, last["optimizer_name"])
+def checked_file(read: Any, cfg: Any, trainer: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+    """Read and check a file that a training resumes from; see `checked_resume`."""
+    state = read(path, *args, **kwargs)
+    check_resume(state, str(path), cfg, trainer)
+    if path == cfg.finetune_from_model:
+        start_the_methods_own(state, trainer)
+    if trainer.cfg.ema.store_ema and state.get("extra_state"):  # fairseq wants weights that it has deleted
+        state["extra_state"].setdefault("ema", dict(state["model"]))
+    last = (state.get("optimizer_history") or [{}])[-1]
+    if last.get("optimizer_name") in ADAMS.values():  # each takes the other's state; fairseq compares the names
+        last["optimizer_name"] = ADAMS.get(trainer.cfg.optimizer._name, last["optimizer_name"])
     return state
 
 
@@ -100,7 +93,7 @@ def dictionary_fingerprints(original: Any, self: Any) -> dict[str, Any]:
     dictionaries.
     """
     merged = isinstance(self, TranslationTask) and self.source_dictionary is self.target_dictionary
-    return {**original(self), KEY: {**fingerprints(self), **({MERGED: True} if merged else {})}}
+    return {**original(self), KEY: {**fingerprints(self), **({MERGED_KEY: True} if merged else {})}}
 
 
 @wrap(TranslationTask, "load_state_dict")
@@ -152,16 +145,10 @@ def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
 
     `trained` are the options of the trained model, or None; `cfg` those of the model that loads its weights.
     """
-    old, new = model_class(trained), model_class(cfg)
+    old, new = (model_class(options) or object for options in (trained, cfg))
     # fairseq's own models have no `meaning`; our models load their checkpoints, and vice versa.
     choices = [choice for model in (old, new) for choice in extensions_of(model).meaning]
     return iter(()) if trained is None else differences((old, trained), (new, cfg), choices)
-
-
-def model_class(cfg: Any) -> type:
-    """Return the model class of a model's options; `object` if it is not registered."""
-    name = getattr(cfg, "_name", None)
-    return MODEL_REGISTRY.get(name) or ARCH_MODEL_REGISTRY.get(name) or object
 
 
 def fingerprints(task: Any, *, merged: bool = False) -> dict[str, dict[str, Any]]:
@@ -179,7 +166,7 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
     `state` is the task's state in the checkpoint.
     """
     kept = fingerprints_of_training(state)
-    for side, found in fingerprints(task, merged=MERGED in (state.get(KEY) or {})).items():
+    for side, found in fingerprints(task, merged=MERGED_KEY in (state.get(KEY) or {})).items():
         expected = kept.get(side) or found
         if found != expected:
             language = getattr(task.cfg, f"{side}_lang", None)

@@ -190,6 +190,12 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
     "line": (STREAM, NEW, ["--pieces", "words"], "--pieces: needs lines of .*; got 'x' in line 2 of words. Use lines"),
     "two": (STREAM, NEW, ["--dictionary", "b"], "--dictionary: needs 1 at most for this model; got 2. Use"),
     "missing": (STREAM, NEW, ["gone"], "--dictionary: needs a file; got gone, which is none"),
+    "masked": (
+        ("--task", "masked_lm", "--arch", "roberta_base", *OF_ENCODER),
+        NEW,
+        [],
+        "needs a translation or language model; got --task masked_lm. Use a new training",
+    ),
     "word2vec": (("--task", "word_pairs", "--arch", "tied_word2vec"), NEW, [], "got model.pt, of --task word_pairs. U"),
 }
 

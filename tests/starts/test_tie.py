@@ -83,13 +83,17 @@ def test_tied_tables_that_were_untied_come_together_again(tmp_path: Path) -> Non
     torch.testing.assert_close(scores(*loaded(tmp_path / "again.pt"), TEXT, OLD), scores(*before, TEXT, OLD))
 
 
+STOCK = ("--arch", "lstm", *TRANSLATION[2:6])
+STOCK += ("--decoder-embed-dim", 8, "--decoder-out-embed-dim", 8, "--encoder-embed-dim", 8)
 REFUSALS = {
     "one table": ("tie", TIED["lstm"], "needs an untied model; got .*model.pt, whose tables are one. Use it"),
     "dictionary": ("untie", TIED["lstm"], "OUT: needs a name that is not among the inputs; got data/dict.txt. Use"),
-    "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none. Use it"),
+    "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none that it can take apart. Use"),
     "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
     "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
     "widths": ("tie", (*STREAM[:-1], 12), "needs .* equal|needs input vectors as wide"),
+    "fairseq's lstm": ("tie", STOCK, "needs an output table that this command knows; got .*model.pt, without one. Use"),
+    "fairseq's lstm, one table": ("untie", (*STOCK, DECODER), "needs shared tables; got .*model.pt, with none that it"),
     "bands of both": ("untie", (*LM, *SIZES, *BANDS), "decoder.project_out_dim.weight of .*; got none in .*model.pt"),
 }
 
