@@ -11,6 +11,7 @@ from .constants import NO_CONSTANTS, Constants
 from .head import Head, check_unset, log_prob_by_loss
 from .kept import Keeping
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
+from .precision import exact_dtype
 from .products import packed, product
 from .scored_rows import ScoredRows, gather_rows
 from .sharing import sharing_method
@@ -305,15 +306,13 @@ class SharedEmbedding(Keeping, Head):
 
     def _score_terms(self, n: Tensor, words: Tensor | None = None) -> tuple[Tensor | None, Tensor | None]:
         """Scale and offset of all logits, or of the tokens', from their n: in float32, or a float64 table's float64."""
-        exact = torch.promote_types(self.weight.dtype, torch.float32)
+        exact = exact_dtype(self.weight)
         terms = sharing_method(self.method).score_terms(n, self._own(words))
         scale, offset = (None if term is None else term.expand_as(n).to(exact) for term in terms)
         return scale, offset
 
     def tables(self) -> dict[str, "SharedEmbedding"]:
         return {"words": self}
-
-    keep_norms = Keeping.keep
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}, method={self.method}, bias={self.bias is not None}"

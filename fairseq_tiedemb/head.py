@@ -3,12 +3,12 @@
 from dataclasses import fields
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ._shapes import check_target
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss
 from .option_checks import flag_of
+from .precision import exact
 
 
 class Head(nn.Module):
@@ -58,8 +58,7 @@ class Head(nn.Module):
         """Log-probabilities of the target tokens (N,), in float32 or more precise."""
         scores = self.scores(features_ND)
         check_target(target_N, len(features_ND), scores.size(1))
-        exact = scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
-        return exact.gather(1, target_N.unsqueeze(1)).squeeze(1)
+        return exact(scores).log_softmax(-1).gather(1, target_N.unsqueeze(1)).squeeze(1)
 
     def loss(self, features_ND: Tensor, target_N: Tensor, options: LossOptions = PLAIN_LOSS) -> OutputLoss:
         """Cross entropy of the target tokens; raises ValueError for an option that the head refuses."""

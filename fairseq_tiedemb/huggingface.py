@@ -19,6 +19,7 @@ USES_OF_LOGITS = {
     **dict.fromkeys(("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")),
     **dict.fromkeys(("logit_scale", "logits_scaling"), 1),
     "z_loss_coefficient": 0,
+    "return_dict": True,  # else the logits are an entry of a tuple
 }
 IGNORED = -100  # the label of tokens that are not predicted
 
@@ -103,7 +104,8 @@ def tied_class(base: Any) -> Any:
             output = self.get_output_embeddings()
             output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
             is_lean = takes_loss_function and all(
-                getattr(self.config, name, None) in (None, neutral) for name, neutral in USES_OF_LOGITS.items()
+                kwargs.get(name, getattr(self.config, name, None)) in (None, neutral)
+                for name, neutral in USES_OF_LOGITS.items()
             )
             output.returns_features = self.training and kwargs.get("labels") is not None and is_lean
             try:

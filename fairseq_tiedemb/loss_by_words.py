@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .loss_options import LossOptions, OutputLoss
+from .precision import exact_dtype
 from .squared_norms import slices
 
 # Logits in memory at a time: 1 MB of float32, and at least so many words, whose products are efficient.
@@ -37,7 +38,7 @@ class Logits(NamedTuple):
     def blocks(self) -> Iterator[tuple[slice, Tensor, Tensor, Tensor, Tensor]]:
         """Yields for each block of words: slice, rows, logits (N, words), targets' places (N, 1), if they are in it."""
         words = max(FEWEST_WORDS, ELEMENTS // max(1, len(self.features_ND)))
-        exact = torch.promote_types(self.table_VD.dtype, torch.float32)
+        exact = exact_dtype(self.table_VD)
         for where in slices(len(self.table_VD), words):
             rows = self.table_VD[where].to(self.features_ND.dtype)
             logits = torch.mm(self.features_ND, rows.t()).to(exact)
@@ -69,7 +70,7 @@ def loss_by_words(
 
 def _sums(logits: Logits, *, smoothed: bool) -> tuple[Tensor, Tensor, Tensor]:
     """log Z, the target's logit, and the sum of all logits if ``smoothed``, each (N, 1)."""
-    exact = torch.promote_types(logits.table_VD.dtype, torch.float32)
+    exact = exact_dtype(logits.table_VD)
     shape = (len(logits.features_ND), 1)
     log_partition = logits.features_ND.new_full(shape, -torch.inf, dtype=exact)
     of_target, total = torch.zeros_like(log_partition), torch.zeros_like(log_partition)

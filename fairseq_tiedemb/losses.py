@@ -13,6 +13,7 @@ from .loss_options import LossOptions as LossOptions
 from .loss_options import OutputLoss as OutputLoss
 from .loss_options import check_evaluated as check_evaluated
 from .objective import Objective
+from .precision import exact_dtype
 from .products import fill, row_multiple
 from .squared_norms import blocks, slices
 
@@ -92,7 +93,7 @@ def output_loss(
     if options.augmented_loss and similar_ND is None:
         got = f"{options.augmented_loss} without"
         raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
-    exact = torch.promote_types(table_VD.dtype, torch.float32)
+    exact = exact_dtype(table_VD)
     similar, start = (None if each is None else each.detach() for each in (similar_ND, offset))
     prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact)
     objective = Objective(options, soft_cap, similar, start, prior, None if prior is None else torch.zeros_like(prior))
@@ -187,7 +188,7 @@ class _ChunkedLoss:
             self.scale = torch.where(sizes < SMALLEST_SCALE, smallest.clamp(min=SMALLEST_SCALE), self.scale)
         self.logits, self.objective = Logits(features, table, self.scale, offset, self.target), objective
         self.options, self.weights = objective.options, weights
-        self.exact = torch.promote_types(table.dtype, torch.float32)
+        self.exact = exact_dtype(table)
         # Factor on gradients until they are in float32 again. bfloat16 has float32's range and needs none.
         self.unit: float | Tensor = 1.0
         self.together = objective.rows_a_word()

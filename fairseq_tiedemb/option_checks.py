@@ -5,7 +5,7 @@ width: int = option(100, "embedding dimension", needs=POSITIVE)
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,9 +72,8 @@ def check_value(flag: str, value: Any, needs: Needs) -> None:
 def check_ranges(config: type, options: Any) -> None:
     """Checks all options of a dataclass whose fields declare ``needs``; raises ValueError as ``check_value``.
 
-    ``options`` has the values, as a mapping or as attributes; an option that it lacks is not set.
+    ``options`` has the values as attributes; an option that it lacks is not set.
     """
     for each in dataclasses.fields(config):
         if "needs" in each.metadata:
-            value = options.get(each.name) if isinstance(options, Mapping) else getattr(options, each.name, None)
-            check_value(flag_of(each.name), value, each.metadata["needs"])
+            check_value(flag_of(each.name), getattr(options, each.name, None), each.metadata["needs"])

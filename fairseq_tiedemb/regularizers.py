@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from .option_checks import flag_of
+from .precision import exact
 from .registry import Registry
 
 
@@ -65,7 +66,7 @@ REGULARIZERS: Registry[Regularizer] = Registry(Regularizer, "regularizer", "fair
 
 def half_squared_norm(weight: Tensor) -> Tensor:
     """||w||^2 / 2 in float32 or more precise, because squares overflow half precision."""
-    return weight.to(torch.promote_types(weight.dtype, torch.float32)).square().sum() / 2
+    return exact(weight).square().sum() / 2
 
 
 def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
@@ -74,7 +75,7 @@ def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     def of_model(model: Any, **options: float) -> Tensor | None:
         found = []
         for table in model.output.tables().values():
-            w = table.weight.to(torch.promote_types(table.weight.dtype, torch.float32))
+            w = exact(table.weight)
             is_word = torch.ones_like(w[:, 0])
             if table.padding_idx is not None:
                 is_word[table.padding_idx] = 0.0
@@ -103,7 +104,7 @@ def _of_activations(penalty: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Call
         if not decoder.activations:
             decoder.activations = ()  # which asks for those of the batches to come
             return torch.zeros(())
-        return penalty(*(each.to(torch.promote_types(each.dtype, torch.float32)) for each in decoder.activations))
+        return penalty(*(exact(each) for each in decoder.activations))
 
     return of_model
 

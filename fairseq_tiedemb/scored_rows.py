@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .constants import NO_CONSTANTS, Constants
+from .precision import exact, exact_dtype
 
 
 class ScoredRows(NamedTuple):
@@ -24,8 +25,7 @@ class ScoredRows(NamedTuple):
 
     def scores_one_by_one(self, mapped_KD: Tensor) -> Tensor:
         """Logit (K,) of token k for feature vector k, in float32 or more precise."""
-        exact = torch.promote_types(self.rows.dtype, torch.float32)
-        return self._affine((mapped_KD.to(exact) * self.rows).sum(-1))
+        return self._affine((mapped_KD.to(exact_dtype(self.rows)) * self.rows).sum(-1))
 
     def scores_in_turn(self, mapped_GBD: Tensor) -> Tensor:
         """Logits (G, M, B) of G consecutive groups of M = K / G tokens, where each group has B features of its own."""
@@ -49,7 +49,7 @@ class ScoredRows(NamedTuple):
         return ScoredRows(change(self.rows), scale, offset, self.constants)
 
     def _affine(self, products: Tensor) -> Tensor:
-        scores = products.to(torch.promote_types(products.dtype, torch.float32))
+        scores = exact(products)
         scores = scores if self.scale is None else scores * self.scale
         return self.constants.capped(scores if self.offset is None else scores + self.offset)
 
@@ -60,7 +60,6 @@ def gather_rows(table: Tensor, words: Tensor, *, sparse: bool = False) -> Tensor
     If a half-precision table needs a gradient, the whole table is cast, so that the gradients of a repeated token are
     summed in float32: a sum in bfloat16 stops growing after 256 terms of equal size.
     """
-    exact = torch.promote_types(table.dtype, torch.float32)
     if table.requires_grad and torch.is_grad_enabled():
-        return F.embedding(words, table.to(exact), sparse=sparse)
-    return F.embedding(words, table).to(exact)
+        return F.embedding(words, exact(table), sparse=sparse)
+    return exact(F.embedding(words, table))

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .precision import exact
 from .registry import Registry
 
 # n (V,) -> (V,); a method with parameters takes n and its parameters by name.
@@ -151,8 +152,7 @@ class ScaleNorm(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         # A float16 norm would overflow.
-        exact = features.to(torch.promote_types(features.dtype, torch.float32))
-        return (self.g * nn.functional.normalize(exact, dim=-1)).to(features.dtype)
+        return (self.g * nn.functional.normalize(exact(features), dim=-1)).to(features.dtype)
 
 
 class HalfSwap(nn.Module):

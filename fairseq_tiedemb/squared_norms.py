@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .precision import exact, exact_dtype
+
 # Elements per block. On a CPU a block is a megabyte of float32, which stays in the cache over several passes. On a GPU
 # the number of kernels sets the cost, and blocks only bound memory.
 CACHED_ELEMENTS = 2**18
@@ -18,7 +20,7 @@ def squared_norms(rows: Tensor) -> Tensor:
     In float64 where float32 overflows (norms above 1.8e19), and always where ``_has_values`` is false.
     """
     if _has_values(rows):
-        squares = rows.to(torch.promote_types(rows.dtype, torch.float32)).square().sum(-1)
+        squares = torch.linalg.vector_norm(exact(rows), dim=-1).square()  # needs no second tensor of their size
         if not squares.isinf().any():
             return squares
     # torch defines the norm's gradient at 0 as 0.
@@ -45,7 +47,7 @@ class _WithSquaredNorms(torch.autograd.Function):
     def forward(ctx: Any, table: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(table)
         ctx.set_materialize_grads(False)
-        return table.view_as(table), _norms_of_table(table)
+        return table.view_as(table), torch.cat([squared_norms(table[rows]) for rows in blocks(table)])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -55,26 +57,15 @@ class _WithSquaredNorms(torch.autograd.Function):
             return grad_table
         if grad_table is None:
             grad_table = torch.zeros_like(table)
-        exact = torch.promote_types(table.dtype, torch.float32)
-        factor = grad_norms.mul(2).to(exact).unsqueeze(1)
+        dtype = exact_dtype(table)
+        factor = grad_norms.mul(2).to(dtype).unsqueeze(1)
         for rows in blocks(table):
             grad = grad_table[rows]
-            if grad.dtype == exact:
+            if grad.dtype == dtype:
                 grad.addcmul_(table[rows], factor[rows])
             else:
-                grad.copy_(grad.to(exact).addcmul_(table[rows].to(exact), factor[rows]))
+                grad.copy_(exact(grad).addcmul_(exact(table[rows]), factor[rows]))
         return grad_table
-
-
-def _norms_of_table(table: Tensor) -> Tensor:
-    """``squared_norms`` of a table (V, D), without a gradient and without a second V x D tensor."""
-    if _has_values(table):
-        exact = torch.promote_types(table.dtype, torch.float32)
-        squares = torch.cat([torch.linalg.vector_norm(table[rows].to(exact), dim=1) for rows in blocks(table)]).square()
-        if not squares.isinf().any():
-            return squares
-    parts = [torch.linalg.vector_norm(table[rows], dim=1, dtype=torch.float64) for rows in blocks(table)]
-    return torch.cat(parts).square()
 
 
 def blocks(matrix: Tensor, together: int = 1) -> Iterator[slice]:

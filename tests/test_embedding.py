@@ -204,9 +204,9 @@ def test_rows_start_with_the_deviation_that_is_asked_for() -> None:
 def kept_and_computed(table: SharedEmbedding, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores by what a table keeps, and by a copy that keeps nothing."""
     if table.training or not table.kept.keeps:
-        table.eval().keep_norms()
+        table.eval().keep()
     fresh = copy.deepcopy(table)
-    fresh.keep_norms(False)
+    fresh.keep(False)
     with torch.no_grad():
         return table.scores(features), fresh.scores(features)
 
@@ -246,7 +246,7 @@ def test_norms_are_kept_only_where_they_are_to_be() -> None:
     calls = count_norms(table)
     for keep, expected in ((False, 3), (True, 1)):
         calls.clear()
-        table.keep_norms(keep)
+        table.keep(keep)
         for _ in range(3):
             table.scores(features)
         assert len(calls) == expected

@@ -65,6 +65,12 @@ def test_logits_that_a_model_uses_are_computed(setting: str, neutral: float | No
         assert (model(TEXT, labels=LABELS).logits is None) == (value == neutral)
 
 
+def test_logits_in_a_tuple_are_computed() -> None:
+    model = for_transformers(build("Llama")).train()
+    _, logits = model(TEXT, labels=LABELS, return_dict=False)[:2]
+    assert logits.shape == (*TEXT.shape, SIZE)
+
+
 def test_a_replica_scores_by_its_own_table() -> None:
     """As nn.DataParallel makes it: of the modules alone, and not of what torch does not know."""
     model = for_transformers(build("Llama")).eval()

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_tiedemb"
 CORE = (
     *(
         "_shapes",
+        "precision",
         "registry",
         "sharing",
         "squared_norms",

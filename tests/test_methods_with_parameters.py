@@ -216,7 +216,7 @@ def test_log_probabilities_of_given_words() -> None:
 @torch.no_grad()
 def test_kept_norms_see_a_changed_parameter() -> None:
     table, features, _ = case("learned-cosine")
-    table.eval().keep_norms()
+    table.eval().keep()
     before = table.scores(features)
     table.method_parameters["temperature"].mul_(2.0)
     torch.testing.assert_close(table.scores(features), 2 * before)

@@ -66,7 +66,8 @@ def numbered(stream: Any, words: Any, size: int) -> Iterator[tuple[Any, Any]]:
     """Yields parts of a text, of whole sentences: the words in `words`, by their place there, and sentence numbers."""
     import numpy as np
 
-    from fairseq_tiedemb.tasks._pairs import BLOCK, whole_sentences, words_and_bounds
+    from fairseq_tiedemb.tasks._pairs import whole_sentences, words_and_bounds
+    from fairseq_tiedemb.tasks._streams import BLOCK
 
     place = np.full(size, -1, np.int32)
     place[words] = np.arange(len(words), dtype=np.int32)

@@ -1,15 +1,14 @@
 """Token counts of the training text, and output biases that start by them."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import data_utils
 from torch import Tensor
 
 from ..outputs import OutputLayer, unigram
-
-SENTENCES = 1024  # read at a time to count words
+from ..tasks._streams import open_stream
 
 
 def training_counts(task: Any) -> Tensor | None:
@@ -24,10 +23,8 @@ def training_counts(task: Any) -> Tensor | None:
     dictionary = task.target_dictionary
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for folder in filter(None, folders):
-        text: Any = data_utils.load_indexed_dataset(f"{folder}/{split}", dictionary, combine=True)
-        for first in range(0, 0 if text is None else len(text), SENTENCES):
-            words = np.concatenate([text[index] for index in range(first, min(first + SENTENCES, len(text)))])
-            counts += np.bincount(words, minlength=len(counts))
+        with contextlib.suppress(FileNotFoundError):
+            counts += open_stream(f"{folder}/{split}", dictionary, combine=True).counts(len(counts))
     return torch.from_numpy(counts) if counts.any() else None
 
 

@@ -14,23 +14,19 @@ logger = logging.getLogger(__name__)
 
 
 def load_and_freeze(table: SharedEmbedding, cfg: Any, side: str, dictionary: Dictionary) -> None:
-    """Loads the vectors of ``--SIDE-embed-path`` and freezes the table, as the options ``cfg`` say."""
+    """Loads the vectors of ``--SIDE-embed-path`` and freezes the table, as the options ``cfg`` say.
+
+    Words that the file lacks keep their initial rows. Raises ValueError as ``read_pretrained``.
+    """
     if path := getattr(cfg, f"{side}_embed_path"):
-        load_pretrained(table, path, dictionary, flag=f"--{side}-embed-path")
+        flag = f"--{side}-embed-path"
+        vectors = read_pretrained(path, dictionary, table.embedding_dim, flag=flag)
+        with torch.no_grad():
+            for word, vector in vectors.items():
+                table.weight[dictionary.index(word)] = torch.from_numpy(vector).to(table.weight)
+        logger.info(f"{flag}: {len(vectors):,} of {len(dictionary):,} words have a vector in {path}")
     if getattr(cfg, f"{side}_freeze_embed"):
         table.weight.requires_grad_(False)
-
-
-def load_pretrained(table: SharedEmbedding, path: str, dictionary: Dictionary, *, flag: str) -> None:
-    """Copies word vectors from a text file into the table; tokens that the file lacks keep their initial rows.
-
-    Raises ValueError as ``read_pretrained``.
-    """
-    vectors = read_pretrained(path, dictionary, table.embedding_dim, flag=flag)
-    with torch.no_grad():
-        for word, vector in vectors.items():
-            table.weight[dictionary.index(word)] = torch.from_numpy(vector).to(table.weight)
-    logger.info(f"{flag}: {len(vectors):,} of {len(dictionary):,} words have a vector in {path}")
 
 
 def read_pretrained(path: str, dictionary: Dictionary, width: int, *, flag: str) -> dict[str, Any]:

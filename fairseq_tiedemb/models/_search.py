@@ -16,7 +16,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayer, Transform
 from torch import Tensor, nn
 
 from ..kept import Keeping
-from ..modules.attention import exact
+from ..precision import exact
 from ..products import packed, product
 from ._parts import Attention, Dropout
 

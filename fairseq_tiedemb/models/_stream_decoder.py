@@ -55,8 +55,8 @@ class StreamDecoder(FairseqIncrementalDecoder):
     """Decoder that gives features of the previous tokens and, through an output layer, logits of the next ones.
 
     If the head computes single probabilities faster than all logits, ``forward`` returns features instead of logits,
-    and ``get_normalized_probs`` computes only the probabilities of the targets, as fairseq-eval-lm needs them. The P of
-    the output layer is registered here.
+    and ``get_normalized_probs`` computes only the probabilities of the targets, as fairseq-eval-lm needs them.
+    Subclasses register the P of the output layer, after their own layers.
     """
 
     def __init__(self, dictionary: Any, embed_tokens: Any, output: OutputLayer):

@@ -18,6 +18,7 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..option_checks import check_ranges, flag_of
 from ..outputs import OutputLayer
 from ..plan import THREE_WAY, TYING, Family, Plan, check_every_option_is_used, make_plan
+from ..precision import exact
 from ..sharing import SHARING_METHODS
 from ..training.extensions import extensions_of
 from ._describe import describe
@@ -93,8 +94,7 @@ class TiedModel(BaseFairseqModel):
             raise ValueError(f"--unit-rows: needs weights in one precision; got --{half}. Use {use}.")
         for table in self.modules():
             if isinstance(table, SharedEmbedding) and table.weight.requires_grad:
-                exact = table.weight.to(torch.promote_types(table.weight.dtype, torch.float32))
-                table.weight.copy_(F.normalize(exact, dim=1))
+                table.weight.copy_(F.normalize(exact(table.weight), dim=1))
 
     @property
     def output(self) -> OutputLayer:
@@ -168,6 +168,13 @@ class TiedModel(BaseFairseqModel):
             needs = f"tied_cross_entropy with {head.flag}"
             got = f"{type(criterion).__name__}, which trains on the logits of all words"
             raise ValueError(f"--criterion: needs {needs}; got {got}. Use --criterion tied_cross_entropy.")
+        for name in ("projection_regularization", "l2_regularization"):
+            strength = self.recipe.get(name)
+            if strength and not hasattr(criterion, name):
+                logger.warning(
+                    f"--criterion {type(criterion).__name__}: trains without {flag_of(name)} {strength}, "
+                    "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
+                )
         check_every_option_is_used(self.options(), cfg, self.family, self.plan.head)
         task = getattr(getattr(criterion, "task", None), "args", None)
         if getattr(task, "add_bos_token", False) and not head.scores_every_token:

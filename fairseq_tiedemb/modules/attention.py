@@ -23,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..precision import exact
 from ..products import of_vectors
 
 # Elements of the hidden layer computed at a time on a CPU: 1 MiB in float32, which fits a core's cache.
@@ -50,11 +51,6 @@ def _hidden_blocks(source: Source, query_BA: Tensor) -> Iterator[tuple[slice, Te
         block = slice(first, first + sentences)
         keys = keys_n1SA[block]
         yield block, torch.add(keys, query_nb1A[block], out=hidden[: len(keys)]).sigmoid_()
-
-
-def exact(x: Tensor) -> Tensor:
-    """The same in float32 at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def attend(source: Source, query_BA: Tensor, vector_A: Tensor) -> tuple[Tensor, Tensor]:

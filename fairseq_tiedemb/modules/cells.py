@@ -4,7 +4,7 @@ The package's recurrent layers are autograd Functions over whole sequences (``re
 Only what the recurrence needs is done step by step. The weights' gradients are one matrix product over all steps, and
 the derivatives of the gates are taken for all steps at once. Both cells have the same functions in the same order.
 
-Products have the dtype of the weights. States, gates and their gradients have at least float32 (``state_dtype``). What
+Products have the dtype of the weights. States, gates and their gradients have at least float32 (``exact_dtype``). What
 products take of them is rounded once, into tensors of ``for_products``, which are views of them where dtypes are equal.
 
 Arguments, with B rows, H units, G = ``gates`` * H and K = ``states`` * H:
@@ -58,11 +58,6 @@ def tanh(x: Tensor, out: Tensor) -> Tensor:
     if x.device.type != "cpu" or x.dtype.itemsize < torch.float32.itemsize:
         return torch.tanh(x, out=out)
     return torch.mul(x, 2, out=out).sigmoid_().mul_(2).sub_(1)
-
-
-def state_dtype(weight: Tensor) -> torch.dtype:
-    """The dtype of the states beside weights in float64, float32 or half precision."""
-    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def for_products(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..kept import Keeping
+from ..precision import exact_dtype
 from ..products import over_rows, packed, product
 from .attention import AttentionGradients, Source, attend
-from .cells import Cell, add_product, for_gradients, for_products, rounded, state_dtype, without_autocast
+from .cells import Cell, add_product, for_gradients, for_products, rounded, without_autocast
 from .initialization import STD, gaussian_or_orthogonal_
 
 
@@ -102,7 +103,7 @@ class _ConditionalRecurrence(torch.autograd.Function):
         keys_nSA: Tensor,
         padding_nS: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        size, dtype, exact = hidden1_GH.size(1), hidden1_GH.dtype, state_dtype(hidden1_GH)
+        size, dtype, exact = hidden1_GH.size(1), hidden1_GH.dtype, exact_dtype(hidden1_GH)
         gates_TBG = gates_TBG.to(exact)
         source = Source(annotations_nSC.to(dtype), keys_nSA.to(exact), padding_nS)
         steps, bsz, _ = gates_TBG.shape

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..precision import exact_dtype
 from ..products import over_rows, packed
-from .cells import Cell, for_gradients, for_products, rounded, state_dtype, without_autocast
+from .cells import Cell, for_gradients, for_products, rounded, without_autocast
 
 
 class Recurrence(torch.autograd.Function):
@@ -20,7 +21,7 @@ class Recurrence(torch.autograd.Function):
     @without_autocast
     def forward(ctx: Any, cell: Cell, gates_TBG: Tensor, state_BK: Tensor, weight_GH: Tensor) -> tuple[Tensor, Tensor]:
         size, dtype = weight_GH.size(1), weight_GH.dtype
-        gates_TBG = gates_TBG.to(state_dtype(weight_GH))
+        gates_TBG = gates_TBG.to(exact_dtype(weight_GH))
         steps, bsz, _ = gates_TBG.shape
         states = gates_TBG.new_empty(steps + 1, *state_BK.shape)
         states[0] = state_BK

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from ..option_checks import Range, check_ranges, option
+from ..precision import exact_dtype
 
 
 class FusedAdam(torch.optim.Optimizer):
@@ -46,7 +47,7 @@ class FusedAdam(torch.optim.Optimizer):
                     continue
                 if parameter.grad.is_sparse:
                     raise RuntimeError("--optimizer fused_adam: needs dense gradients; got a sparse one. Use sgd.")
-                exact = torch.promote_types(parameter.dtype, torch.float32)
+                exact = exact_dtype(parameter)
                 count = self._count(parameter, exact)
                 if parameter.dtype == exact and parameter.is_contiguous():
                     alike[count, parameter.device].append(parameter)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,6 +9,7 @@ from .._shapes import check_target
 from ..constants import NO_CONSTANTS, Constants
 from ..embedding import SharedEmbedding, draw_norm_one_
 from ..head import Head
+from ..precision import exact
 from ..sharing import sharing_method
 from .layer import OutputLayer
 
@@ -41,13 +41,12 @@ class Bands(Head):
         layers = self.layers
         check_target(target_N, len(features_ND), layers.cutoff[-1])
         scores, targets = layers(features_ND.unsqueeze(0), target_N.long())
-        exact = torch.promote_types(scores[0].dtype, torch.float32)
         # Not F.cross_entropy, for which -100 is no word at all.
-        parts = scores[0].to(exact).log_softmax(-1).gather(1, targets[0].unsqueeze(1)).squeeze(1)
+        parts = exact(scores[0]).log_softmax(-1).gather(1, targets[0].unsqueeze(1)).squeeze(1)
         for index, (tail_scores, tail_target) in enumerate(zip(scores[1:], targets[1:], strict=True)):
             if tail_scores is not None:
                 in_band = target_N.ge(layers.cutoff[index]) & target_N.lt(layers.cutoff[index + 1])
-                tail = -F.cross_entropy(tail_scores.to(exact), tail_target, reduction="none")
+                tail = -F.cross_entropy(exact(tail_scores), tail_target, reduction="none")
                 parts = parts.index_add(0, in_band.nonzero().squeeze(1), tail)
         return parts
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .._shapes import check_target
 from ..embedding import SharedEmbedding
 from ..head import no_counts
+from ..precision import exact
 from .class_file import of_another_file
 from .counted import CountedHead
 from .segments import as_slice, rows_of_sets
@@ -96,7 +97,7 @@ class ClassBased(CountedHead):
         """Log-probabilities of the whole vocabulary, in float32 or more precise: (*, D) -> (*, V)."""
         self.require_counts()
         of_words = self.table.scores(features)
-        of_words = of_words.to(torch.promote_types(of_words.dtype, torch.float32))
+        of_words = exact(of_words)
         of_classes = self.log_prob_of_classes(self.table.mapped(features))
         found = torch.full_like(of_words, -torch.inf)
         parts = [
@@ -108,7 +109,7 @@ class ClassBased(CountedHead):
     def log_prob_of_classes(self, mapped: Tensor) -> Tensor:
         """log p(c|h) of mapped features f(h), in float32 or more precise: (*, D) -> (*, C)."""
         scores = self.classes(mapped)
-        return scores.to(torch.promote_types(scores.dtype, torch.float32)).log_softmax(-1)
+        return exact(scores).log_softmax(-1)
 
     def log_prob(self, features_ND: Tensor, target_N: Tensor) -> Tensor:
         """Log-probabilities of the target tokens (N,), from the logits of their classes alone."""

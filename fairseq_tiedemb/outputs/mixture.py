@@ -1,12 +1,12 @@
 """The mixture of softmaxes over one table."""
 
-import torch
 from torch import Tensor, nn
 
 from .._shapes import check_features, check_target
 from ..embedding import SharedEmbedding
 from ..head import Head, log_prob_by_loss
 from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
+from ..precision import exact
 
 
 class Mixture(Head):
@@ -36,7 +36,7 @@ class Mixture(Head):
         """h_k (*, K, D) and log pi (*, K) of features (*, D); the latter in float32 or more precise."""
         check_features(features, self.table.embedding_dim)
         weights = self.prior(features)
-        log_prior = weights.to(torch.promote_types(weights.dtype, torch.float32)).log_softmax(-1)
+        log_prior = exact(weights).log_softmax(-1)
         return self.latent(features).tanh().unflatten(-1, (self.mixtures, -1)), log_prior
 
     def scores(self, features: Tensor) -> Tensor:

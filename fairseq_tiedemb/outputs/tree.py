@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .._shapes import check_features, check_target
 from ..head import Head, no_counts
 from ..option_checks import OneOf, check_value
+from ..precision import exact
 from ..scored_rows import gather_rows
 from .binary_trees import BinaryTree, balanced_tree, class_tree, huffman_tree
 from .class_file import NamedClasses, of_another_file
@@ -142,8 +143,7 @@ class Tree(Head):
         check_features(features, self.nodes.size(1))
         self.require_counts()
         flat = features.reshape(-1, features.size(-1))
-        exact = torch.promote_types(self.nodes.dtype, torch.float32)
-        u_NJ = F.linear(flat, self.nodes, self.node_bias).to(exact)
+        u_NJ = exact(F.linear(flat, self.nodes, self.node_bias))
         parents, turns = self.parents.clamp(min=0), self.turns
         parts = []
         # `place` is a node's position within its depth, where the next depth looks up its parents.

@@ -1,7 +1,7 @@
 """The plan of a model's tables and its output layer, and how it is made."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..constants import Constants
@@ -44,16 +44,16 @@ class Plan:
     tables: tuple[Table, ...]  # each once, in the order of their roles
     method: str  # name of the sharing method
     features: int  # D, width of the features
-    head: str = SOFTMAX  # value of ``--output-layer``
-    options: Any = None  # options of the head
-    projection: int | None = None  # width of P's outputs; None without P
-    projection_bias: bool = False  # whether P has a bias
-    bias: bool = True  # whether the scores have a bias; adaptive layers have none
-    rank: int | None = None  # width of factorised tables; None for others
+    head: str  # value of ``--output-layer``
+    options: Any  # options of the head
+    projection: int | None  # width of P's outputs; None without P
+    projection_bias: bool  # whether P has a bias
+    bias: bool  # whether the scores have a bias; adaptive layers have none
+    rank: int | None  # width of factorised tables; None for others
     # Number of words up to the end of each band of an adaptive softmax; empty for other heads.
-    bands: tuple[int, ...] = ()
-    constants: Constants = field(default_factory=Constants)  # scales of vectors and logits, and the logits' soft cap
-    unit_rows: bool = False  # whether training keeps all rows at norm 1
+    bands: tuple[int, ...]
+    constants: Constants  # scales of vectors and logits, and the logits' soft cap
+    unit_rows: bool  # whether training keeps all rows at norm 1
 
     @property
     def output(self) -> Table | None:

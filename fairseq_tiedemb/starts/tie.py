@@ -48,7 +48,8 @@ def tie(trained: Trained, way: str) -> tuple[dict[str, Any], str]:
 def untie(trained: Trained) -> tuple[dict[str, Any], str]:
     """Returns the checkpoint of a model that scores alike, with a table for each role, which must share one now."""
     if not _shares(trained.model.state_dict()):
-        raise ValueError(f"CHECKPOINT: needs shared tables; got {trained.path}, with none that it can take apart. Use it as is.")
+        got = f"{trained.path}, with none that can be taken apart"
+        raise ValueError(f"CHECKPOINT: needs shared tables; got {got}. Use it as it is.")
     changes = _without_sharing(trained.options)
     new = trained.built(trained.task, **changes)
     return trained.start(new, dict, model=changes), "each role has a table of its own, which scores as before"

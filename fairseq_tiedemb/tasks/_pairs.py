@@ -7,14 +7,12 @@ import torch
 from fairseq.data import FairseqDataset
 
 from ..outputs.pair_steps import STEPS
-from ._streams import BLOCK, TokenStream
+from ._streams import TokenStream
 
 
 def count_words(stream: TokenStream, size: int, specials: int) -> np.ndarray:
     """Counts (V,), int64, of the words in a text; the first ``specials`` entries, special symbols, get count 0."""
-    counts = np.zeros(size, np.int64)
-    for start in range(0, len(stream), BLOCK):
-        counts += np.bincount(stream.tokens(start, min(start + BLOCK, len(stream))).numpy(), minlength=size)
+    counts = stream.counts(size)
     counts[:specials] = 0
     return counts
 

@@ -108,10 +108,10 @@ class TokenStream(FairseqDataset):
         before = start - (int(self.ends[first - 1]) if first else 0)
         return sentences[before : before + stop - start]
 
-    def count(self, word: int) -> int:
-        """How often a word comes."""
-        starts = range(0, self.length, BLOCK)
-        return sum(int(self.tokens(start, min(start + BLOCK, self.length)).eq(word).sum()) for start in starts)
+    def counts(self, size: int) -> np.ndarray:
+        """Counts (``size``,), int64, of the words by index."""
+        parts = (self.tokens(start, min(start + BLOCK, self.length)) for start in range(0, self.length, BLOCK))
+        return sum((np.bincount(part, minlength=size) for part in parts), np.zeros(size, np.int64))
 
     def _file(self) -> np.ndarray:
         """The token indices in the .bin file, memory-mapped.

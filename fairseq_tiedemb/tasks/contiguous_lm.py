@@ -82,7 +82,6 @@ class ContiguousLMTask(LanguageModelingTask):
         self._gathered: dict[str, Any] | None = None
         self._restored: dict[str, Any] = {}
         self._seed_of_lengths: int | None = None
-        self._warned_of_penalties = False
         self._skips_padding = ""  # name of the criterion, if it takes a word <pad> for padding
 
     @classmethod
@@ -136,7 +135,7 @@ class ContiguousLMTask(LanguageModelingTask):
         paths = self.args.data.split(":")
         path = f"{paths[(epoch - 1) % len(paths)]}/{split}"
         stream = open_stream(path, self.dictionary, impl=self.args.dataset_impl, combine=combine)
-        if self._skips_padding and (count := stream.count(self.dictionary.pad())):
+        if self._skips_padding and (count := stream.counts(len(self.dictionary))[self.dictionary.pad()]):
             raise ValueError(
                 "--criterion: needs tied_cross_entropy for a text with a word <pad>, which fairseq's criterions "
                 f"count and do not predict; got {self._skips_padding}, and {count:,} of it in split {split}. Use that."
@@ -213,7 +212,6 @@ class ContiguousLMTask(LanguageModelingTask):
             of_processes = self._restored["state"].chunk(get_global_world_size(), 1)
             model.restore_state(self._restored["position"], of_processes[get_global_rank()])
             self._restored = {}
-        self._warn_of_lost_penalties(args[0] if args else kwargs["criterion"], model)
         result = super().train_step(sample, model, *args, **kwargs)
         if self.one_stream:
             position, state = model.carried_state()
@@ -221,19 +219,6 @@ class ContiguousLMTask(LanguageModelingTask):
             self._carried = {} if sample["is_last"] else {"position": position, "state": state, **lengths}
             self._gathered = None
         return result
-
-    def _warn_of_lost_penalties(self, criterion: Any, model: Any) -> None:
-        """Warns once if the criterion does not know a penalty in the preset's recipe."""
-        if self._warned_of_penalties:
-            return
-        self._warned_of_penalties = True
-        for name in ("projection_regularization", "l2_regularization"):
-            strength = extensions_of(model).recipe.get(name)
-            if strength and not hasattr(criterion, name):
-                logger.warning(
-                    f"--criterion {type(criterion).__name__}: trains without {flag_of(name)} {strength}, "
-                    "which belongs to the model's recipe. Use --criterion tied_cross_entropy."
-                )
 
     def gather_for_checkpoint(self, at_end: bool) -> None:
         """Collects the states of all processes in every process, before one process writes a checkpoint.

@@ -95,6 +95,13 @@ def test_counts_are_those_of_the_text_that_is_trained_on(folders: list[Path], tm
     assert not found[0].equal(found[1])
 
 
+def test_a_word_that_the_dictionary_lacks_is_named(folders: list[Path]) -> None:
+    here = task(folders)
+    del here.target_dictionary.symbols[5:]
+    with pytest.raises(ValueError, match="split train: needs word indices below .*, the size of dict.txt; got "):
+        training_counts(here)
+
+
 def test_biases_start_as_they_are_told(folders: list[Path]) -> None:
     here = task(folders)
     counts = training_counts(here)

@@ -25,7 +25,6 @@ REASONS = {
     ("_shapes.py", "check_target"): ON_A_CPU,
     ("losses.py", "backward"): ON_A_CPU,
     ("squared_norms.py", "squared_norms"): ON_A_CPU,
-    ("squared_norms.py", "_norms_of_table"): ON_A_CPU,
     ("models/_tied_model.py", "extract_features"): FAIRSEQS,
     ("models/lightconv.py", "forward"): FAIRSEQS,
     ("models/_search.py", "extract_features"): FAIRSEQS,

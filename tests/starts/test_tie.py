@@ -88,12 +88,16 @@ STOCK += ("--decoder-embed-dim", 8, "--decoder-out-embed-dim", 8, "--encoder-emb
 REFUSALS = {
     "one table": ("tie", TIED["lstm"], "needs an untied model; got .*model.pt, whose tables are one. Use it"),
     "dictionary": ("untie", TIED["lstm"], "OUT: needs a name that is not among the inputs; got data/dict.txt. Use"),
-    "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none that it can take apart. Use"),
+    "apart": ("untie", UNTIED["lstm"], "needs shared tables; got .*model.pt, with none that can be taken apart. Use"),
     "factors": ("tie", (*LM, *SIZES, "--embedding-rank", 5), "in one basis; got --embedding-rank 5. Use a new"),
     "bands": ("tie", (*STREAM, "--adaptive-softmax-cutoff", 6), "one basis; got --adaptive-softmax-cutoff 6. Use"),
     "widths": ("tie", (*STREAM[:-1], 12), "needs .* equal|needs input vectors as wide"),
-    "fairseq's lstm": ("tie", STOCK, "needs an output table that this command knows; got .*model.pt, without one. Use"),
-    "fairseq's lstm, one table": ("untie", (*STOCK, DECODER), "needs shared tables; got .*model.pt, with none that it"),
+    "fairseq's lstm": ("tie", STOCK, "needs an output table that .* got .*model.pt, without one. Use a new"),
+    "fairseq's lstm, one table": (
+        "untie",
+        (*STOCK, DECODER),
+        "needs shared tables; got .*model.pt, with none that",
+    ),
     "bands of both": ("untie", (*LM, *SIZES, *BANDS), "decoder.project_out_dim.weight of .*; got none in .*model.pt"),
 }
 
