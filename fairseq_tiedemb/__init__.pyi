@@ -24,10 +24,13 @@ from .losses import LossOptions as LossOptions
 from .losses import OutputLoss as OutputLoss
 from .losses import output_loss as output_loss
 from .outputs import CountedHead as CountedHead
+from .outputs import Head as Head
 from .outputs import OutputHead as OutputHead
 from .outputs import OutputLayer as OutputLayer
 from .outputs import register_output_layer as register_output_layer
 from .products import fast_products as fast_products
+from .regularizers import Regularizer as Regularizer
+from .regularizers import register_regularizer as register_regularizer
 from .sharing import SharingMethod as SharingMethod
 from .sharing import register_sharing_method as register_sharing_method
 

@@ -188,6 +188,7 @@ class SharedEmbedding(Keeping, Head):
     ) -> OutputLoss:
         """Cross entropy of ``scores(features)``, summed over tokens, without the N x V logits in memory.
 
+        Every target counts, that of padding, too: leave such features out.
         ``never_V`` masks tokens whose probability is 0; with the weights of a mixture, ``log_prior_NK``, there are K
         features a token. See ``output_loss`` for the other arguments.
 

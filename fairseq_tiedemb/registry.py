@@ -3,7 +3,7 @@
 import functools
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,7 @@ class Registry(dict[str, Entry], Generic[Entry]):
         super().__init__()
         self.kind, self.noun, self.group = kind, noun, group
         self.yields = set(yields)
+        self.changed: Callable[[], None] = lambda: None  # called after an entry is added
         self.word = noun.rpartition(" ")[2]
         # Once a process: which packages are installed does not change meanwhile.
         self.load = functools.cache(self._load)
@@ -51,6 +52,7 @@ class Registry(dict[str, Entry], Generic[Entry]):
             taken = self[name].summary  # type: ignore[attr-defined]
             raise ValueError(f"{self.noun}: needs an unused name; got {name!r}, which is {taken!r}. Use another name.")
         self[name] = entry
+        self.changed()
         return entry
 
     def find(self, name: str, *, flag: str) -> Entry:

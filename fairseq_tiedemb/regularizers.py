@@ -1,7 +1,8 @@
 """Penalties on weights, which a criterion adds to the training loss.
 
-To add a penalty, add an entry to ``OURS``, or an entry point to the group ``fairseq_tiedemb.regularizers``. The
-criterion builds its flags, checks and log lines from the registry when it is imported.
+To add a penalty, call ``register_regularizer``: here, in your own file after ``import fairseq_tiedemb``, or in a
+package with an entry point in the group ``fairseq_tiedemb.regularizers``. The criterion's flags, checks and log lines
+read the registry.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,17 +65,25 @@ class Regularizer:
 REGULARIZERS: Registry[Regularizer] = Registry(Regularizer, "regularizer", "fairseq_tiedemb.regularizers")
 
 
+def register_regularizer(regularizer: Regularizer) -> Regularizer:
+    """Adds a penalty to the registry; see ``Registry.register``."""
+    return REGULARIZERS.register(regularizer)
+
+
 def half_squared_norm(weight: Tensor) -> Tensor:
     """||w||^2 / 2 in float32 or more precise, because squares overflow half precision."""
     return exact(weight).square().sum() / 2
 
 
 def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
-    """Sums a penalty, of rows w (V, D) and of 1 or 0 for words or not (V,), over a model's tables; None without one."""
+    """Sums a penalty, of rows w (V, D) and of 1 or 0 for words or not (V,), over a model's tables; None without one.
+
+    The row of padding is zero: the penalty's gradient must be finite there. The model may be a ``SharedEmbedding``.
+    """
 
     def of_model(model: Any, **options: float) -> Tensor | None:
         found = []
-        for table in model.output.tables().values():
+        for table in getattr(model, "output", model).tables().values():
             w = exact(table.weight)
             is_word = torch.ones_like(w[:, 0])
             if table.padding_idx is not None:
@@ -192,4 +201,4 @@ OURS = (
     ),
 )
 for _regularizer in OURS:
-    REGULARIZERS.register(_regularizer)
+    register_regularizer(_regularizer)

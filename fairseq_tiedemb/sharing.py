@@ -6,13 +6,16 @@ Every method uses one table W (V, D) for input tokens and for the decoder's feat
     logit of token v   = scale(n_v) * (w_v . f(h)) + offset(n_v)      (+ the output bias, if the model has one)
 
 A method is three functions of the squared norms n (V,); None skips a function at no cost. A method may also have a
-feature map f, a module between features and table, and parameters, which the functions take as second argument.
+feature map f, a module between features and table, and parameters, which the functions take as second argument. What
+scores words by other functions of the rows is an output layer (``head.py``).
 
 To add a method, call ``register_sharing_method``: here, in your own file after ``import fairseq_tiedemb``, or in a
 package with an entry point in the group ``fairseq_tiedemb.sharing_methods``. Flags, settings, checkpoints and the
 contract tests read the registry.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,9 +46,11 @@ class SharingMethod:
             parameters, ``scale`` and ``offset`` are called as ``function(n, parameters)``.
         input_parameters: the same for ``input_scale``; a name in both mappings is one parameter. A table that is only
             input or only output has only that side's parameters, so every parameter is trained.
-        starts_plain: whether new tables start as those of ``plain`` do, because no function divides by a norm.
 
     n is at least 1e-6, and 1 for the padding row; float32, or float64 where a square overflows float32.
+
+    Raises:
+        ValueError: for a function that takes other arguments.
     """
 
     name: str
@@ -57,17 +62,31 @@ class SharingMethod:
     feature_map: Callable[[int], nn.Module] | None = None
     parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
     input_parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
-    starts_plain: bool = False
+
+    def __post_init__(self) -> None:
+        for kind, side in (("input_scale", "input_parameters"), ("scale", "parameters"), ("offset", "parameters")):
+            function, takes = getattr(self, kind), getattr(self, side)
+            if function is not None and not _takes(function, 2 if takes else 1):
+                needs = f"{kind}(n, own) beside {side}" if takes else f"{kind}(n), or {side} for {kind}(n, own)"
+                got = "a function of other arguments"
+                raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use that.")
 
     @property
     def scales(self) -> bool:
         """Whether vectors or logits have a factor."""
         return self.input_scale is not None or self.scale is not None
 
-    @property
+    @functools.cached_property
     def divides_by_norm(self) -> bool:
-        """Whether logits or vectors are divided by a norm, so that tables must start with rows of norm about 1."""
-        return self.scales and not self.starts_plain
+        """Whether a factor changes with the norm, so that tables must start with rows of norm about 1."""
+        with torch.random.fork_rng(devices=[]):
+            own = {name: make(1, 1) for name, make in {**self.input_parameters, **self.parameters}.items()}
+        n, changes = torch.ones(1), False
+        for function, takes in ((self.input_scale, self.input_parameters), (self.scale, self.parameters)):
+            if function is not None:
+                first, other = (function(each, own) if takes else function(each) for each in (n, 4 * n))
+                changes |= not torch.equal(torch.as_tensor(first), torch.as_tensor(other))
+        return changes
 
     @property
     def uses_norms(self) -> bool:
@@ -119,6 +138,17 @@ class SharingMethod:
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use torch.tensor(1.0), say.")
             initial[name] = nn.Parameter(value)
         return initial
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments; True if that cannot be told, as of torch's."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        pass
+    return True
 
 
 SHARING_METHODS: Registry[SharingMethod] = Registry(
@@ -203,7 +233,6 @@ OURS = (
         source="Loshchilov et al. 2024, with one scale for all words",
         scale=lambda n, own: own["scale"],
         parameters={"scale": lambda size, width: torch.ones(())},
-        starts_plain=True,
     ),
     SharingMethod(
         name="scaled-words",
@@ -211,7 +240,6 @@ OURS = (
         source="Loshchilov et al. 2024 (nGPT), the scale s_z of the logits",
         scale=lambda n, own: own["scales"],
         parameters={"scales": lambda size, width: torch.ones(size)},
-        starts_plain=True,
     ),
     SharingMethod(
         name="scaled-cosine",

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.criterions import FairseqCriterion
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, FairseqCriterion
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.logging import metrics
 from fairseq.models import FairseqEncoderDecoderModel
 
-from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 
 from .models import families, recurrent_lms
 from .models.attention_nmts import WORDS, build
@@ -118,7 +118,7 @@ def test_a_model_that_does_not_compute_its_loss_is_refused() -> None:
 
 
 def test_fully_sharded_training_is_refused() -> None:
-    config = TiedCrossEntropyConfig(sentence_avg=False, ddp_backend="fully_sharded")
+    config = CRITERION_DATACLASS_REGISTRY["tied_cross_entropy"](sentence_avg=False, ddp_backend="fully_sharded")
     with pytest.raises(ValueError, match="--ddp-backend: needs the whole table .* got fully_sharded. Use"):
         TiedCrossEntropy.build_criterion(config, TASK)
 

@@ -15,6 +15,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.cli import COMMANDS, create_parser
 from fairseq_tiedemb.models._recipe import CONFIG
 from fairseq_tiedemb.outputs import OUTPUT_HEADS
+from fairseq_tiedemb.regularizers import REGULARIZERS
 from fairseq_tiedemb.sharing import SHARING_METHODS
 
 from .documents import REPOSITORY, blocks, broken_links, commands, texts
@@ -114,7 +115,8 @@ def stems(first: str, ending: str) -> list[str]:
 def test_methods_layers_and_commands_have_their_place() -> None:
     text = MODELS.read_text(encoding="utf-8")
     rows = {name for line in text.splitlines() if line.startswith("| `") for name in re.findall(r"`([\w-]+)`", line)}
-    assert {*SHARING_METHODS, *OUTPUT_HEADS} - rows == set()
+    assert {*SHARING_METHODS, *OUTPUT_HEADS} - rows == set(), "Add their rows to fairseq_tiedemb/models/README.md."
+    assert {each.flag for each in REGULARIZERS.values()} - set(re.findall(r"`(--[\w-]+)`", text)) == set()
     listed = (REPOSITORY / "fairseq_tiedemb/cli/README.md").read_text(encoding="utf-8")
     assert {name for name in COMMANDS if not re.search(rf"`{name}[` ]|, `{name}|`{name}\b", listed)} == set()
 

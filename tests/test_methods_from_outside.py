@@ -48,6 +48,21 @@ def test_the_readmes_method_trains_scores_and_is_asked_for_by_name(
     assert f"--sharing-method: needs a registered method; got '{name}'. Use one of: plain, l2-input" in refused.stderr
 
 
+def test_a_penalty_from_outside(lm_data: Path, run_command: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/__init__.py").write_text(
+        "import fairseq_tiedemb.plugin\n"
+        "from fairseq_tiedemb import Regularizer, register_regularizer\n"
+        "register_regularizer(Regularizer('row_regularization', 'of the sum of squares', 'none',\n"
+        "    lambda model: model.output.table.weight.square().sum()))\n"
+    )
+    flags = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--max-update", 1)
+    flags += ("--no-save", "--row-regularization", 50)
+    environment = {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    printed = run_command("train", lm_data, *flags, user_dir=tmp_path / "mine", env=environment).stdout
+    assert float(re.search(r"penalty (\S+)", printed)[1]) > 1
+
+
 @pytest.mark.slow
 def test_hydra_takes_a_method_from_outside(
     lm_data: Path, plugin: Path, run_command: RunCommand, tmp_path: Path

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 
 from fairseq_tiedemb.criterions import cross_entropy
-from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.models._stream_lm import StreamLM
 from fairseq_tiedemb.regularizers import REGULARIZERS
 
@@ -219,15 +220,47 @@ def test_half_precision_sums_squares_in_float32() -> None:
     assert penalty.item() == pytest.approx(LAMBDA / 2 * 4096 * 1024)
 
 
-@pytest.mark.parametrize("name", ["cosine_regularization", "norm_regularization", "mean_regularization"])
-def test_penalties_of_rows_are_in_float32(name: str) -> None:
-    half = build().half()
+def penalty(name: str, model: Any) -> torch.Tensor:
+    """With its options' defaults."""
+    each = REGULARIZERS[name]
+    return each(model, 1.0, **{option: default for option, (default, _) in each.options.items()})
+
+
+of_weights = pytest.mark.parametrize("name", [name for name, each in REGULARIZERS.items() if each.added_to != "batch"])
+
+
+@of_weights
+def test_penalties_of_weights_are_in_float32(name: str) -> None:
+    half = build(projection=True).half()
     with torch.no_grad():
         half.output.table.weight.fill_(64.0)  # a sum of squares overflows
-    options = {"norm_target": 1.0} if name == "norm_regularization" else {}
-    found, exact = (REGULARIZERS[name].penalty(each, **options) for each in (half, copy.deepcopy(half).double()))
+    found = penalty(name, half)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), exact)
+    torch.testing.assert_close(found.double(), penalty(name, copy.deepcopy(half).double()))
+
+
+@of_weights
+def test_the_gradient_of_a_penalty_is_its_slope_and_finite_at_the_row_of_padding(name: str) -> None:
+    model, slopes = projected(), []
+    weights = list(model.parameters())
+    with torch.no_grad():
+        model.output.table.weight[WORDS.pad()] = 0.0
+    gradients = torch.autograd.grad(penalty(name, model), weights, allow_unused=True, materialize_grads=True)
+    assert all(each.isfinite().all() for each in gradients)
+    directions = [torch.randn_like(each) * each.ne(0) for each in weights]
+    with torch.no_grad():
+        for sign in (1e-5, -1e-5):
+            moved = copy.deepcopy(model)
+            for each, direction in zip(moved.parameters(), directions, strict=True):
+                each += sign * direction
+            slopes.append(penalty(name, moved) / sign / 2)
+    expected = sum((gradient * direction).sum() for gradient, direction in zip(gradients, directions, strict=True))
+    torch.testing.assert_close(sum(slopes), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_a_penalty_of_rows_takes_a_table_alone() -> None:
+    model = projected()
+    assert penalty("cosine_regularization", model.output.table) == penalty("cosine_regularization", model)
 
 
 def test_a_model_without_recurrent_layers_is_refused() -> None:
@@ -237,7 +270,7 @@ def test_a_model_without_recurrent_layers_is_refused() -> None:
 
 
 def test_a_flags_help_is_the_penaltys_summary() -> None:
-    fields = TiedCrossEntropyConfig.__dataclass_fields__
+    fields = CRITERION_DATACLASS_REGISTRY["tied_cross_entropy"].__dataclass_fields__
     assert {name: fields[name].metadata["help"] for name in REGULARIZERS} == {
         name: each.summary for name, each in REGULARIZERS.items()
     }

@@ -31,7 +31,8 @@ def words(table: SharedEmbedding) -> list[int]:
 
 def test_the_papers_methods_are_registered_and_every_method_has_its_equation() -> None:
     assert list(SHARING_METHODS)[:5] == ["plain", "l2-input", "square-output", "distance", "cosine"]
-    assert SHARING_METHODS.keys() == reference.SCORES.keys() | reference.LEARNED_SCORES.keys()
+    known = reference.SCORES.keys() | reference.LEARNED_SCORES.keys()
+    assert SHARING_METHODS.keys() == known, "Add the equation to SCORES or LEARNED_SCORES in tests/reference.py."
 
 
 def test_a_name_is_registered_once() -> None:
@@ -86,6 +87,36 @@ def test_the_name_of_readmes_former_example_may_be_taken_once(monkeypatch: pytes
     assert register_sharing_method(mine) is sharing_method("scaled-cosine")
     with pytest.raises(ValueError, match="got 'scaled-cosine', which is 'mine'"):
         register_sharing_method(mine)
+
+
+ONE = {"one": lambda size, width: torch.ones(())}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"scale": lambda n, own: n}, r"needs scale\(n\), or parameters for scale\(n, own\); got"),
+        ({"offset": lambda n: n, "parameters": ONE}, r"needs offset\(n, own\) beside parameters; got"),
+        ({"input_scale": lambda n, own: n, "parameters": ONE}, r"needs input_scale\(n\), or input_parameters for inp"),
+        ({"scale": lambda: None}, r"needs scale\(n\), or parameters"),
+    ],
+)
+def test_functions_of_other_arguments_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"sharing method 'mine': {message}"):
+        SharingMethod(name="mine", summary="", source="", **fields)
+
+
+def test_rows_start_as_those_of_plain_unless_a_factor_changes_with_the_norm() -> None:
+    def method(**fields: Any) -> SharingMethod:
+        return SharingMethod(name="mine", summary="", source="", **fields)
+
+    random = {"scales": lambda size, width: torch.rand(12)}  # of another size than it is asked for
+    before = torch.get_rng_state()
+    assert not method(scale=lambda n, own: own["scales"], parameters=random).divides_by_norm
+    assert method(scale=lambda n, own: own["scales"] / n, parameters=random).divides_by_norm
+    assert method(input_scale=torch.rsqrt).divides_by_norm
+    assert not method(offset=torch.neg).divides_by_norm
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("method", reference.LEARNED_SCORES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from fairseq import utils
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.constants import DDP_BACKEND_CHOICES
 from fairseq.distributed.utils import get_data_parallel_world_size
@@ -32,21 +32,8 @@ class LossConfig(FairseqDataclass):
 OWN_OPTIONS = {each.name: each for each in dataclasses.fields(LossOptions) if each.name != "reduce"}
 STRENGTH = Range(WEIGHT, "a positive number, or leave it out", at_least=0, below=math.inf)
 REGULARIZERS.load()
-TiedCrossEntropyConfig: Any = dataclasses.make_dataclass(
-    "TiedCrossEntropyConfig",
-    [
-        *((name, float, option(each.default, each.metadata["help"])) for name, each in OWN_OPTIONS.items()),
-        *(
-            (name, float, option(default, about))
-            for each in REGULARIZERS.values()
-            for name, (default, about) in each.all_options.items()
-        ),
-    ],
-    bases=(LossConfig,),
-)
 
 
-@register_criterion("tied_cross_entropy", dataclass=TiedCrossEntropyConfig)
 class TiedCrossEntropy(FairseqCriterion):
     """Cross entropy with label smoothing, computed by the model's output layer from its features.
 
@@ -116,9 +103,8 @@ class TiedCrossEntropy(FairseqCriterion):
         if str(cfg.ddp_backend) == "fully_sharded":
             needs = "the whole table in each process with --criterion tied_cross_entropy"
             raise ValueError(f"--ddp-backend: needs {needs}; got fully_sharded. Use --ddp-backend pytorch_ddp.")
-        # Penalties registered after the config class have no option.
         names = [*OWN_OPTIONS, *(name for each in REGULARIZERS.values() for name in each.all_options)]
-        options = {name: getattr(cfg, name) for name in names if hasattr(TiedCrossEntropyConfig, name)}
+        options = {name: getattr(cfg, name) for name in names if hasattr(cfg, name)}
         return cls(task, cfg.sentence_avg, **options)
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
@@ -207,3 +193,20 @@ class TiedCrossEntropy(FairseqCriterion):
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def register() -> None:
+    """Registers the criterion with the options of all penalties; again when ``--user-dir`` adds one."""
+    own = [(name, float, option(each.default, each.metadata["help"])) for name, each in OWN_OPTIONS.items()]
+    penalties = [
+        (name, float, option(default, about))
+        for each in REGULARIZERS.values()
+        for name, (default, about) in each.all_options.items()
+    ]
+    config = dataclasses.make_dataclass("TiedCrossEntropyConfig", [*own, *penalties], bases=(LossConfig,))
+    CRITERION_REGISTRY.pop("tied_cross_entropy", None)
+    register_criterion("tied_cross_entropy", dataclass=config)(TiedCrossEntropy)
+
+
+register()
+REGULARIZERS.changed = register

@@ -210,8 +210,10 @@ def _negative_sampling(
 
 # To add a layer of this package, add its options above and an entry here.
 OURS = (
-    OutputHead(SOFTMAX, "the full softmax", lambda options, table, *_: table),
-    OutputHead(ADAPTIVE, "bands of words by frequency, each with a table of its own", None, AdaptiveConfig),
+    OutputHead(SOFTMAX, "the full softmax", lambda options, table, *_: table, extends=True),
+    OutputHead(
+        ADAPTIVE, "bands of words by frequency, each with a table of its own", None, AdaptiveConfig, extends=True
+    ),
     OutputHead("classes", "first the word's class, then the word in it", _classes, ClassesConfig),
     OutputHead(
         "tree", "the hierarchical softmax, which shares no table", _tree, TreeConfig, _check_tree, over_table=False
@@ -225,19 +227,21 @@ OURS = (
         # Words outside the list have no rows; <unk> has one. The head refuses a list of more than all words.
         own_rows=lambda options, size: min(options.short_list + 1, size),
     ),
-    OutputHead("nce", "noise-contrastive estimation", _sampled, NCEConfig),
-    OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig),
+    OutputHead("nce", "noise-contrastive estimation", _sampled, NCEConfig, extends=True),
+    OutputHead("sampled", "the sampled softmax", _sampled, NoiseConfig, extends=True),
     OutputHead(
         "mixture",
         "a mixture of softmaxes over one table",
         lambda options, table, *_: Mixture(table, options.mixtures),
         MixtureConfig,
+        extends=True,
     ),
     OutputHead(
         "joint",
         "a softmax over products in a space to which maps lead from the table and the features",
         lambda options, table, *_: JointSpace(table, options.joint_dim or table.embedding_dim),
         JointConfig,
+        extends=True,
     ),
     OutputHead(
         "negative-sampling",

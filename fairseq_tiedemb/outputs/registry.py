@@ -47,6 +47,8 @@ class OutputHead:
         over_table: whether the head scores words by the table; without, it takes its width alone, and nothing can be
             shared.
         has_probabilities: whether the head gives words probabilities, without which there is no language model.
+        extends: whether nothing but rows of the table is made from the words, so that ``fairseq-tiedemb extend`` can
+            add others.
         has_flags: whether its options are flags of their own, as those of this package are.
     """
 
@@ -58,6 +60,7 @@ class OutputHead:
     own_rows: Callable[[Any, int], int] | None = None
     over_table: bool = True
     has_probabilities: bool = True
+    extends: bool = False
     has_flags: bool = False
 
     def options_of(self, settings: Any) -> Any:

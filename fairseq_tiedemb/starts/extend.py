@@ -16,6 +16,7 @@ from fairseq_tiedemb.checkpoints.dictionaries import KEY
 from fairseq_tiedemb.checkpoints.text import read_lines
 from fairseq_tiedemb.checkpoints.word_vectors import read_word_vectors
 from fairseq_tiedemb.option_checks import flag_of
+from fairseq_tiedemb.outputs import OUTPUT_HEADS
 from fairseq_tiedemb.starts.trained import Trained, Weights
 
 # Entries of tables and of what stands beside their rows; each band has a number.
@@ -23,8 +24,6 @@ TABLE = re.compile(r"(?:encoder|decoder)\.(?:embed_tokens|output_projection|outp
 BAND = re.compile(
     r"decoder\.(embed_tokens|adaptive_softmax)\.(?:embeddings\.(\d+)\.0|head\.word_proj|head(?=\.weight)|tail\.(\d+)\.2)\."
 )
-# Output layers of which nothing but rows is made from the words.
-HEADS = ("softmax", "adaptive", "mixture", "joint", "nce", "sampled")
 BANDS = ("adaptive_input", "adaptive_softmax_cutoff")
 
 
@@ -131,8 +130,9 @@ def _check(trained: Trained, dictionaries: Sequence[Path], flag: str) -> None:
         got, use = f"--task {trained.config.task._name}", "a new training"
         raise ValueError(f"CHECKPOINT: needs a translation or language model; got {got}. Use {use}.")
     head = trained.options.get("output_layer") or "softmax"
-    if head not in HEADS:
-        needs = f"an output layer whose rows alone are made from the words, {', '.join(HEADS)}"
+    if not OUTPUT_HEADS.find(head, flag="--output-layer").extends:
+        known = ", ".join(name for name, each in OUTPUT_HEADS.items() if each.extends)
+        needs = f"an output layer whose rows alone are made from the words, {known}"
         raise ValueError(f"CHECKPOINT: needs {needs}; got --output-layer {head}. Use a new training.")
     for name in (*BANDS, *(["embedding_rank"] if flag == "--vectors" else [])):
         if flag and (value := trained.options.get(name)):

@@ -129,8 +129,8 @@ def _effective(state: dict[str, Any], name: str, weight_VD: Tensor, *, is_output
         table.method_parameters[key].copy_(entry)
     if not is_output:
         return table.embed(torch.arange(size))
-    scale, _ = method.score_terms(table.squared_norms(), table.method_parameters)
-    return weight_VD if scale is None else weight_VD * scale.expand(size).unsqueeze(1)
+    rows = table.rows(torch.arange(size))
+    return rows.rows if rows.scale is None else rows.rows * rows.scale.unsqueeze(1)
 
 
 def _missing(state: dict[str, Any], role: str, path: Path) -> ValueError:

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_tiedemb import products
-from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.modules import dropout
 
 from ..models.common import dictionary
@@ -58,7 +59,9 @@ def build(contestant: str) -> Any:
 def build_criterion(contestant: str) -> Any:
     if contestant.startswith(FAIRSEQ):
         return LabelSmoothedCrossEntropyCriterion(TASK, sentence_avg=False, label_smoothing=0.1)
-    return TiedCrossEntropy.build_criterion(TiedCrossEntropyConfig(label_smoothing=0.1, sentence_avg=False), TASK)
+    return TiedCrossEntropy.build_criterion(
+        CRITERION_DATACLASS_REGISTRY["tied_cross_entropy"](label_smoothing=0.1, sentence_avg=False), TASK
+    )
 
 
 def sample_of(bsz: int) -> dict[str, Any]:

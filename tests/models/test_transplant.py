@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.sequence_generator import SequenceGenerator
 from omegaconf import OmegaConf
 
-from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy, TiedCrossEntropyConfig
+from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.embedding import SharedEmbedding
 
 from .common import LENGTHS, PAD, SOURCE, TARGET, grown, write_vectors
@@ -38,7 +39,7 @@ def sample_of(family: str) -> dict[str, Any]:
 
 def lean(label_smoothing: float = 0.0) -> TiedCrossEntropy:
     return TiedCrossEntropy.build_criterion(
-        TiedCrossEntropyConfig(label_smoothing=label_smoothing, sentence_avg=False), TASK
+        CRITERION_DATACLASS_REGISTRY["tied_cross_entropy"](label_smoothing=label_smoothing, sentence_avg=False), TASK
     )
 
 

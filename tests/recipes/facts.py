@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from fairseq_tiedemb.sharing import SHARING_METHODS
-
 METHODS = ("plain", "l2-input", "square-output", "distance", "cosine")
+ALL_METHODS = (*METHODS, "scaled", "scaled-words", "scaled-cosine", "fixnorm", "half-swap")
 TIED, ALL = "--share-decoder-input-output-embed", "--share-all-embeddings"
 LSTM = {"small": "", "wt": "_wt", "pr": "_pr", "wt-pr": "_wt_pr"}
 SMALL = {row: f"--arch zaremba_lm_small{end}" for row, end in LSTM.items()}
@@ -79,10 +78,10 @@ ROWS: dict[str, dict[str, str | None]] = {
         "wt-pr": "--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15",
         **dict.fromkeys(("awd", "awd-dropout", *INGREDIENTS), ""),
     },
-    "train-ranking.sh": {method: f"--arch zaremba_lm_small_wt --sharing-method {method}" for method in SHARING_METHODS},
+    "train-ranking.sh": {method: f"--arch zaremba_lm_small_wt --sharing-method {method}" for method in ALL_METHODS},
     "train-transformer-lm.sh": {
         "untied": "--arch tied_transformer_lm",
-        **{m: f"--arch tied_transformer_lm {TIED} --sharing-method {m}" for m in SHARING_METHODS},
+        **{m: f"--arch tied_transformer_lm {TIED} --sharing-method {m}" for m in ALL_METHODS},
         "adaptive": f"--arch tied_transformer_lm {BANDS}",
         "adaptive-tied": f"--arch tied_transformer_lm {BANDS} --tie-adaptive-weights",
     },

@@ -303,6 +303,13 @@ def test_missing_command(active: str, ready: bool, remedy: str, tmp_path: Path) 
     assert f"subword-nmt: no such command. Use {remedy}" in process.stderr
 
 
+def test_a_row_without_settings_trains_nothing() -> None:
+    program = f"source {RECIPES}/common.sh; run_training folder data --lr 1"
+    process = subprocess.run(["bash", "-c", program, "recipe"], capture_output=True, text=True)
+    assert process.returncode == 1
+    assert "ROW: needs settings in this recipe; got a row without. Add them to its case." in process.stderr
+
+
 def test_what_brings_a_command() -> None:
     program = f"source {RECIPES}/common.sh; PATH=/nowhere; basename() {{ echo x; }}; "
     program += "for name in curl sha256sum fairseq-train; do (need $name) || true; done"

@@ -172,7 +172,7 @@ REFUSALS: dict[str, tuple[tuple[Any, ...], str, list[str], str]] = {
         (*STREAM, "--output-layer", "classes", "--classes", 2),
         NEW,
         [],
-        "softmax, adaptive, mixture, joint, nce, sampled; got --output-layer classes. Use a new training",
+        "softmax, adaptive, nce, sampled, mixture, joint; got --output-layer classes. Use a new training",
     ),
     "another band": ((*LM, *SIZES, *BANDS), "acbdef", [], "needs words that stay in their .*; got 'c', which was"),
     "end of bands": (
