@@ -36,6 +36,7 @@ class Choice:
         if given is None or given in ("", self.also):
             given = self.unset
         if not isinstance(self.unset, bool):
+            given = f"{given:.15g}" if isinstance(given, float) else given  # 2.0 is 2
             return None if given is None else str(given)
         by_preset = self.option in getattr(model, "turned_on", ())
         implied = self.implied_by is not None and bool(self.implied_by.value(model, cfg))
@@ -50,8 +51,8 @@ SHARING = (
     THREE_WAY,
     Choice("share_decoder_input_output_embed", False, implied_by=THREE_WAY),
     Choice("projection", False),
-    Choice("embedding_scale", "1.0"),
-    Choice("logit_scale", "1.0"),
+    Choice("embedding_scale", "1"),
+    Choice("logit_scale", "1"),
     Choice("logit_soft_cap", "none"),
     # These change shapes, too, of which fairseq does not say the cause.
     Choice("projection_bias", False),

@@ -46,6 +46,12 @@ def test_word2vecs_output_layer_has_two_names() -> None:
         assert list(differences_of_settings(settings, present[place - 1]))
 
 
+def test_a_number_is_what_it_counts_as() -> None:
+    first, other = ({"_name": "tied_lstm_lm", "embedding_scale": value} for value in (2.0, 2))
+    assert list(differences_of_settings(first, other)) == []
+    assert list(differences_of_settings(first, {**other, "embedding_scale": 3})) == [("--embedding-scale", "2", "3")]
+
+
 def names(config: type[FairseqDataclass]) -> set[str]:
     return {field.name for field in dataclasses.fields(config) if not field.name.startswith("_")}
 
