@@ -21,7 +21,7 @@ register_sharing_method(
 )
 """
 EQUATION = ('    "cosine": lambda', '    "quarter-norm": lambda inner, norm: inner / norm**0.5,\n    "cosine": lambda')
-HEAD = '''"""The softmax of half the scores."""
+HEAD = '''"""The softmax of the scores of half the features."""
 
 from torch import Tensor
 
@@ -29,18 +29,18 @@ from .counted import CountedHead
 
 
 class Halved(CountedHead):
-    """The softmax of half the scores."""
+    """The softmax of the scores of half the features."""
 
     flag = "--output-layer halved"
 
     def scores(self, features: Tensor) -> Tensor:
-        """Half the table's scores: (*, D) -> (*, V)."""
-        return super().scores(features) / 2
+        """The table's scores of h / 2: (*, D) -> (*, V)."""
+        return super().scores(features / 2)
 '''
 ENTRY = (
     "OURS = (\n",
     "@dataclass\nclass HalvedConfig:\n    halving: float = option(2.0, 'divisor')\n\n\n"
-    "OURS = (\n    OutputHead('halved', 'half the scores', lambda options, table, counts, words: "
+    "OURS = (\n    OutputHead('halved', 'half the features', lambda options, table, counts, words: "
     "Halved(table, counts, _marks(words)), HalvedConfig),\n",
 )
 IMPORT = ("from .registry import", "from .halved import Halved\nfrom .registry import")
