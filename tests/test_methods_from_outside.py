@@ -49,13 +49,11 @@ def test_the_readmes_method_trains_scores_and_is_asked_for_by_name(
 
 
 def test_a_penalty_from_outside(lm_data: Path, run_command: RunCommand, tmp_path: Path) -> None:
+    [code] = [
+        code for code in blocks(REPOSITORY / "fairseq_tiedemb/models/README.md", "python") if "Regularizer" in code
+    ]
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/__init__.py").write_text(
-        "import fairseq_tiedemb.plugin\n"
-        "from fairseq_tiedemb import Regularizer, register_regularizer\n"
-        "register_regularizer(Regularizer('row_regularization', 'of the sum of squares', 'none',\n"
-        "    lambda model: model.output.table.weight.square().sum()))\n"
-    )
+    (tmp_path / "mine/__init__.py").write_text(code)
     flags = ("--arch", "zaremba_lm_small_wt", "--decoder-embed-dim", 8, "--decoder-hidden-size", 8, "--max-update", 1)
     flags += ("--no-save", "--row-regularization", 50)
     environment = {"PYTHONPATH": str(Path(__file__).parent.parent)}
