@@ -155,6 +155,11 @@ def test_an_option_for_several_values_may_be_repeated(words, name):
         assert list(map(str, getattr(found, name))) == ["1", "2", "3"]
 
 
+def test_what_follows_an_option_has_its_type():
+    found = cli.create_parser().parse_args(["report", "a", "--output", "f", "b"])
+    assert found.runs == [Path("a"), Path("b")]
+
+
 @pytest.mark.parametrize(("encoding", "shown"), [("ascii", r"\u2581"), ("utf-8", "\u2581")])
 def test_help_is_shown_in_every_encoding(encoding, shown):
     command = [sys.executable, "-m", "fairseq_tiedemb.cli", "neighbours", "--help"]

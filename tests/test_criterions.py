@@ -113,8 +113,17 @@ def test_a_model_that_does_not_compute_its_loss_is_refused() -> None:
         def __init__(self) -> None:
             torch.nn.Module.__init__(self)
 
+    each = TiedCrossEntropy(TASK, sentence_avg=False, label_smoothing=0.0)
+    each.begin_update(Foreign())  # leaves it to the loss, as in validation
     with pytest.raises(ValueError, match="--criterion tied_cross_entropy: needs a model of .* got Foreign. Use --crit"):
-        TiedCrossEntropy(TASK, sentence_avg=False, label_smoothing=0.0)(Foreign(), SAMPLE)
+        each(Foreign(), SAMPLE)
+
+
+def test_what_the_output_layer_lacks_is_said_before_the_first_batch() -> None:
+    model = recurrent_lms.build(output_layer="nce")
+    model.output.head.counts.zero_()
+    with pytest.raises(ValueError, match="--output-layer nce: needs the counts of the training text"):
+        TiedCrossEntropy(TASK, sentence_avg=False).begin_update(model)
 
 
 def test_fully_sharded_training_is_refused() -> None:

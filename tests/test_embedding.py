@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.models.ema.ema import EMA
 from fairseq.optim.adam import Adam
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_tiedemb.checkpoints.averages import average
 from fairseq_tiedemb.constants import Constants
@@ -356,6 +356,15 @@ def test_words_without_a_probability_get_no_part_of_the_target() -> None:
     options = LossOptions(label_smoothing=0.25)
     with pytest.raises(ValueError, match=r"--label-smoothing: needs 0 with a mask of tokens .*; got 0.25"):
         table.loss(torch.randn(2, 4), torch.tensor([3, 2]), options, never_V=torch.arange(9) == PAD)
+
+
+def test_scores_of_half_precision_are_rounded_once() -> None:
+    """Beyond float16's largest number, 65504, lies the product times the scale, but not the score."""
+    table = SharedEmbedding(2, 1, None, method="scaled", bias=True, weight=nn.Parameter(torch.ones(2, 1))).half()
+    with torch.no_grad():
+        table.method_parameters["scale"].fill_(2.0)
+        table.bias.fill_(-32768.0)
+    assert table.scores(torch.tensor([[40000.0]]).half()).tolist() == [[47232.0] * 2]
 
 
 def test_rows_of_half_precision_score_in_single() -> None:

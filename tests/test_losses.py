@@ -111,9 +111,10 @@ def test_gradients_are_those_of_the_plain_computation(method: str, epsilon: floa
 
 @both_ways
 @objectives
-def test_one_number_a_word_and_gradients_of_weighted_words(method: str, epsilon: float, z: float) -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_number_a_word_and_gradients_of_weighted_words(method: str, epsilon: float, z: float, sign: int) -> None:
     table, features, target = case(method, bias=True)
-    weights = torch.rand(7, dtype=torch.float64)
+    weights = sign * torch.rand(7, dtype=torch.float64)
     expected = torch.stack([plain_loss(table, features[n : n + 1], target[n : n + 1], epsilon, z) for n in range(7)])
     found = table.loss(features, target, LossOptions(epsilon, z, reduce=False)).loss
     torch.testing.assert_close(found, expected)
@@ -186,6 +187,13 @@ def test_no_product_overflows_in_fp16(
         found.append(torch.autograd.grad(loss, inputs))
     for half, exact in zip(*found, strict=True):
         torch.testing.assert_close(half.double(), exact, rtol=0.01, atol=0.01 * float(exact.abs().max()))
+
+
+def test_no_product_with_negative_numbers_overflows_in_fp16() -> None:
+    weight, features = torch.zeros(8, 4).half(), torch.ones(4, 4).half().requires_grad_()
+    weight[0] = -600.0
+    output_loss(features, weight, torch.zeros(4, dtype=torch.long)).loss.backward()
+    torch.testing.assert_close(features.grad, torch.full_like(features, 600.0))
 
 
 def test_a_scale_of_zero_gets_a_gradient_in_fp16() -> None:

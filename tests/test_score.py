@@ -257,6 +257,33 @@ def test_refuses_weights_that_are_not_finite(
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda state: state.update(cfg=None),
+            "needs a checkpoint of fairseq-train; got .*x.pt, which has no model",
+        ),
+        (
+            lambda state: state.update(model=5),
+            "needs a checkpoint of fairseq-train; got .*x.pt, which has no model",
+        ),
+        (lambda state: state.update(task_state=5), "x.pt: needs task_state that is a dictionary; got 5. Use"),
+        (lambda state: state.update(extra_state=["a"]), "x.pt: needs extra_state that is a dictionary; got a list"),
+        (lambda state: state["model"].popitem(), "CHECKPOINT: needs exactly the weights of its model; got .*x.pt"),
+        (
+            lambda state: state["model"].update({"decoder.stack.weight_hh.0": torch.zeros(9, 8)}),
+            "--data: needs dictionaries that fit the weights of .*x.pt; got .* .*size mismatch",
+        ),
+    ],
+)
+def test_refuses_a_checkpoint_that_is_none(
+    change: Callable[[dict[str, Any]], None], message: str, checkpoint: Path, tmp_path: Path, refused: Refused
+) -> None:
+    error = refused(changed(checkpoint, tmp_path / "x.pt", change), b"a b\n")
+    assert re.search(message, error), error
+
+
 def test_words_are_as_the_model_knows_them(checkpoint: Path, lm_data: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a zebra <pad>\n\n")
     command = ["score", str(checkpoint), str(tmp_path / "text"), "--data", str(lm_data)]
@@ -334,7 +361,10 @@ def test_refuses_files_and_options(checkpoint: Path, tmp_path: Path, cli: Cli, r
         (b"a\n", ("--cache", "9" * 20), "--cache: needs 1 to 1,000,000,000; got 99999999999999999999. Use 500, say."),
         (b"a\n", ("--cache-lambda", "2"), "--cache-lambda: needs 0 to 0.999; got 2. Use 0.1, say."),
         (b"a\n", ("--cache-lambda", "1"), "--cache-lambda: needs 0 to 0.999; got 1. Use 0.1, say."),
-        (b"a\n", ("--max-tokens", "0"), "--max-tokens: needs 1 or more; got 0. Use 4000, say."),
+        *(
+            (b"a\n", ("--max-tokens", number), f"--max-tokens: needs 1 or more; got {number}. Use 4000, say.")
+            for number in ("0", "9" * 30)
+        ),
     ):
         assert message.replace("TEXT", f"{tmp_path}/text") in refused(checkpoint, text, *flags)
     assert "CHECKPOINT: needs a file; got nowhere.pt" in refused("nowhere.pt")

@@ -7,7 +7,7 @@ from fairseq import checkpoint_utils
 
 import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.checkpoints.reading import require_finite
+from fairseq_tiedemb.checkpoints.reading import naming_misfits, require_finite
 from fairseq_tiedemb.training.extensions import model_class
 
 
@@ -20,6 +20,9 @@ def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT
     if not checkpoint.is_file():
         raise ValueError(f"{flag}: needs a file; got {checkpoint}, which is not a file. Use another path.")
     state = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint), {"data": str(data)})
+    if state.get("cfg") is None or not isinstance(state.get("model"), dict):
+        got = f"{checkpoint}, which has no model, or not its settings"
+        raise ValueError(f"{flag}: needs a checkpoint of fairseq-train; got {got}. Use another.")
     # Before the task is built: a translation model has no dict.txt, and the task of word vectors has other options.
     model = model_class(state["cfg"].model)
     if model is not None and not hasattr(model, "supported_targets"):  # only language models have this method
@@ -27,7 +30,8 @@ def load_language_model(checkpoint: Path, data: Path, *, flag: str = "CHECKPOINT
         raise ValueError(f"{flag}: needs a language model; got {model.__name__} in {checkpoint}. Use {use}.")
     load_dictionary(data / "dict.txt", flag="--data")
     require_finite(state["model"], str(checkpoint), flag=flag)
-    ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
+    with naming_misfits(checkpoint, data):
+        ensemble, _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], state=state)
     return ensemble[0].eval(), task
 
 

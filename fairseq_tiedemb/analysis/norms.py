@@ -43,7 +43,7 @@ def table_norms(
     checkpoint, if it has no embedding table, or one with inf or nan.
     """
     named = _named_together({name: entry for name, entry in model.items() if is_table(name)})
-    tables = [(names, entry) for names, entry in named if entry.dim() == 2]
+    tables = [(names, entry) for names, entry in named if entry.dim() == 2 and entry.numel()]
     if not tables:
         needs, got = "a model with an embedding table (embed_tokens, output_projection, ...)", f"{path}, which has none"
         raise ValueError(f"TABLE: needs {needs}; got {got}. Use a checkpoint of a model with a vocabulary.")

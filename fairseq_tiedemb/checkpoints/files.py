@@ -15,7 +15,7 @@ from torch import Tensor
 from . import limits
 from .pickles import Storage, Unpickler
 from .settings import refuse_file, require_plain_settings
-from .stand_ins import FILLED, refuse
+from .stand_ins import FILLED, refuse, shown
 
 CHUNK = 2**22  # bytes that are read at once, to be checked while they are in the processor's cache
 HOLDERS = (dict, list, tuple, Namespace, *FILLED)
@@ -193,6 +193,9 @@ def require_state(state: Any, path: str) -> None:
     """Raises ValueError unless a checkpoint is a dictionary, and the entries of its model have names."""
     if not isinstance(state, dict):
         refuse_file(path, "a checkpoint of fairseq-train", f"{type(state).__name__} instead of a dictionary", "another")
+    for name in ("task_state", "extra_state"):
+        if not isinstance(entries := state.get(name), dict | None):
+            refuse_file(path, f"{name} that is a dictionary", shown(entries))
     for part, entries in (("", state), (" of the model", state.get("model"))):
         for key in entries if isinstance(entries, dict) else ():
             if type(key) is not str:

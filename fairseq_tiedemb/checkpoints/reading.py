@@ -1,7 +1,8 @@
 """Reads fairseq-train's checkpoints without running their code."""
 
+import contextlib
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,20 @@ def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
 def as_dict(options: Any) -> dict[str, Any]:
     """Returns options as a dict; fairseq has them as a Namespace or a mapping."""
     return dict(vars(options)) if isinstance(options, Namespace) else dict(options)
+
+
+@contextlib.contextmanager
+def naming_misfits(checkpoint: Path, folder: str | Path) -> Iterator[None]:
+    """Names the checkpoint, or the folder of dictionaries, where torch finds that weights do not fit their model."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = " ".join(str(error).split())
+        if "key(s) in state_dict" in text:
+            needs, use = f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint}", "the checkpoint"
+        else:
+            needs, use = f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder}", "those"
+        raise ValueError(f"{needs} ({text}). Use {use} of the training as it was saved.") from error
 
 
 def require_finite(model: Mapping[str, Any], name: str, *, flag: str) -> None:

@@ -24,12 +24,15 @@ def read_dict(path: str | Path, *, flag: str) -> list[tuple[str, int]]:
     return parse_dict(read_lines(path, flag=flag), path, flag=flag)
 
 
+DIGITS = 18  # of a count, at most
+
+
 def parse_dict(lines: Iterable[tuple[int, str]], path: str | Path, *, flag: str) -> list[tuple[str, int]]:
     """Returns what ``read_dict`` does, of lines that are read."""
     entries = []
     for number, line in lines:
         word, _, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
-        if not word or not count.isdecimal():
+        if not word or not count.isdecimal() or len(count) > DIGITS:
             needs, got = "lines `word count`", f"{line.rstrip()[:60]!r} in line {number} of {path}"
             raise ValueError(f"{flag}: needs {needs}; got {got}. Use the dict.txt that fairseq-preprocess wrote.")
         entries.append((word, int(count)))

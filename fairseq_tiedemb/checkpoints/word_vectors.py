@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-HEADER = re.compile(r"\d+[ \t]\d+\s*")
+HEADER = re.compile(r"\d{1,12}[ \t]\d{1,9}\s*")
 SPACE = " \t\r\n"  # and not what else Python takes for space, of which there are words
 
 

@@ -71,8 +71,8 @@ class CommandParser(argparse.ArgumentParser):
         # Python before 3.12.7 gives a second positional argument, of any number of words, none that follow an option.
         for action in self._actions if rest and not any(word.startswith("-") for word in rest) else ():
             if action.nargs == "*" and not action.option_strings:
-                before = getattr(found, action.dest)
-                setattr(found, action.dest, [*([] if before is action.default else before), *rest])
+                before, given = getattr(found, action.dest), (self._get_value(action, word) for word in rest)
+                setattr(found, action.dest, [*([] if before is action.default else before), *given])
                 rest = []
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
+LARGEST = 10**15  # whole number, which torch and numpy take
+
 
 def at_least(least: float, *, most: float = math.inf, use: object = 10) -> Callable[[str], Any]:
     """Returns the type of an option: finite numbers from `least` to `most`, whole ones if `least` is whole.
@@ -20,7 +22,7 @@ def at_least(least: float, *, most: float = math.inf, use: object = 10) -> Calla
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not least <= value <= most or value == math.inf:
+        if not least <= value <= most or value == math.inf or (kind is int and value > LARGEST):
             raise argparse.ArgumentTypeError(f"needs {needed}; got {text}. Use {use}, say.")
         return value
 

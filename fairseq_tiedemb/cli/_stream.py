@@ -41,13 +41,14 @@ def read_stream(data: Path, subset: str, dictionary: Any, *, flag: str = "--trai
 
 def _check_index(path: Path) -> None:
     """Checks that an index has the lengths of all sentences: numpy would name no file."""
-    from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
+    from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset, _code_to_dtype
 
     with path.open("rb") as file:
         header = file.read(HEADER)
     if header.startswith(IndexedDataset._HDR_MAGIC):  # another of fairseq's formats
         return
     size, needed = path.stat().st_size, HEADER + BYTES_EACH * int.from_bytes(header[18:], "little")
-    if size < needed or not header.startswith(MMapIndexedDataset.Index._HDR_MAGIC):
+    kinds = {MMapIndexedDataset.Index._HDR_MAGIC + (1).to_bytes(8, "little") + bytes([code]) for code in _code_to_dtype}
+    if size < needed or header[:18] not in kinds:
         got = f"{size:,} bytes, of {needed:,} by its header"
         raise ValueError(f"{path}: needs to be as fairseq-preprocess wrote it; got {got}. Use a whole one.")

@@ -11,6 +11,7 @@ from fairseq_tiedemb.analysis.curves import run_names
 from fairseq_tiedemb.cli._output import check_output, written_aside
 from fairseq_tiedemb.results import runs
 from fairseq_tiedemb.results.page import page
+from fairseq_tiedemb.terminal import printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,5 +32,5 @@ def run(arguments: argparse.Namespace) -> None:
     path = arguments.output / "report.html"
     check_output(path, flag="--output", inputs=arguments.runs)
     with written_aside(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(printable(text), encoding="utf-8")
     print(path)

@@ -25,6 +25,8 @@ def run(arguments: argparse.Namespace) -> None:
     if more:
         names = ", ".join(each.name for each in (table, *more))
         raise ValueError(f"--role: needs one table; got {names}. Use in, out or sum.")
+    if table.dictionary is not None:  # which may be in the data folder of the training
+        check_output(arguments.output, flag="--output", inputs=[table.dictionary])
     with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
         left_out = write_vectors(table, file)
     print(f"{arguments.output}: {table.describe()}" + (f", without {left_out:,} with space" if left_out else ""))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
-from fairseq_tiedemb.checkpoints.reading import is_weight, require_finite
+from fairseq_tiedemb.checkpoints.reading import is_weight, naming_misfits, require_finite
 from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
 
 
@@ -72,13 +72,6 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
         load_dictionary(Path(folder, name), flag="--data")
     # The checkpoint replaces the initial word vectors, whose file may be gone.
     overrides = {"data": folder, "encoder_embed_path": None, "decoder_embed_path": None}
-    try:
+    with naming_misfits(checkpoint, folder):
         ensemble, config, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], overrides)
-    except RuntimeError as error:  # torch's, for wrong shapes and names
-        text = " ".join(str(error).split())
-        if "key(s) in state_dict" in text:
-            needs, use = f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint}", "the checkpoint"
-        else:
-            needs, use = f"--data: needs dictionaries that fit the weights of {checkpoint}; got {folder}", "those"
-        raise ValueError(f"{needs} ({text}). Use {use} of the training as it was saved.") from error
     return ensemble[0], task, config

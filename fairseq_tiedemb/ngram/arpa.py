@@ -148,7 +148,7 @@ class _Reader:
         counts: list[int] = []
         while (line := self._next()).startswith(b"ngram "):
             order, _, count = line.removeprefix(b"ngram ").partition(b"=")
-            if order.strip() != b"%d" % (len(counts) + 1) or not count.strip().isdigit():
+            if order.strip() != b"%d" % (len(counts) + 1) or not count.strip().isdigit() or len(count) > 18:
                 raise self._error(f"a line `ngram {len(counts) + 1}=COUNT`", line)
             counts.append(int(count))
         if not counts:

@@ -47,7 +47,7 @@ class RowSGD(torch.optim.Optimizer):
                     change = clip_rows(grad, max_norm)
                 else:
                     grad = sum_of_rows(grad)
-                    rows = clip_rows(grad._values(), max_norm).to(parameter)
+                    rows = clip_rows(grad._values(), max_norm)
                     change = sparse_rows(grad._indices()[0], rows, grad.shape)
                 parameter.add_(change, alpha=-group["lr"])
         return loss

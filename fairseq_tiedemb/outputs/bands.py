@@ -69,7 +69,7 @@ def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONS
     for index, band in enumerate(adaptive_input.embeddings):
         table, padding_idx = band[0], None if index else adaptive_input.padding_idx
         size, width = table.weight.shape
-        if padding_idx is None and sharing_method(method).divides_by_norm and adaptive_input.padding_idx < size:
+        if padding_idx is None and sharing_method(method).divides_by_norm:
             draw_norm_one_(table.weight[adaptive_input.padding_idx])
         band[0] = SharedEmbedding(size, width, padding_idx, method=method, weight=table.weight, constants=constants)
 

@@ -78,7 +78,7 @@ class ShortList(CountedHead):
         outside = place_of == place_of[self.unknown]
         counts = torch.ones_like(self.counts) if self.uniform else self.counts.clamp(min=1)
         shares = counts.double().masked_fill(~outside | self.never(), 0.0)
-        log_share = (shares / shares.sum()).log().masked_fill(~outside, 0.0).masked_fill(self.never(), -torch.inf)
+        log_share = (shares / shares.sum()).log().masked_fill(~outside, 0.0)  # log 0 of words that are never targets
         self.place_of = nn.Buffer(place_of, persistent=False)
         # Not a buffer: after `.half()` the shares would no longer sum to 1.
         self._log_share = log_share

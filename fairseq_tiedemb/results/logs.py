@@ -18,7 +18,7 @@ BLEU = re.compile(r"^BLEU\|(\S+) = (\S+) ", re.MULTILINE)
 # A number in English print, and no decimal comma.
 THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 # fairseq-train.
-PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+) ")
+PARAMETERS = re.compile(r"num\. shared model params: (\d[\d,]{0,20}) ")
 
 
 def read_eval_lm(path: Path, *, flag: str) -> tuple[float, int]:

@@ -103,12 +103,13 @@ def read_training_checkpoint(path: Path, label: str) -> Training:
 
     state = read_checkpoint(path, flag="RUN")
     extra = state.get("extra_state") or {}
-    best = extra.get("best", extra.get("val_loss"))
+    best, place = extra.get("best", extra.get("val_loss")), extra.get("train_iterator")
+    epoch = place.get("epoch") if isinstance(place, dict) else None
     return Training(
         label,
         options=flat(without_copies(state.get("cfg") or state.get("args") or {})),
-        epochs=(extra.get("train_iterator") or {}).get("epoch"),
-        best_loss=float(best) if isinstance(best, int | float) else None,
+        epochs=epoch if isinstance(epoch, int) else None,
+        best_loss=best if isinstance(best, float) else None,
     )
 
 
@@ -118,7 +119,8 @@ def options_of_log(text: str) -> dict[str, str]:
     if place < 0:
         return {}
     try:
-        return flat(without_copies(plain(ast.parse(text[place:].partition("\n")[0], mode="eval").body)))
+        settings = plain(ast.parse(text[place:].partition("\n")[0], mode="eval").body)
+        return flat(without_copies(settings)) if isinstance(settings, dict) else {}
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # a line that breaks off
         return {}
 

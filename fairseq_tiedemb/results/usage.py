@@ -24,7 +24,7 @@ def read_usage(path: Path) -> Usage:
         try:
             values = parse_json(line)
             figures = float(values["cpu_seconds"]), float(values["wall_seconds"]), int(values["peak_memory"])
-            runs[values.get("run", number)] = (*figures, values.get("commit"))
+            runs[values.get("run", number)] = (*figures, values.get("commit") and str(values["commit"]))
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             needs = "cpu_seconds, wall_seconds and peak_memory on each line"
             raise ValueError(f"{path}: needs {needs}; got another line {number}. Use another file.") from error

@@ -100,6 +100,7 @@ def dictionary_fingerprints(original: Any, self: Any) -> dict[str, Any]:
 @wrap(LanguageModelingTask, "load_state_dict")
 def checked_dictionaries(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
     """Refuse other dictionaries than the saved ones; see `dictionary_fingerprints`."""
+    state_dict = state_dict or {}
     for _, _, _, refusal in other_dictionaries(self, state_dict):
         raise ValueError(refusal)
     original(self, {key: value for key, value in state_dict.items() if key != KEY})

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_tiedemb.terminal import printable
+
 # Offsets of a label from its point, in typographic points, with the alignment of the label's text.
 CORNERS = ((3, 2, "left", "bottom"), (-3, 2, "right", "bottom"), (3, -2, "left", "top"), (-3, -2, "right", "top"))
 SIDE = 8.0  # of a panel, in inches
@@ -29,7 +31,7 @@ def draw(
     drawn = list(zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True))
     for axes, (title, _, places) in drawn:
         axes.scatter(*places.T, s=6, linewidths=0, color="tab:blue")
-        axes.set_title(title, fontsize="medium", parse_math=False, wrap=True)
+        axes.set_title(printable(title), fontsize="medium", parse_math=False, wrap=True)
         axes.set(xticks=[], yticks=[])
         axes.margins(0.06)
         if true_distances:
@@ -49,7 +51,7 @@ def _label(axes: Any, words: Sequence[str], places: np.ndarray, renderer: Any) -
         best, fewest = None, len(points) + 1
         for x, y, horizontal, vertical in CORNERS:
             font = {"ha": horizontal, "va": vertical, "fontsize": 7, "parse_math": False}
-            text = axes.annotate(word, place, xytext=(x, y), textcoords="offset points", **font)
+            text = axes.annotate(printable(word), place, xytext=(x, y), textcoords="offset points", **font)
             left, bottom, right, top = text.get_window_extent(renderer).padded(GAP).extents
             apart = (taken[:, 0] > right) | (taken[:, 2] < left) | (taken[:, 1] > top) | (taken[:, 3] < bottom)
             inside = ((points > (left, bottom)) & (points < (right, top))).all(1).sum()

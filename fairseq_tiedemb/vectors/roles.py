@@ -63,7 +63,7 @@ def tables_by_role(state: dict[str, Any], role: str | None, *, path: Path) -> di
 def named_table(state: dict[str, Any], name: str, *, path: Path) -> Tensor:
     """Returns a matrix of the model by its name in the state dict, unchanged but in float32."""
     entry = state["model"].get(name)
-    if not isinstance(entry, Tensor) or entry.dim() != 2:
+    if not isinstance(entry, Tensor) or entry.dim() != 2 or not entry.numel():
         wanted = f"a role ({', '.join(ROLES)}) or the name of a matrix"
         raise _unknown(state, f"--tensor: needs {wanted} of {path}; got {name}.")
     return entry.float()
@@ -102,7 +102,7 @@ def _vectors(state: dict[str, Any], names: dict[str, str | None], role: str, pat
         )
     name = names[part] or (names["in"] if is_output and _tied(state, names) else None)
     weight = state["model"].get(name)
-    if name is None or weight.dim() != 2:
+    if name is None or weight.dim() != 2 or not weight.numel():
         raise _missing(state, part, path)
     constants = Constants.of(section_of(state, "model"))
     constant = constants.logit_scale if is_output else constants.embedding_scale

@@ -74,7 +74,8 @@ class Source:
         for name, rows_VD in matrices.items():
             if needed > len(rows_VD):  # a table may be padded to a round number of rows
                 raise self._misfit(dictionary, needed, rows_VD)
-            tables.append(self._table(f"{self.path}:{name}", words, rows_VD, pieces=len(entries) - len(words)))
+            about = {"dictionary": dictionary, "pieces": len(entries) - len(words)}
+            tables.append(self._table(f"{self.path}:{name}", words, rows_VD, **about))
         return tables
 
     def _of_checkpoint(self) -> list[WordTable]:
@@ -96,7 +97,8 @@ class Source:
                 raise ValueError(f"--dict: needs {needs}; got {got}. Use the training's dictionary.")
             words = without_marks(rows)
             kept = _trained(state, words)
-            tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, untrained=len(words) - len(kept)))
+            about = {"dictionary": dictionary, "untrained": len(words) - len(kept)}
+            tables.append(self._table(f"{self.path}:{name}", kept, rows_VD, **about))
         return tables
 
     def _dictionary_of(self, state: dict[str, Any], side: str) -> Path:
@@ -118,10 +120,10 @@ class Source:
         got = f"{words:,} in {dictionary}, including special symbols"
         return ValueError(f"--dict: needs {needs}; got {got}. Use the training's dictionary.")
 
-    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, **left_out: int) -> WordTable:
+    def _table(self, name: str, words: dict[int, str], rows_VD: Tensor, **about: Any) -> WordTable:
         by_word = {word: row for row, word in words.items()}  # fairseq too takes the last of several
         rows = sorted(by_word.values())
-        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], **left_out))
+        return self._checked(WordTable(name, [words[row] for row in rows], rows_VD.numpy()[rows], **about))
 
     def _checked(self, table: WordTable) -> WordTable:
         """Returns the table without entries that lack `word_mark`."""
@@ -129,6 +131,9 @@ class Source:
             rows = [row for row, word in enumerate(table.words) if word.startswith(self.word_mark)]
             words = [table.words[row].removeprefix(self.word_mark) for row in rows]
             table = replace(table, words=words, rows_VD=table.rows_VD[rows])
+        if not table.words and not self.word_mark:
+            needs, got = f"words of {self.path} that are no marks", "none"
+            raise ValueError(f"--dict: needs {needs}; got {got}. Use the training's dictionary.")
         if not table.words:
             needs, got = f"the prefix of words in {self.path}", f"{self.word_mark!r}, with which no word begins"
             raise ValueError(f"--word-mark: needs {needs}; got {got}. Use another, or leave it out.")

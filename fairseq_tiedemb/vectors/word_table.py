@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -17,6 +18,7 @@ class WordTable:
     rows_VD: np.ndarray  # the vectors, float32, finite
     untrained: int = 0  # number of the source's words that training left out, whose rows are not in the table
     pieces: int = 0  # number of the source's entries that are pieces of words, whose rows are not in the table either
+    dictionary: Path | None = None  # the file of the words, if the source has none
 
     @cached_property
     def index(self) -> dict[str, int]:

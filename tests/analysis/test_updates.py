@@ -244,6 +244,10 @@ def test_broken_data_is_named(lm_data: Path, tmp_path: Path, capfd: pytest.Captu
     index.write_bytes(bytes(3000))  # as after a crash
     with pytest.raises(ValueError, match=f"{index}: needs to be as .*; got 3,000 bytes, of 26 by its header"):
         command(data)
+    for place, value in ((9, 9), (17, 0), (17, 99)):  # the version, and the type of the numbers
+        index.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=f"{index}: needs to be as fairseq-preprocess wrote it; got"):
+            command(data)
     assert "Traceback" not in capfd.readouterr().err
     index.write_bytes(b"TNTIDX\0\0" + b"\xff" * 40)
     _check_index(index)  # of another of fairseq's formats nothing is said

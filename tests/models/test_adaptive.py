@@ -117,7 +117,7 @@ def test_a_checkpoint_with_another_table_for_a_bands_scores_is_refused(entry: st
     state = {key: value.clone() for key, value in model.state_dict().items()}
     state[f"decoder.adaptive_softmax.{entry}"][5] += 1.0
     with pytest.raises(RuntimeError, match=f"{entry}: needs the table of the input"):
-        model.load_state_dict(state)
+        model.load_state_dict(state, strict=False)
 
 
 # Factorised embeddings

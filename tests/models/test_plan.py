@@ -97,6 +97,9 @@ PLANS: dict[str, tuple] = {
     "Transformer, merged": case(
         "transformer", [table("edp", width=16)], {"merge_src_tgt_embed": True}, words=(dictionary(V - 2), dictionary(V))
     ),
+    "Transformer, merged, the source with words of its own": case(
+        "transformer", [table("edp", width=16)], {"merge_src_tgt_embed": True}, words=(dictionary(V), dictionary(V - 2))
+    ),
     "Transformer, bands": case(
         "transformer", [table("ed", width=16)], {**ALL, **THEIRS, "sharing_method": "plain"}, **THEIR_BANDS
     ),

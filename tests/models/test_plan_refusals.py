@@ -61,6 +61,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("transformer_lm", {"quant_noise_scalar": 0.1}, "--quant-noise-scalar: needs fairseq's own embeddings; got 0.1"),
     ("transformer", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs a language model"),
     ("transformer_lm", {"tie_adaptive_weights": True}, "--tie-adaptive-weights: needs --adaptive-input .* got False"),
+    (
+        "transformer_lm",
+        {"adaptive_input": True, "adaptive_input_cutoff": "8,19"},
+        "--adaptive-input-cutoff: needs rising whole numbers between 0 and 20, .*, 2 apart; got 8,19. Use 4,12,",
+    ),
     ("transformer_lm", {"adaptive_input": True}, "--adaptive-input: needs --adaptive-input-cutoff; got none"),
     ("transformer_lm", {**BANDS, "adaptive_input_cutoff": "8,12"}, "--tie-adaptive-weights: .* got 8,12 and 8,16"),
     ("lightconv_lm", {**BANDS, "adaptive_input_factor": 4.0}, "needs --adaptive-input-factor equal to .* 4.0 and 2.0"),

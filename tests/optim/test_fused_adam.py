@@ -137,7 +137,9 @@ def test_closures_are_evaluated_with_gradients(kind: Any) -> None:
     assert (weight < 1).all()
 
 
-@pytest.mark.parametrize("betas", ["(0.9, 1.0)", "(0.9,)", "0.9", "nonsense", "__import__('os')", "(-0.1, 0.9)"])
+@pytest.mark.parametrize(
+    "betas", ["(0.9, 1.0)", "(1.0, 0.9)", "(0.9,)", "0.9", "nonsense", "__import__('os')", "(-0.1, 0.9)"]
+)
 def test_betas_that_are_none_are_refused(betas: str) -> None:
     with pytest.raises(ValueError, match=rf"--adam-betas: needs two numbers in \[0, 1\); got {re.escape(betas)}"):
         build_optimizer(config(adam_betas=betas), [Parameter(torch.ones(2))])

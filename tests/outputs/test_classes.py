@@ -126,6 +126,11 @@ def test_frequency_bins_are_rnnlms(classes: int) -> None:
     assert frequency_bins(torch.tensor(counts), classes).tolist() == rnnlm(counts, classes)
 
 
+def test_rounding_makes_no_further_bin() -> None:
+    """Here the words that occur have 1 + 2e-16 of the sum, and others follow."""
+    assert not frequency_bins(torch.tensor([6, 5, 4, 3, 2, 1, 0, 0]), 1).any()
+
+
 def test_frequency_bins_of_ptb() -> None:
     path = Path(os.environ.get("PTB", Path(__file__).parents[2] / ".." / "shared" / "data" / "ptb")) / "ptb.train.txt"
     if not path.is_file():

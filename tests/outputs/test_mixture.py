@@ -36,6 +36,16 @@ def head(method: str = "plain") -> Mixture:
     return grown(Mixture(table(method), K).double(), std=0.5)
 
 
+@pytest.mark.parametrize("reduce", [True, False])
+def test_backward_again_gives_the_same(reduce: bool) -> None:
+    h, mixture = features(), head()
+    loss = mixture.loss(h, TARGET, LossOptions(reduce=reduce)).loss.sum()
+    inputs = [h, *mixture.parameters(), mixture.table.weight]
+    first, *others = [torch.autograd.grad(loss, inputs, retain_graph=True) for _ in range(3)]
+    for each in others:
+        torch.testing.assert_close(each, first, rtol=0, atol=0)
+
+
 @pytest.mark.filterwarnings("error:An output with one or more elements was resized")
 def test_filled_products_of_a_chunk_fit_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "ROWS", 40)

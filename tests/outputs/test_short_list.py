@@ -69,6 +69,12 @@ def test_probabilities_and_gradients(method: str, of_the_list: bool, uniform: bo
     torch.testing.assert_close(head.scores(features), expected)
 
 
+def test_a_table_of_the_list_scales_its_own_words() -> None:
+    table, head = build("scaled-words", of_the_list=True)
+    features = torch.randn(N, D, **double)
+    torch.testing.assert_close(head.rows().scores(features), table.scores(features))
+
+
 def test_training_is_that_of_a_text_with_unk_in_the_place_of_words_outside() -> None:
     table, head = build()
     features, target = torch.randn(N, D, **double), torch.randint(2, V, (N,))

@@ -59,14 +59,23 @@ def test_probabilities_sum_to_1_without_the_marks(kind: str) -> None:
     assert len(found.path_nodes.unique()) == SIZE - len(MARKS) - 1
 
 
-def test_marks_that_occur_are_leaves() -> None:
-    counts = COUNTS.clone()
-    counts[1] = 3
+@pytest.mark.parametrize("mark", MARKS)
+def test_marks_that_occur_are_leaves(mark: int) -> None:
+    counts, h = COUNTS.clone(), features()
+    counts[mark] = 3
     found = tree(counts=counts)
-    scores = found.scores(features())
+    scores = found.scores(h)
     assert scores.exp().sum(1).tolist() == pytest.approx([1.0] * len(TARGET), abs=1e-12)
-    assert scores[:, 1].isfinite().all()
-    assert scores[:, 0].eq(-torch.inf).all()
+    assert scores[:, mark].isfinite().all()
+    assert scores[:, 1 - mark].eq(-torch.inf).all()
+    torch.testing.assert_close(found.log_prob(h, torch.full_like(TARGET, mark)), scores[:, mark])
+
+
+def test_nodes_on_no_path_start_at_0() -> None:
+    found = tree()
+    found.start_bias(torch.full((SIZE,), 1 / SIZE, dtype=torch.float64).log())
+    is_used = torch.bincount(found.path_nodes, minlength=SIZE - 1) > 0
+    assert not found.node_bias[~is_used].any()
 
 
 def test_many_words_are_scored_in_parts_without_gradients() -> None:

@@ -86,6 +86,28 @@ def test_a_folder_with_checkpoints(tmp_path: Path) -> None:
     assert runs.read_training(tmp_path, "a").options == {"seed": "2"}
 
 
+def test_what_a_checkpoint_has_in_the_place_of_numbers(tmp_path: Path) -> None:
+    for extra in ({"train_iterator": 5, "best": 10**400}, {"train_iterator": {"epoch": "x"}, "best": "y"}):
+        torch.save({"cfg": {}, "model": {"w": torch.zeros(2)}, "extra_state": extra}, tmp_path / "checkpoint_last.pt")
+        run = runs.read_training(tmp_path, "a")
+        assert (run.epochs, run.best_loss) == (None, None)
+
+
+def test_settings_and_sizes_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(
+        "x | INFO | fairseq_cli.train | {'_name': None, 'common': {'seed': 1}}, 5\n"
+        "x | INFO | fairseq_cli.train | num. shared model params: , (num. trained: 1)\n"
+    )
+    run = runs.read_training(tmp_path, "a")
+    assert (run.options, run.parameters) == ({}, None)
+
+
+def test_names_that_are_no_unicode(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "a\udcff")
+    assert cli.main(["report", str(run), "--output", str(tmp_path)]) == 0
+    assert r"a\udcff" in (tmp_path / "report.html").read_text()
+
+
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "wt")

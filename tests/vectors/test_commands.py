@@ -158,6 +158,20 @@ def test_a_safetensors_file_that_begins_as_a_pickle(tmp_path: Path) -> None:
     assert found.rows_VD.tolist() == weight.tolist()
 
 
+def test_vectors_do_not_replace_the_dictionary_of_the_training(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "data").mkdir()
+    dictionary = write_dictionary(tmp_path / "data/dict.txt", WORDS)
+    weight = torch.ones(len(WORDS) + 4, 2)
+    path = write_checkpoint(tmp_path / "x.pt", {"decoder.embed_tokens.weight": weight})
+    state = torch.load(path, weights_only=False)
+    state["cfg"]["task"]["data"] = str(tmp_path / "data")
+    torch.save(state, path)
+    before = dictionary.read_text()
+    err = cli("vectors", path, "--output", dictionary, status=2).err
+    assert "--output: needs a name that is not among the inputs" in err
+    assert dictionary.read_text() == before
+
+
 def test_norms_know_a_safetensors_file_by_its_content(tmp_path: Path, cli: Cli) -> None:
     path = write_safetensors(tmp_path / "x", {"embed_tokens.weight": torch.tensor([[3.0, 4.0], [0.0, 5.0]])})
     out = cli("norms", path).out
@@ -278,6 +292,9 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
     vocabulary.write_text("a\nb\nc\nd\n")
     broken.write_bytes(b"PK\x03\x04 nothing")
     hugging = write_safetensors(tmp_path / "x.safetensors", {"wte": torch.ones(3, 2)})
+    marks = tmp_path / "marks.txt"
+    marks.write_text("<s>\n<pad>\n")
+    empty = write_checkpoint(tmp_path / "empty.pt", {"decoder.embed_tokens.weight": torch.ones(9, 0)})
     diverged = write_checkpoint(tmp_path / "nan.pt", {"decoder.embed_tokens.weight": torch.full((9, 2), torch.nan)})
     short = write_checkpoint(tmp_path / "short.pt", {"decoder.embed_tokens.weight": torch.ones(6, 2)})
     for message, *arguments in (
@@ -293,6 +310,8 @@ def test_refusals(checkpoint: Path, tmp_path: Path) -> None:
         (r"--tensor: needs a role \(in, out, .*\) or the name of a matrix of .*x.pt; got inn", f"{checkpoint}:inn"),
         ("--dict: needs one word for each of the 6 rows of .*short.pt; got 9 in .*dict.txt", short),
         ("one word for each of the 3 rows of .*x.safetensors; got 4", f"{hugging}:wte", "--dict", vocabulary),
+        ("--dict: needs words of .*x.safetensors that are no marks; got none. Use", f"{hugging}:wte", "--dict", marks),
+        ("--role: needs a table that the model has; got in .*empty.pt, which has none", empty, "--role", "in"),
         ("--words: needs words that .*x.vec has; got 'off'. Use of", text, "--words", "off"),
         (r"--dict: needs a text file; got nothing.txt \(No such file", text, "--dict", "nothing.txt"),
     ):

@@ -107,6 +107,15 @@ def test_pictures(tmp_path: Path, cli: Cli) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.vec", "b.vec", "x.png", "x.svg"]
 
 
+def test_words_and_names_that_no_xml_has(tmp_path: Path, cli: Cli) -> None:
+    table = tmp_path / "a\udcff.vec"
+    table.write_text("a\x01 1 2\nb\x1b 2 1\nc 3 5\nd 2 4\n")
+    cli("map", table, "--output", tmp_path / "x.svg")
+    text = (tmp_path / "x.svg").read_text()
+    ElementTree.fromstring(text)
+    assert r"<!-- a\x01 -->" in text
+
+
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, short = write(tmp_path / "a.vec", 9), write(tmp_path / "b.vec", 3)
     output = ("--output", tmp_path / "x.png")
