@@ -52,7 +52,11 @@ class Registry(dict[str, Entry], Generic[Entry]):
             taken = self[name].summary  # type: ignore[attr-defined]
             raise ValueError(f"{self.noun}: needs an unused name; got {name!r}, which is {taken!r}. Use another name.")
         self[name] = entry
-        self.changed()
+        try:
+            self.changed()
+        except ValueError:
+            del self[name]
+            raise
         return entry
 
     def find(self, name: str, *, flag: str) -> Entry:

@@ -5,6 +5,7 @@ package with an entry point in the group ``fairseq_tiedemb.regularizers``. The c
 read the registry.
 """
 
+import keyword
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -41,6 +42,12 @@ class Regularizer:
     added_to: Literal["update", "mean", "batch"] = "update"
     options: Mapping[str, tuple[float, str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for name in self.all_options:
+            if not name.isidentifier() or keyword.iskeyword(name):
+                needs = "names of options, of letters, digits and _"
+                raise ValueError(f"regularizer: needs {needs}; got {name!r}. Use 'my_penalty', say.")
+
     @property
     def flag(self) -> str:
         """The option as spelled on the command line."""
@@ -66,7 +73,7 @@ REGULARIZERS: Registry[Regularizer] = Registry(Regularizer, "regularizer", "fair
 
 
 def register_regularizer(regularizer: Regularizer) -> Regularizer:
-    """Adds a penalty to the registry; see ``Registry.register``."""
+    """Adds a penalty to the registry; see ``Registry.register``, and the criterion's ``register``."""
     return REGULARIZERS.register(regularizer)
 
 

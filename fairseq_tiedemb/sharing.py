@@ -14,7 +14,6 @@ package with an entry point in the group ``fairseq_tiedemb.sharing_methods``. Fl
 contract tests read the registry.
 """
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,8 +25,9 @@ from torch import Tensor, nn
 from .precision import exact
 from .registry import Registry
 
-# n (V,) -> (V,); a method with parameters takes n and its parameters by name.
+# n (V,) -> (V,); a method with parameters takes n and a mapping of its parameters.
 NormFunction = Callable[..., Tensor]
+NORMS = (1e-4, 0.25, 1.0, 4.0, 1e4)  # squared, at which factors are compared
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class SharingMethod:
             parameters, ``scale`` and ``offset`` are called as ``function(n, parameters)``.
         input_parameters: the same for ``input_scale``; a name in both mappings is one parameter. A table that is only
             input or only output has only that side's parameters, so every parameter is trained.
+        divides_by_norm: found by the functions: whether a factor changes with the norm, so that new tables must start
+            with rows of norm about 1.
 
     n is at least 1e-6, and 1 for the padding row; float32, or float64 where a square overflows float32.
 
@@ -62,6 +64,7 @@ class SharingMethod:
     feature_map: Callable[[int], nn.Module] | None = None
     parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
     input_parameters: Mapping[str, Callable[[int, int], Tensor]] = field(default_factory=dict)
+    divides_by_norm: bool = field(init=False, default=False, compare=False)
 
     def __post_init__(self) -> None:
         for kind, side in (("input_scale", "input_parameters"), ("scale", "parameters"), ("offset", "parameters")):
@@ -70,23 +73,25 @@ class SharingMethod:
                 needs = f"{kind}(n, own) beside {side}" if takes else f"{kind}(n), or {side} for {kind}(n, own)"
                 got = "a function of other arguments"
                 raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use that.")
+        object.__setattr__(self, "divides_by_norm", any(map(self._changes_with_norm, ("input_", ""))))
+
+    def _changes_with_norm(self, side: str) -> bool:
+        """Whether the factor of a side does; True if it cannot be told."""
+        function, makers = getattr(self, f"{side}scale"), getattr(self, f"{side}parameters")
+        if function is None:
+            return False
+        try:
+            with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+                own = ({name: make(1, 1) for name, make in makers.items()},) if makers else ()
+                first, *others = (torch.as_tensor(function(n, *own)) for n in torch.tensor(NORMS).split(1))
+            return not all(torch.equal(first, each) for each in others)
+        except Exception:  # of a user's function, which a table will show
+            return True
 
     @property
     def scales(self) -> bool:
         """Whether vectors or logits have a factor."""
         return self.input_scale is not None or self.scale is not None
-
-    @functools.cached_property
-    def divides_by_norm(self) -> bool:
-        """Whether a factor changes with the norm, so that tables must start with rows of norm about 1."""
-        with torch.random.fork_rng(devices=[]):
-            own = {name: make(1, 1) for name, make in {**self.input_parameters, **self.parameters}.items()}
-        n, changes = torch.ones(1), False
-        for function, takes in ((self.input_scale, self.input_parameters), (self.scale, self.parameters)):
-            if function is not None:
-                first, other = (function(each, own) if takes else function(each) for each in (n, 4 * n))
-                changes |= not torch.equal(torch.as_tensor(first), torch.as_tensor(other))
-        return changes
 
     @property
     def uses_norms(self) -> bool:

@@ -20,7 +20,10 @@ def squared_norms(rows: Tensor) -> Tensor:
     In float64 where float32 overflows (norms above 1.8e19), and always where ``_has_values`` is false.
     """
     if _has_values(rows):
-        squares = torch.linalg.vector_norm(exact(rows), dim=-1).square()  # needs no second tensor of their size
+        if rows.requires_grad and torch.is_grad_enabled():  # the norm has no second derivative at 0, as of padding
+            squares = exact(rows).square().sum(-1)
+        else:
+            squares = torch.linalg.vector_norm(exact(rows), dim=-1).square()  # no second tensor of squares
         if not squares.isinf().any():
             return squares
     # torch defines the norm's gradient at 0 as 0.

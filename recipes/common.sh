@@ -125,7 +125,7 @@ use_devices() {
 # resumes. Of several machines the first one goes on.
 run_training() {
     local folder=$1
-    [[ "$*" == *" --arch "[^-]* ]] || stop "ROW: needs settings in this recipe; got a row without. Add them to its case."
+    [[ "$*" == *" --arch "[^\ -]* ]] || stop "ROW: needs settings in this recipe; got a row without. Add them to its case."
     run mkdir -p "$folder"
     run_measured "$folder/usage.jsonl" "${launch[@]}" "$2" --user-dir "$PLUGIN" "${@:3}" --seed "$SEED" \
         --distributed-world-size "$processes" "${device[@]}" \

@@ -17,7 +17,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row ROW "$@"
 WORK=${WORK:-$RUNS/ptb$of_work}
-checkpoint=last
+checkpoint=last preset=
 case $1 in
     medium) preset=zaremba_lm_medium ;;
     medium-wt) preset=zaremba_lm_medium_wt ;;

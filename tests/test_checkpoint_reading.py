@@ -20,7 +20,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 
 from fairseq_tiedemb.checkpoints import files
-from fairseq_tiedemb.checkpoints.reading import read_checkpoint
+from fairseq_tiedemb.checkpoints.reading import naming_misfits, read_checkpoint
 
 from .checkpoint_forge import Call, Global, Saved, archive, encoded, number_type, numpy_array, tensor
 
@@ -297,3 +297,9 @@ def test_parts_of_storages_in_older_files_are_read() -> None:
     numbers = torch.arange(4.0).numpy().tobytes()
     read = files.read_file(io.BytesIO(legacy(encoded(state), ["0"], (4).to_bytes(8, "little") + numbers)), "old.pt")
     assert read["entry"].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("text", ["CUDA out of memory", "DataLoader worker exited unexpectedly"])
+def test_errors_that_are_not_of_weights_stay_what_they_are(text: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=text), naming_misfits(tmp_path / "x.pt", tmp_path):
+        raise RuntimeError(text)

@@ -18,13 +18,15 @@ import fairseq
 import numpy as np
 import pytest
 import torch
-from fairseq import options, utils
+from fairseq import options, tasks, utils
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
 from fairseq.modules import AdaptiveInput, AdaptiveSoftmax, DynamicConv_scripatable
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
 from fairseq_tiedemb import compat
@@ -203,6 +205,18 @@ def test_the_average_of_a_tied_weight_decays_once(ema_fp32: bool, dtype: torch.d
         # bfloat16 has 8 bits of mantissa.
         assert averages == pytest.approx([expected] * 3, rel=1e-6 if dtype == torch.float32 else 1e-2)
     assert ema.model.first.weight is ema.model.second.weight
+
+
+@pytest.mark.parametrize("criterion", ["cross_entropy", "tied_cross_entropy"])
+def test_a_trainer_takes_a_namespace(criterion: str, lm_data: Path) -> None:
+    """As programs older than fairseq's configuration by hydra give it."""
+    flags = ("--task", "language_modeling", "--arch", "tied_lstm_lm", "--cpu", "--criterion", criterion)
+    flags += ("--user-dir", str(Path(compat.__file__).parent.parent), "--sample-break-mode", "eos")
+    arguments = options.parse_args_and_arch(options.get_training_parser(), [str(lm_data), *flags])
+    cfg = convert_namespace_to_omegaconf(arguments)
+    task = tasks.setup_task(cfg.task)
+    trainer = Trainer(arguments, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    assert trainer.cfg.common.cpu
 
 
 @pytest.mark.parametrize("tie_proj", [False, True])

@@ -207,6 +207,13 @@ def test_rows_drawn_anew_have_norm_one_where_a_method_divides_by_it(method: str)
         assert table.weight.mean().abs() < 0.01
 
 
+@every_method
+def test_second_derivatives_are_finite_at_the_row_of_padding(method: str) -> None:
+    table = SharedEmbedding(6, 4, PAD, method=method)
+    (gradient,) = torch.autograd.grad(table.scores(torch.randn(2, 4)).square().sum(), table.weight, create_graph=True)
+    assert torch.autograd.grad(gradient.square().sum(), table.weight)[0].isfinite().all()
+
+
 def test_rows_start_with_the_deviation_that_is_asked_for() -> None:
     assert SharedEmbedding(500, 64, PAD).weight.std().item() == pytest.approx(0.01, rel=0.1)
     assert SharedEmbedding(500, 64, PAD, std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.1)

@@ -16,7 +16,7 @@ from fairseq.tasks import FairseqTask
 from fairseq_tiedemb.criterions import cross_entropy
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.models._stream_lm import StreamLM
-from fairseq_tiedemb.regularizers import REGULARIZERS
+from fairseq_tiedemb.regularizers import REGULARIZERS, Regularizer, register_regularizer
 
 from .conftest import InProcess
 from .models.common import grown
@@ -256,6 +256,23 @@ def test_the_gradient_of_a_penalty_is_its_slope_and_finite_at_the_row_of_padding
             slopes.append(penalty(name, moved) / sign / 2)
     expected = sum((gradient * direction).sum() for gradient, direction in zip(gradients, directions, strict=True))
     torch.testing.assert_close(sum(slopes), expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "my-penalty"}, "needs names of options, of letters, digits and _; got 'my-penalty'. Use"),
+        ({"name": "class"}, "needs names of options, .*; got 'class'. Use"),
+        ({"name": "label_smoothing"}, "needs options of unused names; got 'label_smoothing'. Use another name"),
+        ({"name": "mine", "options": {"norm_target": (1.0, "")}}, "options of unused names; got 'norm_target'. Use"),
+    ],
+)
+def test_options_that_a_penalty_cannot_have(fields: dict[str, Any], message: str) -> None:
+    before = list(REGULARIZERS)
+    for _ in range(2):  # and the second is as the first
+        with pytest.raises(ValueError, match=message):
+            register_regularizer(Regularizer(summary="", source="", penalty=lambda model: None, **fields))
+    assert list(REGULARIZERS) == before
 
 
 def test_a_penalty_of_rows_takes_a_table_alone() -> None:

@@ -115,7 +115,12 @@ def test_rows_start_as_those_of_plain_unless_a_factor_changes_with_the_norm() ->
     assert not method(scale=lambda n, own: own["scales"], parameters=random).divides_by_norm
     assert method(scale=lambda n, own: own["scales"] / n, parameters=random).divides_by_norm
     assert method(input_scale=torch.rsqrt).divides_by_norm
+    assert method(scale=lambda n: n.clamp(min=9).rsqrt()).divides_by_norm
+    assert method(scale=lambda n, own: own["scales"][5], parameters=ONE).divides_by_norm  # which cannot be told
     assert not method(offset=torch.neg).divides_by_norm
+    with torch.device("meta"):
+        assert method(scale=torch.rsqrt).divides_by_norm
+        assert not method(scale=lambda n, own: own["one"], parameters=ONE).divides_by_norm
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -13,6 +13,8 @@ from fairseq_tiedemb.analysis.norms import Norms
 def mean_cosine(rows_VD: Tensor) -> float:
     """Returns the mean cosine of two different rows, 0 for even directions and 1 for one direction; O(V D).
 
+    Rows of zeros, which have no direction, are left out.
+
     Source: Gao et al. 2019, whose regularization is of this number.
     """
     units = torch.nn.functional.normalize(rows_VD, dim=1)

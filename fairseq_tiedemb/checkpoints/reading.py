@@ -52,6 +52,8 @@ def naming_misfits(checkpoint: Path, folder: str | Path) -> Iterator[None]:
         yield
     except RuntimeError as error:
         text = " ".join(str(error).split())
+        if "loading state_dict" not in text:
+            raise
         if "key(s) in state_dict" in text:
             needs, use = f"CHECKPOINT: needs exactly the weights of its model; got {checkpoint}", "the checkpoint"
         else:

@@ -196,13 +196,19 @@ class TiedCrossEntropy(FairseqCriterion):
 
 
 def register() -> None:
-    """Registers the criterion with the options of all penalties; again when ``--user-dir`` adds one."""
+    """Registers the criterion with the options of all penalties; again when ``--user-dir`` adds one.
+
+    Raises ValueError for two options of one name.
+    """
     own = [(name, float, option(each.default, each.metadata["help"])) for name, each in OWN_OPTIONS.items()]
     penalties = [
         (name, float, option(default, about))
         for each in REGULARIZERS.values()
         for name, (default, about) in each.all_options.items()
     ]
+    names = [name for name, *_ in (*own, *penalties)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"regularizer: needs options of unused names; got {twice!r}. Use another name.")
     config = dataclasses.make_dataclass("TiedCrossEntropyConfig", [*own, *penalties], bases=(LossConfig,))
     CRITERION_REGISTRY.pop("tied_cross_entropy", None)
     register_criterion("tied_cross_entropy", dataclass=config)(TiedCrossEntropy)

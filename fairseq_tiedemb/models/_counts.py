@@ -20,11 +20,13 @@ def training_counts(task: Any) -> Tensor | None:
     options = getattr(task, "args", None) or getattr(task, "cfg", None)
     folders = (getattr(options, "data", None) or "").split(":")
     split = getattr(options, "train_subset", None) or "train"
-    dictionary = task.target_dictionary
+    words, dictionary = task.source_dictionary, task.target_dictionary
     counts = np.zeros(len(dictionary), dtype=np.int64)
     for folder in filter(None, folders):
         with contextlib.suppress(FileNotFoundError):
-            counts += open_stream(f"{folder}/{split}", dictionary, combine=True).counts(len(counts))
+            found = open_stream(f"{folder}/{split}", words, combine=True).counts(len(words))
+            counts += found[: len(counts)]
+            counts[dictionary.unk()] += found[len(counts) :].sum()  # words beyond --output-dictionary-size
     return torch.from_numpy(counts) if counts.any() else None
 
 

@@ -1,5 +1,6 @@
 """--output-layer and --output-bias-init: the counts they read, where biases start, and what checkpoints carry."""
 
+import copy
 import logging
 import re
 import shutil
@@ -95,9 +96,21 @@ def test_counts_are_those_of_the_text_that_is_trained_on(folders: list[Path], tm
     assert not found[0].equal(found[1])
 
 
+def test_words_beyond_the_output_dictionary_count_as_unknown(folders: list[Path]) -> None:
+    here, expected = task(folders), training_counts(task(folders))
+    assert expected is not None
+    here.target_dictionary = copy.deepcopy(here.source_dictionary)
+    del here.target_dictionary.symbols[6:]
+    counts = training_counts(here)
+    assert counts is not None
+    unknown = here.target_dictionary.unk()
+    assert counts.sum() == expected.sum()
+    assert counts[unknown] == expected[unknown] + expected[6:].sum() > 0
+
+
 def test_a_word_that_the_dictionary_lacks_is_named(folders: list[Path]) -> None:
     here = task(folders)
-    del here.target_dictionary.symbols[5:]
+    del here.source_dictionary.symbols[5:]
     with pytest.raises(ValueError, match="split train: needs word indices below .*, the size of dict.txt; got "):
         training_counts(here)
 

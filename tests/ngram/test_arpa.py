@@ -126,6 +126,7 @@ BROKEN = [
     ("\\data\\", "\\date\\", r"needs the line \\data\\; got its end in line 18 of"),
     ("ngram 1=4\nngram 2=2\n", "", r"needs a line `ngram 1=COUNT`; got '\\\\1-grams:' in line 6 of"),
     ("ngram 2=2", "ngram 3=2", "needs a line `ngram 2=COUNT`; got 'ngram 3=2' in line 6 of"),
+    ("ngram 1=4", f"ngram 1={'9' * 5000}", "needs a line `ngram 1=COUNT`; got 'ngram 1=9999"),
     ("ngram 1=4", "ngram 1=four", "needs a line `ngram 1=COUNT`; got 'ngram 1=four' in line 5 of"),
     ("\\1-grams:", "\\1-gram:", r"needs the line \\1-grams:; got '\\\\1-gram:' in line 8 of"),
     ("ngram 2=2", "ngram 2=3", r"3 lines `log10\(p\) 2 words \[log10\(weight\)\]`; got a blank one in line 17 of"),

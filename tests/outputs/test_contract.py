@@ -64,6 +64,11 @@ def test_every_registered_head_is_here() -> None:
     assert OUTPUT_HEADS.keys() <= ALL.keys()
 
 
+def test_which_heads_need_counts() -> None:
+    without = {"softmax", "mixture", "joint", "adaptive", "negative-sampling", SCATTERED}
+    assert {name for name in ALL if not needs_counts(name)} == without
+
+
 @every_head
 def test_what_is_declared(name: str) -> None:
     head = build(name)

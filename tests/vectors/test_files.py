@@ -73,6 +73,7 @@ def test_words_with_spaces_and_numbers(tmp_path: Path) -> None:
         ("a 1 nan 3\n", "got 'a 1 nan 3' in line 1"),
         ("a 1 1e39 3\n", "got 'a 1 1e39 3' in line 1"),
         ("hello\n", "needs a word and some finite numbers a line; got 'hello' in line 1"),
+        (f"2 {'9' * 5000}\na 1 2\n", "needs a word and .* finite numbers a line; got '2 9999"),
         ("3\t4\na 1 2 3\n", "needs a word and 4 finite numbers a line, as the header 3 4 says; got 'a 1 2 3'"),
         ("3 2\na 1 2\nb 3 4\n", "needs the 3 words of its header; got 2 in .*x.vec"),
         ("1 2\na 1 2\nb 3 4\n", "needs the 1 words of its header; got 2 in .*x.vec"),
@@ -182,6 +183,7 @@ def test_dictionaries(name: str, content: str, words: dict[int, str], tmp_path: 
     [
         ("dict.txt", "the 9\nof\n", "needs lines `word count`; got 'of' in line 2 of .*dict.txt"),
         ("dict.txt", "the 9\nof x\n", "needs lines `word count`; got 'of x' in line 2 of .*dict.txt"),
+        ("dict.txt", f"the 9\nof {'9' * 5000}\n", "needs lines `word count`; got 'of 999.*' in line 2 of .*dict.txt"),
         ("dict.txt", "the 9\nof -3\n", "needs lines `word count`; got 'of -3' in line 2 of .*dict.txt"),
         ("dict.txt", "the 9\n 3\n", "needs lines `word count`; got ' 3' in line 2 of .*dict.txt"),
         ("dict.txt", b"\xff 1\n", "needs UTF-8 text; got .*dict.txt .*codec"),
