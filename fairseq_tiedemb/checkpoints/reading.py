@@ -1,7 +1,6 @@
 """Reads fairseq-train's checkpoints without running their code."""
 
 import contextlib
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from .files import read_file
+from .settings import as_dict
 
 # The suffix of uninitialised buffers that fairseq registers and never reads.
 NEVER_FILLED = "_float_tensor"
@@ -38,11 +38,6 @@ def section_of(state: dict[str, Any], section: str) -> dict[str, Any]:
     settings = config.get(section) if isinstance(config, dict) else None
     settings = state.get("args") if settings is None else settings
     return as_dict(settings or {})
-
-
-def as_dict(options: Any) -> dict[str, Any]:
-    """Returns options as a dict; fairseq has them as a Namespace or a mapping."""
-    return dict(vars(options)) if isinstance(options, Namespace) else dict(options)
 
 
 @contextlib.contextmanager

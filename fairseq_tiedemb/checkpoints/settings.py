@@ -18,6 +18,11 @@ FAIRSEQ_FILES = re.compile(r"https?://dl\.fbaipublicfiles\.com/fairseq/[\w./-]+"
 OF_TRAINING = {"save_dir", "restore_file", "finetune_from_model", "tensorboard_logdir"}
 
 
+def as_dict(options: Any) -> dict[str, Any]:
+    """Returns options as a dict; fairseq has them as a Namespace or a mapping."""
+    return dict(vars(options)) if isinstance(options, Namespace) else dict(options)
+
+
 def require_plain_settings(state: dict[str, Any], path: str) -> None:
     """Raises ValueError unless the settings of a checkpoint are plain values.
 

@@ -38,17 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about += "backs off, jelinek-mercer never"
     parser.add_argument("--back-off", action="store_true", help=about)
     usual = [f"{name} {' '.join(map(str, each.cutoff))}" for name, each in SMOOTHINGS.items() if each.cutoff != (1,)]
-    parser.add_argument(
-        "--cutoff",
-        nargs="+",
-        action="extend",
-        type=int,
-        metavar="N",
-        help="minimum counts of n-grams of 1, 2, ... words, as SRILM's -gt1min, -gt2min, ...; the last N holds for "
-        "longer n-grams too. Shorter n-grams get the probability of dropped ones. Below the highest order, kneser-ney "
-        "and modified-kneser-ney compare the number of different preceding words. "
-        f"Default: {', '.join(usual)}, SRILM's defaults, with which perplexities are published; 1 for other methods",
-    )
+    about = "minimum counts of n-grams of 1, 2, ... words, as SRILM's -gt1min, -gt2min, ...; the last N holds for "
+    about += "longer n-grams too. Shorter n-grams get the probability of dropped ones. Below the highest order, "
+    about += "kneser-ney and modified-kneser-ney compare the number of different preceding words. Default: "
+    about += f"{', '.join(usual)}, SRILM's defaults, with which perplexities are published; 1 for other methods"
+    parser.add_argument("--cutoff", nargs="+", action="extend", type=int, metavar="N", help=about)
     parser.add_argument("--katz-k", type=int, metavar="K", help="for katz: discount counts up to K (default: 7)")
     about = "for jelinek-mercer: one weight per count range of histories, or one per order (default: count)"
     parser.add_argument("--weights-by", choices=("count", "order"), help=about)
@@ -58,15 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     about += f"other words become {UNKNOWN} if TRAIN contains it, and are refused otherwise"
     parser.add_argument("--dict", metavar="DICT.TXT", help=about)
     parser.add_argument("--read-arpa", metavar="FILE", help="read the model, also of SRILM or KenLM, instead of TRAIN")
-    parser.add_argument(
-        "--interpolate",
-        nargs="+",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="mix with another model: an ARPA file; or files of score --per-word, one for the held-out text and one "
-        "for each test text, in this order. Repeat the option for further models. Weights are estimated on --held-out",
-    )
+    about = "mix with another model: an ARPA file; or files of score --per-word, one for the held-out text and one for "
+    about += "each test text, in this order. Repeat the option for further models. Weights are estimated on --held-out"
+    parser.add_argument("--interpolate", nargs="+", action="append", default=[], metavar="FILE", help=about)
     parser.add_argument("--arpa", type=Path, metavar="OUT", help="write the model, for KenLM, SRILM and --read-arpa")
 
 

@@ -7,6 +7,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ..option_checks import OneOf, check_value
 from . import arpa
 from .counts import count_ngrams, look_up
 from .fields import Indices, Reals
@@ -109,8 +110,6 @@ class SmoothedModel(BackoffModel):
         weights_by_count: whether those weights are by bucket of histories, or one per order.
 
     Attributes:
-        method: the method.
-        form: its form.
         discounts: parameters of the discounts, by order; empty for some methods.
         fallbacks: orders whose counts do not determine all parameters.
 
@@ -181,9 +180,7 @@ def check_options(
     smoothing: str, *, order: int, form: str | None, cutoff: Sequence[int] | None, katz_k: int
 ) -> Smoothing:
     """Returns the smoothing method of this name; ValueError, naming the flag, for bad options of ``SmoothedModel``."""
-    if smoothing not in SMOOTHINGS:
-        needs = f"one of {', '.join(SMOOTHINGS)}"
-        raise ValueError(f"--smoothing: needs {needs}; got {smoothing}. Use modified-kneser-ney.")
+    check_value("--smoothing", smoothing, OneOf(tuple(SMOOTHINGS), "modified-kneser-ney"))
     method = SMOOTHINGS[smoothing]
     if order not in ORDERS:
         raise ValueError(f"--order: needs a whole number from 1 to {ORDERS[-1]}; got {order}. Use 5.")

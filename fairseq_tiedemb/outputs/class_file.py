@@ -11,6 +11,7 @@ from torch import Tensor
 from ..checkpoints.text import read_lines
 
 logger = logging.getLogger(__name__)
+FLAG = "--class-file"
 
 
 class NamedClasses(NamedTuple):
@@ -25,13 +26,11 @@ def of_another_file(what: str) -> ValueError:
     """The error for a resumed training with another file of classes, where ``what`` comes from the checkpoint."""
     needs = f"the file of the checkpoint's training, whose {what} goes on to be trained"
     use = "that file, or another --save-dir for a new training"
-    return ValueError(f"--class-file: needs {needs}; got one with other classes. Use {use}.")
+    return ValueError(f"{FLAG}: needs {needs}; got one with other classes. Use {use}.")
 
 
-def read_classes(
-    path: str, words: Mapping[str, int], marks: Sequence[int] = (), *, flag: str = "--class-file"
-) -> NamedClasses:
-    """Reads word classes from a UTF-8 file.
+def read_classes(path: str, words: Mapping[str, int], marks: Sequence[int] = ()) -> NamedClasses:
+    """Reads the word classes of a UTF-8 file, the one of ``--class-file``.
 
     A line is ``word class`` or, separated by tabs, ``bits word count`` as percyliang/brown-cluster writes it, where the
     bit string is the class. Dictionary tokens that the file lacks form one more class, the last.
@@ -40,29 +39,28 @@ def read_classes(
         path: the file.
         words: dictionary tokens and their indices.
         marks: indices of fairseq's special symbols, which the file may omit.
-        flag: flag that error messages name.
 
     Raises:
         ValueError: if the file is missing or is no UTF-8, a line has neither form, a word has two classes, or no word
             is in the dictionary.
     """
     names: dict[str, str] = {}
-    for number, line in read_lines(path, flag=flag):
+    for number, line in read_lines(path, flag=FLAG):
         if line.strip():
-            word, name = _parse(line.rstrip("\n"), number, path, flag)
+            word, name = _parse(line.rstrip("\n"), number, path)
             if names.setdefault(word, name) != name:
                 needs = "one class for each word"
                 got = f"{names[word]} and, in line {number} of {path!r}, {name} for {word!r}"
-                raise ValueError(f"{flag}: needs {needs}; got {got}. Use the file without one of the lines.")
+                raise ValueError(f"{FLAG}: needs {needs}; got {got}. Use the file without one of the lines.")
     known = {words[word]: name for word, name in names.items() if word in words and words[word] not in marks}
     if not known:
         needs = "classes for the words of the dictionary"
         got = f"{path!r} with {len(names):,} words, none of them in it"
-        raise ValueError(f"{flag}: needs {needs}; got {got}. Use a file made from the training text.")
+        raise ValueError(f"{FLAG}: needs {needs}; got {got}. Use a file made from the training text.")
     numbers = {name: number for number, name in enumerate(dict.fromkeys(known.values()))}
     missing = len(words) - len(known.keys() | set(marks))
     logger.info(
-        f"{flag}: {len(numbers):,} classes for {len(known):,} of {len(words):,} words in {path}; "
+        f"{FLAG}: {len(numbers):,} classes for {len(known):,} of {len(words):,} words in {path}; "
         f"{missing:,} that it lacks are a class of their own"
     )
     class_of = torch.full((len(words),), len(numbers))
@@ -70,7 +68,7 @@ def read_classes(
     return NamedClasses(class_of, [*numbers, ""][: int(class_of.max()) + 1])
 
 
-def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
+def _parse(line: str, number: int, path: str) -> tuple[str, str]:
     if line.count("\t") == 2:
         if brown := re.fullmatch("([01]+)\t([^\t]+)\t[0-9]+", line):
             return brown[2], brown[1]
@@ -78,4 +76,4 @@ def _parse(line: str, number: int, path: str, flag: str) -> tuple[str, str]:
         return pair[1], pair[2]
     needs = "lines of a word and its class, or, separated by tabs, of bits, a word and its count"
     got = f"{line[:60]!r} in line {number} of {path!r}"
-    raise ValueError(f"{flag}: needs {needs}; got {got}. Use the file without that line.")
+    raise ValueError(f"{FLAG}: needs {needs}; got {got}. Use the file without that line.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tiedemb.analysis.curves import Run, Series, finite, lowest, read_log
+from fairseq_tiedemb.checkpoints.settings import as_dict
 from fairseq_tiedemb.results import logs
 from fairseq_tiedemb.results.grid import NOTHING, Cell, Grid, Section, number, without_empty_columns
 from fairseq_tiedemb.results.usage import Usage, read_usage
@@ -138,7 +139,7 @@ def plain(node: ast.expr) -> Any:
 def flat(settings: Any, section: str = "") -> dict[str, str]:
     """Nested settings as `section.name`, as text; what fairseq writes for itself, and what is not set, is left out."""
     values: dict[str, str] = {}
-    for name, value in by_name(settings).items():
+    for name, value in as_dict(settings).items():
         if isinstance(value, dict | Namespace):
             values |= flat(value, f"{section}{name}.")
         elif value is not None and value is not False and (name != "_name" or section == "model."):
@@ -146,15 +147,10 @@ def flat(settings: Any, section: str = "") -> dict[str, str]:
     return values
 
 
-def by_name(settings: Any) -> dict[str, Any]:
-    """Settings as a dictionary."""
-    return vars(settings) if isinstance(settings, Namespace) else settings
-
-
 def without_copies(settings: Any) -> dict[str, Any]:
     """Settings without repetitions: for a part without a dataclass, such as SGD, fairseq saves all of the command's."""
-    settings = by_name(settings)
-    sections = {name: by_name(value) for name, value in settings.items() if isinstance(value, dict | Namespace)}
+    settings = as_dict(settings)
+    sections = {name: as_dict(value) for name, value in settings.items() if isinstance(value, dict | Namespace)}
     for name, section in sections.items():
         if name != "common" and EVERYWHERE in section:
             elsewhere = {option for other in sections if other != name for option in sections[other]}
