@@ -23,8 +23,7 @@ def at_least(least: float, *, most: float = math.inf, use: object = 10) -> Calla
         except ValueError:
             value = math.nan
         if not least <= value <= most or value == math.inf or (kind is int and value > LARGEST):
-            bound = f", {LARGEST:,} at most" if value > LARGEST else ""
-            raise argparse.ArgumentTypeError(f"needs {needed}{bound}; got {text}. Use {use}, say.")
+            raise argparse.ArgumentTypeError(f"needs {needed}; got {text}. Use {use}, say.")
         return value
 
     return parse

@@ -2,5 +2,3 @@
 
 `folding` turns a sharing method into plain matrices; the targets' modules write them.
 """
-
-QUANTIZATIONS = ("float32", "int8")  # of CTranslate2

@@ -6,11 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
-from fairseq.data.data_utils import infer_language_pair
-from omegaconf import OmegaConf
-
-import fairseq_tiedemb.plugin  # noqa: F401 (registers our models, and fairseq's functions run no settings as code)
 from fairseq_tiedemb.analysis.dictionaries import load_dictionary
 from fairseq_tiedemb.checkpoints.reading import is_weight, naming_misfits, require_finite
 from fairseq_tiedemb.export.targets import TASKS, TRANSLATION
@@ -40,6 +35,11 @@ def checked_settings(state: Mapping[str, Any], name: str, *, sections: tuple[str
 
 def _of_older(state: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Upgrades the settings of a fairseq before 0.10, as fairseq does when it loads such a checkpoint."""
+    from fairseq import checkpoint_utils
+    from omegaconf import OmegaConf
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (or fairseq would run settings as code)
+
     small = {key: value for key, value in state.items() if key not in ("model", "last_optimizer_state", "optimizer")}
     try:
         upgraded = checkpoint_utils._upgrade_state_dict(copy.deepcopy({"optimizer": None, **small}))["cfg"]
@@ -55,6 +55,11 @@ def load_model(checkpoint: Path, settings: Mapping[str, Any], data: Path | None)
     `settings` are those of ``checked_settings``; `data` is the folder with the dictionaries, None for the training's.
     ValueError if a dictionary is missing, or the weights do not fit the model and its dictionaries.
     """
+    from fairseq import checkpoint_utils
+    from fairseq.data.data_utils import infer_language_pair
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
     of_task = settings["task"]
     folder = str(data or of_task["data"]).split(":")[0]
     names = ["dict.txt"]

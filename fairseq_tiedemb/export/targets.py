@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fairseq.models import ARCH_MODEL_NAME_REGISTRY, ARCH_MODEL_REGISTRY
-
-import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
 from fairseq_tiedemb.checkpoints.meaning import preset_of
-from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.option_checks import flag_of
-from fairseq_tiedemb.sharing import SharingMethod, sharing_method
+
+if TYPE_CHECKING:
+    from fairseq_tiedemb.constants import Constants
+    from fairseq_tiedemb.sharing import SharingMethod
 
 Settings = Mapping[str, Any]
 
 COMMANDS = "--user-dir of the training with fairseq's commands"
+QUANTIZATIONS = ("float32", "int8")
 TRANSLATION, LANGUAGE_MODEL = "transformer", "transformer_lm"
 TASKS = {TRANSLATION: "translation", LANGUAGE_MODEL: "language_modeling"}
 # Names of activation functions: fairseq's, and CTranslate2's.
@@ -53,15 +53,24 @@ def instead_of(target: str, settings: Settings) -> str:
     return " ".join([*others, COMMANDS])
 
 
-def sharing_of(settings: Settings) -> SharingMethod:
+def sharing_of(settings: Settings) -> "SharingMethod":
     """Returns the model's sharing method, which must be registered."""
+    from fairseq_tiedemb.sharing import sharing_method  # imports torch, which is too slow for a help text
+
     return sharing_method(str(settings["model"].get("sharing_method") or "plain"))
+
+
+def constants_of(settings: Settings) -> "Constants":
+    """Returns the constants of the model's tables."""
+    from fairseq_tiedemb.constants import Constants  # imports torch, too
+
+    return Constants.of(settings["model"])
 
 
 def stays_tied(settings: Settings) -> bool:
     """Whether tied tables are still one table after folding."""
     options, method = settings["model"], sharing_of(settings)
-    own = method.parameters or method.input_parameters or method.feature_map or Constants.of(options).changed()
+    own = method.parameters or method.input_parameters or method.feature_map or constants_of(settings).changed()
     narrowed = options.get("embedding_rank") or options.get("projection")
     return method.input_scale is method.scale and not own and not narrowed
 
@@ -73,6 +82,10 @@ def needs_bias(needed: str, flag: str, library: str = "fairseq") -> str:
 
 def _name(settings: Settings) -> str:
     """Returns the name of an architecture's model."""
+    from fairseq.models import ARCH_MODEL_NAME_REGISTRY  # takes seconds, and only this check needs it
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
     preset = preset_of(settings["model"])
     return str(ARCH_MODEL_NAME_REGISTRY.get(preset, preset))
 
@@ -82,12 +95,16 @@ def _lacking(target: str, settings: Settings) -> str | None:
     layer = settings["model"].get("output_layer") or "softmax"
     if _name(settings).startswith(("tied_transformer", "tied_lightconv")) and layer not in ("softmax", "adaptive"):
         return f"needs one softmax over all words; got --output-layer {layer}"
-    if cap := Constants.of(settings["model"]).logit_soft_cap:
+    if cap := constants_of(settings).logit_soft_cap:
         return f"needs logits that are affine in the features; got --logit-soft-cap {cap}"
     return CHECKS[target](settings)
 
 
 def _lacking_in_fairseq(settings: Settings) -> str | None:
+    from fairseq.models import ARCH_MODEL_REGISTRY
+
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
     options, arch = settings["model"], preset_of(settings["model"])
     if arch in ARCH_MODEL_REGISTRY and ARCH_MODEL_REGISTRY[arch].__module__.startswith("fairseq."):
         got = f"{arch}, which is fairseq's own: stock fairseq reads it, with TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"
@@ -100,7 +117,7 @@ def _lacking_in_fairseq(settings: Settings) -> str | None:
         return lacking
     method = sharing_of(settings)
     changed = {} if method.is_plain else {"sharing_method": method.name}
-    for name, value in (changed | Constants.of(options).changed()).items():
+    for name, value in (changed | constants_of(settings).changed()).items():
         for option in filter(options.get, ("adaptive_input", "adaptive_softmax_cutoff")):
             got = f"{flag_of(option)} {options[option]}, with {flag_of(name)} {value}"
             return f"needs one table as wide as the model; got {got}"

@@ -16,7 +16,7 @@ from fairseq_tiedemb.constants import Constants
 from fairseq_tiedemb.embedding import SharedEmbedding
 from fairseq_tiedemb.export.folding import fold_output
 from fairseq_tiedemb.export.settings import checked_settings
-from fairseq_tiedemb.export.targets import instead_of, needs_bias, require, sharing_of, stays_tied
+from fairseq_tiedemb.export.targets import constants_of, instead_of, needs_bias, require, sharing_of, stays_tied
 from fairseq_tiedemb.modules.factorized import FactorizedInput
 from fairseq_tiedemb.outputs import ADAPTIVE, OUTPUT_HEADS, OutputLayer
 from fairseq_tiedemb.plan.settings import MERGED, THREE_WAY, TYING
@@ -159,7 +159,7 @@ def _output_table(model: dict[str, Tensor], settings: Mapping[str, Any]) -> Tens
 
 def _table(weight: Tensor, settings: Mapping[str, Any], **parts: bool) -> SharedEmbedding:
     (size, width), method = weight.shape, sharing_of(settings).name
-    parameter, constants = nn.Parameter(weight.double(), requires_grad=False), Constants.of(settings["model"])
+    parameter, constants = nn.Parameter(weight.double(), requires_grad=False), constants_of(settings)
     return SharedEmbedding(size, width, PADDING_ROW, method=method, weight=parameter, constants=constants, **parts)
 
 

@@ -74,6 +74,8 @@ def _without_sharing(options: dict[str, Any]) -> dict[str, Any]:
     """Options of the model without sharing; of a preset that shares by its name, with the name of its model."""
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 
+    import fairseq_tiedemb.plugin  # noqa: F401 (registers our models)
+
     changes: dict[str, Any] = {name: False for name in SHARING if name in options}
     preset = ARCH_MODEL_REGISTRY[preset_of(options)]
     if turned_on := getattr(preset, "turned_on", ()):

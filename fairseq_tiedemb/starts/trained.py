@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_tiedemb.checkpoints.reading import read_checkpoint
-from fairseq_tiedemb.checkpoints.settings import as_dict
+from fairseq_tiedemb.checkpoints.reading import as_dict, read_checkpoint
+from fairseq_tiedemb.export.settings import checked_settings, load_model
 
 Weights = Mapping[str, Tensor]
 
@@ -79,8 +79,6 @@ def read_trained(path: Path, data: Path | None) -> Trained:
     files cannot be read, or they do not fit.
     """
     state = read_checkpoint(path, flag="CHECKPOINT")
-    from fairseq_tiedemb.export.settings import checked_settings, load_model  # imports fairseq, which takes seconds
-
     settings = checked_settings(state, str(path))
     state["cfg"] = {**settings, **(state.get("cfg") or {})}  # with sections that are a Namespace as they are
     if settings["task"].get("_name") == "word_pairs":
