@@ -71,8 +71,8 @@ class SharingMethod:
             function, takes = getattr(self, kind), getattr(self, side)
             if function is not None and not _takes(function, 2 if takes else 1):
                 needs = f"{kind}(n, own) beside {side}" if takes else f"{kind}(n), or {side} for {kind}(n, own)"
-                got = "a function of other arguments"
-                raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use that.")
+                got, use = f"{kind}{inspect.signature(function)}", f"{kind}=lambda n{', own' * bool(takes)}: ..."
+                raise ValueError(f"sharing method {self.name!r}: needs {needs}; got {got}. Use {use}")
         object.__setattr__(self, "divides_by_norm", any(map(self._changes_with_norm, ("input_", ""))))
 
     def _changes_with_norm(self, side: str) -> bool:

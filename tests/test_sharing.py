@@ -95,8 +95,11 @@ ONE = {"one": lambda size, width: torch.ones(())}
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"scale": lambda n, own: n}, r"needs scale\(n\), or parameters for scale\(n, own\); got"),
-        ({"offset": lambda n: n, "parameters": ONE}, r"needs offset\(n, own\) beside parameters; got"),
+        ({"scale": lambda n, own: n}, r"needs scale\(n\), or parameters for scale\(n, own\); got scale\(n, own\)"),
+        (
+            {"offset": lambda n: n, "parameters": ONE},
+            r"needs offset\(n, own\) beside parameters; got offset\(n\). Use offset=lambda n, own: ",
+        ),
         ({"input_scale": lambda n, own: n, "parameters": ONE}, r"needs input_scale\(n\), or input_parameters for inp"),
         ({"scale": lambda: None}, r"needs scale\(n\), or parameters"),
     ],

@@ -21,6 +21,7 @@ from typing import BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
+from ..checkpoints.text import DIGITS
 from .fields import Fields, Indices, Reals, index_of
 from .text import BOS, MARKS, UNKNOWN, Vocabulary
 
@@ -148,7 +149,7 @@ class _Reader:
         counts: list[int] = []
         while (line := self._next()).startswith(b"ngram "):
             order, _, count = line.removeprefix(b"ngram ").partition(b"=")
-            if order.strip() != b"%d" % (len(counts) + 1) or not count.strip().isdigit() or len(count) > 18:
+            if order.strip() != b"%d" % (len(counts) + 1) or not count.strip().isdigit() or len(count) > DIGITS:
                 raise self._error(f"a line `ngram {len(counts) + 1}=COUNT`", line)
             counts.append(int(count))
         if not counts:
