@@ -120,9 +120,8 @@ def options_of_log(text: str) -> dict[str, str]:
     if place < 0:
         return {}
     try:
-        settings = plain(ast.parse(text[place:].partition("\n")[0], mode="eval").body)
-        return flat(without_copies(settings)) if isinstance(settings, dict) else {}
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a line that breaks off
+        return flat(without_copies(plain(ast.parse(text[place:].partition("\n")[0], mode="eval").body)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a line that breaks off, or goes on
         return {}
 
 
