@@ -59,6 +59,16 @@ def test_words_of_one_topic_come_to_be_alike(name: str, two_topics: Path, train:
     assert min(within) > max(across)
 
 
+@pytest.mark.parametrize("flags", [(), ("--clip-norm", 1e-9), ("--update-freq", 2)])
+def test_what_changes_gradients_is_followed(flags: tuple[Any, ...], two_topics: Path, train: InProcess) -> None:
+    """Otherwise skip-gram learns its batches without any, and the text is of no use to a gradient of norm 1e-9."""
+    given = ("--no-save", "--max-update", 40, "--subsampling", 0, "--validate-interval-updates", 2)
+    text = train(two_topics, *MODELS["skip-gram"], *given, *flags)
+    norms, losses = logged(text, "train_gnorm"), logged(text, "valid_loss")
+    assert all(norm > 0 for norm in norms) if flags else set(norms) == {0}
+    assert (losses[-1] == pytest.approx(losses[0], rel=1e-3)) == ("--clip-norm" in flags)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["skip-gram", "tree"])
 def test_two_processes_train_like_one_with_twice_the_batches(

@@ -65,8 +65,9 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     Gradients are those of this loss; word2vec.c and gensim differ. Their CBOW gives every context the whole error of
     the mean. Their skip-gram swaps centre and context, which gives the same pairs. They update after every pair. Here
     skip-gram with negative sampling, plain tables, one process and ``row_sgd`` learns a batch in ten steps
-    (``PairSteps``), which keeps the balance of the two tables. Otherwise the gradients of a batch are summed, and rows
-    of the sum longer than ``--clip-row-norm`` are clipped.
+    (``learn_in_steps``), which keeps the balance of the two tables; fairseq's ``gnorm`` is 0 then. Otherwise, and with
+    ``--clip-norm`` or ``--update-freq``, the gradients of a batch are summed, and rows of the sum longer than
+    ``--clip-row-norm`` are clipped.
 
     The input table starts uniform in +-1 / (2 D), also if tied, and the output table at 0. Methods that divide by norms
     start with rows of norm about 1.
@@ -118,16 +119,14 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     def set_sparse_gradients(self, sparse: bool, rate: float = 0.0) -> None:
         """Chooses whether gradients hold only the rows of a batch, for ``row_sgd``.
 
-        By the update's learning ``rate``, skip-gram with negative sampling of plain tables learns a batch in small
-        steps; 0 is for the gradient of the batch.
+        With a ``rate``, the update's learning rate, skip-gram with negative sampling of plain tables has no gradient:
+        ``forward`` with targets learns a batch in small steps. 0 is for the gradient of the batch.
         """
         inputs, head = self.decoder.embed_tokens, self.output.head
         for module in (inputs, self.output.table):
             module.sparse_gradients = sparse
         steps = sparse and not self.predicts_centre and isinstance(head, NegativeSampling)
         self.rate_of_steps = rate if steps and head.learns_in_steps(inputs) else 0.0
-        for weight in self.parameters():
-            weight.learned_in_steps = self.rate_of_steps > 0
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None
@@ -158,7 +157,8 @@ class Word2Vec(TiedModel, BaseFairseqModel):
             target: target words: the contexts (N,), or for CBOW the centres (n,).
             loss_options: options of the loss.
         """
-        if self.rate_of_steps and self.training and target is not None and loss_options == PLAIN_LOSS:
+        learns = self.rate_of_steps and self.training and torch.is_grad_enabled()
+        if learns and target is not None and loss_options == PLAIN_LOSS:
             inputs, head = self.decoder.embed_tokens, self.output.head
             return head.loss_in_steps(inputs, src_tokens, target, centres, self.rate_of_steps)
         features = self.extract_features(src_tokens, centres)[0]

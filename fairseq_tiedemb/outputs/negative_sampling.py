@@ -11,7 +11,7 @@ from ..losses import PLAIN_LOSS, LossOptions, OutputLoss
 from ..sparse_rows import distinct
 from .counted import CountedHead
 from .noise import Noise
-from .pair_steps import BLOCK, BLOCK_NOISE, PairSteps, sizes_of_steps
+from .pair_steps import BLOCK, BLOCK_NOISE, learn_in_steps, sizes_of_steps
 
 NOISE_FOR = ("block", "centre", "pair")
 
@@ -124,19 +124,18 @@ class NegativeSampling(CountedHead):
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
 
     def learns_in_steps(self, inputs: SharedEmbedding) -> bool:
-        """Whether ``loss_in_steps`` can learn these input embeddings: noise per block, and two plain tables or one."""
-        plain = all(table.is_plain for table in (inputs, self.table))
-        return plain and self.noise_for == "block" and self.table.weight.dtype.itemsize >= 4
+        """Whether ``loss_in_steps`` can learn these input embeddings: noise per block, trained plain tables."""
+        trained = all(table.is_plain and table.weight.requires_grad for table in (inputs, self.table))
+        return trained and self.noise_for == "block" and self.table.weight.dtype.itemsize >= 4
 
     def loss_in_steps(
         self, inputs: SharedEmbedding, words_n: Tensor, target_N: Tensor, rows_N: Tensor, rate: float
     ) -> OutputLoss:
-        """``loss_of_sets`` of words' vectors, whose gradients are those of ``PairSteps``."""
+        """``loss_of_sets`` of words' vectors, which the tables have learned on return; see ``learn_in_steps``."""
         check_target(target_N, len(rows_N), self.table.num_embeddings)
         noise = self._draw(sum(-(-size // BLOCK) for size in sizes_of_steps(len(words_n))))
-        outputs = None if inputs is self.table else self.table.weight
-        loss = PairSteps.apply(inputs.weight, outputs, words_n, target_N, rows_N, noise, self.samples, rate)
-        return OutputLoss(loss, None)
+        tables = inputs.weight, self.table.weight
+        return OutputLoss(learn_in_steps(*tables, words_n, target_N, rows_N, noise, self.samples, rate), None)
 
     def _draw(self, groups: int, seed: int | None = None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)

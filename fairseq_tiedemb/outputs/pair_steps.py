@@ -5,9 +5,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-
-from ..sparse_rows import distinct, sparse_rows
 
 # Steps per batch. Step s learns the centres s, s + STEPS, ..., whose windows of up to STEPS / 2 words do not overlap.
 STEPS = 10
@@ -21,69 +18,44 @@ def sizes_of_steps(count: int) -> list[int]:
     return [(count + step) // STEPS for step in reversed(range(STEPS))]
 
 
-class PairSteps(torch.autograd.Function):
-    """The loss of skip-gram with plain tables, and as gradient the change that ``STEPS`` steps of SGD make.
+def learn_in_steps(
+    inputs_VD: Tensor,
+    outputs_VD: Tensor,
+    words_n: Tensor,
+    target_N: Tensor,
+    rows_N: Tensor,
+    noise_Gm: Tensor,
+    negatives: int,
+    rate: float,
+) -> Tensor:
+    """Changes the tables of skip-gram by ``STEPS`` steps of SGD; returns the loss of the pairs, each before its step.
 
-    Each step is exact SGD on the negative-sampling loss of its pairs. The gradient of a table is (before - after) /
-    rate for the rows of the batch, so SGD with this rate makes the change.
+    Each step is exact SGD on the negative-sampling loss of its pairs. The gradient of a whole batch has another effect.
+    All pairs of a rare word stand in one window. Summed at once they lengthen the word's output row, while the input
+    rows of the window see the row as it was. Output rows then end too long and input rows too short, by a quarter each
+    in a text of 1.4 million words.
 
-    The gradient of a whole batch has another effect. All pairs of a rare word stand in one window. Summed at once they
-    lengthen the word's output row, while the input rows of the window see the row as it was. Output rows then end too
-    long and input rows too short, by a quarter each in a text of 1.4 million words.
+    Tied tables are the same tensor. ``words_n`` are the centres, ``target_N`` the contexts, ``rows_N`` the position of
+    each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of ``BLOCK`` centres; each step starts a
+    block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of the loss, a sum, does nothing.
+
+    Raises:
+        ValueError: if the loss is not finite.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        inputs_VD: Tensor,
-        outputs_VD: Tensor | None,
-        words_n: Tensor,
-        target_N: Tensor,
-        rows_N: Tensor,
-        noise_Gm: Tensor,
-        negatives: int,
-        rate: float,
-    ) -> Tensor:
-        """The summed loss of the pairs, each before its step.
-
-        ``outputs_VD`` is None for a tied table. ``words_n`` are the centres, ``target_N`` the contexts, ``rows_N`` the
-        position of each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of ``BLOCK`` centres; each
-        step starts a block. ``negatives`` is k, ``rate`` the learning rate.
-        """
-        blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, negatives, inputs_VD.dtype)
-        words = words_GW.flatten()
-        if outputs_VD is None:
-            rows = [_Rows(inputs_VD, torch.cat((centres_S, words)))]
-            places = rows[0].places.split((len(centres_S), len(words)))
-        else:
-            rows = [_Rows(inputs_VD, centres_S), _Rows(outputs_VD, words)]
-            places = tuple(each.places for each in rows)
-        scores_GBW = torch.empty_like(factors[0])
-        of_blocks = (*(each.view(len(words_GW), -1) for each in places), *factors, scores_GBW)
-        for step in zip(*(each.split(blocks) for each in of_blocks), strict=True):
-            _step(rows[0].now, rows[-1].now, step, rate)
-        ctx.rows, ctx.rate = rows, rate
-        weights, own, scores = (each.flatten() for each in of_blocks[2:])
-        return torch.dot(F.softplus(scores), weights) - torch.dot(scores, own)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = [each.gradient(factor / ctx.rate) for each in ctx.rows]
-        return *gradients, *[None] * (8 - len(gradients))
-
-
-class _Rows:
-    """A copy of the rows of some words, to be changed."""
-
-    def __init__(self, table: Tensor, words: Tensor):
-        self.shape = table.shape
-        self.words, self.places = distinct(words, len(table))
-        self.before = table.index_select(0, self.words)
-        self.now = self.before.clone()
-
-    def gradient(self, factor: Tensor) -> Tensor:
-        return sparse_rows(self.words, (self.before - self.now).mul_(factor), self.shape)
+    inputs_VD, outputs_VD = inputs_VD.detach(), outputs_VD.detach()
+    blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, negatives, inputs_VD.dtype)
+    scores_GBW = torch.empty_like(factors[0])
+    of_blocks = (centres_S.view(len(words_GW), -1), words_GW, *factors, scores_GBW)
+    for step in zip(*(each.split(blocks) for each in of_blocks), strict=True):
+        _step(inputs_VD, outputs_VD, step, rate)
+    weights_GBW, own_GBW = factors
+    # `torch.dot` is slow where oneDNN multiplies, which makes a product of it.
+    loss = F.softplus(scores_GBW).mul_(weights_GBW).sub_(scores_GBW.mul_(own_GBW)).sum()
+    if not loss.isfinite():
+        raise ValueError(
+            f"--lr: needs a training that does not diverge; got a loss of {loss} at {rate}. Use a lower one."
+        )
+    return loss.requires_grad_()
 
 
 def _blocks(
@@ -94,7 +66,7 @@ def _blocks(
         loss = sum_iw weights_iw softplus(s_iw) - own_iw s_iw
 
     For a context of i, own_iw is 1 and weights_iw is 1 - (k / m) * (noise words equal to w); for a noise word
-    weights_iw is (k / m) * (contexts of i). All else is 0. Arguments are those of ``PairSteps.forward``. Returns the
+    weights_iw is (k / m) * (contexts of i). All else is 0. Arguments are those of ``learn_in_steps``. Returns the
     numbers of blocks in the steps, centres (S,), words (G, W), weights and own (G, BLOCK, W).
     """
     device, (groups, count), weight, kinds = words_n.device, noise_Gm.shape, negatives / noise_Gm.size(1), 1024
@@ -127,7 +99,7 @@ def _blocks(
 
 
 def _step(inputs: Tensor, outputs: Tensor, blocks: tuple[Tensor, ...], rate: float) -> None:
-    """Changes the rows by a step of SGD; ``_blocks`` has places of rows for words, and scores that this fills in."""
+    """Changes the tables by a step of SGD, and fills in the scores."""
     centres_GB, words_GW, weights_GBW, own_GBW, scores_GBW = blocks
     centres, words = centres_GB.flatten(), words_GW.flatten()
     features_GBD = inputs.index_select(0, centres).view(*centres_GB.shape, -1)

@@ -40,8 +40,8 @@ class WordPairs(FairseqDataset):
     probability 0 in ``keep`` (V,) are removed, and other tokens are kept with their probability. Every remaining token
     is a centre once. Its half-width is uniform in 1 ... ``window``, and its contexts are the tokens of its sentence
     within that distance, so windows span removed tokens. A generator seeded by (seed, epoch, batch) draws a batch, so
-    the batch does not depend on workers or order. Its centres are in the order of ``PairSteps``. ``predicts_centre`` is
-    True for CBOW, which predicts the centre from its contexts, and False for skip-gram.
+    the batch does not depend on workers or order. Its centres are in the order of ``learn_in_steps``.
+    ``predicts_centre`` is True for CBOW, which predicts the centre from its contexts, and False for skip-gram.
 
     Source: Mikolov et al. 2013 ("Efficient estimation"), section 3.2 (half-widths); word2vec.c (order of the steps).
     """

@@ -46,6 +46,8 @@ class WordPairsConfig(FairseqDataclass):
     dataset_impl: Optional[ChoiceEnum(get_available_dataset_impl())] = II("dataset.dataset_impl")  # type: ignore[valid-type]
     train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
+    clip_norm: float = II("optimization.clip_norm")
+    update_freq: list[int] = II("optimization.update_freq")
 
 
 @register_task("word_pairs", dataclass=WordPairsConfig)
@@ -149,5 +151,7 @@ class WordPairsTask(FairseqTask):
         """fairseq's step, with sparse gradients if the optimiser takes them."""
         # Several processes average dense gradients.
         sparse = extensions_of(optimizer).takes_sparse_gradients and get_data_parallel_world_size() == 1
-        extensions_of(model).set_sparse_gradients(sparse, optimizer.get_lr())
+        # Batches that are learned at once have no gradient to clip or to average.
+        at_once = sparse and not self.cfg.clip_norm and set(self.cfg.update_freq) == {1}
+        extensions_of(model).set_sparse_gradients(sparse, optimizer.get_lr() if at_once else 0.0)
         return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)

@@ -50,7 +50,7 @@ class Extensions(Protocol):
     ``restore_state(position, state)``, too."""
 
     set_sparse_gradients: Callable[[bool, float], None] = lambda sparse, rate: None
-    """Of word2vec: whether tables get sparse gradients, and the learning rate of the update."""
+    """Of word2vec: whether tables get sparse gradients, and the learning rate of an update that needs no gradient."""
 
     end_update: Callable[..., None] = lambda are_copies: None
     """``end_update(are_copies=...)``: called after the optimizer's step; whether that keeps the weights in float32."""

@@ -16,7 +16,6 @@ from fairseq_tiedemb.models.word2vec import Word2VecConfig
 from fairseq_tiedemb.optim.row_sgd import RowSGD
 from fairseq_tiedemb.outputs.noise import Noise
 from fairseq_tiedemb.outputs.pair_steps import BLOCK, BLOCK_NOISE, sizes_of_steps
-from fairseq_tiedemb.sparse_rows import sparse_rows
 from fairseq_tiedemb.tasks._pairs import WordPairs, keep_probabilities
 
 from .conftest import Record
@@ -66,32 +65,27 @@ def training(pairs: WordPairs, counts: np.ndarray, **options: Any) -> Callable[[
 def rows_and_products(pairs: WordPairs, counts: np.ndarray) -> Callable[[], None]:
     """What no way of learning a batch in steps by torch's operators can leave out: the limit of ours.
 
-    Each row is read and written once a batch, and once a step; scores and two gradients are a product each, of blocks
-    of noise words alone. There are no pairs, no random numbers, no losses and no gradients.
+    Each step reads and writes the rows of its words; scores and two gradients are a product each, of blocks of noise
+    words alone. There are no pairs, no random numbers, no losses and no gradients.
     """
     noise = Noise(torch.from_numpy(counts), 0.75, torch.from_numpy(counts).eq(0))
-    tables = [torch.zeros(len(counts), 100) for _ in range(2)]
+    inputs, outputs = (torch.zeros(len(counts), 100) for _ in range(2))
     batches = []
     for index in range(len(pairs)):
         sizes = [-(size // -BLOCK) for size in sizes_of_steps(pairs[index]["nsentences"])]
-        drawn = (pairs[index]["net_input"]["src_tokens"], noise.draw((sum(sizes) * BLOCK_NOISE,)))
-        words, places = zip(*(torch.unique(each, return_inverse=True) for each in drawn), strict=True)
-        batches.append((sizes, words, places))
+        words = noise.draw((sum(sizes) * BLOCK_NOISE,)).split([size * BLOCK_NOISE for size in sizes])
+        batches.append((sizes, pairs[index]["net_input"]["src_tokens"].tensor_split(len(sizes)), words))
 
     def epoch() -> None:
-        for sizes, words, places in batches:
-            rows = [table.index_select(0, own) for table, own in zip(tables, words, strict=True)]
-            parts = places[1].split([size * BLOCK_NOISE for size in sizes])
-            for size, centres, noise_words in zip(sizes, places[0].tensor_split(len(sizes)), parts, strict=True):
+        for batch in batches:
+            for size, centres, noise_words in zip(*batch, strict=True):
                 features = torch.zeros(size, BLOCK, 100)
-                features.view(-1, 100)[: len(centres)] = rows[0].index_select(0, centres)
-                of_noise = rows[1].index_select(0, noise_words).view(size, BLOCK_NOISE, 100)
+                features.view(-1, 100)[: len(centres)] = inputs.index_select(0, centres)
+                of_noise = outputs.index_select(0, noise_words).view(size, BLOCK_NOISE, 100)
                 scores = torch.bmm(features, of_noise.transpose(1, 2))
                 of_features = torch.bmm(scores, of_noise).view(-1, 100)
-                rows[1].index_add_(0, noise_words, torch.bmm(scores.transpose(1, 2), features).view(-1, 100))
-                rows[0].index_add_(0, centres, of_features[: len(centres)])
-            for table, own, changed in zip(tables, words, rows, strict=True):
-                table.add_(sparse_rows(own, changed, table.shape))
+                outputs.index_add_(0, noise_words, torch.bmm(scores.transpose(1, 2), features).view(-1, 100))
+                inputs.index_add_(0, centres, of_features[: len(centres)])
 
     return epoch
 

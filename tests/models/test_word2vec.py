@@ -13,7 +13,6 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.criterions.word_pairs import WordPairsLoss
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
-from fairseq_tiedemb.optim.row_sgd import RowSGD
 from fairseq_tiedemb.outputs import negative_sampling, pair_steps
 from fairseq_tiedemb.outputs.binary_trees import huffman_tree
 from fairseq_tiedemb.outputs.negative_sampling import NOISE_FOR
@@ -326,6 +325,7 @@ def test_small_steps_are_steps_of_sgd(
     monkeypatch.setattr(type(model.output.head), "_draw", lambda *_: noise)
     loss = model(words, of_pair, target).loss
     loss.backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
     expected = 0.0
     for block, (first, last) in enumerate(pairwise([0, *ends])):
         pairs = (of_pair >= first) & (of_pair < last)
@@ -337,10 +337,36 @@ def test_small_steps_are_steps_of_sgd(
         step.loss.backward()
         torch.optim.SGD(other.parameters(), lr=rate).step()
         other.zero_grad()
-    RowSGD(model.parameters(), lr=rate, clip_row_norm=1e-3).step()
     assert loss.item() == pytest.approx(expected, rel=1e-12)
     for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-13)
+
+
+def test_a_loss_without_gradients_teaches_nothing() -> None:
+    model = build()
+    model.set_sparse_gradients(True, 0.3)
+    before = [parameter.clone() for parameter in model.parameters()]
+    model.eval()(**batch(model)).loss.backward()
+    with torch.no_grad():
+        model.train()(**batch(model))
+    for ours, theirs in zip(model.parameters(), before, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    model(**batch(model))
+    assert not torch.equal(next(model.parameters()), before[0])
+
+
+def test_a_training_that_diverges_ends() -> None:
+    model = build().train()
+    model.set_sparse_gradients(True, 1e200)
+    message = "--lr: needs a training that does not diverge; got a loss of (inf|nan) at 1e.200. Use a lower one"
+    with pytest.raises(ValueError, match=message):
+        model(**batch(model))
+
+
+def test_a_table_that_is_not_trained_stays() -> None:
+    model = build()
+    model.decoder.embed_tokens.weight.requires_grad_(False)
+    assert not model.output.head.learns_in_steps(model.decoder.embed_tokens)
 
 
 @pytest.mark.parametrize("constant", [{}, {"embedding_scale": 3.0}, {"logit_scale": 0.1}, {"logit_soft_cap": 2.0}])
