@@ -106,7 +106,7 @@ class NegativeSampling(CountedHead):
         if self.noise_for == "pair":
             features_nD = features_nD.index_select(0, rows_N)
             rows_N = torch.arange(len(target_N), device=target_N.device)
-        together = BLOCK if self.noise_for == "block" else 1
+        together = self._together
         groups = -(-len(features_nD) // together)
         if noise is None:
             noise = self._draw(groups, None if self.training else int(target_N.sum()))
@@ -124,18 +124,25 @@ class NegativeSampling(CountedHead):
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
 
     def learns_in_steps(self, inputs: SharedEmbedding) -> bool:
-        """Whether ``loss_in_steps`` can learn these input embeddings: noise per block, trained plain tables."""
+        """Whether ``loss_in_steps`` can learn these input embeddings: the tables are plain, and are trained."""
         trained = all(table.is_plain and table.weight.requires_grad for table in (inputs, self.table))
-        return trained and self.noise_for == "block" and self.table.weight.dtype.itemsize >= 4
+        return trained and self.table.weight.dtype.itemsize >= 4
 
     def loss_in_steps(
         self, inputs: SharedEmbedding, words_n: Tensor, target_N: Tensor, rows_N: Tensor, rate: float
     ) -> OutputLoss:
         """``loss_of_sets`` of words' vectors, which the tables have learned on return; see ``learn_in_steps``."""
         check_target(target_N, len(rows_N), self.table.num_embeddings)
-        noise = self._draw(sum(-(-size // BLOCK) for size in sizes_of_steps(len(words_n))))
-        tables = inputs.weight, self.table.weight
-        return OutputLoss(learn_in_steps(*tables, words_n, target_N, rows_N, noise, self.samples, rate), None)
+        if self.noise_for == "pair":
+            words_n, rows_N = words_n.index_select(0, rows_N), torch.arange(len(target_N), device=target_N.device)
+        noise = self._draw(sum(-(-size // self._together) for size in sizes_of_steps(len(words_n))))
+        words, given = (words_n, target_N, rows_N, noise), {"negatives": self.samples, "rate": rate}
+        loss = learn_in_steps(inputs.weight, self.table.weight, *words, together=self._together, **given)
+        return OutputLoss(loss, None)
+
+    @property
+    def _together(self) -> int:
+        return BLOCK if self.noise_for == "block" else 1
 
     def _draw(self, groups: int, seed: int | None = None) -> Tensor:
         generator = None if seed is None else torch.Generator().manual_seed(seed)

@@ -25,6 +25,8 @@ def learn_in_steps(
     target_N: Tensor,
     rows_N: Tensor,
     noise_Gm: Tensor,
+    *,
+    together: int,
     negatives: int,
     rate: float,
 ) -> Tensor:
@@ -36,14 +38,15 @@ def learn_in_steps(
     in a text of 1.4 million words.
 
     Tied tables are the same tensor. ``words_n`` are the centres, ``target_N`` the contexts, ``rows_N`` the position of
-    each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of ``BLOCK`` centres; each step starts a
-    block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of the loss, a sum, does nothing.
+    each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of B = ``together`` centres; each step
+    starts a block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of the loss, a sum, does nothing.
 
     Raises:
         ValueError: if the loss is not finite.
     """
     inputs_VD, outputs_VD = inputs_VD.detach(), outputs_VD.detach()
-    blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, negatives, inputs_VD.dtype)
+    weight = noise_Gm.new_tensor(negatives / noise_Gm.size(1), dtype=inputs_VD.dtype)
+    blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, together, weight)
     scores_GBW = torch.empty_like(factors[0])
     of_blocks = (centres_S.view(len(words_GW), -1), words_GW, *factors, scores_GBW)
     for step in zip(*(each.split(blocks) for each in of_blocks), strict=True):
@@ -59,43 +62,45 @@ def learn_in_steps(
 
 
 def _blocks(
-    words_n: Tensor, target_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, negatives: int, dtype: torch.dtype
+    words_n: Tensor, target_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, together: int, weight: Tensor
 ) -> tuple[Any, ...]:
-    """Blocks of ``BLOCK`` centres i and W words w: m noise words, and the contexts of all of the block's centres.
+    """Blocks of B = ``together`` centres i and W words w: m noise words, and the contexts of the block's centres.
 
         loss = sum_iw weights_iw softplus(s_iw) - own_iw s_iw
 
     For a context of i, own_iw is 1 and weights_iw is 1 - (k / m) * (noise words equal to w); for a noise word
-    weights_iw is (k / m) * (contexts of i). All else is 0. Arguments are those of ``learn_in_steps``. Returns the
-    numbers of blocks in the steps, centres (S,), words (G, W), weights and own (G, BLOCK, W).
+    weights_iw is (k / m) * (contexts of i). All else is 0. ``weight`` is k / m; the others are those of
+    ``learn_in_steps``. Returns the numbers of blocks in the steps, centres (S,), words (G, W), weights and own
+    (G, B, W).
     """
-    device, (groups, count), weight, kinds = words_n.device, noise_Gm.shape, negatives / noise_Gm.size(1), 1024
+    device, (groups, count) = words_n.device, noise_Gm.shape
     sizes = torch.tensor(sizes_of_steps(len(words_n)), device=device)
-    blocks = -(sizes // -BLOCK)
-    unused = blocks * BLOCK - sizes
+    blocks = -(sizes // -together)
+    unused = blocks * together - sizes
     slot_n = torch.arange(len(words_n), device=device) + (unused.cumsum(0) - unused).repeat_interleave(sizes)
-    centres_S = words_n[:1].repeat(groups * BLOCK).scatter_(0, slot_n, words_n)
+    centres_S = words_n[:1].repeat(groups * together).scatter_(0, slot_n, words_n)
     slot_N = slot_n.index_select(0, rows_N)
-    counts_S = torch.bincount(slot_N, minlength=groups * BLOCK)
-    counts_G = counts_S.view(groups, BLOCK).sum(1)
-    block_N, columns = slot_N // BLOCK, count + int(counts_G.max())
+    counts_S = torch.bincount(slot_N, minlength=groups * together)
+    counts_G = counts_S.view(groups, together).sum(1)
+    block_N, columns = slot_N // together, count + int(counts_G.max())
     column_N = torch.arange(len(target_N), device=device)
     column_N += (count + counts_G - counts_G.cumsum(0)).index_select(0, block_N)
     words_GW = noise_Gm[:1, :1].repeat(groups, columns)
     words_GW[:, :count] = noise_Gm
     words_GW.view(-1).scatter_(0, block_N * columns + column_N, target_N)
-    weights_SW, own_SW = factors = torch.zeros(2, groups * BLOCK, columns, dtype=dtype, device=device)
-    weights_SW[:, :count] = (counts_S.to(dtype) * weight).unsqueeze(1)
+    weights_SW, own_SW = factors = torch.zeros(2, groups * together, columns, dtype=weight.dtype, device=device)
+    weights_SW[:, :count] = (counts_S.to(weight.dtype) * weight).unsqueeze(1)
     own_N = slot_N * columns + column_N
     for factor in (weights_SW, own_SW):
         factor.view(-1).scatter_(0, own_N, 1)
-    # Only words with equal last bits are compared.
+    # Only words with equal last digits are compared.
+    kinds = 16 * count
     known = torch.zeros(groups * kinds, dtype=torch.bool, device=device)
     known[(noise_Gm % kinds + kinds * torch.arange(groups, device=device).unsqueeze(1)).flatten()] = True
     maybe = known.index_select(0, target_N % kinds + kinds * block_N).nonzero().squeeze(1)
     repeats = noise_Gm.index_select(0, block_N[maybe]).eq(target_N[maybe].unsqueeze(1)).sum(1)
-    weights_SW.view(-1)[own_N[maybe]] -= weight * repeats.to(dtype)
-    return blocks[blocks > 0].tolist(), centres_S, words_GW, *factors.view(2, groups, BLOCK, columns)
+    weights_SW.view(-1)[own_N[maybe]] -= weight * repeats.to(weight.dtype)
+    return blocks[blocks > 0].tolist(), centres_S, words_GW, *factors.view(2, groups, together, columns)
 
 
 def _step(inputs: Tensor, outputs: Tensor, blocks: tuple[Tensor, ...], rate: float) -> None:

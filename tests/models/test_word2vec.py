@@ -306,33 +306,44 @@ def test_refused_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tied", "steps", "ends"), [(False, 3, [2, 4, 5]), (True, 3, [2, 4, 5]), (False, 7, range(1, 6))]
+    ("noise_for", "tied", "steps", "ends"),
+    [
+        ("block", False, 3, [2, 4, 5]),
+        ("block", True, 3, [2, 4, 5]),
+        ("block", False, 7, range(1, 6)),
+        ("centre", False, 3, [2, 4, 5]),
+        ("pair", False, 3, [3, 6, 9]),
+        ("pair", True, 3, [3, 6, 9]),
+    ],
 )
 def test_small_steps_are_steps_of_sgd(
-    tied: bool, steps: int, ends: Sequence[int], monkeypatch: pytest.MonkeyPatch
+    noise_for: str, tied: bool, steps: int, ends: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The update is that of a loop over parts of the batch, with autograd; some of seven steps have no centre."""
-    monkeypatch.setattr(pair_steps, "BLOCK", 2)
     monkeypatch.setattr(negative_sampling, "BLOCK", 2)
     monkeypatch.setattr(pair_steps, "STEPS", steps)
-    model, other = (build(share_decoder_input_output_embed=tied, negatives=2).train() for _ in range(2))
-    generator, rate, noise = torch.Generator().manual_seed(1), 0.3, torch.tensor([[4, 5, 4], [9, 6, 7], [8, 4, 5]])
-    noise = noise.repeat(2, 1)[: len(ends)]
+    options = {"share_decoder_input_output_embed": tied, "negatives": 2, "noise_for": noise_for}
+    model, other = (build(**options).train() for _ in range(2))
+    generator, rate = torch.Generator().manual_seed(1), 0.3
     words = torch.tensor([4, 5, 6, 5, 4])
     of_pair = torch.tensor([0, 0, 1, 2, 2, 2, 3, 4, 4])
     target = torch.randint(4, 11, (9,), generator=generator)
+    if noise_for == "block":  # of a step each
+        noise, rows = torch.randint(4, 11, (len(ends), 3), generator=generator), range(len(ends) + 1)
+    else:
+        noise, rows = torch.randint(4, 11, (ends[-1], 2), generator=generator), [0, *ends]
     model.set_sparse_gradients(True, rate)
     monkeypatch.setattr(type(model.output.head), "_draw", lambda *_: noise)
     loss = model(words, of_pair, target).loss
     loss.backward()
     assert all(parameter.grad is None for parameter in model.parameters())
+    if noise_for == "pair":
+        words, of_pair = words[of_pair], torch.arange(9)
     expected = 0.0
-    for block, (first, last) in enumerate(pairwise([0, *ends])):
+    for (first, last), own in zip(pairwise([0, *ends]), pairwise(rows), strict=True):
         pairs = (of_pair >= first) & (of_pair < last)
         features = other.extract_features(words[first:last])[0]
-        step = other.output.head.loss_of_sets(
-            features, target[pairs], of_pair[pairs] - first, noise=noise[block : block + 1]
-        )
+        step = other.output.head.loss_of_sets(features, target[pairs], of_pair[pairs] - first, noise=noise[slice(*own)])
         expected += step.loss.item()
         step.loss.backward()
         torch.optim.SGD(other.parameters(), lr=rate).step()
