@@ -29,7 +29,7 @@ PLUGIN=${PLUGIN:-$repository/fairseq_tiedemb}
 # ROW,UPDATES=100; and settings that give its training another folder.
 recipe_command='' variant='' training_variant='' unread=''
 of_corpus="REVIEWS MERGES" of_scores="BEAM LENPEN SAMPLE" of_training="EPOCHS UPDATES MAX_TOKENS LR DROPOUT EMBED HIDDEN"
-of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY PRECISION"
+of_training+=" WORDS INPUTS STATES OUTPUTS ANNEAL DECAY WEIGHT_DECAY PRECISION"
 for setting in SMOKE PLUGIN GPUS NODES CORPUS ARCH SEED ROUNDS FROM SETS QUESTIONS SPLITS ORDERS $of_corpus $of_training $of_scores; do
     value=${!setting:-}
     [[ $value && $value != "$repository/fairseq_tiedemb" && $setting=$value != NODES=1 ]] || continue

@@ -18,6 +18,7 @@
 #
 # WORDS, INPUTS, STATES, OUTPUTS   rates of dropout; the presets have 0.1, 0.2, 0.1, 0.2
 # DECAY                            of the moving average: 0.999; rows awd* and of ingredients 0.9995
+# WEIGHT_DECAY                     0; rows awd* and of ingredients 3e-5
 # EPOCHS, ANNEAL                   how many, and the first of them at a lower rate; the presets have 40 and 12, rows awd* 40
 #                                  and 21, those of ingredients 16 and 9
 # SEED, SPLITS: language-model.sh, of valid and test. SMOKE, DRY_RUN, RUNS, PLUGIN, GPUS: common.sh
@@ -71,6 +72,7 @@ esac
 for place in WORDS INPUTS STATES OUTPUTS; do
     [[ -z ${!place:-} ]] || options+=("--dropout-${place,,}" "${!place}")
 done
+options+=(${WEIGHT_DECAY:+--weight-decay "$WEIGHT_DECAY"})
 options+=(${EPOCHS:+--max-epoch "$EPOCHS"} ${ANNEAL:+--force-anneal "$ANNEAL"})
 WORK=${WORK:-$RUNS/ptb$of_work}
 folder=$WORK/record-$1-$SEED$training_variant

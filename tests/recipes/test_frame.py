@@ -49,8 +49,9 @@ DIMENSIONS, WMT16 = "train-liu-dimensions.sh", "train-liu-table1-transformer-wmt
         ),
         (
             ["train-small-record.sh", "wt"],
-            {"SPLITS": "valid", "INPUTS": "0.3", "ANNEAL": 20},
-            "--dropout-inputs 0.3 --force-anneal 20 --save-dir {runs}/ptb/record-wt-1-INPUTS-0.3-ANNEAL-20",
+            {"SPLITS": "valid", "INPUTS": "0.3", "ANNEAL": 20, "WEIGHT_DECAY": "1e-5"},
+            "--dropout-inputs 0.3 --weight-decay 1e-5 --force-anneal 20 "
+            "--save-dir {runs}/ptb/record-wt-1-INPUTS-0.3-ANNEAL-20-WEIGHT_DECAY-1e-5",
         ),
         (["train-table7-imdb-small.sh", "pr"], {"REVIEWS": 6250}, "--save-dir {runs}/imdb-lm-6250/pr-1"),
         (
