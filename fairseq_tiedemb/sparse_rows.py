@@ -1,6 +1,4 @@
-"""Sparse gradients of a table: the rows of a batch's words, each once."""
-
-from collections.abc import Sequence
+"""The rows of a batch's words, each once, and sparse gradients of them."""
 
 import torch
 from torch import Tensor
@@ -14,11 +12,6 @@ def distinct(words: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return found, place.index_select(0, words)
 
 
-def sparse_rows(words: Tensor, rows: Tensor, shape: Sequence[int]) -> Tensor:
-    """A sparse tensor (V, D) with these rows, of distinct words in rising order."""
-    return torch.sparse_coo_tensor(words.unsqueeze(0), rows, tuple(shape), is_coalesced=True, check_invariants=False)
-
-
 def sum_of_rows(gradient: Tensor) -> Tensor:
     """A sparse gradient (V, D) with repeated rows summed and sorted, about five times as fast as ``coalesce``."""
     if gradient.is_coalesced():
@@ -27,4 +20,5 @@ def sum_of_rows(gradient: Tensor) -> Tensor:
     found, places = distinct(words, len(gradient))
     if not torch.equal(found, words):
         rows = rows.new_zeros(len(found), *rows.shape[1:]).index_add_(0, places, rows)
-    return sparse_rows(found, rows, gradient.shape)
+    indices = found.unsqueeze(0)
+    return torch.sparse_coo_tensor(indices, rows, gradient.shape, is_coalesced=True, check_invariants=False)
