@@ -155,6 +155,8 @@ class _OutputLoss(torch.autograd.Function):
             # Rounded to half precision after fp16's loss scaling, which lifts small gradients into its range.
             if is_one:
                 return grad.to(dtype)
+            if grad.dtype == dtype:
+                return grad.mul_(grad_loss)
             return torch.mul(grad, grad_loss, out=torch.empty_like(grad, dtype=dtype))
 
         pairs = zip(grads, inputs[:4], strict=True)

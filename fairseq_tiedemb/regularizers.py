@@ -95,7 +95,8 @@ def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
             is_word = torch.ones_like(w[:, 0])
             if table.padding_idx is not None:
                 is_word[table.padding_idx] = 0.0
-            found.append(penalty(w, is_word, **options))
+            with torch.autocast(w.device.type, enabled=False):  # sums over V overflow in float16
+                found.append(penalty(w, is_word, **options))
         return torch.stack(found).sum() if found else None
 
     return of_model

@@ -310,6 +310,17 @@ def test_amp_divides_gradients_by_the_loss_scale_once() -> None:
     assert weight.item() == -2.0
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_gradients_on_the_cpu_are_clipped_beside_a_gpu(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    parameters = [torch.nn.Parameter(torch.zeros(4)) for _ in range(count)]
+    for parameter in parameters:
+        parameter.grad = torch.ones(4)
+    assert utils.clip_grad_norm_(iter(parameters), 1.0).item() == pytest.approx(2 * count**0.5)
+    for parameter in parameters:
+        torch.testing.assert_close(parameter.grad, torch.full((4,), 0.5 / count**0.5))
+
+
 @pytest.mark.parametrize(("window", "grown"), [(None, {}), (500, {"growth_interval": 500})])
 def test_amp_follows_its_flags(window: int | None, grown: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.amp, "GradScaler", lambda *args, **kwargs: (args, kwargs))
@@ -325,6 +336,7 @@ def test_only_the_known_warnings_are_silenced() -> None:
         warnings.resetwarnings()
         noise.quiet_warnings()
         warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then ...", stacklevel=1)
+        warnings.warn("RNN module weights are not part of single contiguous chunk of memory.", stacklevel=1)
         warnings.warn("\n'config' is validated against ConfigStore schema with the same name.", stacklevel=1)
         warnings.warn("the loss is not finite", stacklevel=1)
     assert [str(warning.message) for warning in heard] == ["the loss is not finite"]

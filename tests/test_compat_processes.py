@@ -1,6 +1,7 @@
 """The entries of compat about several processes: where they are started, and what they share."""
 
 import argparse
+import pickle
 import re
 import signal
 import types
@@ -98,12 +99,39 @@ def test_a_process_ends_without_threads_of_its_group(tmp_path: Path, monkeypatch
     def trains(*_: Any) -> None:
         torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
 
-    signals: list[int] = []
     monkeypatch.setattr(distributed_utils, "distributed_main", trains)
-    monkeypatch.setattr(torch.multiprocessing, "_prctl_pr_set_pdeathsig", signals.append)
     processes.cpu_process(0, torch.multiprocessing.get_start_method(), trains, None, {})
-    assert signals == [signal.SIGTERM]  # when the first process ends
     assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("is_started", [True, False])
+def test_a_process_ends_with_the_one_that_started_it(is_started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(torch.multiprocessing, "parent_process", lambda: "the first" if is_started else None)
+    monkeypatch.setattr(torch.multiprocessing, "_prctl_pr_set_pdeathsig", calls.append)
+    monkeypatch.setattr(processes, "FAIRSEQS_MAIN", lambda *arguments: calls.append(arguments))
+    pickle.loads(pickle.dumps(distributed_utils.distributed_main))(1, None, None, {})
+    assert calls == [*([signal.SIGTERM] if is_started else []), (1, None, None, {})]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [(("--cpu",), 1), ((), 8), (("--cpu", "--distributed-world-size", "2"), 2)]
+)
+def test_one_process_on_the_cpu_beside_gpus(
+    flags: tuple[str, ...], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    arguments = ["data", "--arch", "zaremba_lm_small", *flags]
+    found = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    assert found.distributed_world_size == expected
+
+
+@pytest.mark.usefixtures("torchrun")
+def test_a_process_of_torchrun_on_the_cpu_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    found = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "zaremba_lm_small", "--cpu"])
+    assert found.distributed_world_size == 2
 
 
 def test_two_cpu_processes_share_logs_objects_and_gradients(tmp_path: Path) -> None:
@@ -153,9 +181,23 @@ def test_bands_need_a_wrapper_that_does_not_wait(
     trainer = types.SimpleNamespace(
         cfg=types.SimpleNamespace(distributed_training=ddp, model=None), use_distributed_wrapper=world > 1
     )
+    trainer.data_parallel_world_size = world
     trainer._model, trainer._criterion, trainer._lr_scheduler = types.SimpleNamespace(decoder=decoder), None, None
     models_check_their_training(lambda _: None, trainer)
     assert ("Use --ddp-backend legacy_ddp" in caplog.text) == is_warned
+
+
+@pytest.mark.parametrize(("world", "rows", "is_warned"), [(8, 20, True), (1, 20, False), (8, 3, False)])
+def test_a_presets_batch_is_of_one_process(
+    world: int, rows: int, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ddp = types.SimpleNamespace(ddp_backend="legacy_ddp", find_unused_parameters=False)
+    cfg = types.SimpleNamespace(distributed_training=ddp, model=None, dataset={"batch_size": rows, "max_tokens": None})
+    trainer = types.SimpleNamespace(cfg=cfg, data_parallel_world_size=world, _criterion=None, _lr_scheduler=None)
+    trainer._model = types.SimpleNamespace(recipe={"batch_size": 20})
+    models_check_their_training(lambda _: None, trainer)
+    warned = "8 processes: an update has 8 times the words .* Use --batch-size 2, or --distributed-world-size 1"
+    assert bool(re.search(warned, caplog.text)) == is_warned
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
 from fairseq.file_io import PathManager
 
 from fairseq_tiedemb.compat import saving
@@ -88,6 +88,21 @@ def test_a_copy_that_is_cut_short_leaves_the_old_checkpoint(
     assert sorted(tmp_path.iterdir()) == [new, last]
     assert PathManager.copy(str(new), str(last), overwrite=True)
     assert last.read_text() == "new checkpoint"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_memory_that_is_shared_is_copied_once(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from a GPU, where `cpu` makes a new tensor."""
+    monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)
+    table = torch.arange(6).to(dtype).view(2, 3)
+    given = {"a": table, "b": {"c": table.detach(), "t": table.t(), "row": table[0]}, "n": 1, "empty": [table[:0]] * 2}
+    found = utils.move_to_cpu(given)
+    assert found["a"] is found["b"]["c"]
+    assert len({id(each) for each in (found["a"], found["b"]["t"], found["b"]["row"])}) == 3
+    for ours, theirs in ((found["a"], table), (found["b"]["t"], table.t()), (found["b"]["row"], table[0])):
+        torch.testing.assert_close(ours, theirs.float(), rtol=0, atol=0)
+    assert found["n"] == 1
+    assert [each.shape for each in found["empty"]] == [(0, 3)] * 2
 
 
 def test_training_on_a_full_disk_stops_and_names_the_file(

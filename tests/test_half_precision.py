@@ -58,6 +58,8 @@ def test_a_training_in_float16(name: str, train: InProcess, request: pytest.Fixt
     # Weights differ: fairseq saves rounded ones, and no count of the updates since an overflow.
     for state in (whole, resumed):
         assert all(weight.isfinite().all() for weight in state["model"].values())
+        tables = [each for key, each in state["model"].items() if re.search(r"(embed_tokens|output\w*)\.weight$", key)]
+        assert len({each.data_ptr() for each in tables}) == (len(tables) if name in HEADS else 1)
 
 
 @pytest.mark.slow

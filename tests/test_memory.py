@@ -69,6 +69,6 @@ def test_the_loss_takes_what_its_formula_says(tokens: int, words: int, width: in
     features = torch.randn(tokens, width).to(dtype).requires_grad_()
     target = torch.randint(words, (tokens,))
     with Allocated() as allocated:
-        output_loss(features, table, target).loss.backward()
+        (output_loss(features, table, target).loss * 0.5).backward()
     assert allocated.peak == pytest.approx(by_formula(tokens, words, width, dtype), rel=0.1)
     assert allocated.peak < tokens * words * 4 + 2 * words * width * 4

@@ -234,9 +234,12 @@ def test_penalties_of_weights_are_in_float32(name: str) -> None:
     half = build(projection=True).half()
     with torch.no_grad():
         half.output.table.weight.fill_(64.0)  # a sum of squares overflows
-    found = penalty(name, half)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found.double(), penalty(name, copy.deepcopy(half).double()))
+    expected = penalty(name, copy.deepcopy(half).double())
+    for model, autocast in ((half, False), (copy.deepcopy(half).float(), True)):
+        with torch.autocast("cpu", dtype=torch.float16, enabled=autocast):
+            found = penalty(name, model)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), expected)
 
 
 @of_weights

@@ -18,6 +18,7 @@ NOISE = (
     r"`broadcast_buffers` is deprecated",
     r"Support for mismatched key_padding_mask and attn_mask is deprecated",
     r"`torch\.jit\.script` is deprecated",
+    r"RNN module weights are not part of single contiguous chunk",
 )
 # A program that logs everything before it imports fairseq asks for that by itself.
 CHOSEN = None if "fairseq.models" in sys.modules else logging.getLogger().level

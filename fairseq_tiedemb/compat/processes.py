@@ -1,5 +1,6 @@
 """Distributed training and evaluation, also on CPUs."""
 
+import argparse
 import os
 import signal
 import tempfile
@@ -17,6 +18,8 @@ from fairseq.trainer import Trainer
 from ..wrapping import wrap
 from .mending import mend, mend_now
 
+FAIRSEQS_MAIN = distributed_utils.distributed_main
+
 
 def started_by_torchrun() -> bool:
     """Whether torchrun, or a launcher that sets the same variables, started this process."""
@@ -33,6 +36,20 @@ def torchrun_world_size(original: Any, parser: Any, default_world_size: int | No
     if default_world_size is None and not torch.cuda.is_available() and started_by_torchrun():
         default_world_size = int(os.environ["WORLD_SIZE"])
     return original(parser, default_world_size)
+
+
+@mend(options, "parse_args_and_arch")
+def one_process_on_the_cpu(original: Any, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """With `--cpu`, use one process by default, however many GPUs there are.
+
+    Without it: as many processes as GPUs run on the CPU (options.py:322). Goes when the default reads `--cpu`.
+    """
+    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    reader.add_argument("--cpu", action="store_true")
+    if torch.cuda.is_available() and reader.parse_known_args(input_args)[0].cpu:
+        started = int(os.environ["WORLD_SIZE"]) if started_by_torchrun() else 1
+        parser.set_defaults(distributed_world_size=started)
+    return original(parser, input_args, *args, **kwargs)
 
 
 @mend(Trainer, "__init__")
@@ -85,11 +102,25 @@ def cpu_process(index: int, start_method: str, main: Callable[..., Any], cfg: An
     have the first process's `start_method`, since `spawn` would repeat all imports.
     """
     torch.multiprocessing.set_start_method(start_method, force=True)
-    # End with the first process, however it ends. torch sends SIGINT, which background processes of a script ignore:
-    # such a process would train on, and write over the checkpoints of the resumed training.
-    torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # type: ignore[attr-defined]
     distributed_utils.distributed_main(index, main, cfg, kwargs)
     leave_group()
+
+
+def ending_with_the_first(index: int, main: Callable[..., Any], cfg: Any, kwargs: dict[str, Any]) -> None:
+    """Run fairseq's `distributed_main`, in a process of its own or in that of torchrun."""
+    if torch.multiprocessing.parent_process() is not None:
+        torch.multiprocessing._prctl_pr_set_pdeathsig(signal.SIGTERM)  # type: ignore[attr-defined]
+    FAIRSEQS_MAIN(index, main, cfg, kwargs)
+
+
+@mend_now
+def processes_end_with_the_first() -> None:
+    """End the processes that fairseq starts with the one that started them, however it ends.
+
+    Without it: torch sends them SIGINT, which background processes of a script ignore. They train on, hold the GPUs,
+    and write over the checkpoints of the resumed training. Goes when torch sends another signal.
+    """
+    distributed_utils.distributed_main = ending_with_the_first  # by name, since it is sent to the new processes
 
 
 def leave_group() -> None:

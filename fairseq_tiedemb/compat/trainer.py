@@ -8,7 +8,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from fairseq import options
+from fairseq import options, utils
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.ema.ema import EMA
@@ -261,6 +261,20 @@ def half_precision_needs_a_gpu() -> None:
             return original(self, *args, **kwargs)
         with mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor):
             return original(self, *args, **kwargs)
+
+
+@mend(utils, "clip_grad_norm_")
+def clipping_beside_a_gpu(original: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+    """Clip gradients on the CPU with `--cpu` where there is a GPU.
+
+    Without it: their norm is moved to the GPU (utils.py:383), and the first update ends in an error about two devices.
+    Goes when the norm stays where the gradients are.
+    """
+    params = [params] if isinstance(params, torch.Tensor) else list(params)
+    if not torch.cuda.is_available() or any(each.grad is not None and each.grad.is_cuda for each in params):
+        return original(params, *args, **kwargs)
+    with mock.patch.object(torch.cuda, "is_available", return_value=False):
+        return original(params, *args, **kwargs)
 
 
 @mend(Trainer, "load_checkpoint")

@@ -64,7 +64,7 @@ class RecurrentEncoder(FairseqEncoder):
         if torch.is_grad_enabled() or not counts.eq(beams).all():
             sentences, beams = new_order // encoder_out.get("beams", 1), 1
         reordered = {**encoder_out, "beams": beams}
-        if not torch.equal(sentences, torch.arange(len(encoder_out["state"])).to(sentences)):
+        if not torch.equal(sentences, torch.arange(len(encoder_out["state"]), device=sentences.device)):
             reordered["state"] = encoder_out["state"].index_select(0, sentences)
             for name in ("source", "projected_source"):  # the decoder adds the latter
                 if name in encoder_out:

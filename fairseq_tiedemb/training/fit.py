@@ -73,7 +73,7 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
 
     fairseq builds model and criterion separately (fairseq_cli/train.py:112). A criterion that accepts the shape of the
     model's logits, but not their meaning, would silently train something else. Warn of an adaptive softmax in several
-    processes whose wrapper waits for the gradients of all bands.
+    processes whose wrapper waits for the gradients of all bands, and of a preset's batch in each of several processes.
     """
     extensions_of(self._model).check_training(self._criterion, self.cfg.model)
     ddp = self.cfg.distributed_training
@@ -84,6 +84,14 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
             f"--ddp-backend {ddp.ddp_backend}: with an adaptive softmax a process whose batch has no word of a band "
             "ends the training, or lets it wait for ever. Use --ddp-backend legacy_ddp."
         )
+    recipe, processes = extensions_of(self._model).recipe, self.data_parallel_world_size
+    for name in ("batch_size", "max_tokens"):
+        of_recipe = recipe.get(name)
+        if processes > 1 and of_recipe and self.cfg.dataset[name] == of_recipe:
+            logger.warning(
+                f"{processes} processes: an update has {processes} times the words that the preset's learning rate is "
+                f"for. Use {flag_of(name)} {of_recipe // processes or 1}, or --distributed-world-size 1."
+            )
     original(self)
     if extensions_of(self._lr_scheduler).decay_of_average is not None and not self.cfg.ema.store_ema:
         flag = f"--lr-scheduler {self.cfg.lr_scheduler._name}"
