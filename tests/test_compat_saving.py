@@ -94,7 +94,7 @@ def test_a_copy_that_is_cut_short_leaves_the_old_checkpoint(
 def test_memory_that_is_shared_is_copied_once(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """As from a GPU, where `cpu` makes a new tensor."""
     monkeypatch.setattr(torch.Tensor, "cpu", torch.Tensor.clone)
-    table = torch.arange(6).to(dtype).view(2, 3)
+    table = torch.arange(9).to(dtype).view(3, 3)
     given = {"a": table, "b": {"c": table.detach(), "t": table.t(), "row": table[0]}, "n": 1, "empty": [table[:0]] * 2}
     found = utils.move_to_cpu(given)
     assert found["a"] is found["b"]["c"]
