@@ -4,6 +4,7 @@ import argparse
 import pickle
 import re
 import signal
+import sys
 import types
 from pathlib import Path
 from typing import Any
@@ -115,23 +116,19 @@ def test_a_process_ends_with_the_one_that_started_it(is_started: bool, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"), [(("--cpu",), 1), ((), 8), (("--cpu", "--distributed-world-size", "2"), 2)]
+    ("flags", "started", "expected"),
+    [((), 0, 8), (("--cpu",), 0, 1), (("--cpu",), 2, 2), (("--cpu", "--distributed-world-size", "3"), 0, 3)],
 )
-def test_one_process_on_the_cpu_beside_gpus(
-    flags: tuple[str, ...], expected: int, monkeypatch: pytest.MonkeyPatch
+def test_processes_on_the_cpu_beside_gpus(
+    flags: tuple[str, ...], started: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    arguments = ["data", "--arch", "zaremba_lm_small", *flags]
-    found = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    assert found.distributed_world_size == expected
-
-
-@pytest.mark.usefixtures("torchrun")
-def test_a_process_of_torchrun_on_the_cpu_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    found = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "zaremba_lm_small", "--cpu"])
-    assert found.distributed_world_size == 2
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", *flags])
+    for name, value in (TORCHRUN if started else {}).items():
+        monkeypatch.setenv(name, value)
+    assert options.get_training_parser().parse_args(flags).distributed_world_size == expected
+    assert options.get_generation_parser().parse_args(flags[:1]).distributed_world_size == 1
 
 
 def test_two_cpu_processes_share_logs_objects_and_gradients(tmp_path: Path) -> None:

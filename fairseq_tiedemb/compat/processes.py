@@ -1,8 +1,8 @@
 """Distributed training and evaluation, also on CPUs."""
 
-import argparse
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -27,29 +27,16 @@ def started_by_torchrun() -> bool:
 
 
 @mend(options, "add_distributed_training_args")
-def torchrun_world_size(original: Any, parser: Any, default_world_size: int | None = None) -> Any:
-    """Under torchrun without a GPU, use as many processes as torchrun started.
+def processes_on_the_cpu(original: Any, parser: Any, default_world_size: int | None = None) -> Any:
+    """Without a GPU, or with `--cpu`, use as many processes as torchrun started by default, or one.
 
-    Without it: the default of `--distributed-world-size` is the number of GPUs, at least 1 (options.py:322), and every
-    process trains alone and writes the same checkpoints. Goes when the default reads WORLD_SIZE.
+    Without it: the default of `--distributed-world-size` is the number of GPUs, at least 1 (options.py:322). Without
+    one every process of torchrun trains alone and writes the same checkpoints; beside eight, `--cpu` starts eight.
+    Goes when the default reads WORLD_SIZE and `--cpu`.
     """
-    if default_world_size is None and not torch.cuda.is_available() and started_by_torchrun():
-        default_world_size = int(os.environ["WORLD_SIZE"])
+    if default_world_size is None and ("--cpu" in sys.argv or not torch.cuda.is_available()):
+        default_world_size = int(os.environ["WORLD_SIZE"]) if started_by_torchrun() else 1
     return original(parser, default_world_size)
-
-
-@mend(options, "parse_args_and_arch")
-def one_process_on_the_cpu(original: Any, parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """With `--cpu`, use one process by default, however many GPUs there are.
-
-    Without it: as many processes as GPUs run on the CPU (options.py:322). Goes when the default reads `--cpu`.
-    """
-    reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    reader.add_argument("--cpu", action="store_true")
-    if torch.cuda.is_available() and reader.parse_known_args(input_args)[0].cpu:
-        started = int(os.environ["WORLD_SIZE"]) if started_by_torchrun() else 1
-        parser.set_defaults(distributed_world_size=started)
-    return original(parser, input_args, *args, **kwargs)
 
 
 @mend(Trainer, "__init__")
