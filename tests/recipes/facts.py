@@ -4,6 +4,8 @@ from typing import Any
 
 METHODS = ("plain", "l2-input", "square-output", "distance", "cosine")
 ALL_METHODS = (*METHODS, "scaled", "scaled-words", "scaled-cosine", "fixnorm", "half-swap")
+# Learning rates in the ranking other than 1.
+RATES = {"scaled": 0.5, "scaled-words": 0.5, "scaled-cosine": 0.25, "fixnorm": 0.25}
 TIED, ALL = "--share-decoder-input-output-embed", "--share-all-embeddings"
 LSTM = {"small": "", "wt": "_wt", "pr": "_pr", "wt-pr": "_wt_pr"}
 SMALL = {row: f"--arch zaremba_lm_small{end}" for row, end in LSTM.items()}
@@ -78,7 +80,10 @@ ROWS: dict[str, dict[str, str | None]] = {
         "wt-pr": "--arch gal_lm_small_wt --projection --projection-bias --projection-regularization 0.15",
         **dict.fromkeys(("awd", "awd-dropout", *INGREDIENTS), ""),
     },
-    "train-ranking.sh": {method: f"--arch zaremba_lm_small_wt --sharing-method {method}" for method in ALL_METHODS},
+    "train-ranking.sh": {
+        method: f"--arch zaremba_lm_small_wt --sharing-method {method} --lr {RATES.get(method, 1)}"
+        for method in ALL_METHODS
+    },
     "train-transformer-lm.sh": {
         "untied": "--arch tied_transformer_lm",
         **{m: f"--arch tied_transformer_lm {TIED} --sharing-method {m}" for m in ALL_METHODS},
