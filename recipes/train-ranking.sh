@@ -19,9 +19,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/language-model.sh"
 
 need_row METHOD "$@"
 rate=1
-case $1${DROPOUT:+ with dropout} in
-    scaled | scaled-words) rate=0.5 ;;
-    scaled-cosine | fixnorm) rate=0.25 ;;
+case $1,${DROPOUT:-0} in
+    scaled,0 | scaled-words,0) rate=0.5 ;;
+    scaled-cosine,0 | fixnorm,0) rate=0.25 ;;
 esac
 PRECISION=${PRECISION:-bf16}
 WORK=${WORK:-$RUNS/ptb$of_work}

@@ -101,6 +101,10 @@ def test_memory_that_is_shared_is_copied_once(dtype: torch.dtype, monkeypatch: p
     assert len({id(each) for each in (found["a"], found["b"]["t"], found["b"]["row"])}) == 3
     for ours, theirs in ((found["a"], table), (found["b"]["t"], table.t()), (found["b"]["row"], table[0])):
         torch.testing.assert_close(ours, theirs.float(), rtol=0, atol=0)
+    sparse, complex_ = torch.eye(2).to_sparse(), torch.tensor([1 + 2j])
+    others = utils.move_to_cpu([sparse, complex_, complex_.conj()])
+    for ours, theirs in zip(others, (sparse, complex_, complex_.conj()), strict=True):
+        torch.testing.assert_close(ours, theirs)
     assert found["n"] == 1
     assert [each.shape for each in found["empty"]] == [(0, 3)] * 2
 

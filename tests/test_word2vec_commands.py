@@ -69,6 +69,18 @@ def test_what_changes_gradients_is_followed(flags: tuple[Any, ...], two_topics: 
     assert (losses[-1] == pytest.approx(losses[0], rel=1e-3)) == ("--clip-norm" in flags)
 
 
+def test_a_batch_without_pairs_ends_no_training(run_command: RunCommand, train: InProcess, tmp_path: Path) -> None:
+    """fairseq trains a dummy batch in its place, whose gradients it ignores."""
+    text = [" ".join("abcdefgh"[number % 8 :]) if number < 40 else "a" for number in range(120)]
+    (tmp_path / "text").write_text("\n".join(text) + "\n")
+    files = ("--trainpref", tmp_path / "text", "--validpref", tmp_path / "text", "--destdir", tmp_path)
+    run_command("preprocess", "--only-source", "--padding-factor", 1, *files)
+    command = (tmp_path, *MODELS["skip-gram"], "--subsampling", 0, "--lr-scheduler", "fixed", "--max-epoch", 1)
+    norms = logged(train(*command, "--no-save", "--log-interval", 1, "--log-format", "json"), "gnorm")
+    assert set(norms) == {0}
+    assert len(norms) > 8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["skip-gram", "tree"])
 def test_two_processes_train_like_one_with_twice_the_batches(

@@ -28,7 +28,7 @@ def started_by_torchrun() -> bool:
 
 @mend(options, "add_distributed_training_args")
 def processes_on_the_cpu(original: Any, parser: Any, default_world_size: int | None = None) -> Any:
-    """Without a GPU, or with `--cpu`, use as many processes as torchrun started by default, or one.
+    """Without a GPU, or with `--cpu` on the command line, use as many processes as torchrun started by default, or one.
 
     Without it: the default of `--distributed-world-size` is the number of GPUs, at least 1 (options.py:322). Without
     one every process of torchrun trains alone and writes the same checkpoints; beside eight, `--cpu` starts eight.

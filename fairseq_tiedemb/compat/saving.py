@@ -51,6 +51,8 @@ def shared_tensors_stay_shared(original: Any, sample: Any) -> Any:
     copies: dict[Any, torch.Tensor] = {}
 
     def once(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+            return original([tensor])[0]
         memory = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.size(), tensor.stride())
         if memory not in copies:
             copies[memory] = original([tensor])[0]

@@ -80,7 +80,7 @@ class Word2Vec(TiedModel, BaseFairseqModel):
         lambda given: Widths(*[given("decoder_embed_dim")] * 3), bias=False, heads=(NEGATIVE_SAMPLING, SOFTMAX, "tree")
     )
     predicts_centre: ClassVar[bool] = False  # True for CBOW
-    rate_of_steps = 0.0
+    rate_of_steps: float | None = None
 
     def __init__(self, decoder: WordVectors):
         super().__init__()
@@ -116,17 +116,17 @@ class Word2Vec(TiedModel, BaseFairseqModel):
                 nn.init.uniform_(each.weight, -limit, limit)
                 each.reset_rows_of_norm_one()
 
-    def set_sparse_gradients(self, sparse: bool, rate: float = 0.0) -> None:
+    def set_sparse_gradients(self, sparse: bool, rate: float | None = None) -> None:
         """Chooses whether gradients hold only the rows of a batch, for ``row_sgd``.
 
         With a ``rate``, the update's learning rate, skip-gram with negative sampling of plain tables has no gradient:
-        ``forward`` with targets learns a batch in small steps. 0 is for the gradient of the batch.
+        ``forward`` with targets learns a batch in small steps. None is for the gradient of the batch.
         """
         inputs, head = self.decoder.embed_tokens, self.output.head
         for module in (inputs, self.output.table):
             module.sparse_gradients = sparse
         steps = sparse and not self.predicts_centre and isinstance(head, NegativeSampling)
-        self.rate_of_steps = rate if steps and head.learns_in_steps(inputs) else 0.0
+        self.rate_of_steps = rate if steps and head.learns_in_steps(inputs) else None
 
     def extract_features(  # type: ignore[override]
         self, src_tokens: Tensor, centres: Tensor | None = None
@@ -157,8 +157,8 @@ class Word2Vec(TiedModel, BaseFairseqModel):
             target: target words: the contexts (N,), or for CBOW the centres (n,).
             loss_options: options of the loss.
         """
-        learns = self.rate_of_steps and self.training and torch.is_grad_enabled()
-        if learns and target is not None and loss_options == PLAIN_LOSS:
+        in_steps = self.rate_of_steps is not None and self.training and torch.is_grad_enabled()
+        if in_steps and target is not None and loss_options == PLAIN_LOSS:
             inputs, head = self.decoder.embed_tokens, self.output.head
             return head.loss_in_steps(inputs, src_tokens, target, centres, self.rate_of_steps)
         features = self.extract_features(src_tokens, centres)[0]

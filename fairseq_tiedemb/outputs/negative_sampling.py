@@ -106,19 +106,19 @@ class NegativeSampling(CountedHead):
         if self.noise_for == "pair":
             features_nD = features_nD.index_select(0, rows_N)
             rows_N = torch.arange(len(target_N), device=target_N.device)
-        together = self._together
-        groups = -(-len(features_nD) // together)
+        block_size = self._block_size
+        groups = -(-len(features_nD) // block_size)
         if noise is None:
             noise = self._draw(groups, None if self.training else int(target_N.sum()))
         words_U, places = distinct(torch.cat((target_N, noise.flatten())), self.table.num_embeddings)
         known = self.table.rows(words_U)
         target_rows, noise_rows = (known.take(part) for part in places.split((len(target_N), noise.numel())))
         scores_N = target_rows.scores_one_by_one(features_nD.index_select(0, rows_N))
-        features_GBD = F.pad(features_nD, (0, 0, 0, groups * together - len(features_nD)))
-        features_GBD = features_GBD.view(groups, together, features_nD.size(1))
+        features_GBD = F.pad(features_nD, (0, 0, 0, groups * block_size - len(features_nD)))
+        features_GBD = features_GBD.view(groups, block_size, features_nD.size(1))
         of_noise = F.softplus(noise_rows.scores_in_turn(features_GBD)).sum(1).flatten().index_select(0, rows_N)
         # Noise equal to the target is subtracted again; its logit is the target's.
-        repeats_N = noise.index_select(0, rows_N // together).eq(target_N.unsqueeze(1)).sum(1)
+        repeats_N = noise.index_select(0, rows_N // block_size).eq(target_N.unsqueeze(1)).sum(1)
         of_noise = of_noise - repeats_N * F.softplus(scores_N)
         losses_N = F.softplus(-scores_N) + self.samples / noise.size(1) * of_noise
         return OutputLoss(losses_N.sum() if options.reduce else losses_N, None)
@@ -135,13 +135,13 @@ class NegativeSampling(CountedHead):
         check_target(target_N, len(rows_N), self.table.num_embeddings)
         if self.noise_for == "pair":
             words_n, rows_N = words_n.index_select(0, rows_N), torch.arange(len(target_N), device=target_N.device)
-        noise = self._draw(sum(-(-size // self._together) for size in sizes_of_steps(len(words_n))))
-        words, given = (words_n, target_N, rows_N, noise), {"negatives": self.samples, "rate": rate}
-        loss = learn_in_steps(inputs.weight, self.table.weight, *words, together=self._together, **given)
+        noise = self._draw(sum(-(-size // self._block_size) for size in sizes_of_steps(len(words_n))))
+        tables, words = (inputs.weight, self.table.weight), (words_n, target_N, rows_N, noise)
+        loss = learn_in_steps(*tables, *words, block_size=self._block_size, negatives=self.samples, rate=rate)
         return OutputLoss(loss, None)
 
     @property
-    def _together(self) -> int:
+    def _block_size(self) -> int:
         return BLOCK if self.noise_for == "block" else 1
 
     def _draw(self, groups: int, seed: int | None = None) -> Tensor:

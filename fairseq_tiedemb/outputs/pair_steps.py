@@ -6,11 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Steps per batch. Step s learns the centres s, s + STEPS, ..., whose windows of up to STEPS / 2 words do not overlap.
+# Steps per batch. Step s learns the centres s, s + STEPS, ..., whose windows of up to STEPS / 2 words do not overlap;
+# with noise of each pair's own, a tenth of the pairs.
 STEPS = 10
 # For noise per block: feature vectors per block, and the smallest number of noise words.
 BLOCK = 8
 BLOCK_NOISE = 64
+# Targets are compared with the noise words whose numbers have the same remainder, of so many remainders per noise word.
+KINDS = 16
 
 
 def sizes_of_steps(count: int) -> list[int]:
@@ -26,7 +29,7 @@ def learn_in_steps(
     rows_N: Tensor,
     noise_Gm: Tensor,
     *,
-    together: int,
+    block_size: int,
     negatives: int,
     rate: float,
 ) -> Tensor:
@@ -38,15 +41,15 @@ def learn_in_steps(
     in a text of 1.4 million words.
 
     Tied tables are the same tensor. ``words_n`` are the centres, ``target_N`` the contexts, ``rows_N`` the position of
-    each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of B = ``together`` centres; each step
-    starts a block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of the loss, a sum, does nothing.
+    each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of B = ``block_size`` centres; each
+    step starts a block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of the loss, a sum, does nothing.
 
     Raises:
         ValueError: if the loss is not finite.
     """
     inputs_VD, outputs_VD = inputs_VD.detach(), outputs_VD.detach()
-    weight = noise_Gm.new_tensor(negatives / noise_Gm.size(1), dtype=inputs_VD.dtype)
-    blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, together, weight)
+    noise_weight = noise_Gm.new_tensor(negatives / noise_Gm.size(1), dtype=inputs_VD.dtype)
+    blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, block_size, noise_weight)
     scores_GBW = torch.empty_like(factors[0])
     of_blocks = (centres_S.view(len(words_GW), -1), words_GW, *factors, scores_GBW)
     for step in zip(*(each.split(blocks) for each in of_blocks), strict=True):
@@ -55,52 +58,49 @@ def learn_in_steps(
     # `torch.dot` is slow where oneDNN multiplies, which makes a product of it.
     loss = F.softplus(scores_GBW).mul_(weights_GBW).sub_(scores_GBW.mul_(own_GBW)).sum()
     if not loss.isfinite():
-        raise ValueError(
-            f"--lr: needs a training that does not diverge; got a loss of {loss} at {rate}. Use a lower one."
-        )
-    return loss.requires_grad_()
+        raise ValueError(f"--lr: needs a rate at which the loss stays finite; got {rate}. Use a lower one.")
+    return loss.requires_grad_().clone()  # no leaf, which could not be changed in place
 
 
 def _blocks(
-    words_n: Tensor, target_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, together: int, weight: Tensor
+    words_n: Tensor, target_N: Tensor, rows_N: Tensor, noise_Gm: Tensor, block_size: int, noise_weight: Tensor
 ) -> tuple[Any, ...]:
-    """Blocks of B = ``together`` centres i and W words w: m noise words, and the contexts of the block's centres.
+    """Blocks of B = ``block_size`` centres i and W words w: m noise words, and the contexts of the block's centres.
 
         loss = sum_iw weights_iw softplus(s_iw) - own_iw s_iw
 
     For a context of i, own_iw is 1 and weights_iw is 1 - (k / m) * (noise words equal to w); for a noise word
-    weights_iw is (k / m) * (contexts of i). All else is 0. ``weight`` is k / m; the others are those of
+    weights_iw is (k / m) * (contexts of i). All else is 0. ``noise_weight`` is k / m; the others are those of
     ``learn_in_steps``. Returns the numbers of blocks in the steps, centres (S,), words (G, W), weights and own
     (G, B, W).
     """
     device, (groups, count) = words_n.device, noise_Gm.shape
     sizes = torch.tensor(sizes_of_steps(len(words_n)), device=device)
-    blocks = -(sizes // -together)
-    unused = blocks * together - sizes
+    blocks = -(sizes // -block_size)
+    unused = blocks * block_size - sizes
     slot_n = torch.arange(len(words_n), device=device) + (unused.cumsum(0) - unused).repeat_interleave(sizes)
-    centres_S = words_n[:1].repeat(groups * together).scatter_(0, slot_n, words_n)
+    centres_S = words_n[:1].repeat(groups * block_size).scatter_(0, slot_n, words_n)
     slot_N = slot_n.index_select(0, rows_N)
-    counts_S = torch.bincount(slot_N, minlength=groups * together)
-    counts_G = counts_S.view(groups, together).sum(1)
-    block_N, columns = slot_N // together, count + int(counts_G.max())
+    counts_S = torch.bincount(slot_N, minlength=groups * block_size)
+    counts_G = counts_S.view(groups, block_size).sum(1)
+    block_N, columns = slot_N // block_size, count + int(counts_G.max())
     column_N = torch.arange(len(target_N), device=device)
     column_N += (count + counts_G - counts_G.cumsum(0)).index_select(0, block_N)
     words_GW = noise_Gm[:1, :1].repeat(groups, columns)
     words_GW[:, :count] = noise_Gm
     words_GW.view(-1).scatter_(0, block_N * columns + column_N, target_N)
-    weights_SW, own_SW = factors = torch.zeros(2, groups * together, columns, dtype=weight.dtype, device=device)
-    weights_SW[:, :count] = (counts_S.to(weight.dtype) * weight).unsqueeze(1)
+    weights_SW, own_SW = factors = torch.zeros(2, groups * block_size, columns, dtype=noise_weight.dtype, device=device)
+    weights_SW[:, :count] = (counts_S.to(noise_weight.dtype) * noise_weight).unsqueeze(1)
     own_N = slot_N * columns + column_N
     for factor in (weights_SW, own_SW):
         factor.view(-1).scatter_(0, own_N, 1)
-    # Only words with equal last digits are compared.
-    kinds = 16 * count
+    kinds = KINDS * count
     known = torch.zeros(groups * kinds, dtype=torch.bool, device=device)
     known[(noise_Gm % kinds + kinds * torch.arange(groups, device=device).unsqueeze(1)).flatten()] = True
     maybe = known.index_select(0, target_N % kinds + kinds * block_N).nonzero().squeeze(1)
     repeats = noise_Gm.index_select(0, block_N[maybe]).eq(target_N[maybe].unsqueeze(1)).sum(1)
-    weights_SW.view(-1)[own_N[maybe]] -= weight * repeats.to(weight.dtype)
-    return blocks[blocks > 0].tolist(), centres_S, words_GW, *factors.view(2, groups, together, columns)
+    weights_SW.view(-1)[own_N[maybe]] -= noise_weight * repeats.to(noise_weight.dtype)
+    return blocks[blocks > 0].tolist(), centres_S, words_GW, *factors.view(2, groups, block_size, columns)
 
 
 def _step(inputs: Tensor, outputs: Tensor, blocks: tuple[Tensor, ...], rate: float) -> None:

@@ -16,6 +16,7 @@ from fairseq.distributed.utils import get_data_parallel_world_size
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING
 
+from ..optim.row_sgd import FairseqRowSGD
 from ..option_checks import Range, check_ranges, option
 from ..training.extensions import extensions_of
 from ._pairs import WordPairs, count_words, keep_probabilities
@@ -147,11 +148,25 @@ class WordPairsTask(FairseqTask):
             raise ValueError(f"--max-tokens: needs {needs}; got {got}. Use {use}.")
         return epoch_batches(pairs, [[batch] for batch in range(len(pairs))], shuffles=True, epoch=epoch, **options)
 
-    def train_step(self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """fairseq's step, with sparse gradients if the optimiser takes them."""
+    def train_step(
+        self,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+        **kw: Any,
+    ) -> Any:
+        """fairseq's step, with sparse gradients if the optimiser takes them, or without any; see ``Word2Vec``."""
         # Several processes average dense gradients.
         sparse = extensions_of(optimizer).takes_sparse_gradients and get_data_parallel_world_size() == 1
-        # Batches that are learned at once have no gradient to clip or to average.
-        at_once = sparse and not self.cfg.clip_norm and set(self.cfg.update_freq) == {1}
-        extensions_of(model).set_sparse_gradients(sparse, optimizer.get_lr() if at_once else 0.0)
-        return super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
+        # What is learned in steps is plain SGD, and has no gradient to clip, to average, or to ignore.
+        in_steps = sparse and type(optimizer) is FairseqRowSGD and not ignore_grad
+        in_steps = in_steps and not self.cfg.clip_norm and set(self.cfg.update_freq) == {1}
+        set_sparse_gradients = extensions_of(model).set_sparse_gradients
+        set_sparse_gradients(sparse, optimizer.get_lr() if in_steps else None)
+        try:
+            return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad, **kw)
+        finally:
+            set_sparse_gradients(sparse)

@@ -49,8 +49,8 @@ class Extensions(Protocol):
     """Of a model that reads one stream of text: the position in it, and the recurrent state (L, B, K) there. It has
     ``restore_state(position, state)``, too."""
 
-    set_sparse_gradients: Callable[[bool, float], None] = lambda sparse, rate: None
-    """Of word2vec: whether tables get sparse gradients, and the learning rate of an update that needs no gradient."""
+    set_sparse_gradients: Callable[..., None] = lambda sparse, rate=None: None
+    """Of word2vec: whether tables get sparse gradients; the learning rate of an update without gradients, or None."""
 
     end_update: Callable[..., None] = lambda are_copies: None
     """``end_update(are_copies=...)``: called after the optimizer's step; whether that keeps the weights in float32."""

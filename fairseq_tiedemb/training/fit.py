@@ -86,11 +86,13 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
         )
     recipe, processes = extensions_of(self._model).recipe, self.data_parallel_world_size
     for name in ("batch_size", "max_tokens"):
-        of_recipe = recipe.get(name)
-        if processes > 1 and of_recipe and self.cfg.dataset[name] == of_recipe:
+        size = recipe.get(name) if processes > 1 and self.is_data_parallel_master else None
+        if (
+            size and self.cfg.dataset[name] == size and recipe.get("criterion") != "word_pairs"
+        ):  # whose sums are averaged
             logger.warning(
-                f"{processes} processes: an update has {processes} times the words that the preset's learning rate is "
-                f"for. Use {flag_of(name)} {of_recipe // processes or 1}, or --distributed-world-size 1."
+                f"{flag_of(name)}: the preset's learning rate needs {size} in all processes together; got {size} in "
+                f"each of {processes}. Use {flag_of(name)} {size // processes or 1}, or --distributed-world-size 1."
             )
     original(self)
     if extensions_of(self._lr_scheduler).decay_of_average is not None and not self.cfg.ema.store_ema:

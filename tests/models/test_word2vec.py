@@ -13,11 +13,13 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_tiedemb.criterions.word_pairs import WordPairsLoss
 from fairseq_tiedemb.losses import LossOptions
 from fairseq_tiedemb.models.word2vec import Word2VecConfig
+from fairseq_tiedemb.optim.row_sgd import FairseqRowSGD, RowSGDConfig
 from fairseq_tiedemb.outputs import negative_sampling, pair_steps
 from fairseq_tiedemb.outputs.binary_trees import huffman_tree
 from fairseq_tiedemb.outputs.negative_sampling import NOISE_FOR
 from fairseq_tiedemb.sharing import SHARING_METHODS
 from fairseq_tiedemb.sparse_rows import sum_of_rows
+from fairseq_tiedemb.tasks.word_pairs import WordPairsTask
 
 from .. import reference
 from .common import dictionary, grown
@@ -322,6 +324,7 @@ def test_small_steps_are_steps_of_sgd(
     """The update is that of a loop over parts of the batch, with autograd; some of seven steps have no centre."""
     monkeypatch.setattr(negative_sampling, "BLOCK", 2)
     monkeypatch.setattr(pair_steps, "STEPS", steps)
+    monkeypatch.setattr(pair_steps, "KINDS", 1)
     options = {"share_decoder_input_output_embed": tied, "negatives": 2, "noise_for": noise_for}
     model, other = (build(**options).train() for _ in range(2))
     generator, rate = torch.Generator().manual_seed(1), 0.3
@@ -335,6 +338,7 @@ def test_small_steps_are_steps_of_sgd(
     model.set_sparse_gradients(True, rate)
     monkeypatch.setattr(type(model.output.head), "_draw", lambda *_: noise)
     loss = model(words, of_pair, target).loss
+    loss *= 1  # as a criterion may
     loss.backward()
     assert all(parameter.grad is None for parameter in model.parameters())
     if noise_for == "pair":
@@ -366,18 +370,59 @@ def test_a_loss_without_gradients_teaches_nothing() -> None:
     assert not torch.equal(next(model.parameters()), before[0])
 
 
+class OtherRule(FairseqRowSGD):
+    """An optimizer of another rule than SGD's."""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "settings", "ignore_grad", "in_steps"),
+    [
+        (FairseqRowSGD, {}, False, True),
+        (FairseqRowSGD, {}, True, False),
+        (OtherRule, {}, False, False),
+        (FairseqRowSGD, {"clip_norm": 1.0}, False, False),
+        (FairseqRowSGD, {"update_freq": [1, 2]}, False, False),
+    ],
+)
+def test_what_needs_gradients_is_not_learned_in_steps(
+    optimizer: type[FairseqRowSGD], settings: dict[str, Any], ignore_grad: bool, in_steps: bool
+) -> None:
+    model, task = build().train(), object.__new__(WordPairsTask)
+    task.cfg = SimpleNamespace(**{"clip_norm": 0.0, "update_freq": [1], **settings})
+    before = [parameter.clone() for parameter in model.parameters()]
+    given = batch(model)
+    sample = {"net_input": given, "target": given.pop("target"), "ntokens": 7, "nsentences": 4}
+    rule = optimizer(RowSGDConfig(lr=[0.3]), list(model.parameters()))
+    task.train_step(sample, model, WordPairsLoss(SimpleNamespace()), rule, 0, ignore_grad=ignore_grad)
+    assert model.rate_of_steps is None
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old) is not in_steps
+        assert (parameter.grad is None) == in_steps
+        assert in_steps or (sum_of_rows(parameter.grad)._values().norm() > 0) is not ignore_grad
+
+
 def test_a_training_that_diverges_ends() -> None:
     model = build().train()
     model.set_sparse_gradients(True, 1e200)
-    message = "--lr: needs a training that does not diverge; got a loss of (inf|nan) at 1e.200. Use a lower one"
+    message = "--lr: needs a rate at which the loss stays finite; got 1e.200. Use a lower one"
     with pytest.raises(ValueError, match=message):
         model(**batch(model))
 
 
-def test_a_table_that_is_not_trained_stays() -> None:
-    model = build()
-    model.decoder.embed_tokens.weight.requires_grad_(False)
-    assert not model.output.head.learns_in_steps(model.decoder.embed_tokens)
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_table_that_is_not_trained_stays(which: int) -> None:
+    model = build().train()
+    frozen = (model.decoder.embed_tokens, model.output.table)[which].weight.requires_grad_(False)
+    model.set_sparse_gradients(True, 0.3)
+    before = frozen.clone()
+    loss = model(**batch(model)).loss
+    loss /= 2
+    loss.backward()
+    torch.testing.assert_close(frozen, before, rtol=0, atol=0)
+    assert [parameter.grad is None for parameter in (model.decoder.embed_tokens.weight, model.output.table.weight)] == [
+        which == 0,
+        which == 1,
+    ]
 
 
 @pytest.mark.parametrize("constant", [{}, {"embedding_scale": 3.0}, {"logit_scale": 0.1}, {"logit_soft_cap": 2.0}])
