@@ -362,12 +362,16 @@ def test_a_loss_without_gradients_teaches_nothing() -> None:
     model.set_sparse_gradients(True, 0.3)
     before = [parameter.clone() for parameter in model.parameters()]
     model.eval()(**batch(model)).loss.backward()
+    model.zero_grad()
     with torch.no_grad():
         model.train()(**batch(model))
     for ours, theirs in zip(model.parameters(), before, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     model(**batch(model))
     assert not torch.equal(next(model.parameters()), before[0])
+    model.set_sparse_gradients(True, 0.0)  # the end of a schedule
+    model(**batch(model)).loss.backward()
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 class OtherRule(FairseqRowSGD):
