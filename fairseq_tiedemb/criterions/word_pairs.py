@@ -18,8 +18,7 @@ class WordPairsLoss(FairseqCriterion):
     """The model's own loss, summed over the pairs of a batch.
 
     An update's gradient is that of the sum over a batch's pairs, or the mean of these sums over ``--update-freq``
-    batches and processes, so the learning rate is per pair, as in word2vec.c. What a model learns in steps has no
-    gradient; see ``Word2Vec``.
+    batches and processes, so the learning rate is per pair, as in word2vec.c. Steps (``Word2Vec``) have no gradient.
     """
 
     takes_the_models_loss = True

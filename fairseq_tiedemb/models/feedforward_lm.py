@@ -2,7 +2,6 @@
 
 # ruff: noqa: UP045 (fairseq's parser understands Optional[X], not X | None)
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Optional
@@ -62,15 +61,12 @@ def _widths(settings: Settings) -> Widths:
     return Widths(width, width if nonlinear else features, projected=width)
 
 
+P_AND_BIAS = ("projection", "projection_bias")
 # With --skip-connections features are always wider than the embeddings.
 UNEQUAL = (
     "a deep output, or --decoder-embed-dim equal to --decoder-hidden-size without --skip-connections",
     f"--deep-output {LINEAR}",
 )
-
-
-def _implies(settings: Settings) -> Collection[str]:
-    return ("projection", "projection_bias") if str(settings("deep_output")) == LINEAR else ()
 
 
 FeedForwardLMConfig = with_sizes(FeedForwardOptions, "feedforward_lm")
@@ -87,7 +83,9 @@ class FeedForwardLM(StreamLM):
     Source: Bengio et al. 2003, section 2; deep output: Pascanu et al. 2014, section 3.3; tied: Press & Wolf 2016.
     """
 
-    family = Family(_widths, UNEQUAL, implies=_implies)
+    family = Family(
+        _widths, UNEQUAL, implies=lambda settings: P_AND_BIAS if str(settings("deep_output")) == LINEAR else ()
+    )
     recipe: ClassVar[dict[str, Any]] = training_options("feedforward_lm")
     meaning: ClassVar[tuple[Choice, ...]] = IN_FEEDFORWARD_LM
 

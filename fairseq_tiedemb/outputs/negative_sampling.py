@@ -136,7 +136,7 @@ class NegativeSampling(CountedHead):
         if self.noise_for == "pair":
             words_n, rows_N = words_n.index_select(0, rows_N), torch.arange(len(target_N), device=target_N.device)
         noise = self._draw(sum(-(-size // self._block_size) for size in sizes_of_steps(len(words_n))))
-        tables, words = (inputs.weight, self.table.weight), (words_n, target_N, rows_N, noise)
+        tables, words = (inputs.weight.detach(), self.table.weight.detach()), (words_n, target_N, rows_N, noise)
         loss = learn_in_steps(*tables, *words, block_size=self._block_size, negatives=self.samples, rate=rate)
         return OutputLoss(loss, None)
 

@@ -47,16 +47,14 @@ def learn_in_steps(
     Raises:
         ValueError: if the loss is not finite.
     """
-    inputs_VD, outputs_VD = inputs_VD.detach(), outputs_VD.detach()
     noise_weight = noise_Gm.new_tensor(negatives / noise_Gm.size(1), dtype=inputs_VD.dtype)
     blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, block_size, noise_weight)
     scores_GBW = torch.empty_like(factors[0])
     of_blocks = (centres_S.view(len(words_GW), -1), words_GW, *factors, scores_GBW)
     for step in zip(*(each.split(blocks) for each in of_blocks), strict=True):
         _step(inputs_VD, outputs_VD, step, rate)
-    weights_GBW, own_GBW = factors
     # `torch.dot` is slow where oneDNN multiplies, which makes a product of it.
-    loss = F.softplus(scores_GBW).mul_(weights_GBW).sub_(scores_GBW.mul_(own_GBW)).sum()
+    loss = F.softplus(scores_GBW).mul_(factors[0]).sub_(scores_GBW.mul_(factors[1])).sum()
     if not loss.isfinite():
         raise ValueError(f"--lr: needs a rate at which the loss stays finite; got {rate}. Use a lower one.")
     return loss.requires_grad_().clone()  # no leaf, which could not be changed in place
