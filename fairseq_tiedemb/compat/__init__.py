@@ -5,13 +5,13 @@ silently; what our models ask of fairseq's trainer is in `fairseq_tiedemb/traini
 decorator of `mending`; its docstring says what breaks without it, where in fairseq, and when it can be removed. An
 entry whose cause is absent changes nothing. The files:
 
-    arrays       numpy                     batches     sizes, leftover sentences
-    checkpoints  safe reading              trainer     precision, averages, losses
-    literals     settings, never code      processes   distributed training, also on CPUs
-    saving       whole files or none       noise       warnings
-    text         UTF-8                     archives    unpacking of models
-    resume       batches to come           user_dir    one copy of this package
-    refusals     without a traceback       flags       that cannot be followed
+    checkpoints  safe reading              batches     numpy, sizes, leftover sentences
+    literals     settings, never code      trainer     precision, averages, losses
+    saving       whole files or none       processes   distributed training, also on CPUs
+    text         UTF-8                     noise       warnings
+    resume       batches to come           archives    unpacking of models
+    refusals     without a traceback       user_dir    one copy of this package
+    flags        that cannot be followed
 
 .. include:: README.md
 """
@@ -20,7 +20,7 @@ entry whose cause is absent changes nothing. The files:
 # isort: off
 from . import noise  # before fairseq's own import and its warnings
 from . import user_dir  # before any other mend, since it may refuse this copy
-from . import archives, arrays, batches, checkpoints, flags, literals
+from . import archives, batches, checkpoints, flags, literals
 from . import processes, refusals, resume, saving, text, trainer
 from .mending import ENTRIES as ENTRIES
 
