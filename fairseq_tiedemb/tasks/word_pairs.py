@@ -149,14 +149,7 @@ class WordPairsTask(FairseqTask):
         return epoch_batches(pairs, [[batch] for batch in range(len(pairs))], shuffles=True, epoch=epoch, **options)
 
     def train_step(
-        self,
-        sample: Any,
-        model: Any,
-        criterion: Any,
-        optimizer: Any,
-        update_num: int,
-        ignore_grad: bool = False,
-        **kw: Any,
+        self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, ignore_grad: bool = False, **kw: Any
     ) -> Any:
         """fairseq's step, with sparse gradients if the optimiser takes them, or without any; see ``Word2Vec``."""
         # Several processes average dense gradients.
@@ -167,6 +160,6 @@ class WordPairsTask(FairseqTask):
         set_sparse_gradients = extensions_of(model).set_sparse_gradients
         set_sparse_gradients(sparse, optimizer.get_lr() if in_steps else None)
         try:
-            return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad, **kw)
+            return super().train_step(sample, model, criterion, optimizer, *args, ignore_grad=ignore_grad, **kw)
         finally:
             set_sparse_gradients(sparse)
