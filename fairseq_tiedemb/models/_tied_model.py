@@ -120,7 +120,7 @@ class TiedModel(BaseFairseqModel):
         """
         if target is None:
             return super().forward(*args, **net_input)
-        words_N = self.words(target, net_input)  # first, while a GPU has nothing to do that it would wait for
+        words_N = self.words(target, net_input)  # first: it waits for a GPU, which has nothing to do yet
         features_BTD = self.extract_features(*args, **net_input)[0]
         losses = self.output.loss(_at(features_BTD, words_N), _at(target, words_N), loss_options)
         if loss_options.reduce:

@@ -12,7 +12,7 @@ STEPS = 10
 # For noise per block: feature vectors per block, and the smallest number of noise words.
 BLOCK = 8
 BLOCK_NOISE = 64
-# Targets are compared with the noise words whose numbers have the same remainder, of so many remainders per noise word.
+# Remainders of words' numbers, per noise word: a target is compared with noise only where one of its block has its own.
 KINDS = 16
 
 
@@ -40,9 +40,10 @@ def learn_in_steps(
     rows of the window see the row as it was. Output rows then end too long and input rows too short, by a quarter each
     in a text of 1.4 million words.
 
-    Tied tables are the same tensor. ``words_n`` are the centres, ``target_N`` the contexts, ``rows_N`` the position of
-    each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of B = ``block_size`` centres; each
-    step starts a block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of the loss, a sum, does nothing.
+    Tables are detached, and tied ones are the same tensor. ``words_n`` are the centres, ``target_N`` the contexts,
+    ``rows_N`` the position of each pair's centre, not falling. ``noise_Gm`` are noise words of blocks of B =
+    ``block_size`` centres; each step starts a block. ``negatives`` is k, ``rate`` the learning rate. ``backward`` of
+    the loss, a sum, does nothing.
 
     Raises:
         ValueError: if the loss is not finite.
