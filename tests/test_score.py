@@ -322,6 +322,13 @@ def test_standard_input_is_utf8(checkpoint: Path, lm_data: Path, cli: Cli, monke
     assert "SENTENCES: need text in UTF-8; got <stdin> (" in cli("score", checkpoint, "--data", lm_data, status=2).err
 
 
+def test_a_closed_standard_input_has_no_sentences(
+    checkpoint: Path, lm_data: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)  # as `<&-` does
+    assert "got an empty text, standard input. Use" in cli("score", checkpoint, "--data", lm_data, status=2).err
+
+
 def test_words_are_written_before_a_pipe_is_closed(
     checkpoint: Path, lm_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

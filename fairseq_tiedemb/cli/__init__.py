@@ -115,9 +115,9 @@ def main(argv: Sequence[str] | None = None, parser: argparse.ArgumentParser | No
     # Before torch is imported. Without it, threads that wait keep the cores from other processes, and from each other.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     parser = parser or create_parser()
-    for name in ("stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed, as `>&-` does
-            setattr(sys, name, open(os.devnull, "w"))
+            setattr(sys, name, open(os.devnull, mode))
     try:
         with ending_by_signals(), redirect_stderr(PrintableStream(sys.stderr)):
             with redirect_stdout(PrintableStream(sys.stdout)) as stdout:  # help and version

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--katz-k", type=int, metavar="K", help="for katz: discount counts up to K (default: 7)")
     about = "for jelinek-mercer: one weight per count range of histories, or one per order (default: count)"
     parser.add_argument("--weights-by", choices=("count", "order"), help=about)
-    about = "text for estimating the weights of jelinek-mercer and --interpolate; neither TRAIN nor a test text"
+    about = "text for estimating the weights of jelinek-mercer and --interpolate; not in TRAIN"
     parser.add_argument("--held-out", metavar="FILE", help=about)
     about = f"fairseq's dictionary; other words become {UNKNOWN}, as in fairseq-train. Default: the words of TRAIN; "
     about += f"other words become {UNKNOWN} if TRAIN contains it, and are refused otherwise"
