@@ -63,7 +63,7 @@ def for_transformers(
     ours, theirs, name = model.get_input_embeddings(), model.get_output_embeddings(), type(model).__name__
     if isinstance(ours, SharedEmbedding):
         raise ValueError(f"model: needs embeddings of Transformers; got {name}, which has ours. Use it as it is.")
-    shapes = [getattr(getattr(each, "weight", None), "shape", None) for each in (ours, theirs)]
+    shapes = [getattr(getattr(layer, "weight", None), "shape", None) for layer in (ours, theirs)]
     if getattr(model.config, "is_encoder_decoder", False) or None in shapes or shapes[0] != shapes[1]:
         needs = "a language model with an input and an output embedding of one size"
         raise ValueError(f"model: needs {needs}; got {name} with {shapes[0]} and {shapes[1]}. Use one like GPT-2.")
@@ -109,10 +109,10 @@ def tied_class(base: Any) -> Any:
             )
             output.returns_features = self.training and kwargs.get("labels") is not None and is_lean
             try:
-                found = super().forward(*args, **kwargs)
-                if output.returns_features and hasattr(found, "logits"):
-                    found.logits = None
-                return found
+                result = super().forward(*args, **kwargs)
+                if output.returns_features and hasattr(result, "logits"):
+                    result.logits = None
+                return result
             finally:
                 output.returns_features = False
 

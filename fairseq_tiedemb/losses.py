@@ -94,7 +94,7 @@ def output_loss(
         got = f"{options.augmented_loss} without"
         raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
     exact = exact_dtype(table_VD)
-    similar, start = (None if each is None else each.detach() for each in (similar_ND, offset))
+    similar, start = (None if tensor is None else tensor.detach() for tensor in (similar_ND, offset))
     prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact)
     objective = Objective(options, soft_cap, similar, start, prior, None if prior is None else torch.zeros_like(prior))
     if bias is not None:

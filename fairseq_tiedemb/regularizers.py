@@ -89,15 +89,15 @@ def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
     """
 
     def of_model(model: Any, **options: float) -> Tensor | None:
-        found = []
+        penalties = []
         for table in getattr(model, "output", model).tables().values():
             w = exact(table.weight)
             is_word = torch.ones_like(w[:, 0])
             if table.padding_idx is not None:
                 is_word[table.padding_idx] = 0.0
             with torch.autocast(w.device.type, enabled=False):  # sums over V overflow in float16
-                found.append(penalty(w, is_word, **options))
-        return torch.stack(found).sum() if found else None
+                penalties.append(penalty(w, is_word, **options))
+        return torch.stack(penalties).sum() if penalties else None
 
     return of_model
 

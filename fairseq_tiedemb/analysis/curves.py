@@ -47,10 +47,10 @@ class Run:
             return next(iter(self.valid.values()), {})
         if subset not in self.valid:
             names = list(self.valid)
-            found = f"{path} has {', '.join(names)}" if names else f"{path} has no validation"
+            has = f"{path} has {', '.join(names)}" if names else f"{path} has no validation"
             needs = "a validation subset that every log has"
             use = f"{f'--subset {names[0]}' if names else 'logs of runs with validation'}"
-            raise ValueError(f"--subset: needs {needs}; got {subset!r}, but {found}. Use {use}.")
+            raise ValueError(f"--subset: needs {needs}; got {subset!r}, but {has}. Use {use}.")
         return self.valid[subset]
 
 
@@ -106,14 +106,14 @@ def read_log(path: str | Path) -> Run:
 
 def epoch_values(line: str) -> Iterator[tuple[int, str | None, float]]:
     """Yields the epoch, the validation subset (None for the training data) and the perplexity that a line reports."""
-    if found := TEXT.search(line):
-        values = [(found[2] or "train", found[3])]
-    elif found := JSON.search(line):
-        values = JSON_PERPLEXITY.findall(found[2])
+    if match := TEXT.search(line):
+        values = [(match[2] or "train", match[3])]
+    elif match := JSON.search(line):
+        values = JSON_PERPLEXITY.findall(match[2])
     else:
         return
     for subset, perplexity in values:
-        yield int(found[1]), None if subset == "train" else subset, float(perplexity)
+        yield int(match[1]), None if subset == "train" else subset, float(perplexity)
 
 
 @dataclass

@@ -85,7 +85,7 @@ def describe(batches: Iterable[RoleGradients]) -> list[str]:
     for gradients in batches:
         count, tied = count + 1, gradients.tied
         others = torch.ones(len(gradients.output_VE), dtype=torch.bool).index_fill(0, gradients.read, False)
-        found = {
+        of_batch = {
             "input": gradients.input_VD[gradients.read].norm(dim=1),
             "output": gradients.output_VE[gradients.read].norm(dim=1),
             "others": gradients.output_VE[others].norm(dim=1),
@@ -93,8 +93,8 @@ def describe(batches: Iterable[RoleGradients]) -> list[str]:
             "whole output": gradients.output_VE.norm().view(1),
         }
         if tied:
-            found["sum"] = (gradients.input_VD + gradients.output_VE)[gradients.read].norm(dim=1)
-        for name, values in found.items():
+            of_batch["sum"] = (gradients.input_VD + gradients.output_VE)[gradients.read].norm(dim=1)
+        for name, values in of_batch.items():
             norms.setdefault(name, []).append(values)
     of = {name: torch.cat(values) for name, values in norms.items()}
     first, second = of["input"], of["output"]

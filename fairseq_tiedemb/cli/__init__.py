@@ -63,7 +63,7 @@ class CommandParser(argparse.ArgumentParser):
                 command.add_arguments(self)
             self.set_defaults(run=lambda arguments: command.run(arguments) or 0, exact=getattr(command, "EXACT", False))
         try:
-            found, rest = super().parse_known_args(args, namespace)
+            arguments, rest = super().parse_known_args(args, namespace)
         except argparse.ArgumentError as error:
             if not isinstance(error.__context__, argparse.ArgumentTypeError):
                 self.error(str(error))
@@ -71,12 +71,12 @@ class CommandParser(argparse.ArgumentParser):
         # Python before 3.12.7 gives a second positional argument, of any number of words, none that follow an option.
         for action in self._actions if rest and not any(word.startswith("-") for word in rest) else ():
             if action.nargs == "*" and not action.option_strings:
-                before, given = getattr(found, action.dest), (self._get_value(action, word) for word in rest)
-                setattr(found, action.dest, [*([] if before is action.default else before), *given])
+                before, given = getattr(arguments, action.dest), (self._get_value(action, word) for word in rest)
+                setattr(arguments, action.dest, [*([] if before is action.default else before), *given])
                 rest = []
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
-        return found, rest
+        return arguments, rest
 
 
 def create_parser() -> argparse.ArgumentParser:

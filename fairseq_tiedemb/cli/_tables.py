@@ -45,7 +45,7 @@ def files_of_tables(arguments: argparse.Namespace) -> list[Path]:
     """Returns what `read_tables` may read, with the files beside checkpoints; no output may replace them."""
     paths = [source.path for source in _sources(arguments)]
     folders = [path if os.path.isdir(path) else path.parent for path in paths]
-    beside = [each for folder in folders for pattern in BESIDE for each in folder.glob(pattern)]
+    beside = [file for folder in folders for pattern in BESIDE for file in folder.glob(pattern)]
     return [*paths, *arguments.dict, *beside]
 
 

@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> None:
     results = answer(tables, sections, most_frequent=arguments.most_frequent, multiply=arguments.multiply)
     marks, lines = legend(tables)
     rows = [["section", "asked", "of", *marks]]
-    for each in [*results, *in_total(results)]:
-        shares = [f"{right / each.asked:.3f}" if each.asked else "-" for right in each.right]
-        rows.append([each.name, f"{each.asked:,}", f"{each.total:,}", *shares])
+    for answers in [*results, *in_total(results)]:
+        shares = [f"{right / answers.asked:.3f}" if answers.asked else "-" for right in answers.right]
+        rows.append([answers.name, f"{answers.asked:,}", f"{answers.total:,}", *shares])
     print("\n".join([*lines, *aligned(rows)]))

@@ -42,14 +42,14 @@ def run(arguments: argparse.Namespace) -> None:
     def report(number: int, moved: int) -> None:
         note(f"round {number}: {moved:,} words moved")
 
-    found = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=report)
-    codes = codes_of_classes(found.bigrams)
+    grouping = exchange(tokens, len(dictionary), arguments.classes, rounds=arguments.rounds, report=report)
+    codes = codes_of_classes(grouping.bigrams)
     # Sorted by class in the tree's order, then by descending count.
-    lines = sorted((codes[found.class_of[word]], -counts[word], word) for word in words.tolist())
+    lines = sorted((codes[grouping.class_of[word]], -counts[word], word) for word in words.tolist())
     with written_aside(arguments.output) as aside, aside.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{bits}\t{dictionary[word]}\t{-minus}\n" for bits, minus, word in lines)
-    sizes = np.unique(found.class_of[words], return_counts=True)[1]
-    perplexity = np.exp(-found.log_likelihood / (len(tokens) - 1))
+    sizes = np.unique(grouping.class_of[words], return_counts=True)[1]
+    perplexity = np.exp(-grouping.log_likelihood / (len(tokens) - 1))
     print(
         f"{len(words):,} words in {len(sizes):,} classes of {sizes.min():,} to {sizes.max():,}; "
         f"perplexity of the class bigram model on this text: {perplexity:.2f}"

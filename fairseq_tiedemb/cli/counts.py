@@ -74,5 +74,5 @@ def numbered(stream: Any, words: Any, size: int) -> Iterator[tuple[Any, Any]]:
     bounds = whole_sentences(stream.ends, BLOCK)
     for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
         tokens, sentences = words_and_bounds(stream, start, stop)
-        found, sizes = place[tokens], np.diff(sentences)
-        yield found[found >= 0], np.arange(len(sizes)).repeat(sizes)[found >= 0]
+        places, sizes = place[tokens], np.diff(sentences)
+        yield places[places >= 0], np.arange(len(sizes)).repeat(sizes)[places >= 0]

@@ -25,8 +25,8 @@ def run(arguments: argparse.Namespace) -> None:
     tables = read_tables(arguments)
     marks, lines = legend(tables)
     for word in arguments.words:
-        found = [nearest(table, word, arguments.count) for table in tables]
-        rows = zip_longest(*([f"{other} {cosine:.3f}" for other, cosine in near] for near in found), fillvalue="")
+        columns = [nearest(table, word, arguments.count) for table in tables]
+        rows = zip_longest(*([f"{other} {cosine:.3f}" for other, cosine in near] for near in columns), fillvalue="")
         numbered = [[str(number), *row] for number, row in enumerate(rows, start=1)]
         lines += ["", word, *aligned([["", *marks], *numbered])]
     print("\n".join(lines))

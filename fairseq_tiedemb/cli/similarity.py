@@ -32,11 +32,11 @@ def run(arguments: argparse.Namespace) -> None:
     tables = read_tables(arguments)
     marks, lines = legend(tables)
     rows = [["set", "pairs", "of", *marks]]
-    for each in sets:
-        found = agreement(tables, each, missing_as_zero=arguments.missing_as_zero)
-        rows.append([found.name, f"{found.used:,}", f"{found.total:,}"])
-        for rho, has in zip(found.rhos, found.found, strict=True):
-            low, high = interval(rho, found.used)
+    for pairs in sets:
+        agreed = agreement(tables, pairs, missing_as_zero=arguments.missing_as_zero)
+        rows.append([agreed.name, f"{agreed.used:,}", f"{agreed.total:,}"])
+        for rho, has in zip(agreed.rhos, agreed.with_both, strict=True):
+            low, high = interval(rho, agreed.used)
             bounds = "-" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
             cell = "-" if math.isnan(rho) else f"{rho:.3f} ({bounds})"
             rows[-1].append(f"{cell}, has {has:,}" if arguments.missing_as_zero else cell)

@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_output(arguments.output, flag="--output", inputs=files_of_tables(arguments))
     table, *more = read_tables(arguments)
     if more:
-        names = ", ".join(each.name for each in (table, *more))
+        names = ", ".join(one.name for one in (table, *more))
         raise ValueError(f"--role: needs one table; got {names}. Use in, out or sum.")
     if table.dictionary is not None:  # which may be in the data folder of the training
         check_output(arguments.output, flag="--output", inputs=[table.dictionary])

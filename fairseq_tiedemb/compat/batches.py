@@ -114,12 +114,12 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
         return original(self, models, sample, **kwargs)
     pad, self.pad = self.pad, -1  # which is no word
     try:
-        found = original(self, models, sample, **kwargs)
+        rows = original(self, models, sample, **kwargs)
     finally:
         self.pad = pad
     # Lengths are with the words of a --context-window, which are not scored again.
     starts = sample.get("start_indices", [0] * len(lengths))
-    for [row], start, length in zip(found, starts, lengths.tolist(), strict=False):
+    for [row], start, length in zip(rows, starts, lengths.tolist(), strict=False):
         row["tokens"], scores = (row[key][: length - start] for key in ("tokens", "positional_scores"))
         row["positional_scores"], row["score"] = scores, scores.mean()
         if wrong := scores.isfinite().logical_not().nonzero().flatten().tolist():
@@ -128,7 +128,7 @@ def eval_lm_words(original: Any, self: SequenceScorer, models: Any, sample: Any,
             needs = "a model that gives each word of the text a probability"
             use = diverged if score.isnan() else f"a text without {word!r}"
             raise ValueError(f"--path: needs {needs}; got {score.exp().item():g} for {word!r}. Use {use}.")
-    return found
+    return rows
 
 
 @mend(indexed_dataset, "make_dataset")

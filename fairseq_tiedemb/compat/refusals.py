@@ -41,10 +41,10 @@ def refusal(error: BaseException) -> str | None:
     """
     told = [str(error)] if isinstance(error, ProcessRaisedException) else traceback.format_exception(error, chain=False)
     trace = "".join(told).strip("\n")
-    found = END.fullmatch(trace[trace.rfind('\n  File "') + 1 :])
+    ending = END.fullmatch(trace[trace.rfind('\n  File "') + 1 :])
     for folder, form in ((PACKAGE, OURS), (FAIRSEQ, FAIRSEQS), (FAIRSEQ.parent / "fairseq_cli", FAIRSEQS)):
-        if found and Path(found[1]).resolve().is_relative_to(folder) and form.fullmatch(found[2]):
-            return found[2]
+        if ending and Path(ending[1]).resolve().is_relative_to(folder) and form.fullmatch(ending[2]):
+            return ending[2]
     return None
 
 

@@ -271,7 +271,7 @@ def clipping_beside_a_gpu(original: Any, params: Any, *args: Any, **kwargs: Any)
     Goes when the norm stays where the gradients are.
     """
     params = [params] if isinstance(params, torch.Tensor) else list(params)
-    if not torch.cuda.is_available() or any(each.grad is not None and each.grad.is_cuda for each in params):
+    if not torch.cuda.is_available() or any(weight.grad is not None and weight.grad.is_cuda for weight in params):
         return original(params, *args, **kwargs)
     with mock.patch.object(torch.cuda, "is_available", return_value=False):
         return original(params, *args, **kwargs)

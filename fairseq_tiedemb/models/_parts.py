@@ -47,22 +47,22 @@ class Attention(MultiheadAttention):
         scores = torch.baddbmm(mask.expand(rows, length, len(key)), q, k.transpose(1, 2), alpha=self.scaling)
         # In float32, rows shorter than the processor's vectors take a third of the time, longer ones twice as long.
         weights = scores.softmax(-1, torch.float32 if len(key) < 32 else None).to(query.dtype)
-        found = torch.bmm(self.dropout_module(weights), v).view(bsz, self.num_heads, length, -1)
-        found = self.out_proj(found.permute(2, 0, 1, 3).reshape(query.shape))
+        attended = torch.bmm(self.dropout_module(weights), v).view(bsz, self.num_heads, length, -1)
+        attended = self.out_proj(attended.permute(2, 0, 1, 3).reshape(query.shape))
         weights = weights.view(bsz, self.num_heads, length, -1)
-        return found, weights.mean(1, dtype=torch.float32) if options.get("need_weights", True) else None
+        return attended, weights.mean(1, dtype=torch.float32) if options.get("need_weights", True) else None
 
     def _is_unusual(self, query: Tensor, key: Any, value: Any, options: dict[str, Any]) -> bool:
         if query.device.type != "cpu" or query.element_size() != 2 or key is None or key is not value:
             return True
-        hooks = [each._forward_pre_hooks for each in (self.q_proj, self.k_proj, self.v_proj)]  # --quant-noise-pq
+        hooks = [layer._forward_pre_hooks for layer in (self.q_proj, self.k_proj, self.v_proj)]  # --quant-noise-pq
         asked = [options.get(name) for name in OPTIONS] + [getattr(self, name, None) for name in FLAGS]
         is_asked = any(hooks) or any(each is not None and each is not False for each in asked)
         return is_asked or key.size(1) != query.size(1) or max(len(query), len(key)) > SHORT
 
     def _projected(self, x: Tensor, *projections: Any) -> tuple[Tensor, ...]:
         """Projections of x (T, B, C), each (B H, T, d), as one product."""
-        weight, bias = (torch.cat([getattr(each, name) for each in projections]) for name in ("weight", "bias"))
+        weight, bias = (torch.cat([getattr(layer, name) for layer in projections]) for name in ("weight", "bias"))
         joined = F.linear(x, weight, bias).view(*x.shape[:2], len(projections), self.num_heads, self.head_dim)
         return joined.permute(2, 1, 3, 0, 4).flatten(1, 2).unbind()
 

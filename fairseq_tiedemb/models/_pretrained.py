@@ -38,10 +38,10 @@ def read_pretrained(path: str, dictionary: Dictionary, width: int, *, flag: str)
         use = f"another path; or, for a trained model, --model-overrides \"{{'{flag[2:].replace('-', '_')}': None}}\""
         raise ValueError(f"{flag}: needs a text file of word vectors; got {path!r}, which is no file. Use {use}.")
     vectors = read_word_vectors(Path(path), flag=flag, kinds="word vectors as text")
-    found, unk = len(next(iter(vectors.values()))), dictionary.unk()
-    if found != width:
+    read_width, unk = len(next(iter(vectors.values()))), dictionary.unk()
+    if read_width != width:
         needs, use = f"vectors of width {width}, the table's", "the embedding dimension of the file"
-        raise ValueError(f"{flag}: needs {needs}; got {found} in {path!r}. Use {use}.")
+        raise ValueError(f"{flag}: needs {needs}; got {read_width} in {path!r}. Use {use}.")
     known = {word: row for word, row in vectors.items() if dictionary.index(word) != unk or word == dictionary.unk_word}
     if not known:
         needs, got = "words of the dictionary", f"{path!r}, which has none of its {len(dictionary):,} words"

@@ -123,13 +123,13 @@ class Layer:
         first, norm = layer.normalize_before, layer.self_attn_layer_norm
         qkv = self.qkv(norm(x_RC) if first else x_RC).view(-1, shape[1], 3, *shape[2:])
         q, (keys, values) = qkv[:, :, 0].transpose(1, 2), remember(qkv[:, :, 1:].permute(2, 0, 3, 1, 4))
-        found = F.scaled_dot_product_attention(q, keys, values, mask)
-        x_RC = x_RC + self.own_out(found.transpose(1, 2).reshape(x_RC.shape))
+        attended = F.scaled_dot_product_attention(q, keys, values, mask)
+        x_RC = x_RC + self.own_out(attended.transpose(1, 2).reshape(x_RC.shape))
         x_RC = x_RC if first else norm(x_RC)
         norm = layer.encoder_attn_layer_norm
         q = self.query(norm(x_RC) if first else x_RC).view(shape)
-        found, weights = attend(q, source, source_mask_BS, self.scaling)
-        x_RC = x_RC + self.out(found)
+        attended, weights = attend(q, source, source_mask_BS, self.scaling)
+        x_RC = x_RC + self.out(attended)
         x_RC = x_RC if first else norm(x_RC)
         norm = layer.final_layer_norm
         x_RC = x_RC + self.fc2(layer.activation_fn(self.fc1(norm(x_RC) if first else x_RC)))
@@ -197,7 +197,7 @@ class Search:
             places = torch.arange(room.numel() // room.size(4)).view(room.shape[:4])
             places = places[:, sentences_B[:, None], :, keys_Bk].permute(2, 0, 3, 1)
             self.rooms[index] = room.view(-1, room.size(4)).index_select(0, places.flatten()).view(*places.shape, -1)
-        self.sources = [each.index_select(1, sentences_B) for each in self.sources]
+        self.sources = [source.index_select(1, sentences_B) for source in self.sources]
         self.source_mask_BS = self.source_mask_BS.index_select(0, sentences_B)
 
 
@@ -211,14 +211,14 @@ def attend(q_BgHd: Tensor, kv: Tensor, mask_BS: Tensor, scaling: float) -> tuple
     q = exact(q_BgHd).transpose(1, 2).reshape(-1, beams, width)
     mask = mask_BS.to(q.dtype).repeat_interleave(heads, 0).unsqueeze(1).expand(-1, beams, -1)
     weights = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=scaling).softmax(-1)
-    found = torch.bmm(weights, values).view(bsz, heads, beams, width)
-    return found.transpose(1, 2).reshape(bsz * beams, -1).to(q_BgHd.dtype), weights.view(bsz, heads, beams, -1)
+    attended = torch.bmm(weights, values).view(bsz, heads, beams, width)
+    return attended.transpose(1, 2).reshape(bsz * beams, -1).to(q_BgHd.dtype), weights.view(bsz, heads, beams, -1)
 
 
 def _joined(*linears: Any) -> Callable[[Tensor], Tensor]:
     """What these layers compute of one input, as one product."""
     if len(linears) == 1:  # no copy of a weight that is not packed
         return partial(product, weight=packed(linears[0].weight), bias=linears[0].bias)
-    weight = torch.cat([each.weight for each in linears])
-    bias = None if linears[0].bias is None else torch.cat([each.bias for each in linears])
+    weight = torch.cat([layer.weight for layer in linears])
+    bias = None if linears[0].bias is None else torch.cat([layer.bias for layer in linears])
     return partial(product, weight=packed(weight), bias=bias)

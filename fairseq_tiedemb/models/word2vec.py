@@ -110,11 +110,11 @@ class Word2Vec(TiedModel, BaseFairseqModel):
     def reset_parameters(self) -> None:
         """Draws the tables as word2vec.c does; see the class."""
         table, output = self.decoder.embed_tokens, self.output.table
-        for each in (output, table):
-            if isinstance(each, SharedEmbedding):
-                limit = 0.5 / each.embedding_dim if each is table else 0.0
-                nn.init.uniform_(each.weight, -limit, limit)
-                each.reset_rows_of_norm_one()
+        for rows in (output, table):
+            if isinstance(rows, SharedEmbedding):
+                limit = 0.5 / rows.embedding_dim if rows is table else 0.0
+                nn.init.uniform_(rows.weight, -limit, limit)
+                rows.reset_rows_of_norm_one()
 
     def set_sparse_gradients(self, sparse: bool, rate: float | None = None) -> None:
         """Chooses whether gradients hold only the rows of a batch, for ``row_sgd``.

@@ -133,7 +133,7 @@ class Words:
     def find(self, text: Fields, fields: Indices) -> Indices:
         """Returns the index of each field among the words, -1 for a field that is none of them."""
         hashes = text.hashes(fields, self.multiplier)
-        found = self.starts[(hashes >> self.shift).view(np.int64)]
-        others = np.flatnonzero(self.hashes.take(found, mode="clip") != hashes)
-        found[others] = index_of(self.hashes, hashes[others])
-        return self.by_hash[found]
+        places = self.starts[(hashes >> self.shift).view(np.int64)]
+        others = np.flatnonzero(self.hashes.take(places, mode="clip") != hashes)
+        places[others] = index_of(self.hashes, hashes[others])
+        return self.by_hash[places]

@@ -153,12 +153,12 @@ class SmoothedModel(BackoffModel):
             histories = level.keys // size
             totals = np.bincount(histories, level.counts, contexts).astype(np.float64, copy=False)
             counted = Counted(n, level.counts, histories, totals, size - 1)
-            found = self.method.discounts(counted, options)
-            self.discounts.append(found.values)
-            if not found.estimated:
+            discounted = self.method.discounts(counted, options)
+            self.discounts.append(discounted.values)
+            if not discounted.estimated:
                 self.fallbacks.append(n)
             kept.append(level.counts >= least[n - 1])
-            taken = np.where(kept[-1], found.taken, level.counts)
+            taken = np.where(kept[-1], discounted.taken, level.counts)
             lower, backoff = FORMS[self.form](counted, taken, lower[level.suffixes])
             tables.keys.append(level.keys)
             tables.probs.append(lower)

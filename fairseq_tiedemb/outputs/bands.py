@@ -52,12 +52,12 @@ class Bands(Head):
 
     def tables(self) -> dict[str, SharedEmbedding]:
         """The tables shared with the input, by band; empty without sharing."""
-        found: dict[str, SharedEmbedding] = {}
+        tables: dict[str, SharedEmbedding] = {}
         for index, band in enumerate([getattr(self.layers.head, "word_proj", None), *self.layers.tail]):
             last = band[-1] if isinstance(band, nn.Sequential) else band
             if isinstance(last, OutputLayer):
-                found[f"band {index}"] = last.head
-        return found
+                tables[f"band {index}"] = last.head
+        return tables
 
 
 def embed_bands(adaptive_input: Any, method: str, constants: Constants = NO_CONSTANTS) -> None:

@@ -99,12 +99,12 @@ class ClassBased(CountedHead):
         of_words = self.table.scores(features)
         of_words = exact(of_words)
         of_classes = self.log_prob_of_classes(self.table.mapped(features))
-        found = torch.full_like(of_words, -torch.inf)
+        log_prob = torch.full_like(of_words, -torch.inf)
         parts = [
             of_class.unsqueeze(-1) + of_words[..., words].log_softmax(-1)
             for words, of_class in zip(self.words, of_classes.unbind(-1), strict=True)
         ]
-        return found.index_copy(-1, torch.cat(self.words), torch.cat(parts, -1))
+        return log_prob.index_copy(-1, torch.cat(self.words), torch.cat(parts, -1))
 
     def log_prob_of_classes(self, mapped: Tensor) -> Tensor:
         """log p(c|h) of mapped features f(h), in float32 or more precise: (*, D) -> (*, C)."""
@@ -123,13 +123,13 @@ class ClassBased(CountedHead):
         of_class = self.log_prob_of_classes(mapped).gather(1, class_N[order].unsqueeze(1)).squeeze(1)
         # One at least, so that every parameter has a gradient: DistributedDataParallel waits for all.
         present = [each for each, size in enumerate(sizes) if size] or [0]
-        sizes = [sizes[each] for each in present]
+        sizes = [sizes[number] for number in present]
         in_class, sets = [of_class[:0]], list(zip(self.words, self.sets, strict=True))
-        rows_of_present = rows_of_sets(self.table, [sets[each] for each in present])
+        rows_of_present = rows_of_sets(self.table, [sets[number] for number in present])
         for rows, own, target in zip(rows_of_present, mapped.split(sizes), place.split(sizes), strict=True):
             in_class.append(-F.cross_entropy(rows.scores(own), target, reduction="none"))
-        found = torch.full_like(class_N, -torch.inf, dtype=of_class.dtype)
-        return found.index_copy(0, order, of_class + torch.cat(in_class))
+        log_prob_N = torch.full_like(class_N, -torch.inf, dtype=of_class.dtype)
+        return log_prob_N.index_copy(0, order, of_class + torch.cat(in_class))
 
     def start_bias(self, log_prob_V: Tensor | None) -> None:
         super().start_bias(log_prob_V)
@@ -157,12 +157,12 @@ def frequency_bins(counts: Tensor, classes: int) -> Tensor:
     """
     order = counts.argsort(descending=True, stable=True)
     shares = counts[order].double().sqrt()
-    found, current = [], 0
+    class_by_rank, current = [], 0
     for share in (shares.cumsum(0) / shares.sum()).tolist():
-        found.append(current)
+        class_by_rank.append(current)
         if share > (current + 1) / classes and current < classes - 1:
             current += 1
-    return torch.empty_like(counts).index_copy(0, order, torch.tensor(found, device=counts.device))
+    return torch.empty_like(counts).index_copy(0, order, torch.tensor(class_by_rank, device=counts.device))
 
 
 def _fit(head: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:

@@ -36,5 +36,5 @@ class Noise:
             return torch.searchsorted(self._cumulated, points.to(device), right=True)
         words = self._guide.take(points.mul(PARTS).long()).long()
         unsure = words.view(-1).lt(0).nonzero().squeeze(1)
-        found = torch.searchsorted(self._cumulated, points.take(unsure), right=True)
-        return words.put_(unsure, found)
+        searched = torch.searchsorted(self._cumulated, points.take(unsure), right=True)
+        return words.put_(unsure, searched)

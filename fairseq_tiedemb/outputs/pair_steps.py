@@ -52,7 +52,7 @@ def learn_in_steps(
     blocks, centres_S, words_GW, *factors = _blocks(words_n, target_N, rows_N, noise_Gm, block_size, noise_weight)
     scores_GBW = torch.empty_like(factors[0])
     of_blocks = (centres_S.view(len(words_GW), -1), words_GW, *factors, scores_GBW)
-    for step in zip(*(each.split(blocks) for each in of_blocks), strict=True):
+    for step in zip(*(numbers.split(blocks) for numbers in of_blocks), strict=True):
         _step(inputs_VD, outputs_VD, step, rate)
     # `torch.dot` is slow where oneDNN multiplies, which makes a product of it.
     loss = F.softplus(scores_GBW).mul_(factors[0]).sub_(scores_GBW.mul_(factors[1])).sum()

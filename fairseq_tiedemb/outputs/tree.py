@@ -118,14 +118,14 @@ class Tree(Head):
         start = child = node = (self.parents >= 0).nonzero().squeeze(1)
         depth = torch.zeros_like(self.parents)
         # (token, inner node above it, side), climbing from all nodes at once
-        found = [(node[:0], node[:0], self.turns[:0])]
+        steps = [(node[:0], node[:0], self.turns[:0])]
         while len(start):
             depth[start] += 1
             above, is_word = self.parents[child], start >= inner
-            found.append((start[is_word] - inner, above[is_word], self.turns[child[is_word]]))
+            steps.append((start[is_word] - inner, above[is_word], self.turns[child[is_word]]))
             goes_on = self.parents[above] >= 0
             start, child = start[goes_on], above[goes_on]
-        word, path_nodes, path_signs = (torch.cat(parts) for parts in zip(*found, strict=True))
+        word, path_nodes, path_signs = (torch.cat(parts) for parts in zip(*steps, strict=True))
         order, lengths = word.argsort(stable=True), torch.bincount(word, minlength=self.size)
         self.path_nodes = nn.Buffer(path_nodes[order], persistent=False)
         self.path_signs = nn.Buffer(path_signs[order], persistent=False)
@@ -154,9 +154,9 @@ class Tree(Head):
             above = above[:, place[up]] + F.logsigmoid(u_NJ[:, up] * turns[level])
             place[level] = torch.arange(len(level), device=level.device)
             parts.append(above)
-        found = u_NJ.new_full((len(flat), 2 * self.size - 1), -torch.inf)
-        found = found.index_copy(1, self.by_depth, torch.cat(parts, 1))
-        return found[:, self.size - 1 :].reshape(*features.shape[:-1], self.size)
+        log_prob = u_NJ.new_full((len(flat), 2 * self.size - 1), -torch.inf)
+        log_prob = log_prob.index_copy(1, self.by_depth, torch.cat(parts, 1))
+        return log_prob[:, self.size - 1 :].reshape(*features.shape[:-1], self.size)
 
     def require_counts(self) -> None:
         """Raises ValueError if the tree is unknown: without counts of a training text, or without classes."""

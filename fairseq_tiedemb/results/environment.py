@@ -46,8 +46,8 @@ def processor() -> str:
     """The name of the processor."""
     with contextlib.suppress(OSError):  # no Linux
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        if found := re.search(r"^model name[ \t]*:(.*)", text, re.MULTILINE):
-            return found[1].strip()
+        if match := re.search(r"^model name[ \t]*:(.*)", text, re.MULTILINE):
+            return match[1].strip()
     return platform.processor() or platform.machine() or "unknown"
 
 

@@ -72,7 +72,7 @@ def read_training(path: Path, label: str) -> Training:
         except ValueError:  # an evaluation that still runs, or broke off
             training.missing.append(f"no finite figure in {score.name}")
     training.usage = read_usage(path / "usage.jsonl") if (path / "usage.jsonl").exists() else None
-    training.pictures = tuple(sorted(each for each in path.glob("*.svg") if each.is_file()))
+    training.pictures = tuple(sorted(picture for picture in path.glob("*.svg") if picture.is_file()))
     return training
 
 

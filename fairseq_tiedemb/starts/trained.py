@@ -62,9 +62,9 @@ class Trained(NamedTuple):
     def _loaded(self, model: Any, weights: Weights) -> dict[str, Any]:
         """Returns a model's state dict after loading; raises ValueError for an entry that is missing or misshaped."""
         for key, entry in model.state_dict().items():
-            found = weights.get(key)
-            if found is None or found.shape != entry.shape:
-                got = "none" if found is None else f"{tuple(found.shape)}"
+            weight = weights.get(key)
+            if weight is None or weight.shape != entry.shape:
+                got = "none" if weight is None else f"{tuple(weight.shape)}"
                 needs = f"{key} of shape {tuple(entry.shape)} for the new model"
                 use = "a model whose tables alone depend on the words and on tying"
                 raise ValueError(f"CHECKPOINT: needs {needs}; got {got} in {self.path}. Use {use}.")

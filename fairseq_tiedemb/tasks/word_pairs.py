@@ -99,8 +99,8 @@ class WordPairsTask(FairseqTask):
         """Builds the model; raises ValueError for another family, or if fewer than two words are frequent enough."""
         if np.count_nonzero(self.word_counts) < 2:
             needs = f"two words or more that occur {self.cfg.min_count} times in the training text"
-            found = np.count_nonzero(self.word_counts)
-            raise ValueError(f"--min-count: needs {needs}; got {found}. Use a smaller number.")
+            frequent = np.count_nonzero(self.word_counts)
+            raise ValueError(f"--min-count: needs {needs}; got {frequent}. Use a smaller number.")
         model = super().build_model(cfg, from_checkpoint)
         if extensions_of(model).predicts_centre is None:
             needs, got = "a model of word2vec's family", type(model).__name__

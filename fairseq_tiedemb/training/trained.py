@@ -113,17 +113,17 @@ def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any
     file at ``path``.
     """
     trained, model = getattr(state.get("cfg"), "model", None), trainer.cfg.model
-    then, now = (getattr(each, "_name", None) for each in (trained, model))
-    found = []
+    then, now = (getattr(options, "_name", None) for options in (trained, model))
+    differing = []
     for flag, old, new in other_meaning(trained, model):
         refusal = (
             f"{flag}: needs {old}, with which the weights of {path} were trained (--arch {then}); got {new} (--arch "
             f"{now}). Use the same, or another --save-dir for a new training, or --finetune-from-model, which may "
             "change what leaves all shapes as they are."
         )
-        found.append((flag, old, new, refusal))
-    found += other_dictionaries(trainer.task, state.get("task_state") or {})
-    for what, old, new, refusal in found:
+        differing.append((flag, old, new, refusal))
+    differing += other_dictionaries(trainer.task, state.get("task_state") or {})
+    for what, old, new, refusal in differing:
         if path != checkpoint.finetune_from_model:
             raise ValueError(refusal)
         logger.warning(f"--finetune-from-model {path}: {what} was {old} in its training, and is {new} now")
@@ -132,7 +132,7 @@ def check_resume(state: dict[str, Any], path: str, checkpoint: Any, trainer: Any
 def start_the_methods_own(state: dict[str, Any], trainer: Any) -> None:
     """Replace parameters of the checkpoint's sharing method, if the training has another one, by that one's own."""
     options = getattr(state.get("cfg"), "model", None), trainer.cfg.model
-    if len({getattr(each, "sharing_method", "plain") for each in options}) == 1:
+    if len({getattr(model, "sharing_method", "plain") for model in options}) == 1:
         return
     own = {key: value.cpu() for key, value in trainer.get_model().state_dict().items() if OF_METHOD.search(key)}
     extra = state.get("extra_state") or {}
@@ -155,7 +155,7 @@ def other_meaning(trained: Any, cfg: Any) -> Iterator[tuple[str, Any, Any]]:
 def fingerprints(task: Any, *, merged: bool = False) -> dict[str, dict[str, Any]]:
     """Return the fingerprints of a task's dictionaries, by side; `merged` are those that fairseq will make into one."""
     dictionaries = {side: getattr(task, f"{side}_dictionary", None) for side in ("source", "target")}
-    words = {side: each.symbols for side, each in dictionaries.items() if isinstance(each, Dictionary)}
+    words = {side: given.symbols for side, given in dictionaries.items() if isinstance(given, Dictionary)}
     if merged:
         words = dict.fromkeys(words, list(dict.fromkeys(word for symbols in words.values() for word in symbols)))
     return {side: fingerprint(symbols) for side, symbols in words.items()}
@@ -167,13 +167,13 @@ def other_dictionaries(task: Any, state: dict[str, Any]) -> Iterator[tuple[str, 
     `state` is the task's state in the checkpoint.
     """
     kept = fingerprints_of_training(state)
-    for side, found in fingerprints(task, merged=MERGED_KEY in (state.get(KEY) or {})).items():
-        expected = kept.get(side) or found
-        if found != expected:
+    for side, present in fingerprints(task, merged=MERGED_KEY in (state.get(KEY) or {})).items():
+        expected = kept.get(side) or present
+        if present != expected:
             language = getattr(task.cfg, f"{side}_lang", None)
             file = f"dict.{language}.txt" if language else "dict.txt"
             old = f"{expected['size']} words"
-            new = f"{found['size']}" + " others, or another order" * (found["size"] == expected["size"])
+            new = f"{present['size']}" + " others, or another order" * (present["size"] == expected["size"])
             refusal = (
                 f"{file}: needs the {old} that the checkpoint was trained with, in their order; got {new}. Use the "
                 "data folder of the training, or one made with its dictionary (fairseq-preprocess "

@@ -62,7 +62,7 @@ def models_know_the_update(original: Any, self: Any, optimizer: Any, model: Any,
     """
     original(self, optimizer, model, update_num)
     inner = getattr(optimizer, "_optimizer", None)  # of --use-bmuf
-    extensions_of(model).end_update(are_copies=any(hasattr(each, "fp32_params") for each in (optimizer, inner)))
+    extensions_of(model).end_update(are_copies=any(hasattr(wrapped, "fp32_params") for wrapped in (optimizer, inner)))
 
 
 @wrap(Trainer, "train_step")

@@ -93,7 +93,7 @@ def in_total(results: Sequence[Answers]) -> list[Answers]:
     for kind, kinds in {"semantic": (False,), "syntactic": (True,), "total": (False, True)}.items():
         part = [section for section in results if section.name.startswith(SYNTACTIC) in kinds]
         if part:
-            right = [sum(each) for each in zip(*(section.right for section in part), strict=True)]
+            right = [sum(counts) for counts in zip(*(section.right for section in part), strict=True)]
             totals.append(Answers(kind, sum(each.asked for each in part), sum(each.total for each in part), right))
     return totals
 

@@ -49,10 +49,10 @@ def read_tables(path: Path) -> dict[str, tuple[str, Tensor]]:
     """Returns name and rows of the tables in a folder or file, by role: in, out, source; tied tables are "in" alone."""
     files = tensor_files(path)
     inputs = sorted(filter(INPUT.search, files), key=lambda name: bool(ENCODER.search(name)))
-    names = {"in": inputs[:1], "out": list(filter(OUTPUT.search, files)), "source": inputs[1:]}
+    by_role = {"in": inputs[:1], "out": list(filter(OUTPUT.search, files)), "source": inputs[1:]}
     if not inputs:
         read_named(files, None)  # which names the matrices
-    return {role: (found[0], read_named(files, found[0])) for role, found in names.items() if found}
+    return {role: (names[0], read_named(files, names[0])) for role, names in by_role.items() if names}
 
 
 def read_named(files: dict[str, Path], name: str | None) -> Tensor:
@@ -95,9 +95,9 @@ def whole_words(words: dict[int, str]) -> dict[int, str]:
     entries are words.
     """
     for mark in STARTS:
-        found = {row: word[1:] for row, word in words.items() if word.startswith(mark) and len(word) > 1}
-        if 10 * len(found) >= len(words):
-            return found if mark == STARTS[0] else {row: _characters(word) for row, word in found.items()}
+        marked = {row: word[1:] for row, word in words.items() if word.startswith(mark) and len(word) > 1}
+        if 10 * len(marked) >= len(words):
+            return marked if mark == STARTS[0] else {row: _characters(word) for row, word in marked.items()}
     ends = {row: word.removesuffix(END) for row, word in words.items() if word.endswith(END)}
     pieces = {row for row, word in words.items() if word.startswith(BEFORE) or word.endswith(AFTER)}
     return ends or {row: word for row, word in words.items() if row not in pieces}

@@ -32,7 +32,7 @@ class Agreement:
     used: int  # scored pairs, the same for every table
     total: int
     rhos: list[float]
-    found: list[int]
+    with_both: list[int]
 
 
 def read_pairs(path: Path) -> PairSet:

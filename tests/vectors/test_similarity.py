@@ -37,7 +37,7 @@ def test_against_the_definition(pairs: Path) -> None:
     assert rho == pytest.approx(exact_spearman([1.5, 9.0, 2.5, 3.0], cosines), abs=1e-12)
 
     found = agreement([words], read_pairs(pairs), missing_as_zero=True)
-    assert (found.used, found.total, found.found) == (5, 5, [4])
+    assert (found.used, found.total, found.with_both) == (5, 5, [4])
     cosines.insert(3, 0.0)
     assert found.rhos[0] == pytest.approx(exact_spearman([1.5, 9.0, 2.5, 2.5, 3.0], cosines), abs=1e-12)
 
@@ -45,7 +45,7 @@ def test_against_the_definition(pairs: Path) -> None:
 def test_all_tables_are_measured_on_the_same_pairs(pairs: Path) -> None:
     first, second = random_table(12, 4), random_table(4, 3, seed=2)
     both = agreement([first, second], read_pairs(pairs))
-    assert (both.used, both.total, both.found) == (3, 5, [5, 3])
+    assert (both.used, both.total, both.with_both) == (3, 5, [5, 3])
     cut = table(first.words[:4], first.rows_VD[:4])
     assert both.rhos == [agreement([each], read_pairs(pairs)).rhos[0] for each in (cut, second)]
     zero = agreement([first, second], read_pairs(pairs), missing_as_zero=True)
