@@ -1,5 +1,6 @@
 """Distributed training and evaluation, also on CPUs."""
 
+import gc
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from typing import Any
 
 import fairseq
 import torch
+import torch.distributed.nn  # before there is a group, which defaults of its functions would hold for ever
 from fairseq import options, utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.models import distributed_fairseq_model
@@ -111,9 +113,11 @@ def processes_end_with_the_first() -> None:
 
 
 def leave_group() -> None:
-    """End gloo's threads; a thread that outlives the process's end can abort it ("terminate called without ...")."""
+    """End gloo's threads; one that outlives Python and then frees a tensor aborts ("terminate called without ...")."""
     if torch.distributed.is_initialized():
+        gc.collect()  # first the trainer, whose model would free its group with Python's lock, for which threads wait
         torch.distributed.destroy_process_group()
+        vars(distributed_utils.get_global_group).clear()  # of which fairseq keeps its group
 
 
 def choose_cpu_launch(training: Any) -> bool:
