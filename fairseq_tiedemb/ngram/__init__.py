@@ -7,7 +7,6 @@ the token scores of another program (``word_scores``). ``word_classes`` clusters
 A sentence is <s> w_1 ... w_m </s>: histories do not cross <s>, and </s> is predicted. <unk> is an ordinary word.
 """
 
-from .counts import Level as Level
 from .counts import count_ngrams as count_ngrams
 from .interpolation import estimate_mixture as estimate_mixture
 from .interpolation import mixture as mixture
@@ -19,7 +18,6 @@ from .smoothing import SMOOTHINGS as SMOOTHINGS
 from .smoothing import discounts as discounts
 from .text import BOS as BOS
 from .text import EOS as EOS
-from .text import MARKS as MARKS
 from .text import UNKNOWN as UNKNOWN
 from .text import Vocabulary as Vocabulary
 from .word_scores import WordScores as WordScores

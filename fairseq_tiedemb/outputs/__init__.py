@@ -22,7 +22,6 @@ from .negative_sampling import NegativeSampling as NegativeSampling
 from .ours import ADAPTIVE as ADAPTIVE
 from .ours import SOFTMAX as SOFTMAX
 from .registry import OUTPUT_HEADS as OUTPUT_HEADS
-from .registry import NoOptions as NoOptions
 from .registry import OutputHead as OutputHead
 from .registry import Words as Words
 from .registry import register_output_layer as register_output_layer

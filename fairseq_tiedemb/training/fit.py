@@ -85,11 +85,11 @@ def models_check_their_training(original: Any, self: Trainer) -> None:
             "ends the training, or lets it wait for ever. Use --ddp-backend legacy_ddp."
         )
     recipe, processes = extensions_of(self._model).recipe, self.data_parallel_world_size
-    for name in ("batch_size", "max_tokens"):
-        size = recipe.get(name) if processes > 1 and self.is_data_parallel_master else None
-        if (
-            size and self.cfg.dataset[name] == size and recipe.get("criterion") != "word_pairs"
-        ):  # whose sums are averaged
+    # The losses of word_pairs are sums, of which an update of several processes takes the mean.
+    is_told = processes > 1 and self.is_data_parallel_master and recipe.get("criterion") != "word_pairs"
+    for name in ("batch_size", "max_tokens") if is_told else ():
+        size = recipe.get(name)
+        if size and self.cfg.dataset[name] == size:
             logger.warning(
                 f"{flag_of(name)}: the preset's learning rate needs {size} in all processes together; got {size} in "
                 f"each of {processes}. Use {flag_of(name)} {size // processes or 1}, or --distributed-world-size 1."
