@@ -78,7 +78,8 @@ def subject_page(title: str, sections: Sequence[Section], measured: str) -> str:
 
 def part(section: Section) -> str:
     """A section: its table first, then what is to be said of it."""
-    rest = [f"Not run: [{len(section.missing.rows)} rows]({NOT_RUN}#{section.name})."] if section.missing else []
+    count = len(section.missing.rows) if section.missing else 0
+    rest = [f"Not run: [{count} row{'s' * (count > 1)}]({NOT_RUN}#{section.name})."] if count else []
     tables = [table(section.grid)] if section.grid else []
     return "\n\n".join([f'<a name="{section.name}"></a>', f"## {section.title}", *tables, *section.paragraphs, *rest])
 

@@ -38,7 +38,7 @@ def test_tables_in_markdown(project: Project) -> None:
         "| Small+WT | 112.9 | 112.4 | 4,652,402 | 1 |",
     ]
     assert "Source: A & B (2016), table 1.\n\nOne `note`.\n" in text
-    assert "Not run: [1 rows](not-run.md#small)." in text
+    assert "Not run: [1 row](not-run.md#small)." in text
     assert "Each run" not in text, "dates, commits and commands are on the page"
     (versions,) = re.findall(r"Measured on .*", text)
     page = (project.folder / "report.html").read_text()
