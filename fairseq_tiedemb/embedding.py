@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from ._shapes import check_features, check_table_size, check_target
 from .constants import NO_CONSTANTS, Constants
-from .head import Head, check_unset, log_prob_by_loss
+from .head import Head, log_prob_by_loss
 from .kept import Keeping
+from .loss_options import check_unset
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss, output_loss
 from .precision import exact_dtype
 from .products import packed, product
@@ -40,8 +41,7 @@ class SharedEmbedding(Keeping, Head):
     Args:
         num_embeddings: V, vocabulary size.
         embedding_dim: D, width of the vectors and of the features.
-        padding_idx: padding row, negative to count from the end; None for a table without padding, such as a later
-            band.
+        padding_idx: padding row, negative to count from the end; None for a table without padding.
         method: name of a registered sharing method.
         bias: whether the logits have a bias (V,), as in Press & Wolf's models.
         std: standard deviation of the initial Gaussian rows; None for rows of norm about 1. Methods that divide by the
@@ -102,9 +102,11 @@ class SharedEmbedding(Keeping, Head):
         """A table over the rows (V, D) of an ``nn.Embedding``, or of an ``nn.Linear`` and its bias (V,): one parameter.
 
         Raises:
-            ValueError: for another module, or an option of ``nn.Embedding`` that the table does not have.
+            ValueError: for another module, even a subclass with a ``forward`` of its own, unless constants say what it
+                computes; for an option of ``nn.Embedding`` that the table does not have.
         """
-        if not isinstance(module, (nn.Embedding, nn.Linear)):
+        is_named = isinstance(module, (nn.Embedding, nn.Linear)) and constants != NO_CONSTANTS
+        if not is_named and type(module).forward not in (nn.Embedding.forward, nn.Linear.forward):
             needs = "an nn.Embedding or nn.Linear"
             raise ValueError(f"module: needs {needs}; got {type(module).__name__}. Use its weight.")
         for option in ("max_norm", "scale_grad_by_freq", "sparse"):

@@ -1,13 +1,12 @@
 """The contract of output heads: from features to token probabilities, and what a head declares about itself."""
 
-from dataclasses import fields
 from typing import Any
 
 from torch import Tensor, nn
 
 from ._shapes import check_target
+from .loss_options import check_unset
 from .losses import PLAIN_LOSS, LossOptions, OutputLoss
-from .option_checks import flag_of
 from .precision import exact
 
 
@@ -106,17 +105,6 @@ class Head(nn.Module):
 def log_prob_by_loss(head: Head, features_ND: Tensor, target_N: Tensor) -> Tensor:
     """``Head.log_prob`` of a head whose loss is exact, and needs no N x V logits in memory."""
     return -head.loss(features_ND, target_N, LossOptions(reduce=False)).loss
-
-
-def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> None:
-    """Raises ValueError for the first of the named options that is set.
-
-    ``where`` names the part without these options in the message.
-    """
-    for option in fields(options):
-        value = getattr(options, option.name)
-        if option.name in names and value:
-            raise ValueError(f"{flag_of(option.name)}: needs 0 with {where}; got {value}. Leave it out.")
 
 
 def no_counts(flag: str) -> ValueError:

@@ -15,21 +15,23 @@ class Kept:
 
     def __init__(self, keeps: bool = False):
         self.keeps = keeps
-        self.last: tuple[Any, Any] = (None, None)  # a buffer would lose its precision in `.half()`
+        # Key, result, and what was read, whose memory no other tensor gets; a buffer would change in `.half()`.
+        self.last: tuple[Any, ...] = (None, None)
 
     def __call__(self, compute: Callable[[bool], Any], read: Iterable[Tensor]) -> Any:
-        """``compute(True)`` of weights, kept as by ``of``; without ``keeps``, or with gradients, ``compute(False)``."""
+        """``compute(True)`` of weights, kept as by ``of``; ``compute(False)`` where it cannot be."""
         read = list(read)
-        # An inference tensor has no version counter.
-        if not self.keeps or torch.is_grad_enabled() or any(tensor.is_inference() for tensor in read):
+        # Autocast casts no packed weight, and an inference tensor has no version counter.
+        never = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
+        if not self.keeps or never or any(tensor.is_inference() for tensor in read):
             return compute(False)
         return self.of(lambda: compute(True), read)
 
-    def of(self, compute: Callable[[], Any], read: Iterable[Tensor]) -> Any:
+    def of(self, compute: Callable[[], Any], read: list[Tensor]) -> Any:
         """``compute()``, kept until one of the tensors that it reads changes."""
         key = [(tensor._version, tensor.data_ptr(), tensor.dtype, tensor.device) for tensor in read]
         if self.last[0] != key:
-            self.last = (key, compute())
+            self.last = (key, compute(), [tensor.detach() for tensor in read])
         return self.last[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -42,9 +44,9 @@ class Keeping(nn.Module):
     kept = Kept()  # nothing, until ``keep``
 
     def keep(self, keep: bool = True, **_: Any) -> None:
-        """Keeps it while the weights stay unchanged; ``keep=False`` ends that.
+        """Keeps it while the weights stay unchanged; ``keep=False`` and ``train()`` end that.
 
-        For decoding without gradients. Writes through ``weight.data`` are missed. ``train()`` ends keeping.
+        For decoding without gradients. Writes through ``weight.data`` and by torch's fused optimisers are missed.
         """
         self.kept = Kept(keep)
 

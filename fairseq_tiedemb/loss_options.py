@@ -92,6 +92,16 @@ class OutputLoss(NamedTuple):
 PLAIN_LOSS = LossOptions()
 
 
+def check_unset(options: LossOptions, names: tuple[str, ...], where: str) -> None:
+    """Raises ValueError for the first of the named options that is set.
+
+    ``where`` names the part without these options in the message.
+    """
+    for name, value in vars(options).items():
+        if name in names and value:
+            raise ValueError(f"{flag_of(name)}: needs 0 with {where}; got {value}. Leave it out.")
+
+
 def check_evaluated(loss: Tensor) -> None:
     """Raises ValueError if a loss that is printed is NaN.
 

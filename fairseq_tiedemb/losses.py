@@ -12,6 +12,7 @@ from .loss_options import PLAIN_LOSS as PLAIN_LOSS
 from .loss_options import LossOptions as LossOptions
 from .loss_options import OutputLoss as OutputLoss
 from .loss_options import check_evaluated as check_evaluated
+from .loss_options import check_unset
 from .objective import Objective
 from .precision import exact_dtype
 from .products import fill, row_multiple
@@ -77,8 +78,8 @@ def output_loss(
         options: label smoothing, z-loss, and whether to sum.
 
     Raises:
-        ValueError: if shapes do not fit, features of soft targets are missing or, on a CPU and where it is not
-            compiled, a target is out of range.
+        ValueError: if shapes do not fit, the cap is not positive, features of soft targets are missing, options do not
+            fit a mixture or, on a CPU and where it is not compiled, a target is out of range.
         RuntimeError: in the backward pass, for second derivatives.
 
     Source: z-loss, which keeps logits close to log-probabilities: Devlin et al. 2014 (self-normalised networks);
@@ -88,14 +89,20 @@ def output_loss(
         if log_prior_NK.dim() != 2 or len(log_prior_NK) != len(target_N):
             shape = tuple(log_prior_NK.shape)
             raise ValueError(f"log_prior: needs shape ({len(target_N)}, K); got {shape}. Use a row per token.")
+        check_unset(options, ("z_loss", "augmented_loss"), "a mixture (log_prior_NK)")
         target_N = target_N.repeat_interleave(log_prior_NK.size(1))
     check_loss_inputs(features_ND, table_VD, target_N, {"scale": scale, "offset": offset, "bias": bias})
     if options.augmented_loss and similar_ND is None:
         got = f"{options.augmented_loss} without"
         raise ValueError(f"--augmented-loss: needs features of the soft targets; got {got}. Use similar_ND.")
+    if similar_ND is not None and similar_ND.shape != features_ND.shape:
+        needs, got = f"the features' shape {tuple(features_ND.shape)}", tuple(similar_ND.shape)
+        raise ValueError(f"similar: needs {needs}; got {got}. Use a row per token.")
+    if soft_cap is not None and not soft_cap > 0:
+        raise ValueError(f"soft_cap: needs a positive number; got {soft_cap}. Use None for no cap.")
     exact = exact_dtype(table_VD)
     similar, start = (None if tensor is None else tensor.detach() for tensor in (similar_ND, offset))
-    prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact)
+    prior = None if log_prior_NK is None else log_prior_NK.detach().to(exact).contiguous()
     objective = Objective(options, soft_cap, similar, start, prior, None if prior is None else torch.zeros_like(prior))
     if bias is not None:
         offset = bias.to(exact) if offset is None else offset + bias

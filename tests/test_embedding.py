@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from fairseq.models.ema.ema import EMA
 from fairseq.optim.adam import Adam
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from fairseq_tiedemb.checkpoints.averages import average
 from fairseq_tiedemb.constants import Constants
@@ -137,6 +138,11 @@ def test_a_table_is_made_of_the_parameters_of_a_module() -> None:
     assert [*output.parameters()] == [scores.weight, scores.bias]
     with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got Conv1d"):
         SharedEmbedding.from_module(torch.nn.Conv1d(1, 1, 1))
+    halved = type("Halved", (torch.nn.Embedding,), {"forward": lambda self, tokens: self.weight[tokens] / 2})(9, 4)
+    with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got Halved. Use its weight"):
+        SharedEmbedding.from_module(halved)
+    table = SharedEmbedding.from_module(halved, constants=Constants(embedding_scale=0.5))
+    assert torch.equal(table(torch.tensor([1, 5])), halved(torch.tensor([1, 5])))
     options: list[dict[str, Any]] = [{"max_norm": 2.5}, {"scale_grad_by_freq": True}, {"sparse": True}]
     for option in options:
         [(name, value)] = option.items()
@@ -248,6 +254,44 @@ def test_kept_norms_follow_every_change_of_the_table(method: str) -> None:
     for _ in range(2):  # both of version 0
         table.weight, table.bias = (torch.nn.Parameter(each + 1) for each in (table.weight, table.bias))
         torch.testing.assert_close(*kept_and_computed(table, features))
+
+
+@every_method
+def test_rows_that_another_module_computes_are_never_those_of_before(method: str) -> None:
+    """Each is a new tensor of version 0, often where the last one was."""
+    table, features = SharedEmbedding(7, 4, PAD, method=method), torch.randn(2, 4)
+    rows = table.weight.detach()
+    table.eval().keep()
+    with torch.no_grad():
+        for factor in range(20):
+            scores = functional_call(Scores(table), {"table.weight": rows * factor}, (features,))
+            fresh = SharedEmbedding(7, 4, PAD, method=method, weight=torch.nn.Parameter(rows * factor))
+            fresh.load_state_dict(table.state_dict() | {"weight": rows * factor})
+            torch.testing.assert_close(scores, fresh.scores(features))
+
+
+class Scores(torch.nn.Module):
+    def __init__(self, table: SharedEmbedding):
+        super().__init__()
+        self.table = table
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.table.scores(features)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ["plain", "cosine"])
+def test_a_table_that_keeps_scores_under_autocast_and_in_a_graph(method: str) -> None:
+    table, features = SharedEmbedding(40, 32, PAD, method=method).eval(), torch.randn(3, 32)
+    expected = table.scores(features)
+    table.keep()
+    torch.testing.assert_close(table.scores(features), expected)
+    compiled = torch.compile(table.scores, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(features), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = table.scores(features.bfloat16())
+    assert scores.dtype == torch.bfloat16
+    torch.testing.assert_close(scores.float(), expected, rtol=0.05, atol=0.02 * expected.abs().max().item())
 
 
 def count_norms(table: SharedEmbedding) -> list[int]:

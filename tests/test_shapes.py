@@ -102,6 +102,12 @@ def test_scores_of_nothing(method: str, shape: tuple[int, ...]) -> None:
         ({"offset": torch.ones(3, WORDS)}, r"offset: needs shape \(5,\).*; got \(3, 5\)"),
         ({"log_prior_NK": torch.zeros(2, 2)}, r"log_prior: needs shape \(3, K\); got \(2, 2\)"),
         ({"log_prior_NK": torch.zeros(3)}, r"log_prior: needs shape \(3, K\); got \(3,\)"),
+        (
+            {"log_prior_NK": torch.zeros(3, 1), "options": LossOptions(z_loss=0.5)},
+            r"--z-loss: needs 0 with a mixture \(log_prior_NK\); got 0.5",
+        ),
+        ({"similar_ND": torch.ones(1, WIDTH)}, r"similar: needs the features' shape \(3, 4\); got \(1, 4\)"),
+        ({"soft_cap": 0.0}, "soft_cap: needs a positive number; got 0.0. Use None"),
         ({"bias": torch.ones(4)}, r"bias: needs shape \(5,\).*; got \(4,\)"),
     ],
 )

@@ -46,6 +46,17 @@ def test_backward_again_gives_the_same(reduce: bool) -> None:
         torch.testing.assert_close(each, first, rtol=0, atol=0)
 
 
+def test_weights_of_any_strides() -> None:
+    """One parameter for all words, say, expanded."""
+    h, target, rows = features().repeat_interleave(K, 0), TARGET, table()
+    prior = torch.randn(1, K, dtype=torch.float64).log_softmax(1).requires_grad_()
+    results = []
+    for each in (prior.expand(len(target), K), prior.repeat(len(target), 1)):
+        loss = rows.loss(h, target, log_prior_NK=each).loss
+        results.append((loss, *torch.autograd.grad(loss, prior)))
+    torch.testing.assert_close(*results)
+
+
 @pytest.mark.filterwarnings("error:An output with one or more elements was resized")
 def test_filled_products_of_a_chunk_fit_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "ROWS", 40)
