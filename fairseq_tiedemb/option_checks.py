@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -24,7 +25,7 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether a value is a finite number within the bounds."""
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
+        if isinstance(value, bool) or not isinstance(value, Integral if self.whole else Real):
             return False
         return self.at_least <= value <= self.at_most and self.above < value < self.below
 

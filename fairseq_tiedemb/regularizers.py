@@ -77,9 +77,15 @@ def register_regularizer(regularizer: Regularizer) -> Regularizer:
     return REGULARIZERS.register(regularizer)
 
 
-def half_squared_norm(weight: Tensor) -> Tensor:
-    """||w||^2 / 2 in float32 or more precise, because squares overflow half precision."""
-    return exact(weight).square().sum() / 2
+def half_squared_norm(*weights: Tensor) -> Tensor | None:
+    """Sum of ||w||^2 / 2 in float32 or more precise, because squares overflow half precision; None without weights."""
+    halves = [exact(weight).square().sum() / 2 for weight in weights]
+    return torch.stack(halves).sum() if halves else None
+
+
+def _of_projection(model: Any) -> Tensor | None:
+    projection = getattr(getattr(model, "output", None), "projection", None)
+    return None if projection is None else half_squared_norm(projection.weight)
 
 
 def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
@@ -90,7 +96,7 @@ def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
 
     def of_model(model: Any, **options: float) -> Tensor | None:
         penalties = []
-        for table in getattr(model, "output", model).tables().values():
+        for table in getattr(getattr(model, "output", model), "tables", dict)().values():
             w = exact(table.weight)
             is_word = torch.ones_like(w[:, 0])
             if table.padding_idx is not None:
@@ -104,8 +110,9 @@ def _of_rows(penalty: Callable[..., Tensor]) -> Callable[..., Tensor | None]:
 
 def _mean_cosine(w: Tensor, is_word: Tensor) -> Tensor:
     """Sum of the cosines of all pairs of different words, over V^2, as (||sum of w/||w|| ||^2 - V) / V^2: O(V D)."""
-    total, count = (is_word / vector_norm(w, dim=1).clamp(min=1e-3)) @ w, is_word.sum()
-    return (total.square().sum() - count) / count.square()
+    n = vector_norm(w, dim=1)
+    factor = is_word / n.clamp(min=1e-3)  # with which a shorter row counts less than 1 in V, too
+    return ((factor @ w).square().sum() - (factor * n).square().sum()) / is_word.sum().square()
 
 
 def _of_activations(penalty: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[[Any], Tensor | None]:
@@ -179,16 +186,15 @@ OURS = (
         name="projection_regularization",
         summary="lambda of the penalty lambda/2 ||P||^2 on P (--projection, linear deep output); Press & Wolf: 0.15",
         source="Press & Wolf 2016, section 3; once an update on the sum, as in their code, P's bias left alone",
-        penalty=lambda model: None if (p := model.output.projection) is None else half_squared_norm(p.weight),
+        penalty=_of_projection,
         needs=("a model with --projection", "Use --projection, or --deep-output linear of feedforward_lm"),
     ),
     Regularizer(
         name="l2_regularization",
         summary="mu of the penalty mu/2 ||all parameters||^2 on the mean loss: weight decay before gradient clipping",
         source="Zilly et al. 2017, their code",
-        penalty=lambda model: torch.stack(
-            [half_squared_norm(parameter) for parameter in model.parameters() if parameter.requires_grad]
-        ).sum(),
+        penalty=lambda model: half_squared_norm(*(each for each in model.parameters() if each.requires_grad)),
+        needs=("a model with parameters to train", "Leave it out"),
         added_to="mean",
     ),
     Regularizer(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fairseq_tiedemb.option_checks import POSITIVE, PROBABILITY, OneOf, Range, check_ranges
@@ -25,7 +26,16 @@ class Options:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"embed_dim": 1}, {"dropout": 0}, {"dropout": None}, {"start": "zero"}, {"free": -1}, {"init_range": 1e9}],
+    [
+        {},
+        {"embed_dim": 1},
+        {"dropout": 0},
+        {"dropout": None},
+        {"start": "zero"},
+        {"free": -1},
+        {"init_range": 1e9},
+        {"dropout": np.float32(0.1), "embed_dim": np.int64(3)},
+    ],
     ids=str,
 )
 def test_values_within(options: dict[str, Any]) -> None:

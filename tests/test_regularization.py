@@ -13,6 +13,7 @@ from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
 from fairseq.logging import metrics
 from fairseq.tasks import FairseqTask
 
+from fairseq_tiedemb import SharedEmbedding
 from fairseq_tiedemb.criterions import cross_entropy
 from fairseq_tiedemb.criterions.cross_entropy import TiedCrossEntropy
 from fairseq_tiedemb.models._stream_lm import StreamLM
@@ -281,6 +282,24 @@ def test_options_that_a_penalty_cannot_have(fields: dict[str, Any], message: str
 def test_a_penalty_of_rows_takes_a_table_alone() -> None:
     model = projected()
     assert penalty("cosine_regularization", model.output.table) == penalty("cosine_regularization", model)
+
+
+def test_a_row_without_a_direction_is_at_right_angles_to_all() -> None:
+    table = SharedEmbedding(5, 4, None).double()
+    with torch.no_grad():
+        table.weight[2] = 0.0
+        table.weight[3] *= 1e-3
+    rows = torch.stack([row / row.norm().clamp(min=1e-3) for row in table.weight])
+    expected = ((rows @ rows.t()).sum() - rows.square().sum()) / 25
+    torch.testing.assert_close(penalty("cosine_regularization", table), expected)
+
+
+@pytest.mark.parametrize("name", ["cosine_regularization", "projection_regularization", "l2_regularization"])
+def test_a_module_without_such_weights_is_refused(name: str) -> None:
+    module = torch.nn.Linear(2, 3).requires_grad_(False)
+    flag = "--" + name.replace("_", "-")
+    with pytest.raises(ValueError, match=f"{flag}: needs .*; got 0.25 for one without"):
+        REGULARIZERS[name](module, 0.25)
 
 
 def test_a_model_without_recurrent_layers_is_refused() -> None:
