@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .constants import NO_CONSTANTS, Constants
+from .constants import Constants
 from .embedding import SharedEmbedding
 from .losses import PLAIN_LOSS, LossOptions
 from .sharing import sharing_method
@@ -39,8 +39,8 @@ def for_transformers(
 
     The model's class becomes a subclass of its own, ``tied_class``. Its ``config`` names the method, so
     ``save_pretrained`` and ``from_pretrained`` of this class, or this function after that of the model's first class,
-    give the same model back. With ``plain``, Transformers needs nothing of this package to load it. (Parameters of a
-    method, such as a temperature, are read by ``tied_class`` alone.)
+    give the same model back. With ``plain``, Transformers needs nothing of this package to load it. Parameters of a
+    method, such as a temperature, are read by ``tied_class`` alone.
 
     Args:
         model: a language model without an encoder, and without a bias of its output.
@@ -102,25 +102,32 @@ def tied_class(base: Any) -> Any:
         @functools.wraps(base.forward)
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             output = self.get_output_embeddings()
-            output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
-            is_lean = takes_loss_function and all(
-                kwargs.get(name, getattr(self.config, name, None)) in (None, neutral)
-                for name, neutral in USES_OF_LOGITS.items()
-            )
-            output.returns_features = self.training and kwargs.get("labels") is not None and is_lean
+            table = output.__dict__["table"] = self.get_input_embeddings()  # a replica's own, in DataParallel
+            is_lean = takes_loss_function and self.training and kwargs.get("labels") is not None
+            if not is_lean or not self._has_the_loss_of_its_logits(kwargs):
+                return super().forward(*args, **kwargs)
+            output.returns_features = True
+            self.loss_function = functools.partial(_loss_of_features, table, self.loss_options)
             try:
                 result = super().forward(*args, **kwargs)
-                if output.returns_features and hasattr(result, "logits"):
-                    result.logits = None
+                result.logits = None
                 return result
             finally:
                 output.returns_features = False
+                del self._loss_function
 
-        @property
-        def loss_function(self) -> Any:
-            if not self.get_output_embeddings().returns_features:
-                return super().loss_function
-            return functools.partial(_loss_of_features, self.get_input_embeddings(), self.loss_options)
+        def _has_the_loss_of_its_logits(self, given: dict[str, Any]) -> bool:
+            """Whether the loss is Transformers' own of the next word, and nothing else changes or reads the logits."""
+            if "_loss_function" in vars(self) or self.loss_function.__name__ != "ForCausalLMLoss":
+                return False
+            return all(
+                given.get(name, getattr(config, name, None)) in (None, neutral)
+                for name, neutral in USES_OF_LOGITS.items()
+                for config in (self.config, self.config.get_text_config())
+            )
+
+        def __reduce__(self) -> Any:
+            return _new, (base,), self.__dict__
 
         def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> Any:
             """As Transformers', with rows of the table; parameters of new words start as the method's do."""
@@ -147,6 +154,10 @@ def tied_class(base: Any) -> Any:
     return Tied
 
 
+def _new(base: Any) -> Any:  # for pickle, which does not find a class that a function makes
+    return tied_class(base).__new__(tied_class(base))
+
+
 class _Output(nn.Module):
     """The output embedding of a model of Transformers: the scores of a table, or features for its loss."""
 
@@ -165,10 +176,6 @@ class _Output(nn.Module):
 def _table_of(embedding: Any, method: str) -> SharedEmbedding:
     """A table with the rows of an input embedding, and its scale (Gemma's sqrt(D))."""
     constants = Constants(embedding_scale=float(getattr(embedding, "scalar_embed_scale", 1.0)))
-    if type(embedding).forward is not nn.Embedding.forward and constants == NO_CONSTANTS:
-        got = type(embedding).__name__
-        needs = "an input embedding that looks up rows"
-        raise ValueError(f"model: needs {needs}; got {got}. Use a model with nn.Embedding.")
     return SharedEmbedding.from_module(embedding, method=method, constants=constants)
 
 

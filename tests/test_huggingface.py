@@ -65,6 +65,41 @@ def test_logits_that_a_model_uses_are_computed(setting: str, neutral: float | No
         assert (model(TEXT, labels=LABELS).logits is None) == (value == neutral)
 
 
+def test_logits_that_a_part_of_the_settings_changes_are_computed() -> None:
+    """Models of texts and pictures have the text's settings apart."""
+    model = for_transformers(build("Llama")).train()
+    assert model(TEXT, labels=LABELS).logits is None
+    model.config.text_config = transformers.LlamaConfig(final_logit_softcapping=5.0)
+    assert model(TEXT, labels=LABELS).logits is not None
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_another_loss_is_that_of_the_model(before: bool) -> None:
+    def half(logits: Any, labels: Any, **_: Any) -> Any:
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()) / 2
+
+    model = build("Llama")
+    if not before:
+        model = for_transformers(model)
+    model.loss_function = half
+    model = for_transformers(model) if before else model
+    losses = [model.train(mode)(TEXT, labels=LABELS).loss for mode in (True, False, True)]
+    torch.testing.assert_close(losses, [half(model(TEXT).logits, LABELS)] * 3)
+    del model._loss_function
+    model.loss_type = "ForMaskedLM"
+    torch.testing.assert_close(losses[0] * 2, model(TEXT, labels=LABELS).loss)
+
+
+def test_a_model_is_pickled_and_copied(tmp_path: Path) -> None:
+    model = for_transformers(build("GPT2"), "cosine").eval()
+    torch.save(model, tmp_path / "model.pt")
+    for again in (torch.load(tmp_path / "model.pt", weights_only=False), copy.deepcopy(model)):
+        assert type(again) is type(model)
+        assert again.get_output_embeddings().weight is again.get_input_embeddings().weight
+        assert again.get_output_embeddings().table is again.get_input_embeddings()
+        torch.testing.assert_close(again(TEXT).logits, model(TEXT).logits)
+
+
 def test_logits_in_a_tuple_are_computed() -> None:
     model = for_transformers(build("Llama")).train()
     _, logits = model(TEXT, labels=LABELS, return_dict=False)[:2]
@@ -169,7 +204,7 @@ def test_what_cannot_be_tied_is_refused() -> None:
         for_transformers(model)
     model = build("GPT2")
     model.set_input_embeddings(type("Strange", (nn.Embedding,), {"forward": lambda self, x: x})(SIZE, WIDTH))
-    with pytest.raises(ValueError, match="needs an input embedding that looks up rows; got Strange"):
+    with pytest.raises(ValueError, match="module: needs an nn.Embedding or nn.Linear; got Strange"):
         for_transformers(model)
     with pytest.raises(ValueError, match="got TiedGPT2LMHeadModel, which has ours"):
         for_transformers(for_transformers(build("GPT2")))
