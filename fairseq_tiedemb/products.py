@@ -165,11 +165,8 @@ def packed(weight: torch.Tensor, uses: float = math.inf) -> torch.Tensor:
     cpu, dtype = torch.ops.mkldnn, weight.dtype
     if uses < WORTH_PACKING or weight.is_mkldnn or weight.device.type != "cpu" or platform.machine() not in X86:
         return weight
-    if not torch.backends.mkldnn.is_available():
-        return weight
-    if dtype == torch.float32 or (dtype == torch.bfloat16 and cpu._is_mkldnn_bf16_supported()):
-        return cpu._reorder_linear_weight(weight.detach())
-    return weight
+    is_known = dtype == torch.float32 or (dtype == torch.bfloat16 and cpu._is_mkldnn_bf16_supported())
+    return cpu._reorder_linear_weight(weight.detach()) if is_known and torch.backends.mkldnn.is_available() else weight
 
 
 def product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -196,9 +193,8 @@ def short_attention(
     given: Any = (query, key, value, attn_mask, dropout_p, is_causal)
     options: Any = {"scale": scale, "enable_gqa": enable_gqa}
     is_usual = query.device.type == "cpu" and query.dtype == torch.float32 and not query.is_nested
+    is_usual = is_usual and (attn_mask is None or attn_mask.dtype != torch.bool)
     if torch.compiler.is_compiling() or not is_usual or max(query.size(-2), key.size(-2)) > SHORT:
-        return attention(*given, **options)
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
         return attention(*given, **options)
     return torch._scaled_dot_product_attention_math(*given, **options)[0]
 

@@ -42,8 +42,8 @@ def lines(preset: Any) -> list[str]:
     if not preset.recipe:
         return [*text, "recipe      none: --optimizer, --lr, --criterion and the like are yours"]
     unless = ", unless --optimizer is given" if preset.recipe_yields else ""
-    how = f"set by --arch {preset.name} in fairseq-train{unless}"
-    return [*text, f"recipe      {how}", *(f"    {flag}" for flag in flags(preset.recipe))]
+    how = f"recipe      set by --arch {preset.name} in fairseq-train{unless}"
+    return [*text, how, *(f"    {flag}" for flag in flags(preset.recipe))]
 
 
 def flags(values: dict[str, Any]) -> list[str]:

@@ -102,8 +102,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if not path.is_file():
             raise ValueError(f"SENTENCES: need text files; got {path}, which is none. Use another, or - for stdin.")
     if arguments.raw:
-        needs = "logarithms of probabilities"
-        refuse_options(arguments, ["per_word", "cache"], needs=needs, got="--raw, whose scores are none")
+        refuse_options(arguments, ["per_word", "cache"], needs="log-probabilities", got="--raw, whose scores are none")
     else:
         refuse_options(arguments, ["raw_sample"], needs="--raw, whose log Z it is of")
     if not arguments.stream:

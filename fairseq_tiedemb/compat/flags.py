@@ -37,16 +37,14 @@ def inference_in_bfloat16(original: Any, self: Any, cfg: Any) -> None:
 
 
 @mend(SequenceGenerator, "__init__")
-def beams_have_hypotheses(
-    original: Any, self: Any, models: Any, tgt_dict: Any, beam_size: int = 1, *args: Any, **kwargs: Any
-) -> None:
+def beams_have_hypotheses(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     """Refuse a beam without hypotheses.
 
     Without it: `--beam 0` ends in ZeroDivisionError (search.py:142). Goes when fairseq checks the number.
     """
-    if beam_size < 1:
-        raise ValueError(f"--beam: needs 1 or more; got {beam_size}. Use 1 for greedy search.")
-    original(self, models, tgt_dict, beam_size, *args, **kwargs)
+    if kwargs.get("beam_size", 1) < 1:
+        raise ValueError(f"--beam: needs 1 or more; got {kwargs['beam_size']}. Use 1 for greedy search.")
+    original(self, *args, **kwargs)
 
 
 @mend(SequenceGenerator, "generate")
@@ -84,8 +82,9 @@ def validations_work(original: Any, cfg: Any, trainer: Any, **kwargs: Any) -> An
         names = ["loss", *logged.get_smoothed_values(), *more, "num_updates"]
         if metric not in names and not hasattr(trainer.task, "post_validate"):  # which may add to them
             needs = f"what validation logs, {', '.join(dict.fromkeys(names))}"
-            use = "one of these; bleu needs --eval-bleu"
-            raise ValueError(f"--best-checkpoint-metric: needs {needs}; got {metric!r}. Use {use}.")
+            raise ValueError(
+                f"--best-checkpoint-metric: needs {needs}; got {metric!r}. Use one; bleu needs --eval-bleu."
+            )
     trainer._dummy_batch = of_training
     return loaded
 

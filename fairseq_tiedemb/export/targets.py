@@ -156,8 +156,7 @@ def _lacking_in_transformers(settings: Settings, engine: str) -> str | None:
         return f"needs a model of --task {TASKS[kind]}; got {task}, whose sentences may begin and end differently"
     for option, needed in REFUSED.items():
         if options.get(option):
-            flag = f"{flag_of(option)} {options[option]}"
-            return f"needs {needed}; got {flag}, which {engine} does not support"
+            return f"needs {needed}; got {flag_of(option)} {options[option]}, which {engine} does not support"
     activation = options.get("activation_fn") or "relu"
     if activation not in ACTIVATIONS:
         return f"needs one of {', '.join(ACTIVATIONS)}; got --activation-fn {activation}, which {engine} lacks"

@@ -96,9 +96,7 @@ def _with_plain_numbers(value: Any) -> Any:
         return value.tolist()
     if type(value) in (dict, OrderedDict):
         return type(value)((key, _with_plain_numbers(item)) for key, item in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(map(_with_plain_numbers, value))
-    return value
+    return type(value)(map(_with_plain_numbers, value)) if type(value) in (list, tuple) else value
 
 
 def _fold(model: dict[str, Tensor], settings: Mapping[str, Any]) -> dict[str, Tensor]:

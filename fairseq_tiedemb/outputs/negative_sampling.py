@@ -38,9 +38,6 @@ class NegativeSampling(CountedHead):
     pointwise mutual information less log k. So there is no perplexity, and ``OutputLoss.nll_loss`` is None. Training
     draws noise from torch's global generator; evaluation seeds a generator from the batch, so a batch has one loss.
 
-    The gradient is exact. word2vec.c and gensim instead tabulate the sigmoid in 1,000 steps over [-6, 6]; beyond it
-    word2vec.c uses the label minus 0 or 1, and gensim skips the pair.
-
     Args:
         table: output embedding, owned by another module.
         counts: c, counts of the words (V,).

@@ -56,10 +56,9 @@ def is_tied(settings: Settings, head: OutputHead) -> bool:
 def check_projection(settings: Settings) -> None:
     """Raises ValueError for a bias of P, or none, without P, and for both at once."""
     projects, bias, no_bias = settings.on("projection"), settings("projection_bias"), settings("no_projection_bias")
-    if bias and not projects:
-        raise ValueError("--projection-bias: needs --projection; got a model without one. Use --projection too.")
-    if no_bias and not projects:
-        raise ValueError("--no-projection-bias: needs a model with P; got one without. Use --projection too.")
+    if (bias or no_bias) and not projects:
+        flag = "--projection-bias" if bias else "--no-projection-bias"
+        raise ValueError(f"{flag}: needs a model with P; got one without. Use --projection too.")
     if bias and no_bias:
         raise ValueError("--projection-bias: needs to be alone; got --no-projection-bias too. Use one of them.")
 

@@ -77,10 +77,8 @@ def answer(
     ]
     asked = [question for questions in kept for question in questions]
     ends = np.cumsum([len(questions) for questions in kept])[:-1]
-    marks = [
-        np.split(_marks(table, index, asked, multiply=multiply), ends)
-        for table, index in zip(tables, indexes, strict=True)
-    ]
+    pairs = zip(tables, indexes, strict=True)
+    marks = [np.split(_marks(*pair, asked, multiply=multiply), ends) for pair in pairs]
     return [
         Answers(section.name, len(questions), len(section.questions), [int(part.sum()) for part in right])
         for section, questions, *right in zip(sections, kept, *marks, strict=True)

@@ -49,7 +49,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "--embedding-scale: needs one table of all words as input; got 2.0 with --character-embeddings. Leave",
     ),
     # P.
-    ("tied_lstm_lm", {"projection_bias": True}, "--projection-bias: needs --projection; got a model without one. Use"),
+    ("tied_lstm_lm", {"projection_bias": True}, "--projection-bias: needs a model with P; got one without. Use"),
     ("tied_lstm_lm", {"no_projection_bias": True}, "--no-projection-bias: needs a model with P; got one without. Use"),
     (
         "tied_lstm_lm",
