@@ -105,6 +105,9 @@ def test_the_average_of_a_training_is_read_the_same_way(tmp_path: Path) -> None:
     path = saved(tmp_path / "ema.pt", extra_state={"ema": {"weight": torch.ones(2)}})
     loaded = checkpoint_utils.load_ema_from_checkpoint(str(path))
     assert loaded["model"]["weight"].tolist() == [1.0, 1.0]
+    without = saved(tmp_path / "without.pt")
+    with pytest.raises(ValueError, match=r"without\.pt: needs a checkpoint of a training with --store-ema; got one wi"):
+        checkpoint_utils.load_ema_from_checkpoint(str(without))
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(ValueError, match=r"ema\.pt: needs a whole checkpoint"):
         checkpoint_utils.load_ema_from_checkpoint(str(path))

@@ -83,6 +83,14 @@ def test_resumed_in_a_later_epoch(name: str, train: InProcess, request: pytest.F
     assert_same(saved(tmp_path / "resumed"), saved(tmp_path / "whole"))
 
 
+def test_a_task_that_loads_its_data_once_is_resumed(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
+    languages = ("--langs", "src,tgt", "--lang-pairs", "src-tgt", "--source-lang", "src", "--target-lang", "tgt")
+    command = (parallel_data, "--task", "translation_multi_simple_epoch", *languages, *NMT, "--save-dir", tmp_path)
+    for updates in (9, 20, 31):
+        train(*command, "--max-update", updates)
+        assert saved(tmp_path)["place"]["updates"] == updates
+
+
 def test_a_finished_training_is_left_as_it_is(train: InProcess, parallel_data: Path, tmp_path: Path) -> None:
     """In the first epoch, at its end, and in the second."""
     command = (parallel_data, *NMT, "--no-epoch-checkpoints", "--save-dir", tmp_path, "--max-update")
@@ -91,7 +99,7 @@ def test_a_finished_training_is_left_as_it_is(train: InProcess, parallel_data: P
         before = saved(tmp_path)
         assert before["place"]["updates"] == updates
         text = train(*command, updates)
-        assert f"--max-update {updates}: the training in {tmp_path} has {updates} updates, and is finished" in text
+        assert f"--max-update {updates}: reached in {tmp_path}; a larger" in text
         assert_same(saved(tmp_path), before)
 
 
@@ -103,12 +111,12 @@ def test_what_begins_with_another_trainings_updates_is_trained(
     begin = ("--restore-file", first / "checkpoint_last.pt", "--save-dir")
     resets = ((), ("--reset-meters",), ("--reset-lr-scheduler", "--reset-dataloader"))
     for number, reset in enumerate(resets):
-        assert "and is finished; a larger" not in train(*command, *begin, tmp_path / str(number), *reset)
+        assert "a larger one continues" not in train(*command, *begin, tmp_path / str(number), *reset)
         assert saved(tmp_path / str(number))["place"]["updates"] == 10
     # Nor where the checkpoint is its own, but something of it is to begin anew.
     shutil.copytree(first, tmp_path / "copy")
     for folder, reset in zip((first, tmp_path / "copy"), resets[1:], strict=True):
-        assert "and is finished; a larger" not in train(*command, *reset, "--save-dir", folder)
+        assert "a larger one continues" not in train(*command, *reset, "--save-dir", folder)
 
 
 SMALL_NMT = ("--arch", "lstm_nmt_small_wt", *NMT_SIZES, "--decoder-out-embed-dim", 8, "--max-tokens", 40, *LOGS)

@@ -206,10 +206,11 @@ def refusal(path: str, error: Exception) -> str:
     """Why `path` is not loaded; the text of an UnpicklingError is what it asks for that no checkpoint may have."""
     got = str(error) or type(error).__name__
     if not isinstance(error, pickle.UnpicklingError):
-        return (
-            f"{path}: needs a whole checkpoint; got one that cannot be read ({got[:200].strip()}). "
-            "Use another one: this is no checkpoint, or a damaged one."
-        )
+        if got == "'ema'":  # of --ema-seed-model
+            return (
+                f"{path}: needs a checkpoint of a training with --store-ema; got one without an average. Use another."
+            )
+        return f"{path}: needs a whole checkpoint; got one that cannot be read ({got[:200].strip()}). Use another one."
     if re.fullmatch(r"torch\.(_utils\._rebuild_\w+|\w+Storage|q?u?int\d\w*|bits\w+|(float|complex)\d\w+)", got):
         return (
             f"{path}: needs dense tensors of plain numbers, float32 say; got {got}. "

@@ -88,8 +88,7 @@ def checkpoint_errors(original: Any, path: str, *args: Any, **kwargs: Any) -> An
     for kind, registry in known.items():
         name = getattr(getattr(cfg, kind, None), "_name", None)
         if name is not None and name not in registry:
-            needs = f"a registered {kind}"
-            use = "--user-dir with the folder that defines it (common.user_dir for fairseq-hydra-train)"
+            needs, use = f"a registered {kind}", "--user-dir (common.user_dir for fairseq-hydra-train) with its folder"
             raise ValueError(f"{path}: needs {needs}; got {name!r}, which no imported code defines. Use {use}.")
     return state
 

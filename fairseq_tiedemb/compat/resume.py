@@ -29,11 +29,11 @@ def resumed_batches(
     kwargs["load_dataset"] = load_dataset
     if load_dataset and epoch > 1 and not kwargs.get("disable_iterator_cache"):
         batches = original(self, 1, *args, **kwargs)
-        kept = task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches
-        if kept and not callable(batches.batch_sampler):
+        if task.dataset_to_epoch_iter.get(task.dataset(subset)) is batches and not callable(batches.batch_sampler):
             batches.epoch = epoch
             task.dataset(subset).set_epoch(epoch)
             return batches
+        del task.datasets[subset]  # translation_multi_simple_epoch does not load one that it has
     return original(self, epoch, *args, **kwargs)
 
 
@@ -68,8 +68,7 @@ def finished_trainings_stay(original: Any, cfg: Any, trainer: Any, **kwargs: Any
     own = cfg.restore_file == "checkpoint_last.pt" and Path(cfg.save_dir, last).exists() and not any(resets)
     if own and 0 < (options.max_update or 0) <= updates:
         logger.info(
-            f"--max-update {options.max_update}: the training in {cfg.save_dir} has {updates} updates, and is "
-            "finished; a larger --max-update continues it"
+            f"--max-update {options.max_update}: reached in {cfg.save_dir}; a larger one continues the training"
         )
         options.max_epoch = -1  # ends before the first epoch; 0 means no limit
     return loaded

@@ -299,7 +299,7 @@ def reason_for_refusing_a_checkpoint(original: Any, self: Trainer, filename: str
             raise
         if isinstance(reason, ValueError):
             raise reason from None
-        got = " ".join(str(reason).split())[:200]
+        got = " ".join(str(reason).split())[:400]
         raise ValueError(
             f"{filename}: needs a checkpoint of the same model; got another ({got}). Use the --arch and the options of "
             "its training, or another --save-dir for a new one."

@@ -46,7 +46,10 @@ class NonMonotone(FairseqLRScheduler):
             raise ValueError(f"--lr: needs one value with --lr-scheduler non_monotone; got {cfg.lr}. Use {cfg.lr[0]}.")
         self.losses: list[float] = []
         self.trigger: int | None = None
-        self.optimizer.set_lr(cfg.lr[0])
+
+    def step_update(self, num_updates: int) -> float:
+        self.optimizer.set_lr(self.cfg.lr[0])  # that of the command: a checkpoint may bring another
+        return self.optimizer.get_lr()
 
     def end_epoch(self, loss: float, updates: int) -> None:
         """Takes the validation loss at an epoch's end, after so many updates."""
@@ -64,6 +67,6 @@ class NonMonotone(FairseqLRScheduler):
         return {**super().state_dict(), "losses": [*self.losses], "trigger": self.trigger}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict(state_dict)
         # A training may have begun by another schedule.
-        self.losses, self.trigger = [*state_dict.get("losses", ())], state_dict.get("trigger")
+        self.best, self.trigger = state_dict.get("best"), state_dict.get("trigger")
+        self.losses = [*state_dict.get("losses", ())]

@@ -162,6 +162,6 @@ def _find_the_table(layer: nn.Module, state_dict: dict[str, Any], prefix: str, *
             )
         elif entry is not None and not torch.allclose(entry.to(owned), owned, rtol=0.0, atol=0.0, equal_nan=True):
             error_msgs.append(
-                f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use the "
-                "checkpoint without --share-decoder-input-output-embed and --share-all-embeddings."
+                f"{prefix}{name}: needs the table of the input, with which it is tied; got another one. Use "
+                "`fairseq-tiedemb tie` on the checkpoint, or the options of its training."
             )

@@ -32,10 +32,9 @@ class HelpOfModel(argparse._HelpAction):
             self.first = namespace  # the first parse goes on to fill it
             if getattr(namespace, "arch", None) is None:
                 vars(namespace).pop("arch", None)  # without the attribute, fairseq does not look for a model
-        if namespace is self.first:
-            return
-        show_defaults(parser, getattr(self.first, "arch", None))
-        super().__call__(parser, namespace, *args)
+        if namespace is not self.first:
+            show_defaults(parser, getattr(self.first, "arch", None))
+            super().__call__(parser, namespace, *args)
 
 
 def show_defaults(parser: argparse.ArgumentParser, arch: str | None) -> None:
@@ -50,8 +49,7 @@ def show_defaults(parser: argparse.ArgumentParser, arch: str | None) -> None:
         if action.dest not in defaults or isinstance(action, argparse._HelpAction):
             continue
         action.default = defaults[action.dest]
-        off = action.default is None or action.default is False or action.default == ""
-        text = "" if off else f"(default: {action.default})"
+        text = "" if action.default in (None, "") or action.default is False else f"(default: {action.default})"
         action.help = f"{action.help or ''} {text.replace('%', '%%')}".strip()
 
 

@@ -1,5 +1,6 @@
 """The non-monotone trigger: when the average of the weights begins, and that it is the mean of all since."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_when_the_average_begins(n: int, losses: list[float], epoch: int | None)
     for number, loss in enumerate(losses):
         found.end_epoch(loss, 10 * number)
     assert found.trigger == (None if epoch is None else 10 * epoch)
-    assert found.optimizer.get_lr() == found.step_update(7) == 30.0
+    assert found.step_update(7) == found.optimizer.get_lr() == 30.0
     other = schedule(n)
     other.load_state_dict(found.state_dict())
     assert (other.losses, other.trigger) == (losses, found.trigger)
@@ -72,6 +73,17 @@ def test_a_training_averages_from_its_trigger_on_and_resumes(train: InProcess, l
     for name, value in whole["extra_state"]["ema"].items():
         assert torch.equal(parted["extra_state"]["ema"][name], value)
     assert not torch.equal(whole["extra_state"]["ema"]["decoder.output.bias"], whole["model"]["decoder.output.bias"])
+
+
+def test_it_takes_over_from_another_schedule_and_has_the_rate_of_the_command(
+    train: InProcess, lm_data: Path, tmp_path: Path
+) -> None:
+    train(lm_data, *LM, "--lr-scheduler", "fixed", "--lr", 1.5, "--max-epoch", 1, "--save-dir", tmp_path)
+    for epoch, rate in ((2, 0.75), (3, 0.5)):
+        command = (*AVERAGED[:-1], rate, "--store-ema", "--log-interval", 1, "--max-epoch", epoch)
+        text = train(lm_data, *command, "--save-dir", tmp_path)
+        rates = set(re.findall(r"\| lr ([\d.]+)|[ ,]lr=([\d.]+)", text))
+        assert {float(one or other) for one, other in rates} == {rate}
 
 
 def test_what_is_refused(train: InProcess, lm_data: Path, tmp_path: Path) -> None:
