@@ -194,7 +194,7 @@ class TiedModel(BaseFairseqModel):
                 one_side = key.partition(".")[0] == known.partition(".")[0]
                 raise ValueError(
                     f"{flag_of(TYING if one_side else THREE_WAY)}: needs a checkpoint with one table for {known} and "
-                    f"{key}; got two that differ. Use `fairseq-tiedemb tie` on it, or the options of its training."
+                    f"{key}; got two that differ. Use the options of its training."
                 )
 
 
